@@ -1,0 +1,123 @@
+"""One step record on the wire: a fixed little-endian struct, one per SOCK_SEQPACKET message.
+
+Sent by the plugin inside an engine, read by the daemon; also sent by the demo's stand-in
+engines. The layout is versioned by its first byte and may only grow at its end.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+VERSION = 1
+MAX_BYTES = 256
+SOCKET_ENVIRONMENT = "DISAGG_STEPS_SOCKET"
+
+# What a message is.
+HELLO, STEP, HEARTBEAT = 1, 2, 3
+
+# Flags. OVERLAPPED: async scheduling or pipeline parallel, `elapsed_ns` is only a wait (A2).
+# DUMMY: a data-parallel filler step. NO_DETAILS: the engine runs without iteration details, so
+# steps carry no counts and no time. SIMULATED: the engine is a stand-in, and says so.
+OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED = 1, 2, 4, 8
+
+# The kinds of steps that running totals are kept for, in the order of the total_* arrays.
+CONTEXT, GENERATION, MIXED, DUMMY_STEP = range(4)
+
+_LAYOUT = struct.Struct("<BBHIIIQQqQ 4I I 3I 3I f I 4Q 4Q 3Q")
+
+
+class Record(NamedTuple):
+    """One message. `*_ns` are CLOCK_MONOTONIC; totals count since the incarnation began.
+
+    `deferred` are waiting requests blocked by something other than room (KV still to arrive).
+    The four `steps_*` and `ns_*` totals are context, generation, mixed and dummy steps.
+    """
+
+    version: int
+    kind: int
+    flags: int
+    pid: int
+    engine_index: int
+    reserved: int
+    incarnation: int
+    sequence: int
+    t_ns: int
+    elapsed_ns: int
+    context_requests: int
+    context_tokens: int
+    generation_requests: int
+    generation_tokens: int
+    encoder_inputs: int
+    computed_tokens: int
+    cached_tokens: int
+    external_tokens: int
+    running: int
+    waiting: int
+    deferred: int
+    kv_usage_ratio: float
+    preemptions: int
+    steps_context: int
+    steps_generation: int
+    steps_mixed: int
+    steps_dummy: int
+    ns_context: int
+    ns_generation: int
+    ns_mixed: int
+    ns_dummy: int
+    prefill_tokens: int
+    decode_tokens: int
+    drops: int
+
+
+BYTES = _LAYOUT.size
+
+
+class WireError(ValueError):
+    """A message that is no record of a version we know."""
+
+
+def encode(record: Record) -> bytes:
+    """Pack `record`; raises `struct.error` for a field out of its range."""
+    return _LAYOUT.pack(*record)
+
+
+def decode(message: bytes) -> Record:
+    """Unpack one message.
+
+    A longer message of a later version is read as far as we know it; anything else that is not
+    a record raises `WireError`.
+    """
+    if len(message) < BYTES or message[0] < VERSION:
+        raise WireError(f"not a step record: {len(message)} bytes, expected {BYTES}")
+    record = Record._make(_LAYOUT.unpack_from(message))
+    if record.kind not in (HELLO, STEP, HEARTBEAT):
+        raise WireError(f"unknown kind of record: {record.kind}")
+    return record
+
+
+def step_kind(
+    *,
+    context_requests: int,
+    context_tokens: int,
+    generation_tokens: int,
+    computed_tokens: int,
+    external_tokens: int,
+    encoder_inputs: int = 0,
+    dummy: bool = False,
+) -> int:
+    """Say which of the four totals a step belongs to; the one definition both ends use.
+
+    A context step that computed no prompt but received one is the one-token recompute of
+    requests whose KV was transferred: decode work (docs/accounting.md, A4).
+    """
+    if dummy:
+        return DUMMY_STEP
+    context = context_tokens > 0 or encoder_inputs > 0
+    received = computed_tokens == 0 and external_tokens > 0 and context_tokens == context_requests
+    if context and received and not encoder_inputs:
+        context = False
+        generation_tokens = max(1, generation_tokens)
+    if context and generation_tokens > 0:
+        return MIXED
+    return CONTEXT if context else GENERATION
