@@ -91,6 +91,11 @@ class Device:
     weight: float = 1.0
     memory_total_bytes: int | None = None
 
+    @property
+    def is_pseudo(self) -> bool:
+        """Whether it stands for an engine on a host without GPUs; nobody else can use it."""
+        return self.device == "cpu"
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
@@ -248,6 +253,17 @@ class EngineAccount:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenAccount:
+    """Tokens computed on this node in one phase by engines of one role and model, ever."""
+
+    role: Role
+    phase: Phase
+    model_name: str
+    engine_namespace: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class BusyGpus:
     """Devices' worth of work of one phase in the last `window_seconds`: provisional (A8)."""
 
@@ -326,6 +342,7 @@ class Snapshot:
     readings: tuple[DeviceReading, ...] = ()
     accounts: tuple[DeviceAccount, ...] = ()
     engine_accounts: tuple[EngineAccount, ...] = ()
+    tokens: tuple[TokenAccount, ...] = ()
     busy: tuple[BusyGpus, ...] = ()
     busy_window_seconds: float = 0.0
     engines: tuple[EngineStatus, ...] = ()

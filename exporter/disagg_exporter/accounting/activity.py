@@ -1,0 +1,47 @@
+"""Device activity that no span explains (accounting A5)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from disagg_exporter.accounting.rules import SECOND_NS
+from disagg_exporter.accounting.slices import Slice
+from disagg_exporter.model import Reason
+
+# A driver's utilisation is a mean over up to this long before the sample (nvidia-smi's manual
+# says between 1/6 s and 1 s), so a sample this close after a span may still tell of the span.
+TRAIL_NS = SECOND_NS
+
+
+class Activity(NamedTuple):
+    """How busy the driver says the device was in [start, end): 0 to 1."""
+
+    start_ns: int
+    end_ns: int
+    busy_ratio: float
+
+
+def unexplained(
+    slices: Sequence[Slice], samples: Iterable[Activity], busy_until_ns: int
+) -> Counter[Reason]:
+    """Return the active nanoseconds inside idle slices, by the slice's reason: a lower bound.
+
+    A sample that touches a span, or that may still average over one, tells nothing. `slices`
+    are contiguous; `busy_until_ns` is the end of the last span before them.
+    """
+    active: Counter[Reason] = Counter()
+    starts = [piece.start_ns for piece in slices]
+    for sample in samples:
+        trail_ns = min(sample.start_ns, sample.end_ns - TRAIL_NS)
+        first = max(bisect_right(starts, trail_ns) - 1, 0)
+        touched = slices[first : bisect_left(starts, sample.end_ns)]
+        if trail_ns < busy_until_ns or any(piece.holders for piece in touched):
+            continue
+        for piece in touched:
+            start_ns = max(sample.start_ns, piece.start_ns)
+            length_ns = min(sample.end_ns, piece.end_ns) - start_ns
+            active[piece.reason] += max(round(length_ns * sample.busy_ratio), 0)
+    return active

@@ -1,0 +1,65 @@
+"""The fast gauges: work of the last moments, known now, provisional (accounting A8)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from disagg_exporter.accounting.device import DeviceLedger
+from disagg_exporter.accounting.lane import Lane
+from disagg_exporter.accounting.rules import SECOND_NS
+from disagg_exporter.accounting.slices import role_of
+from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
+
+
+def window_ns(lanes: Iterable[Lane]) -> int:
+    """Return the width of the window: 1 s, or twice the longest recent step if that is longer."""
+    longest_ns = max((r.length_ns for lane in lanes for r in lane.recent), default=0)
+    return max(SECOND_NS, 2 * longest_ns)
+
+
+def busy_gpus(
+    working: Mapping[str, list[Lane]],
+    devices: Iterable[DeviceLedger],
+    now_ns: int,
+    width_ns: int,
+) -> tuple[BusyGpus, ...]:
+    """Return devices' worth of work per role, phase and owner over the last `width_ns`.
+
+    Both phases of every assigned engine are there, at 0 when it rests, so that a sum over nodes
+    never lacks a term. A device counts as at most one, however many engines crowd it.
+    """
+    shares = {name: _shares(lanes, now_ns, width_ns) for name, lanes in working.items()}
+    sums: defaultdict[tuple[Role, Phase, str, str, str], float] = defaultdict(float)
+    for ledger in devices:
+        engines = {
+            name: a
+            for name, a in ledger.engines().items()
+            if name in shares and a.state is not EngineState.GONE
+        }
+        crowd = max(sum(sum(shares[name].values()) for name in engines), 1.0)
+        role = role_of(engines)
+        for name, a in engines.items():
+            for phase in Phase:
+                key = (role, phase, a.model_name, a.engine_namespace, ledger.device.gpu_name)
+                sums[key] += shares[name][phase] * ledger.device.weight / crowd
+    return tuple(BusyGpus(*key, gpus) for key, gpus in sums.items())
+
+
+def _shares(lanes: Iterable[Lane], now_ns: int, width_ns: int) -> dict[Phase, float]:
+    """Return the share of the window that an engine spent in each phase."""
+    spent = dict.fromkeys(Phase, 0.0)
+    for lane in lanes:
+        # A step still running is not known yet: a busy engine's window ends at its last record.
+        running = lane.promises_work and lane.live(now_ns)
+        end_ns = lane.last_record_ns if running else now_ns
+        start_ns = end_ns - width_ns
+        for recent in reversed(lane.recent):
+            if recent.t_ns <= start_ns:
+                break
+            inside_ns = min(recent.t_ns, end_ns) - max(recent.t_ns - recent.length_ns, start_ns)
+            prefill_ns, decode_ns, _ = recent.work.divide(max(inside_ns, 0))
+            spent[Phase.PREFILL] += prefill_ns
+            spent[Phase.DECODE] += decode_ns
+    total_ns = max(sum(spent.values()), width_ns)
+    return {phase: length_ns / total_ns for phase, length_ns in spent.items()}

@@ -1,0 +1,234 @@
+"""The books of one device: every nanosecond up to its watermark, in exactly one drawer."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from disagg_exporter.accounting.activity import TRAIL_NS, Activity, unexplained
+from disagg_exporter.accounting.entry import Overflow, Piece
+from disagg_exporter.accounting.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.slices import Slice, cut, model_of, role_of
+from disagg_exporter.model import (
+    Assignment,
+    Cell,
+    Device,
+    DeviceAccount,
+    EngineState,
+    Phase,
+    Reason,
+    Role,
+    Use,
+)
+
+# Idle time that an engine's owed step time may be paid into, best first.
+_PAYABLE = (Reason.HOST_GAP, Reason.NO_REQUEST, Reason.KV_WAIT)
+
+
+class Used(NamedTuple):
+    """Device time credited to an engine in one phase; nanoseconds, unweighted."""
+
+    engine: str
+    role: Role
+    phase: Phase
+    length_ns: int
+
+
+class DeviceLedger:
+    """One device's committed time and what it still has to explain."""
+
+    def __init__(self, device: Device, start_ns: int, rules: Rules) -> None:
+        self.device = device
+        self.start_ns = start_ns
+        self.watermark_ns = start_ns
+        self.last_death_ns = start_ns
+        self.cells: Counter[Cell] = Counter()
+        self.cut_ns: Counter[str] = Counter()
+        self._rules = rules
+        self._engines: dict[str, Assignment] = {}
+        self._changes: deque[tuple[int, Assignment]] = deque()
+        self._samples: deque[Activity] = deque()
+        self._busy_until_ns = start_ns - TRAIL_NS
+        self._debts: dict[tuple[str, Role], list[int]] = {}
+
+    def assign(self, assignment: Assignment) -> None:
+        """Take a change of an engine's state or role, from `since_ns` on."""
+        if assignment.state is EngineState.GONE:
+            self.last_death_ns = max(self.last_death_ns, assignment.since_ns)
+        self._changes.append((assignment.since_ns, assignment))
+        self._changes = deque(sorted(self._changes, key=lambda change: change[0]))
+
+    def watch(self, activity: Activity) -> None:
+        """Take one activity sample; samples come in time order."""
+        if activity.end_ns > self.watermark_ns:
+            self._samples.append(activity)
+
+    def owe(self, engine: str, overflow: Overflow) -> None:
+        """Add step time that found no room, to be paid into the engine's next idle here."""
+        prefill_ns, decode_ns, _ = overflow.work.divide(overflow.length_ns)
+        owner = self.engines().get(engine)
+        if owner is None:
+            self.cut_ns[engine] += prefill_ns + decode_ns
+            return
+        debt = self._debts.setdefault((engine, owner.role), [0, 0])
+        room_ns = max(self._rules.debt_limit_ns - sum(debt), 0)
+        self.cut_ns[engine] += max(prefill_ns + decode_ns - room_ns, 0)
+        taken_ns = min(prefill_ns, room_ns)
+        debt[0] += taken_ns
+        debt[1] += min(decode_ns, room_ns - taken_ns)
+
+    def owed_ns(self, engine: str) -> int:
+        """Return the step time still owed for an engine."""
+        return sum(sum(debt) for (name, _), debt in self._debts.items() if name == engine)
+
+    def engines(self) -> Mapping[str, Assignment]:
+        """Return who uses the device after all changes known now."""
+        current = dict(self._engines)
+        for _, assignment in self._changes:
+            _apply(current, assignment)
+        return current
+
+    def commit(self, target_ns: int, pieces: Mapping[str, Sequence[Sequence[Piece]]]) -> list[Used]:
+        """Account for all time up to `target_ns`; return what each engine was credited."""
+        used: list[Used] = []
+        while self.watermark_ns < target_ns:
+            while self._changes and self._changes[0][0] <= self.watermark_ns:
+                _apply(self._engines, self._changes.popleft()[1])
+            end_ns = min(target_ns, self._changes[0][0]) if self._changes else target_ns
+            self._close_debts()
+            slices = cut(self.watermark_ns, end_ns, self._engines, pieces)
+            used.extend(self._commit_slices(slices))
+            self.watermark_ns = end_ns
+        while self._samples and self._samples[0].end_ns <= self.watermark_ns:
+            self._samples.popleft()
+        return used
+
+    def target(self, wanted_ns: int) -> int:
+        """Round a wanted watermark down to what may be committed now (A5, whole blocks)."""
+        if not self._watched(wanted_ns):
+            return wanted_ns
+        block_ns = wanted_ns - wanted_ns % self._rules.block_ns
+        changes = [since_ns for since_ns, _ in self._changes if since_ns <= wanted_ns]
+        return max([self.watermark_ns, block_ns, *changes])
+
+    def account(self) -> DeviceAccount:
+        """Return the books as shown: weighted seconds."""
+        unit = self.device.weight / SECOND_NS
+        return DeviceAccount(
+            device=self.device,
+            role=role_of(self.engines()),
+            start_ns=self.start_ns,
+            watermark_ns=self.watermark_ns,
+            cells={cell: length_ns * unit for cell, length_ns in self.cells.items()},
+        )
+
+    def _watched(self, at_ns: int) -> bool:
+        fresh_ns = at_ns - self._rules.activity_fresh_ns
+        return bool(self._samples) and self._samples[-1].end_ns >= fresh_ns
+
+    def _commit_slices(self, slices: Sequence[Slice]) -> list[Used]:
+        role = role_of(self._engines)
+        unheld, active = self._unheld(slices)
+        used = [item for piece in slices for item in self._share(piece, role)]
+        used.extend(self._pay(unheld, active, role))
+        observed = self.device.is_pseudo or self._watched(slices[-1].end_ns)
+        owner = model_of(self._engines)
+        for reason, length_ns in unheld.items():
+            active_ns = min(active[reason], length_ns)
+            for use, why, part_ns in _uses(reason, active_ns, length_ns - active_ns, observed):
+                self._book(role, use, why, owner, part_ns)
+        return used
+
+    def _unheld(self, slices: Sequence[Slice]) -> tuple[Counter[Reason], Counter[Reason]]:
+        """Return the time nobody held, and how much of it the driver saw activity in."""
+        active = unexplained(slices, self._samples, self._busy_until_ns)
+        unheld: Counter[Reason] = Counter()
+        for piece in slices:
+            if piece.holders:
+                self._busy_until_ns = piece.end_ns
+            else:
+                unheld[piece.reason] += piece.end_ns - piece.start_ns
+        return unheld, active
+
+    def _share(self, piece: Slice, role: Role) -> list[Used]:
+        """Give each of k holders 1/k of the slice (A3), to the nanosecond."""
+        used: list[Used] = []
+        length_ns, count = piece.end_ns - piece.start_ns, len(piece.holders)
+        for number, (engine, work) in enumerate(piece.holders):
+            part_ns = length_ns * (number + 1) // count - length_ns * number // count
+            prefill_ns, decode_ns, dummy_ns = work.divide(part_ns)
+            used.extend(self._credit(engine, role, prefill_ns, decode_ns))
+            owner = self._engines[engine]
+            owned_by = owner.model_name, owner.engine_namespace
+            self._book(role, Use.UNATTRIBUTED, Reason.DUMMY, owned_by, dummy_ns)
+        return used
+
+    def _pay(self, unheld: Counter[Reason], active: Counter[Reason], role: Role) -> list[Used]:
+        """Pay owed step time out of this stretch's idle time (A2)."""
+        used: list[Used] = []
+        for (engine, _), debt in self._debts.items():
+            if self._engines[engine].state is not EngineState.READY:
+                continue
+            for reason in _PAYABLE:
+                paid_ns = min(sum(debt), max(unheld[reason] - active[reason], 0))
+                prefill_ns = min(debt[0], paid_ns)
+                debt[0] -= prefill_ns
+                debt[1] -= paid_ns - prefill_ns
+                unheld[reason] -= paid_ns
+                used.extend(self._credit(engine, role, prefill_ns, paid_ns - prefill_ns))
+        return used
+
+    def _credit(self, engine: str, role: Role, prefill_ns: int, decode_ns: int) -> list[Used]:
+        owner = self._engines[engine]
+        owned_by = owner.model_name, owner.engine_namespace
+        self._book(role, Use.PREFILL, Reason.NONE, owned_by, prefill_ns)
+        self._book(role, Use.DECODE, Reason.NONE, owned_by, decode_ns)
+        return [
+            Used(engine, owner.role, phase, length_ns)
+            for phase, length_ns in ((Phase.PREFILL, prefill_ns), (Phase.DECODE, decode_ns))
+            if length_ns
+        ]
+
+    def _book(
+        self, role: Role, use: Use, reason: Reason, owned_by: tuple[str, str], length_ns: int
+    ) -> None:
+        if length_ns:
+            self.cells[Cell(role, use, reason, *owned_by)] += length_ns
+
+    def _close_debts(self) -> None:
+        """Cut what is owed for an engine that left or changed its role: its idle will not come."""
+        for engine, role in list(self._debts):
+            here = self._engines.get(engine)
+            if here is None or here.role is not role:
+                self.cut_ns[engine] += sum(self._debts.pop((engine, role)))
+
+
+def _apply(engines: dict[str, Assignment], assignment: Assignment) -> None:
+    if assignment.state is EngineState.GONE:
+        engines.pop(assignment.engine, None)
+    else:
+        engines[assignment.engine] = assignment
+
+
+def _uses(
+    reason: Reason, active_ns: int, quiet_ns: int, observed: bool
+) -> tuple[tuple[Use, Reason, int], ...]:
+    """Say where unheld time goes: (use, reason, length) for its active and its quiet part."""
+    match reason:
+        case Reason.STARTING | Reason.DRAINING:
+            return ((Use.IDLE, reason, active_ns + quiet_ns),)
+        case Reason.NO_RECORD if observed:
+            return (
+                (Use.UNATTRIBUTED, Reason.NO_RECORD, active_ns),
+                (Use.IDLE, Reason.NO_REQUEST, quiet_ns),
+            )
+        case Reason.NO_RECORD:
+            return ((Use.UNOBSERVED, Reason.NO_RECORD, active_ns + quiet_ns),)
+        case Reason.NO_ENGINE if not observed:
+            return ((Use.UNOBSERVED, Reason.NO_READING, active_ns + quiet_ns),)
+        case _:
+            return (
+                (Use.UNATTRIBUTED, Reason.STRANGER, active_ns),
+                (Use.IDLE, reason, quiet_ns),
+            )

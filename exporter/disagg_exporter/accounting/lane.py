@@ -1,0 +1,231 @@
+"""One engine's execution: from its messages to a timeline that no longer changes.
+
+A lane collects step records, packs them into spans (`packing`), and freezes what lies below its
+*mark*: the point up to which no later record may move anything (accounting A2, A6). Frozen time
+is a gapless sequence of pieces, each work or a reason for there being none; devices read them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+
+from disagg_exporter.accounting.entry import Entry, Overflow, Piece, Recent, Stream
+from disagg_exporter.accounting.packing import pack
+from disagg_exporter.accounting.phase import (
+    PREFILL,
+    Split,
+    Work,
+    kind_of,
+    token_share,
+    tokens_of,
+    work_of,
+)
+from disagg_exporter.accounting.restore import restored
+from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.model import Phase, Reason, Step, StreamKey
+
+
+class Lane:
+    """The messages of one engine (one data-parallel rank of it), in; frozen pieces, out."""
+
+    def __init__(self, since_ns: int, rules: Rules, split: Split = token_share) -> None:
+        self.mark_ns = since_ns
+        self._born_ns = since_ns
+        self.pieces: list[Piece] = []
+        self.overflows: list[Overflow] = []
+        self.tokens = dict.fromkeys(Phase, 0)
+        self.recent: deque[Recent] = deque()
+        self.late_records = 0
+        self.lost_records = 0
+        self.last_step: Step | None = None
+        self.last_record_ns = since_ns
+        self.promises_work = False
+        self._rules = rules
+        self._split = split
+        self._overlapped = False
+        self._streams: dict[StreamKey, Stream] = {}
+        self._seen: dict[StreamKey, set[int]] = {}
+        self._pending: list[Entry] = []
+        self._last_message_ns = since_ns
+        self._committing_ns = since_ns
+        self._settled_t_ns = since_ns
+        self._settled_pending = False
+        self._gap = Reason.NO_REQUEST
+
+    def hear(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
+        """Take a hello or a heartbeat: `said` carries the sequence and totals reached, no work."""
+        self._overlapped = overlapped
+        t_ns = min(said.t_ns, now_ns)
+        self._last_message_ns = max(self._last_message_ns, t_ns)
+        if not self.promises_work:
+            self._committing_ns = max(self._committing_ns, t_ns)
+        self._streams.setdefault(key, Stream(said.sequence, said.totals))
+        newest = max(self._seen.setdefault(key, set()), default=self._streams[key].sequence)
+        if said.sequence > newest:
+            marker = Entry(t_ns, said.sequence, 0, PREFILL, key, totals=said.totals, marker=True)
+            insort(self._pending, marker)
+
+    def add(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
+        """Take one step record; a duplicate, or one older than the books, is counted as late."""
+        t_ns = min(step.t_ns, now_ns)
+        # The first message of a stream is its baseline: what came before it is not ours to count.
+        books = self._streams.setdefault(key, Stream(step.sequence - 1, step.totals))
+        seen = self._seen.setdefault(key, set())
+        if step.sequence <= books.sequence or step.sequence in seen:
+            self.late_records += 1
+            return
+        seen.add(step.sequence)
+        entry = Entry(
+            t_ns,
+            step.sequence,
+            self._believable(t_ns, step.elapsed_ns),
+            work_of(step, self._split),
+            key,
+            kind=kind_of(step),
+            tokens=tokens_of(step),
+            totals=step.totals,
+            pending_work=step.running > 0 or step.waiting > 0,
+            gap_after=_gap_after(step),
+        )
+        insort(self._pending, entry)
+        self._last_message_ns = max(self._last_message_ns, t_ns)
+        self._committing_ns = max(self._committing_ns, t_ns)
+        length_ns = entry.elapsed_ns
+        if t_ns >= self.last_record_ns:
+            if self._overlapped and self.promises_work:
+                length_ns = t_ns - self.last_record_ns
+            self.last_record_ns, self.promises_work = t_ns, entry.pending_work
+            self.last_step = step
+        self._remember(Recent(t_ns, length_ns, entry.work))
+
+    def live(self, now_ns: int) -> bool:
+        """Say whether the engine may hold the watermark back (A6)."""
+        return (
+            now_ns - self._last_message_ns <= self._rules.live_ns
+            and now_ns - self._committing_ns <= self._rules.longest_step_ns
+        )
+
+    def advance(self, now_ns: int) -> None:
+        """Freeze all time that no believable record can change any more."""
+        delay_ns = self._rules.packing_delay_ns
+        if self.live(now_ns):
+            self._freeze(self._committing_ns - delay_ns)
+        else:
+            self._freeze(now_ns - delay_ns, silent=True)
+
+    def end(self, t_ns: int) -> None:
+        """Freeze everything at the engine's death: nothing can follow."""
+        for entry in self._pending:
+            entry.t_ns = min(entry.t_ns, t_ns)
+        # One past the death, so that a record stamped at that very instant is inside.
+        self._freeze(max(t_ns, self.mark_ns) + 1)
+        self.promises_work = False
+
+    def between(self, start_ns: int, end_ns: int) -> list[Piece]:
+        """Return the frozen pieces that overlap the stretch, in order, uncut."""
+        first = max(bisect_right(self.pieces, start_ns, key=lambda piece: piece.start_ns) - 1, 0)
+        found = []
+        for piece in self.pieces[first:]:
+            if piece.start_ns >= end_ns:
+                break
+            if piece.end_ns > start_ns:
+                found.append(piece)
+        return found
+
+    def forget_before(self, t_ns: int) -> None:
+        """Drop the pieces that every device has read."""
+        keep = bisect_right(self.pieces, t_ns, key=lambda piece: piece.end_ns)
+        del self.pieces[:keep]
+
+    def start_counting_anew(self) -> None:
+        """Reset what the ledger has just taken over."""
+        self.overflows.clear()
+        self.tokens = dict.fromkeys(Phase, 0)
+        self.lost_records = self.late_records = 0
+
+    def _believable(self, t_ns: int, elapsed_ns: int) -> int:
+        """Clip a step's length: to nothing negative, to one step, and to what began after birth."""
+        return max(min(elapsed_ns, self._rules.longest_step_ns, t_ns - self._born_ns), 0)
+
+    def _freeze(self, target_ns: int, *, silent: bool = False) -> None:
+        if target_ns <= self.mark_ns:
+            return
+        entries = self._spans()
+        placed = pack([e.t_ns for e, _ in entries], [ns for _, ns in entries], self.mark_ns)
+        cursor_ns = self.mark_ns
+        unfinished = 0
+        for (entry, _), place in zip(entries, placed, strict=True):
+            if place.start_ns >= target_ns:
+                break
+            self._append(cursor_ns, place.start_ns, None, self._gap)
+            cursor_ns = min(place.end_ns, target_ns)
+            self._append(place.start_ns, cursor_ns, entry.work, Reason.NONE)
+            if place.end_ns > target_ns:
+                self._begin(entry, place.end_ns - target_ns + place.overflow_ns)
+                break
+            self._settle(entry, place.overflow_ns)
+            unfinished += 1
+        self._append(cursor_ns, target_ns, None, Reason.NO_RECORD if silent else self._gap)
+        self._pending = [e for e, _ in entries[unfinished:] if e.begun or not e.lost]
+        for key, books in self._streams.items():
+            self._seen[key] = {number for number in self._seen[key] if number > books.sequence}
+        self.mark_ns = target_ns
+
+    def _spans(self) -> list[tuple[Entry, int]]:
+        """Return the pending entries with their lengths, those standing for lost records too."""
+        spans: list[tuple[Entry, int]] = []
+        books = dict(self._streams)
+        before_ns, work_before = self._settled_t_ns, self._settled_pending
+        for entry in self._pending:
+            if not entry.begun:
+                lost = restored(entry, books[entry.key], overlapped=self._overlapped)
+                if lost is not None:
+                    spans.append((lost, lost.elapsed_ns))
+            if entry.sequence > books[entry.key].sequence:
+                books[entry.key] = Stream(entry.sequence, entry.totals)
+            chained = self._overlapped and work_before and not entry.begun and not entry.marker
+            spans.append((entry, entry.t_ns - before_ns if chained else entry.elapsed_ns))
+            if not entry.marker:
+                before_ns, work_before = entry.t_ns, entry.pending_work
+        return spans
+
+    def _begin(self, entry: Entry, remaining_ns: int) -> None:
+        """Keep what is left of a span that straddles the mark; its past is settled."""
+        entry.elapsed_ns, entry.begun = remaining_ns, True
+        self._enter(entry)
+
+    def _enter(self, entry: Entry) -> None:
+        books = self._streams[entry.key]
+        if entry.sequence > books.sequence:
+            self._streams[entry.key] = Stream(entry.sequence, entry.totals)
+
+    def _settle(self, entry: Entry, overflow_ns: int) -> None:
+        self._enter(entry)
+        self.lost_records += entry.lost
+        self.tokens[Phase.PREFILL] += entry.tokens[0]
+        self.tokens[Phase.DECODE] += entry.tokens[1]
+        if entry.gap_after is not None:
+            self._gap = entry.gap_after
+            self._settled_t_ns, self._settled_pending = entry.t_ns, entry.pending_work
+        if overflow_ns:
+            self.overflows.append(Overflow(entry.work, overflow_ns))
+
+    def _append(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
+        if end_ns <= start_ns:
+            return
+        if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
+            start_ns = self.pieces.pop().start_ns
+        self.pieces.append(Piece(start_ns, end_ns, work, reason))
+
+    def _remember(self, recent: Recent) -> None:
+        self.recent.append(recent)
+        horizon_ns = recent.t_ns - self._rules.live_ns
+        while self.recent and self.recent[0].t_ns < horizon_ns:
+            self.recent.popleft()
+
+
+def _gap_after(step: Step) -> Reason:
+    if step.running > 0 or step.waiting > 0:
+        return Reason.HOST_GAP
+    return Reason.KV_WAIT if step.deferred > 0 else Reason.NO_REQUEST

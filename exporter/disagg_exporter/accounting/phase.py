@@ -1,0 +1,70 @@
+"""Which phase the time and the tokens of one step belong to (accounting A4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import Step
+
+Split = Callable[[Step], float]
+"""A mixed step → the share of its time that is prefill, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a span of time was spent on.
+
+    `dummy_share` of it held the device without doing work (data-parallel filler); of the rest
+    `prefill_share` is prefill and what remains is decode.
+    """
+
+    prefill_share: float
+    dummy_share: float = 0.0
+
+    def divide(self, length_ns: int) -> tuple[int, int, int]:
+        """Return whole (prefill, decode, dummy) nanoseconds that sum to `length_ns`."""
+        dummy_ns = round(length_ns * self.dummy_share)
+        prefill_ns = round((length_ns - dummy_ns) * self.prefill_share)
+        return prefill_ns, length_ns - dummy_ns - prefill_ns, dummy_ns
+
+
+PREFILL = Work(1.0)
+DECODE = Work(0.0)
+DUMMY = Work(0.0, dummy_share=1.0)
+
+
+def token_share(step: Step) -> float:
+    """Split a mixed step by token count: crude, but it asks nothing of the engine."""
+    return step.context_tokens / (step.context_tokens + step.generation_tokens)
+
+
+def kind_of(step: Step) -> int:
+    """Return the step's kind, by the one definition that the engine's own totals use too."""
+    return wire.step_kind(
+        context_requests=step.context_requests,
+        context_tokens=step.context_tokens,
+        generation_tokens=step.generation_tokens,
+        computed_tokens=step.computed_tokens,
+        external_tokens=step.external_tokens,
+        encoder_inputs=step.encoder_inputs,
+        dummy=step.dummy,
+    )
+
+
+def work_of(step: Step, split: Split = token_share) -> Work:
+    """Return what the step's time was spent on; `split` is asked only for mixed steps."""
+    kind = kind_of(step)
+    if kind == wire.MIXED:
+        return Work(split(step)) if step.context_tokens else PREFILL
+    return (PREFILL, DECODE, PREFILL, DUMMY)[kind]
+
+
+def tokens_of(step: Step) -> tuple[int, int]:
+    """Return the (prefill, decode) tokens the step computed; cached tokens are nobody's."""
+    if step.dummy:
+        return 0, 0
+    if kind_of(step) == wire.GENERATION:
+        return 0, step.context_tokens + step.generation_tokens
+    return step.context_tokens, step.generation_tokens

@@ -1,0 +1,28 @@
+"""The numbers of the accounting rules, in one place (docs/accounting.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How long we wait, carry and believe. All in nanoseconds.
+
+    `packing_delay_ns`: how far before its record a span may still be moved (A2, A6).
+    `live_ns`: silence after which an engine no longer holds the watermark back (A6).
+    `debt_limit_ns`: step time one engine may owe one device before it is cut (A2).
+    `block_ns`: unattributed activity is committed per whole block (A5).
+    `longest_step_ns`: an engine that promises work for longer than this is treated as silent, so
+    that a hung engine with a living heartbeat cannot hold memory and watermark for ever.
+    `activity_fresh_ns`: how old the last activity sample may be for a device to count as watched.
+    """
+
+    packing_delay_ns: int = 6 * SECOND_NS
+    live_ns: int = 30 * SECOND_NS
+    debt_limit_ns: int = 60 * SECOND_NS
+    block_ns: int = 5 * SECOND_NS
+    longest_step_ns: int = 600 * SECOND_NS
+    activity_fresh_ns: int = 15 * SECOND_NS

@@ -1,0 +1,194 @@
+"""A ledger with short hands: seconds in, seconds out, one engine unless told otherwise."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+from disagg_exporter.accounting import Ledger, Rules
+from disagg_exporter.accounting.phase import kind_of, tokens_of
+from disagg_exporter.model import (
+    Assignment,
+    Device,
+    DeviceReading,
+    DeviceSweep,
+    EngineState,
+    Phase,
+    Reason,
+    Role,
+    Step,
+    StepTotals,
+    StreamKey,
+    Use,
+)
+
+SECOND_NS = 1_000_000_000
+
+
+def ns(seconds: float) -> int:
+    """Return whole nanoseconds."""
+    return round(seconds * SECOND_NS)
+
+
+class Teller:
+    """Writes an engine's records as its plugin would: numbered, with running totals."""
+
+    def __init__(self, engine: str = "e", pid: int = 1, incarnation: int = 1, index: int = 0):
+        self.key = StreamKey(engine, pid, incarnation, index)
+        self._sequence = 0
+        self._steps, self._elapsed = [0] * 4, [0] * 4
+        self._tokens = [0, 0]
+
+    def step(self, t: float, elapsed: float, **counts: object) -> Step:
+        """Return the record of a step that was reported at `t` and took `elapsed` seconds."""
+        self._sequence += 1
+        bare = Step(ns(t), ns(elapsed), self._sequence, **counts)  # type: ignore[arg-type]
+        kind = kind_of(bare)
+        self._steps[kind] += 1
+        self._elapsed[kind] += bare.elapsed_ns
+        self._tokens = [a + b for a, b in zip(self._tokens, tokens_of(bare), strict=True)]
+        return Step(ns(t), ns(elapsed), self._sequence, totals=self._totals(), **counts)  # type: ignore[arg-type]
+
+    def prefill(self, t: float, elapsed: float, tokens: int = 100, **counts: object) -> Step:
+        """Return the record of a step that prefilled one prompt."""
+        return self.step(
+            t, elapsed, context_requests=1, context_tokens=tokens, computed_tokens=tokens, **counts
+        )
+
+    def decode(self, t: float, elapsed: float, tokens: int = 1, **counts: object) -> Step:
+        """Return the record of a step that generated `tokens` tokens."""
+        return self.step(t, elapsed, generation_requests=tokens, generation_tokens=tokens, **counts)
+
+    def beat(self, t: float) -> Step:
+        """Return a heartbeat: no work, the sequence and totals reached."""
+        return Step(ns(t), 0, self._sequence, totals=self._totals())
+
+    def _totals(self) -> StepTotals:
+        steps, elapsed = self._steps, self._elapsed
+        return StepTotals(
+            (steps[0], steps[1], steps[2], steps[3]),
+            (elapsed[0], elapsed[1], elapsed[2], elapsed[3]),
+            *self._tokens,
+        )
+
+
+class Books:
+    """A ledger whose devices start at 0 and whose engines are ready from 0 on."""
+
+    def __init__(self, gpus: int = 1, rules: Rules | None = None, weight: float = 1.0) -> None:
+        self.ledger = Ledger(rules)
+        self.gpus = [f"g{i}" for i in range(gpus)]
+        for index, gpu in enumerate(self.gpus):
+            self.ledger.add_device(Device(gpu, index, "H100", f"nvidia{index}", weight=weight), 0)
+
+    def engine(
+        self,
+        name: str = "e",
+        role: Role = Role.MIXED,
+        gpus: list[str] | None = None,
+        state: EngineState = EngineState.READY,
+        since: float = 0.0,
+        model: str = "m",
+    ) -> None:
+        """Assign an engine to devices (all of them unless named)."""
+        devices = tuple(self.gpus if gpus is None else gpus)
+        self.ledger.assign(Assignment(name, role, devices, state, ns(since), model_name=model))
+
+    def step(self, teller: Teller, step: Step, now: float | None = None) -> None:
+        """Deliver a record, at its own time unless told otherwise."""
+        self.ledger.step(teller.key, step, now_ns=step.t_ns if now is None else ns(now))
+
+    def beat(self, teller: Teller, t: float, overlapped: bool = False) -> None:
+        """Deliver a heartbeat."""
+        self.ledger.hear(teller.key, teller.beat(t), overlapped=overlapped, now_ns=ns(t))
+
+    def activity(self, start: float, end: float, ratio: float, gpu: str = "g0") -> None:
+        """Deliver device readings every 0.1 s over a stretch."""
+        for tick in range(round(start * 10), round(end * 10) + 1):
+            reading = DeviceReading(gpu, ns(tick / 10), busy_ratio=ratio)
+            self.ledger.read(DeviceSweep(reading.t_ns, (reading,)))
+
+    def advance(self, now: float) -> None:
+        """Commit what can be committed at `now`."""
+        self.ledger.advance(ns(now))
+
+    def seconds(self, gpu: str = "g0") -> dict[str, float]:
+        """Return a device's seconds by use, without the uses that had none."""
+        cells = self._account(gpu).cells
+        sums: Counter[str] = Counter()
+        for cell, length in cells.items():
+            sums[str(cell.use)] += length  # type: ignore[assignment]
+        return {use: round(length, 6) for use, length in sums.items() if length}
+
+    def reasons(self, use: Use, gpu: str = "g0") -> dict[Reason, float]:
+        """Return a device's seconds of one use by reason."""
+        sums: Counter[Reason] = Counter()
+        for cell, length in self._account(gpu).cells.items():
+            if cell.use is use:
+                sums[cell.reason] += length  # type: ignore[assignment]
+        return {reason: round(length, 6) for reason, length in sums.items()}
+
+    def by_role(self, role: Role, gpu: str = "g0") -> dict[str, float]:
+        """Return a device's seconds under one role, by use."""
+        sums: Counter[str] = Counter()
+        for cell, length in self._account(gpu).cells.items():
+            if cell.role is role:
+                sums[str(cell.use)] += length  # type: ignore[assignment]
+        return {use: round(length, 6) for use, length in sums.items()}
+
+    def watermark(self, gpu: str = "g0") -> float:
+        """Return up to when a device is accounted for."""
+        return self._account(gpu).watermark_ns / SECOND_NS
+
+    def unbalanced(self) -> list[str]:
+        """Return the devices whose uses do not sum to weight × (watermark − start)."""
+        wrong = []
+        for account in self.ledger.device_accounts():
+            wall = (account.watermark_ns - account.start_ns) / SECOND_NS * account.device.weight
+            if abs(sum(account.cells.values()) - wall) > 1e-6:
+                wrong.append(f"{account.device.gpu}: {dict(account.cells)} ≠ {wall}")
+        return wrong
+
+    def engine_seconds(self, now: float, name: str = "e") -> dict[Phase, float]:
+        """Return an engine's GPU-seconds by phase."""
+        sums = dict.fromkeys(Phase, 0.0)
+        for (_, phase), length in self._engine(name, now).gpu_seconds.items():
+            sums[phase] += length
+        return {phase: round(length, 6) for phase, length in sums.items()}
+
+    def owed(self, now: float, name: str = "e") -> float:
+        """Return the step time an engine is still owed."""
+        return round(self._engine(name, now).debt_seconds, 6)
+
+    def cut(self, now: float, name: str = "e") -> float:
+        """Return the step time of an engine that was cut."""
+        return round(self._engine(name, now).cut_seconds, 6)
+
+    def tokens(self, now: float, name: str = "e") -> dict[Phase, int]:
+        """Return an engine's tokens by phase."""
+        sums = dict.fromkeys(Phase, 0)
+        for (_, phase), count in self._engine(name, now).phase_tokens.items():
+            sums[phase] += count
+        return sums
+
+    def lost(self, now: float, name: str = "e") -> int:
+        """Return how many records never came."""
+        return self._engine(name, now).lost_records
+
+    def late(self, now: float, name: str = "e") -> int:
+        """Return how many records came twice or too late."""
+        return self._engine(name, now).late_records
+
+    def _account(self, gpu: str):  # type: ignore[no-untyped-def]
+        return next(a for a in self.ledger.device_accounts() if a.device.gpu == gpu)
+
+    def _engine(self, name: str, now: float):  # type: ignore[no-untyped-def]
+        return next(a for a in self.ledger.engine_accounts(ns(now)) if a.engine == name)
+
+
+def captured_steps(path: Path) -> list[dict[str, object]]:
+    """Return the rows of a recorded step stream, header left out."""
+    with gzip.open(path, "rt") as lines:
+        return [row for line in lines if "it" in (row := json.loads(line)) and row["it"]]

@@ -1,0 +1,487 @@
+"""Small tables, records in and seconds out, one or more for each rule of docs/accounting.md."""
+
+from __future__ import annotations
+
+import pytest
+from support.books import Books, Teller
+
+from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
+
+
+def test_a_step_holds_its_device_from_start_to_end() -> None:
+    """A2: one prefill of 2 s, reported at 10 s, and its engine rests otherwise."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.PREFILL)
+    books.beat(teller, 0)
+    books.step(teller, teller.prefill(10, 2))
+    for t in range(11, 27):
+        books.beat(teller, t)
+    books.advance(26)
+
+    assert books.watermark() == 20
+    assert books.seconds() == {"prefill": 2, "idle": 18}
+    assert books.unbalanced() == []
+
+
+def test_a_tensor_parallel_step_counts_on_every_device() -> None:
+    """A2: a TP-4 step of 1 s is 4 GPU-seconds."""
+    books, teller = Books(gpus=4), Teller()
+    books.engine(role=Role.DECODE)
+    books.step(teller, teller.decode(5, 1))
+    books.beat(teller, 20)
+    books.advance(20)
+
+    assert [books.seconds(g)["decode"] for g in books.gpus] == [1, 1, 1, 1]
+    assert books.engine_seconds(20) == {Phase.PREFILL: 0, Phase.DECODE: 4}
+
+
+def test_a_burst_of_records_is_packed_backwards_without_loss() -> None:
+    """A2: three steps of 1 s reported together at 10 s lie in [7, 10)."""
+    books, teller = Books(), Teller()
+    books.engine()
+    books.beat(teller, 0)
+    for _ in range(3):
+        books.step(teller, teller.decode(10, 1))
+    books.beat(teller, 30)
+    books.advance(30)
+
+    assert books.seconds() == {"decode": 3, "idle": 21}
+    assert books.owed(30) == 0
+
+
+def test_a_ten_second_prefill_from_idle_is_carried_not_lost() -> None:
+    """A6: heartbeats of the idle engine had committed up to 4 s before it was reported at 20 s."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.PREFILL)
+    for t in range(20):
+        books.beat(teller, t)
+        books.advance(t)
+    books.step(teller, teller.prefill(20, 10))
+    books.advance(20)
+    assert books.watermark() == 14
+    assert books.seconds() == {"prefill": 1, "idle": 13}
+    assert books.owed(20) == 0
+
+    for t in range(21, 46):
+        books.beat(teller, t)
+        books.advance(t)
+
+    assert books.seconds() == {"prefill": 10, "idle": 29}
+    assert books.owed(45) == 0
+    assert books.cut(45) == 0
+
+
+def test_a_running_engine_holds_the_watermark_whatever_its_heartbeat_says() -> None:
+    """A6: a heartbeat does not commit while the last record promised more work."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.step(teller, teller.decode(10, 1, running=1))
+    for t in range(11, 31):
+        books.beat(teller, t)
+        books.advance(t)
+    assert books.watermark() == 4
+
+    books.step(teller, teller.decode(31, 20))
+    books.beat(teller, 50)
+    books.advance(50)
+
+    assert books.seconds() == {"decode": 21, "idle": 23}
+
+
+def test_a_long_step_holds_the_watermark_no_longer_than_ten_minutes() -> None:
+    """A hung engine with a living heartbeat must not hold the books open for ever."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.step(teller, teller.decode(10, 1, running=1))
+    for t in range(11, 640):
+        books.beat(teller, t)
+    books.advance(639)
+
+    assert books.watermark() == 633
+    assert books.seconds() == {"decode": 1, "idle": 9, "unobserved": 623}
+
+
+def test_debt_beyond_a_minute_is_cut_and_counted() -> None:
+    """A2: 100 s of steps reported late owe at most 60 s; the rest is cut, and said."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 0)
+    for t in range(1, 101):
+        books.beat(teller, t)
+    books.advance(100)
+    for _ in range(100):
+        books.step(teller, teller.decode(100, 1))
+    books.beat(teller, 101)
+    for t in range(102, 300):
+        books.beat(teller, t)
+        books.advance(t)
+
+    assert books.seconds()["decode"] == 66
+    assert books.cut(300) == 34
+    assert books.unbalanced() == []
+
+
+def test_k_engines_on_a_device_share_each_instant() -> None:
+    """A3: 2 s of A, of which 1 s together with B: A has 1.5, B has 0.5."""
+    books, a, b = Books(), Teller("a", pid=1), Teller("b", pid=2)
+    books.engine("a", Role.PREFILL)
+    books.engine("b", Role.DECODE)
+    books.beat(a, 0)
+    books.beat(b, 0)
+    books.step(a, a.prefill(10, 2))
+    books.step(b, b.decode(10, 1))
+    books.beat(a, 20)
+    books.beat(b, 20)
+    books.advance(20)
+
+    assert books.seconds() == {"prefill": 1.5, "decode": 0.5, "idle": 12}
+    assert books.engine_seconds(20, "a")[Phase.PREFILL] == 1.5
+    assert books.by_role(Role.MIXED)["prefill"] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        pytest.param(
+            {"context_requests": 1, "context_tokens": 512}, {"prefill": 1.0}, id="chunk of a prompt"
+        ),
+        pytest.param(
+            {"context_requests": 1, "context_tokens": 64, "computed_tokens": 64},
+            {"prefill": 1.0},
+            id="the step that ends a prompt",
+        ),
+        pytest.param(
+            {"generation_requests": 2, "generation_tokens": 8},
+            {"decode": 1.0},
+            id="speculative verification",
+        ),
+        pytest.param(
+            {"context_requests": 2, "context_tokens": 2, "external_tokens": 90},
+            {"decode": 1.0},
+            id="recompute of transferred requests",
+        ),
+        pytest.param(
+            {
+                "context_requests": 1,
+                "context_tokens": 1,
+                "external_tokens": 17,
+                "generation_requests": 3,
+                "generation_tokens": 3,
+            },
+            {"decode": 1.0},
+            id="recompute beside generation",
+        ),
+        pytest.param(
+            {"context_requests": 1, "context_tokens": 1, "computed_tokens": 1},
+            {"prefill": 1.0},
+            id="a one-token prompt of its own",
+        ),
+        pytest.param(
+            {
+                "context_requests": 1,
+                "context_tokens": 30,
+                "generation_requests": 10,
+                "generation_tokens": 10,
+            },
+            {"prefill": 0.75, "decode": 0.25},
+            id="mixed, by token count",
+        ),
+        pytest.param({"encoder_inputs": 1}, {"prefill": 1.0}, id="encoder"),
+        pytest.param({"dummy": True}, {"unattributed": 1.0}, id="data-parallel filler"),
+    ],
+)
+def test_the_phase_of_a_step(counts: dict[str, object], expected: dict[str, float]) -> None:
+    """A4, each kind of step once."""
+    books, teller = Books(), Teller()
+    books.engine()
+    books.beat(teller, 0)
+    books.step(teller, teller.step(10, 1, **counts))
+    books.beat(teller, 20)
+    books.advance(20)
+
+    assert books.seconds() == {**expected, "idle": 13}
+
+
+def test_idle_says_why() -> None:
+    """A5: host gap while work is promised, KV wait while only transfers are, else no request."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 0)
+    books.step(teller, teller.decode(2, 1, running=1))
+    books.step(teller, teller.decode(4, 1, deferred=1))
+    books.step(teller, teller.decode(8, 1))
+    books.beat(teller, 20)
+    books.advance(20)
+
+    assert books.reasons(Use.IDLE) == {
+        Reason.NO_REQUEST: 1 + 6,
+        Reason.HOST_GAP: 1,
+        Reason.KV_WAIT: 3,
+    }
+
+
+def test_starting_and_draining_are_idle_by_name_and_roleless() -> None:
+    """A5, A7: a GPU has no role until its engine is ready, and from the start of its drain."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.PREFILL, state=EngineState.STARTING)
+    books.engine(role=Role.PREFILL, state=EngineState.READY, since=10)
+    books.beat(teller, 10)
+    books.step(teller, teller.prefill(12, 1))
+    books.engine(role=Role.PREFILL, state=EngineState.DRAINING, since=15)
+    books.step(teller, teller.prefill(17, 1))
+    books.engine(role=Role.PREFILL, state=EngineState.GONE, since=20)
+    books.advance(20)
+
+    assert books.watermark() == 20
+    assert books.by_role(Role.NONE) == {"idle": 14, "prefill": 1}
+    assert books.by_role(Role.PREFILL) == {"idle": 4, "prefill": 1}
+    assert books.reasons(Use.IDLE) == {
+        Reason.STARTING: 10,
+        Reason.NO_REQUEST: 4,
+        Reason.DRAINING: 4,
+    }
+
+
+def test_death_commits_at_once() -> None:
+    """A6: nothing can follow a death, so nothing is waited for."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.step(teller, teller.decode(10, 1, running=1))
+    books.engine(role=Role.DECODE, state=EngineState.GONE, since=10.5)
+    books.advance(10.5)
+
+    assert books.watermark() == 10.5
+    assert books.seconds() == {"decode": 1, "idle": 9.5}
+
+
+def test_a_restarted_engine_is_counted_on_under_its_name() -> None:
+    """A new process counts from its own zero; the engine's seconds go on."""
+    books, first, second = Books(), Teller(pid=1, incarnation=1), Teller(pid=2, incarnation=2)
+    books.engine(role=Role.DECODE)
+    books.step(first, first.decode(10, 1, running=1))
+    books.engine(role=Role.DECODE, state=EngineState.GONE, since=11)
+    books.engine(role=Role.DECODE, state=EngineState.STARTING, since=12)
+    books.engine(role=Role.DECODE, state=EngineState.READY, since=20)
+    books.beat(second, 20)
+    books.step(second, second.decode(25, 2))
+    books.beat(second, 40)
+    books.advance(40)
+
+    assert books.seconds() == {"decode": 3, "idle": 30, "unobserved": 1}
+    assert books.reasons(Use.UNOBSERVED) == {Reason.NO_READING: 1}
+    assert books.lost(40) == 0
+
+
+def test_silence_is_unobserved_and_frees_the_watermark() -> None:
+    """A6: 30 s without a word, then the engine no longer holds its device's books open."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 10)
+    books.advance(39)
+    assert books.watermark() == 4
+
+    books.advance(41)
+
+    assert books.watermark() == 35
+    assert books.seconds() == {"idle": 4, "unobserved": 31}
+    assert books.reasons(Use.UNOBSERVED) == {Reason.NO_RECORD: 31}
+
+
+def test_activity_without_records_is_unattributed() -> None:
+    """A6: a ready engine that tells nothing, on a device that is seen working."""
+    books = Books()
+    books.engine(role=Role.DECODE)
+    books.activity(0, 30, 0.5)
+    books.advance(30)
+
+    assert books.watermark() == 20
+    assert books.reasons(Use.UNATTRIBUTED) == {Reason.NO_RECORD: pytest.approx(10, abs=0.06)}
+    assert books.unbalanced() == []
+
+
+def test_activity_of_a_stranger_is_unattributed() -> None:
+    """A5: a device without engines that works all the time."""
+    books = Books()
+    books.activity(0, 30, 1.0)
+    books.advance(30)
+
+    assert books.reasons(Use.UNATTRIBUTED) == {Reason.STRANGER: 20}
+
+
+def test_activity_beside_spans_is_explained_by_them() -> None:
+    """A5: samples that touch a span, or may still average over one, are not a stranger's."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 0)
+    books.activity(0, 12, 0.0)
+    books.activity(12.1, 15.5, 1.0)
+    books.activity(15.6, 40, 0.0)
+    books.step(teller, teller.decode(15, 3))
+    books.beat(teller, 40)
+    books.advance(40)
+
+    assert books.seconds() == {"decode": 3, "idle": 27}
+
+
+def test_blocks_are_committed_whole() -> None:
+    """A5: a watched device moves its watermark from one 5 s edge to the next."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.activity(0, 18, 0.0)
+    for t in range(19):
+        books.beat(teller, t)
+    books.advance(18)
+
+    assert books.watermark() == 10
+
+
+def test_a_device_nobody_reads_and_nobody_uses_is_unobserved() -> None:
+    """Invariant c: what is not known is not zero."""
+    books = Books()
+    books.advance(16)
+
+    assert books.seconds() == {"unobserved": 10}
+    assert books.reasons(Use.UNOBSERVED) == {Reason.NO_READING: 10}
+
+
+def test_lost_records_are_restored_from_the_running_totals() -> None:
+    """Invariant e: a missing decode step of 2 s between two heard ones."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 0)
+    books.step(teller, teller.decode(5, 1, running=1))
+    teller.decode(8, 2, running=1)
+    books.step(teller, teller.decode(10, 1))
+    books.beat(teller, 30)
+    books.advance(30)
+
+    assert books.seconds()["decode"] == 4
+    assert books.tokens(30) == {Phase.PREFILL: 0, Phase.DECODE: 3}
+    assert books.lost(30) == 1
+
+
+def test_a_lost_last_record_is_restored_by_the_next_heartbeat() -> None:
+    """Invariant e: the heartbeat carries the totals too."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.PREFILL)
+    books.beat(teller, 0)
+    books.step(teller, teller.prefill(5, 1))
+    teller.prefill(8, 2)
+    books.beat(teller, 9)
+    books.beat(teller, 30)
+    books.advance(30)
+
+    assert books.seconds()["prefill"] == 3
+    assert books.lost(30) == 1
+
+
+def test_a_duplicate_changes_nothing_but_its_counter() -> None:
+    """Invariant e."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    step = teller.decode(10, 1)
+    books.step(teller, step)
+    books.step(teller, step)
+    books.beat(teller, 20)
+    books.advance(20)
+    books.step(teller, step)
+    books.advance(20)
+
+    assert books.seconds()["decode"] == 1
+    assert books.late(20) == 2
+
+
+def test_an_overlapped_engine_holds_its_device_from_record_to_record() -> None:
+    """A2: with async scheduling elapsed is only a wait; pending work joins record to record."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 0, overlapped=True)
+    books.step(teller, teller.decode(5, 1, running=1))
+    books.step(teller, teller.decode(7, 0.25, running=1))
+    books.step(teller, teller.decode(8, 0.25))
+    books.step(teller, teller.decode(12, 0.5))
+    books.beat(teller, 20, overlapped=True)
+    books.advance(20)
+
+    assert books.seconds() == {"decode": 4.5, "idle": 9.5}
+    assert Reason.HOST_GAP not in books.reasons(Use.IDLE)
+
+
+def test_waiting_for_remote_kv_does_not_join_overlapped_records() -> None:
+    """A2: deferred requests are not pending work."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 0, overlapped=True)
+    books.step(teller, teller.decode(5, 1, deferred=2))
+    books.step(teller, teller.decode(9, 1))
+    books.beat(teller, 20, overlapped=True)
+    books.advance(20)
+
+    assert books.seconds() == {"decode": 2, "idle": 12}
+    assert books.reasons(Use.IDLE)[Reason.KV_WAIT] == 3
+
+
+def test_a_new_daemon_starts_from_the_plugins_totals() -> None:
+    """Invariant b: what happened before we listened is counted nowhere."""
+    books, teller = Books(), Teller()
+    for t in range(1, 50):
+        teller.decode(-50 + t, 0.9)
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 0.5)
+    books.step(teller, teller.decode(1, 3))
+    books.beat(teller, 20)
+    books.advance(20)
+
+    assert books.seconds() == {"decode": 1, "idle": 13}
+    assert books.owed(20) == 0
+    assert books.lost(20) == 0
+
+
+def test_a_role_change_splits_the_books_at_its_instant() -> None:
+    """A7: seconds before belong to the old role, seconds after to the new one."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.PREFILL)
+    books.beat(teller, 0)
+    books.step(teller, teller.prefill(8, 1))
+    books.engine(role=Role.DECODE, since=10)
+    books.step(teller, teller.decode(12, 1))
+    books.beat(teller, 26)
+    books.advance(26)
+
+    assert books.by_role(Role.PREFILL) == {"idle": 9, "prefill": 1}
+    assert books.by_role(Role.DECODE) == {"idle": 9, "decode": 1}
+
+
+def test_a_mig_instance_counts_by_its_weight() -> None:
+    """A1: three sevenths of a GPU."""
+    books, teller = Books(weight=3 / 7), Teller()
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 0)
+    books.step(teller, teller.decode(10, 7))
+    books.beat(teller, 20)
+    books.advance(20)
+
+    assert books.seconds() == {"decode": 3, "idle": 3}
+    assert books.engine_seconds(20)[Phase.DECODE] == 3
+
+
+def test_a_slow_engine_beside_a_fast_one_holds_their_common_device() -> None:
+    """A6: the watermark is the least of the live engines' marks, nothing is lost by waiting."""
+    books, a, b = Books(), Teller("a", pid=1), Teller("b", pid=2)
+    books.engine("a", Role.PREFILL)
+    books.engine("b", Role.DECODE)
+    books.step(a, a.prefill(5, 1, running=1))
+    for t in range(6, 26):
+        books.step(b, b.decode(t, 0.5))
+        books.beat(a, t)
+        books.advance(t)
+    assert books.watermark() == 0
+
+    books.step(a, a.prefill(25, 20))
+    books.beat(b, 40)
+    books.beat(a, 40)
+    books.advance(40)
+
+    assert books.engine_seconds(40, "a")[Phase.PREFILL] == 1 + 20 - 20 * 0.5 / 2
+    assert books.engine_seconds(40, "b")[Phase.DECODE] == 20 * 0.5 / 2
+    assert books.unbalanced() == []

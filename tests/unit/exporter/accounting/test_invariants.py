@@ -1,0 +1,192 @@
+"""The invariants of docs/accounting.md over random histories of a node."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.books import Books, Teller, ns
+
+from disagg_exporter.model import EngineState, Phase, Role, Step, Use
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("step"),
+            st.sampled_from("abc"),
+            st.floats(0, 20),
+            st.integers(0, 50),
+            st.integers(0, 5),
+            st.integers(0, 2),
+        ),
+        st.tuples(st.just("beat"), st.sampled_from("abc")),
+        st.tuples(st.just("lose"), st.sampled_from("abc"), st.floats(0, 5)),
+        st.tuples(
+            st.just("state"),
+            st.sampled_from("abc"),
+            st.sampled_from(list(EngineState)),
+            st.sampled_from([Role.PREFILL, Role.DECODE]),
+            st.floats(0, 10),
+        ),
+        st.tuples(st.just("read"), st.sampled_from(["g0", "g1"]), st.floats(0, 1)),
+        st.tuples(st.just("wait"), st.floats(0.01, 12)),
+    ),
+    max_size=60,
+)
+WHERE = {"a": ["g0"], "b": ["g0", "g1"], "c": ["g1"]}
+
+
+def _play(events: list[tuple[Any, ...]], check: Any) -> Books:
+    """Play a history on two GPUs and three engines, one of which shares both."""
+    books, now = Books(gpus=2), 0.0
+    tellers = {name: Teller(name, pid=i + 1) for i, name in enumerate(WHERE)}
+    for name in WHERE:
+        books.engine(name, Role.MIXED, WHERE[name])
+    for event in events:
+        match event:
+            case ("step", name, elapsed, context, generated, running):
+                step = tellers[name].step(
+                    now,
+                    elapsed,
+                    context_requests=min(context, 1),
+                    context_tokens=context,
+                    computed_tokens=context,
+                    generation_requests=generated,
+                    generation_tokens=generated,
+                    running=running,
+                )
+                books.step(tellers[name], step, now)
+            case ("beat", name):
+                books.beat(tellers[name], now)
+            case ("lose", name, elapsed):
+                tellers[name].decode(now, elapsed)
+            case ("state", name, state, role, ago):
+                books.engine(name, role, WHERE[name], state, max(now - ago, 0))
+            case ("read", gpu, ratio):
+                books.activity(max(now - 0.1, 0), now, ratio, gpu)
+            case ("wait", seconds):
+                now += seconds
+                books.advance(now)
+                check(books, now)
+    return books
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVENTS)
+def test_every_device_is_accounted_for_to_its_watermark(events: list[tuple[Any, ...]]) -> None:
+    """Invariant a: the uses of a device sum to weight × (watermark − start), whatever comes."""
+
+    def check(books: Books, now: float) -> None:
+        assert books.unbalanced() == []
+        assert all(books.watermark(gpu) <= now for gpu in books.gpus)
+
+    _play(events, check)
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVENTS)
+def test_nothing_exported_ever_goes_down(events: list[tuple[Any, ...]]) -> None:
+    """Invariant b: cells, watermarks, engine seconds, tokens and cuts only grow."""
+    before: Counter[Any] = Counter()
+
+    def check(books: Books, now: float) -> None:
+        values: Counter[Any] = Counter()
+        for account in books.ledger.device_accounts():
+            values["watermark", account.device.gpu] = account.watermark_ns
+            for cell, seconds in account.cells.items():
+                values[account.device.gpu, cell] = seconds  # type: ignore[assignment]
+        for engine in books.ledger.engine_accounts(ns(now)):
+            values["cut", engine.engine] = engine.cut_seconds  # type: ignore[assignment]
+            for key, seconds in engine.gpu_seconds.items():
+                values[engine.engine, key] = seconds  # type: ignore[assignment]
+        for tokens in books.ledger.token_accounts():
+            values["tokens", tokens.role, tokens.phase] = tokens.tokens
+        for key, value in before.items():
+            assert values[key] >= value
+        before.update(values - before)
+
+    _play(events, check)
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVENTS)
+def test_engine_seconds_are_the_devices_busy_seconds(events: list[tuple[Any, ...]]) -> None:
+    """Invariant d, the other way round: what engines used is what devices were busy with."""
+
+    def check(books: Books, now: float) -> None:
+        engines = sum(
+            sum(engine.gpu_seconds.values()) for engine in books.ledger.engine_accounts(ns(now))
+        )
+        devices = sum(
+            seconds
+            for account in books.ledger.device_accounts()
+            for cell, seconds in account.cells.items()
+            if cell.use in (Use.PREFILL, Use.DECODE)
+        )
+        assert abs(engines - devices) < 1e-6
+
+    _play(events, check)
+
+
+STEPS = st.lists(st.tuples(st.floats(0.001, 0.4), st.booleans()), min_size=1, max_size=14)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.integers(0, 2**16), st.integers(0, 4))
+def test_order_and_duplication_of_records_change_nothing(
+    lengths: list[tuple[float, bool]], seed: int, copies: int
+) -> None:
+    """Invariant e: the same records in any order within the packing delay, some of them twice."""
+    teller, t = Teller(), 1.0
+    steps: list[Step] = []
+    for length, prefill in lengths:
+        t += length
+        make = teller.prefill if prefill else teller.decode
+        steps.append(make(t, length * 0.9))
+    shuffled = [*steps, *steps[:copies]]
+    random.Random(seed).shuffle(shuffled)
+
+    def settle(order: list[Step]) -> dict[Phase, float]:
+        books = Books()
+        books.engine()
+        books.beat(Teller(), 0)
+        for step in order:
+            books.step(teller, step, now=t)
+            books.advance(t)
+        books.beat(teller, t + 10)
+        books.beat(teller, t + 20)
+        books.advance(t + 20)
+        return books.engine_seconds(t + 20)
+
+    assert settle(shuffled) == settle(steps)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.sets(st.integers(0, 13)))
+def test_lost_records_cost_nothing_but_their_own_detail(
+    lengths: list[tuple[float, bool]], lost: set[int]
+) -> None:
+    """Invariant e: running totals restore time and tokens by phase, exactly for pure steps."""
+    teller, t = Teller(), 1.0
+    books = Books()
+    books.engine()
+    books.beat(teller, 0)
+    expected = dict.fromkeys(Phase, 0.0)
+    for number, (length, prefill) in enumerate(lengths):
+        t += length
+        step = (teller.prefill if prefill else teller.decode)(t, length * 0.9)
+        expected[Phase.PREFILL if prefill else Phase.DECODE] += step.elapsed_ns / 1e9
+        if number not in lost:
+            books.step(teller, step)
+    books.beat(teller, t + 1)
+    for later in range(2, 40):
+        books.beat(teller, t + later)
+        books.advance(t + later)
+
+    found = books.engine_seconds(t + 39)
+    assert {phase: round(seconds, 4) for phase, seconds in found.items()} == {
+        phase: round(seconds, 4) for phase, seconds in expected.items()
+    }
