@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.books import SECOND_NS, Books, Teller, captured_steps
 
 from disagg_exporter.model import Phase, Role, Step
+from support.books import SECOND_NS, Books, Teller, captured_steps
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.books import Books, Teller
 
 from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
+from support.books import Books, Teller
 
 
 def test_a_step_holds_its_device_from_start_to_end() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,5 +40,5 @@ def test_packing_keeps_order_limits_floor_and_every_nanosecond(
     for limit, length, place in zip(limits, lengths, placed, strict=True):
         assert floor <= place.start_ns <= place.end_ns <= max(limit, floor)
         assert place.end_ns - place.start_ns + place.overflow_ns == length
-    for before, after in zip(placed, placed[1:], strict=False):
+    for before, after in itertools.pairwise(placed):
         assert before.end_ns <= after.start_ns
