@@ -1,0 +1,131 @@
+"""Where readings of devices come from: one protocol, and the choice among its sources.
+
+A source has devices (`inventory`), reads them all at one instant (`sweep`) and never guesses: a
+value that a device does not tell is None, a device that cannot be read is a failure, and neither
+is ever 0. Drivers are not imported here; who chooses passes the ways to open them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Device, DeviceSweep
+
+
+class DevicesUnavailable(DisaggError):  # noqa: N818 - absence of devices is a state, not a fault
+    """The devices asked for cannot be read at all on this host.
+
+    Args:
+        why: What the driver or the host said.
+        way_out: What a person can do about it.
+    """
+
+    def __init__(self, why: str, way_out: str) -> None:
+        super().__init__(f"{why}; {way_out}")
+        self.why = why
+        self.way_out = way_out
+
+
+class DeviceKind(StrEnum):
+    """What the node file may ask for under `devices`."""
+
+    AUTO = "auto"
+    NVML = "nvml"
+    CPU = "cpu"
+    SIM = "sim"
+
+
+class DeviceSource(Protocol):
+    """Something that can read the devices of this host.
+
+    `name` is the collector's name on the page: `nvml`, `sim` or `cpu`. One thread at a time
+    may call a source; which thread does not matter.
+    """
+
+    @property
+    def name(self) -> str:
+        """The collector's name."""
+
+    def inventory(self) -> tuple[Device, ...]:
+        """The devices, in the order of their index; may raise `DevicesUnavailable`."""
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        """Read every device once. `now_ns` (CLOCK_MONOTONIC) stamps the sweep. Never raises."""
+
+    def close(self) -> None:
+        """Let go of the driver; a second call does nothing."""
+
+
+class NoDevices:
+    """A host without GPUs: nothing to list and nothing to read.
+
+    Engines then run on pseudo-devices (`pseudo_device`), whose activity is that of their steps.
+    """
+
+    name = "cpu"
+
+    def inventory(self) -> tuple[Device, ...]:
+        """No device."""
+        return ()
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        """A sweep without readings and without failures."""
+        return DeviceSweep(t_ns=now_ns)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChoice:
+    """The source that was opened and, where it stands in for a better one, why."""
+
+    source: DeviceSource
+    fallback: DevicesUnavailable | None = None
+
+
+def choose_devices(
+    kind: DeviceKind,
+    *,
+    nvml: Callable[[], DeviceSource],
+    sim: Callable[[], DeviceSource],
+) -> DeviceChoice:
+    """Open the source that the node file asks for.
+
+    Only `auto` falls back: to a host without GPUs, with the reason in the choice so that it is
+    logged and never silent. What was asked for by name is opened or refused.
+
+    Args:
+        kind: What the node file says.
+        nvml: Opens the NVIDIA driver; raises `DevicesUnavailable` where that has no GPU.
+        sim: Opens the demo's simulated devices.
+
+    Raises:
+        DevicesUnavailable: The kind asked for by name is not to be had here.
+    """
+    match kind:
+        case DeviceKind.NVML:
+            return DeviceChoice(nvml())
+        case DeviceKind.SIM:
+            return DeviceChoice(sim())
+        case DeviceKind.CPU:
+            return DeviceChoice(NoDevices())
+        case DeviceKind.AUTO:
+            try:
+                return DeviceChoice(nvml())
+            except DevicesUnavailable as unavailable:
+                return DeviceChoice(NoDevices(), unavailable)
+
+
+def pseudo_device(engine: str, index: int) -> Device:
+    """The one device that an engine gets on a host without GPUs (accounting A1).
+
+    Args:
+        engine: The engine's name; it makes the device's key.
+        index: A number that no other engine of this node has.
+    """
+    return Device(gpu=f"cpu-{engine}", index=index, gpu_name="CPU", device="cpu")
