@@ -1,0 +1,170 @@
+"""Readings of NVIDIA devices through NVML; the only room that imports its binding, pynvml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from disagg_exporter.devices import DevicesUnavailable
+from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+from disagg_exporter.nvml_inventory import OpenDevice, Opened, ask, open_all
+
+PROCESSES_EVERY_NS = 1_000_000_000
+"""The list of processes costs ten times any other call, and nobody needs it more often."""
+
+REOPEN_EVERY_NS = 5_000_000_000
+"""A driver that has gone is not asked to start again more often than this."""
+
+_WAY_OUT = (
+    "check that nvidia-smi works here (in a container: that it is given the driver), "
+    "or set `devices: cpu`"
+)
+_NOT_TOLD = (2**32 - 1, 2**64 - 1)
+"""All bits set is how the driver says "not available" inside a successful answer."""
+
+
+class NvmlDevices:
+    """The GPUs and MIG instances of this host, opened once and read by their handles.
+
+    `busy_ratio` is the driver's `utilization.gpu`: the share of its own last sample period (a
+    sixth of a second to a second) in which some kernel ran. MIG instances have none.
+
+    Raises:
+        DevicesUnavailable: No driver, one that does not start, or no device that can be opened.
+    """
+
+    name = "nvml"
+
+    def __init__(self) -> None:
+        try:
+            import pynvml
+        except ImportError as error:
+            raise DevicesUnavailable(
+                f"the NVML binding cannot be imported: {error}", "install nvidia-ml-py"
+            ) from error
+        self._nvml: Any = pynvml
+        self._not_told = (
+            pynvml.NVMLError_NotSupported,
+            pynvml.NVMLError_NoPermission,
+            pynvml.NVMLError_FunctionNotFound,
+            pynvml.NVMLError_ArgumentVersionMismatch,
+            pynvml.NVMLError_NoData,
+            pynvml.NVMLError_NotReady,
+        )
+        self._reopen_at_ns: int | None = None
+        self._opened = self._open()
+
+    def inventory(self) -> tuple[Device, ...]:
+        """The devices that could be opened; a GPU in MIG mode is there as its instances."""
+        return tuple(opened.device for opened in self._opened.devices)
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        """Read every device; those that fail are failures and the others go on.
+
+        GPUs that could not even be opened are failures of every sweep, by their node's name.
+        """
+        try:
+            return self._sweep(now_ns)
+        except self._nvml.NVMLError_Uninitialized as error:
+            lost = str(error)
+        # Something else in this process shut the driver down under us, and the handles with it.
+        if self._reopen_at_ns is None or now_ns >= self._reopen_at_ns:
+            self._reopen_at_ns = now_ns + REOPEN_EVERY_NS
+            try:
+                self._opened = self._open()
+                return self._sweep(now_ns)
+            except (DevicesUnavailable, self._nvml.NVMLError_Uninitialized) as error:
+                lost = str(error)
+        gone = tuple(DeviceFailure(device.gpu, lost) for device in self.inventory())
+        return DeviceSweep(now_ns, failures=gone + self._opened.failures)
+
+    def close(self) -> None:
+        """Let go of the driver; sweeps are empty from then on."""
+        if self._opened.devices:
+            self._opened = Opened((), ())
+            self._shut_down()
+
+    def _open(self) -> Opened:
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError as error:
+            raise DevicesUnavailable(f"NVML does not start: {error}", _WAY_OUT) from error
+        try:
+            opened = open_all(self._nvml)
+        except self._nvml.NVMLError as error:
+            self._shut_down()
+            raise DevicesUnavailable(f"NVML lists no GPUs: {error}", _WAY_OUT) from error
+        if not opened.devices:
+            self._shut_down()
+            why = ", ".join(f"{failure.gpu}: {failure.why}" for failure in opened.failures)
+            raise DevicesUnavailable(f"NVML has no device ({why or 'none listed'})", _WAY_OUT)
+        return opened
+
+    def _shut_down(self) -> None:
+        try:
+            self._nvml.nvmlShutdown()
+        except self._nvml.NVMLError:
+            return  # it is down already
+
+    def _sweep(self, now_ns: int) -> DeviceSweep:
+        readings: list[DeviceReading] = []
+        failures = list(self._opened.failures)
+        for opened in self._opened.devices:
+            try:
+                readings.append(self._read(opened, now_ns))
+            except self._nvml.NVMLError_Uninitialized:
+                raise
+            except self._nvml.NVMLError as error:
+                failures.append(DeviceFailure(opened.device.gpu, str(error)))
+        return DeviceSweep(now_ns, tuple(readings), tuple(failures))
+
+    def _read(self, opened: OpenDevice, now_ns: int) -> DeviceReading:
+        nvml, handle = self._nvml, opened.handle
+        memory = None if opened.memory is None else self._core(opened.memory, handle)
+        busy = power = energy = None
+        # Asked of an instance, these are refused, or answered for the whole GPU and so counted
+        # once per instance.
+        if not opened.mig:
+            rates = self._core(nvml.nvmlDeviceGetUtilizationRates, handle)
+            busy = None if rates is None else _known(rates.gpu)
+            power = _known(ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle))
+            energy = _known(ask(nvml, nvml.nvmlDeviceGetTotalEnergyConsumption, handle))
+        try:
+            clock = _known(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+        except nvml.NVMLError:
+            clock = None
+        return DeviceReading(
+            gpu=opened.device.gpu,
+            t_ns=now_ns,
+            busy_ratio=None if busy is None else min(1.0, busy / 100),
+            memory_used_bytes=None if memory is None else _known(memory.used),
+            memory_total_bytes=None if memory is None else _known(memory.total),
+            power_watts=None if power is None else power / 1e3,
+            energy_joules=None if energy is None else energy / 1e3,
+            sm_clock_hertz=None if clock is None else clock * 1e6,
+            pids=self._pids(opened, now_ns),
+        )
+
+    def _core(self, call: Callable[[Any], Any], handle: Any) -> Any:
+        """A call that every healthy device answers or plainly declines; other errors are its own.
+
+        Raises:
+            pynvml.NVMLError: The device, not the question, is at fault.
+        """
+        try:
+            return call(handle)
+        except self._not_told:
+            return None
+
+    def _pids(self, opened: OpenDevice, now_ns: int) -> tuple[int, ...]:
+        if opened.pids_ns is None or now_ns - opened.pids_ns >= PROCESSES_EVERY_NS:
+            call = opened.processes
+            told = None if call is None else ask(self._nvml, call, opened.handle)
+            # A process of another PID namespace is told as 0, which is nobody.
+            opened.pids = tuple(sorted({process.pid for process in told or () if process.pid}))
+            opened.pids_ns = now_ns
+        return opened.pids
+
+
+def _known(told: int | None) -> int | None:
+    return None if told in _NOT_TOLD else told

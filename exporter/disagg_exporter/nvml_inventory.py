@@ -1,0 +1,153 @@
+"""Which devices an NVIDIA driver has: its GPUs, or the instances of a GPU that MIG cuts up.
+
+The binding is an argument here (`nvml`, the module pynvml), so that one room alone imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from disagg_exporter.model import Device, DeviceFailure
+
+MIG_SLICES = 7
+"""Compute slices that a whole GPU counts as (accounting A1)."""
+
+
+@dataclass(slots=True)
+class OpenDevice:
+    """One device with what it takes to read it again without looking it up.
+
+    `memory` and `processes` are the newest calls that this driver has for them, or None.
+    `pids` were read at `pids_ns`; the list is asked for less often than the rest.
+    """
+
+    device: Device
+    handle: Any
+    mig: bool
+    memory: Callable[[Any], Any] | None
+    processes: Callable[[Any], Any] | None
+    pids: tuple[int, ...] = ()
+    pids_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """All devices of the driver, and the GPUs that failed before they told their UUID.
+
+    Those failures go by the node's name for the GPU (`nvidia3`).
+    """
+
+    devices: tuple[OpenDevice, ...]
+    failures: tuple[DeviceFailure, ...]
+
+
+def open_all(nvml: Any) -> Opened:
+    """Open every device; one that fails does not keep the others from being opened.
+
+    Raises:
+        nvml.NVMLError: The driver does not even count its GPUs.
+    """
+    devices: list[OpenDevice] = []
+    failures: list[DeviceFailure] = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            devices.extend(_open_gpu(nvml, index))
+        except nvml.NVMLError as error:
+            failures.append(DeviceFailure(f"nvidia{index}", str(error)))
+    return Opened(tuple(devices), tuple(failures))
+
+
+def _open_gpu(nvml: Any, index: int) -> list[OpenDevice]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    pci = ask(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+    minor = ask(nvml, nvml.nvmlDeviceGetMinorNumber, handle)
+    whole = Device(
+        gpu=_text(nvml.nvmlDeviceGetUUID(handle)),
+        index=index,
+        gpu_name=_text(nvml.nvmlDeviceGetName(handle)),
+        device=f"nvidia{index if minor is None else minor}",
+        pci_bus_id="" if pci is None else _text(pci.busId),
+    )
+    mode = ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        return [_with_calls(nvml, whole, handle, mig=False)]
+    instances = []
+    for slot in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
+        except nvml.NVMLError_NotFound:
+            continue  # slots may be empty between used ones
+        device = _instance(nvml, instance, whole)
+        instances.append(_with_calls(nvml, device, instance, mig=True))
+    return instances
+
+
+def _instance(nvml: Any, handle: Any, whole: Device) -> Device:
+    gpu_instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
+    compute_instance = nvml.nvmlDeviceGetComputeInstanceId(handle)
+    suffix = f"/ci{compute_instance}" if compute_instance else ""
+    slices = nvml.nvmlDeviceGetAttributes(handle).computeInstanceSliceCount
+    return Device(
+        gpu=_text(nvml.nvmlDeviceGetUUID(handle)),
+        index=whole.index,
+        # Weighted seconds of an instance are seconds of its GPU, so they go by the GPU's name.
+        gpu_name=whole.gpu_name,
+        device=f"{whole.device}/gi{gpu_instance}{suffix}",
+        pci_bus_id=whole.pci_bus_id,
+        weight=slices / MIG_SLICES,
+    )
+
+
+def _with_calls(nvml: Any, device: Device, handle: Any, *, mig: bool) -> OpenDevice:
+    memory = _first_known(
+        nvml,
+        handle,
+        # Version 2 does not count the driver's own reserve as used.
+        partial(nvml.nvmlDeviceGetMemoryInfo, version=nvml.nvmlMemory_v2),
+        nvml.nvmlDeviceGetMemoryInfo,
+    )
+    processes = _first_known(
+        nvml,
+        handle,
+        # Not the name without a version: on an older driver that raises no NVMLError.
+        nvml.nvmlDeviceGetComputeRunningProcesses_v3,
+        nvml.nvmlDeviceGetComputeRunningProcesses_v2,
+    )
+    told = None if memory is None else ask(nvml, memory, handle)
+    return OpenDevice(
+        device=replace(device, memory_total_bytes=None if told is None else int(told.total)),
+        handle=handle,
+        mig=mig,
+        memory=memory,
+        processes=processes,
+    )
+
+
+def ask(nvml: Any, call: Callable[[Any], Any], handle: Any) -> Any:
+    """What a call tells of a device, or None where it tells nothing for whatever reason."""
+    try:
+        return call(handle)
+    except nvml.NVMLError:
+        return None
+
+
+def _first_known(
+    nvml: Any, handle: Any, *calls: Callable[[Any], Any]
+) -> Callable[[Any], Any] | None:
+    for call in calls:
+        try:
+            call(handle)
+        except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_ArgumentVersionMismatch):
+            continue
+        except nvml.NVMLError:
+            return call  # this driver has it, even where this device refuses it today
+        return call
+    return None
+
+
+def _text(told: str | bytes) -> str:
+    """The binding's older releases and its structures tell bytes."""
+    return told.decode("ascii", "replace") if isinstance(told, bytes) else told

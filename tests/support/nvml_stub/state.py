@@ -1,0 +1,84 @@
+"""What the stub driver tells: the Python twin of the structures in stub.c, mapped to a file.
+
+A field that a test sets is what the next call of a process under the stub is told.
+"""
+
+from __future__ import annotations
+
+import mmap
+from ctypes import Structure, c_uint32, c_uint64, sizeof
+from pathlib import Path
+
+MAX_GPUS = 8
+
+UNINITIALIZED, NOT_SUPPORTED, NO_PERMISSION = 1, 3, 4
+DRIVER_NOT_LOADED, GPU_IS_LOST, UNKNOWN = 9, 15, 999
+
+
+def _words(*names: str) -> list[tuple[str, type[c_uint32]]]:
+    return [(name, c_uint32) for name in names]
+
+
+class Instance(Structure):
+    """One MIG instance; a slot without slices is empty."""
+
+    _fields_ = (
+        *_words("slices", "gpu_instance", "compute_instance", "process"),
+        ("memory_total_bytes", c_uint64),
+        ("memory_used_bytes", c_uint64),
+    )
+
+
+class Gpu(Structure):
+    """One GPU; the `*_error` fields are what calls return instead of success."""
+
+    _fields_ = (
+        *_words("open_error", "error", "utilization_error", "memory_error", "power_error"),
+        *_words("energy_error", "clock_error", "processes_error"),
+        *_words("minor", "utilization_percent", "power_milliwatts", "sm_clock_megahertz"),
+        ("memory_total_bytes", c_uint64),
+        ("memory_used_bytes", c_uint64),
+        ("energy_millijoules", c_uint64),
+        ("process_count", c_uint32),
+        ("processes", c_uint32 * 8),
+        *_words("mig", "unused"),
+        ("instances", Instance * 7),
+    )
+
+    def run(self, *pids: int) -> None:
+        """Say that these processes compute on the GPU."""
+        self.process_count = len(pids)
+        self.processes[: len(pids)] = pids
+
+
+class State(Structure):
+    """The whole driver; the last three numbers before the GPUs are counted by the stub."""
+
+    _fields_ = (
+        *_words("init_error", "count_error", "gpu_count"),
+        *_words("inits", "shutdowns", "process_calls"),
+        ("gpus", Gpu * MAX_GPUS),
+    )
+
+
+def set_defaults(state: State) -> None:
+    """Eight healthy GPUs of 80 GiB at rest; the counts of the stub go on."""
+    state.init_error = state.count_error = 0
+    state.gpu_count = MAX_GPUS
+    for number in range(MAX_GPUS):
+        state.gpus[number] = Gpu(
+            minor=number,
+            power_milliwatts=70_000,
+            sm_clock_megahertz=345,
+            memory_total_bytes=80 * 1024**3,
+        )
+
+
+def new_state(path: Path) -> State:
+    """A state of eight healthy GPUs in a new file at `path`, for NVML_STUB_STATE."""
+    path.write_bytes(bytes(sizeof(State)))
+    with path.open("r+b") as file:
+        # Closed by nobody: it lives as long as a structure looks into it.
+        state = State.from_buffer(mmap.mmap(file.fileno(), 0))
+    set_defaults(state)
+    return state

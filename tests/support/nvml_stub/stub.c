@@ -1,0 +1,289 @@
+/* A stand-in libnvidia-ml.so.1 for hosts without a GPU.
+ *
+ * Everything it tells comes from a file named by NVML_STUB_STATE, mapped shared: the test that
+ * owns the file changes a field and the next call sees it. The Python twin of the structures is
+ * state.py. -DOLD_DRIVER leaves out what a driver from before MIG does not have.
+ *
+ * Handles carry the number of the initialisation they were made in: one kept over a shutdown,
+ * where the real library's is dangling, is refused.
+ */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7 };
+enum { MAX_GPUS = 8, MAX_INSTANCES = 7, MAX_PROCESSES = 8 };
+
+typedef struct {
+    /* An empty slot has no slices. */
+    uint32_t slices, gpu_instance, compute_instance, process;
+    uint64_t memory_total_bytes, memory_used_bytes;
+} instance_t;
+
+typedef struct {
+    /* What the calls return instead of OK; `error` is for all calls on an open handle. */
+    uint32_t open_error, error, utilization_error, memory_error, power_error, energy_error,
+        clock_error, processes_error;
+    uint32_t minor, utilization_percent, power_milliwatts, sm_clock_megahertz;
+    uint64_t memory_total_bytes, memory_used_bytes, energy_millijoules;
+    uint32_t process_count, processes[MAX_PROCESSES];
+    uint32_t mig, unused;
+    instance_t instances[MAX_INSTANCES];
+} gpu_t;
+
+typedef struct {
+    uint32_t init_error, count_error, gpu_count;
+    /* Counted by the stub. */
+    uint32_t inits, shutdowns, process_calls;
+    gpu_t gpus[MAX_GPUS];
+} state_t;
+
+typedef uintptr_t handle_t; /* generation << 16 | (gpu + 1) << 8 | (instance slot + 1, or 0) */
+
+static state_t *state;
+static unsigned references, generation;
+
+static state_t *mapped(void) {
+    struct stat file;
+    const char *path = getenv("NVML_STUB_STATE");
+    int fd = path ? open(path, O_RDWR) : -1;
+    if (fd < 0 || fstat(fd, &file) || file.st_size != sizeof(state_t)) {
+        fprintf(stderr, "NVML stub: NVML_STUB_STATE is no file of %zu bytes\n", sizeof(state_t));
+        abort();
+    }
+    void *map = mmap(NULL, sizeof(state_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return map;
+}
+
+static handle_t handle_of(unsigned gpu, unsigned slot_plus_1) {
+    return (handle_t)generation << 16 | (gpu + 1) << 8 | slot_plus_1;
+}
+
+static int find(handle_t handle, gpu_t **gpu, instance_t **instance) {
+    unsigned number = (handle >> 8 & 0xff) - 1, slot_plus_1 = handle & 0xff;
+    if (!references) return UNINITIALIZED;
+    if (handle >> 16 != generation || number >= MAX_GPUS) return INVALID;
+    *gpu = &state->gpus[number];
+    *instance = slot_plus_1 ? &(*gpu)->instances[slot_plus_1 - 1] : NULL;
+    return (*gpu)->error;
+}
+
+/* Every call on a device begins by finding it, or returns the error of the device. */
+#define FIND                                      \
+    gpu_t *gpu;                                   \
+    instance_t *instance;                         \
+    int error = find(handle, &gpu, &instance);    \
+    if (error) return error
+#define UNLESS(what) \
+    if (gpu->what) return gpu->what
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    if (!state) state = mapped();
+    if (state->init_error) return state->init_error;
+    state->inits++;
+    if (!references++) generation++;
+    return OK;
+}
+
+int nvmlShutdown(void) {
+    if (!references) return UNINITIALIZED;
+    state->shutdowns++;
+    references--;
+    return OK;
+}
+
+const char *nvmlErrorString(int error) {
+    (void)error;
+    return "an error of the stub";
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned length) {
+    snprintf(version, length, "stub");
+    return references ? OK : UNINITIALIZED;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    if (!references) return UNINITIALIZED;
+    *count = state->gpu_count;
+    return state->count_error;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle_t *handle) {
+    if (!references) return UNINITIALIZED;
+    if (index >= state->gpu_count) return INVALID;
+    *handle = handle_of(index, 0);
+    return state->gpus[index].open_error;
+}
+
+int nvmlDeviceGetUUID(handle_t handle, char *uuid, unsigned length) {
+    FIND;
+    unsigned number = gpu - state->gpus;
+    if (instance)
+        snprintf(uuid, length, "MIG-57ab0000-0000-0000-%04x-%012x", number,
+                 (unsigned)(instance - gpu->instances));
+    else
+        snprintf(uuid, length, "GPU-57ab0000-0000-0000-0000-%012x", number);
+    return OK;
+}
+
+int nvmlDeviceGetName(handle_t handle, char *name, unsigned length) {
+    FIND;
+    if (instance)
+        snprintf(name, length, "Stub GPU MIG %ug", instance->slices);
+    else
+        snprintf(name, length, "Stub GPU");
+    return OK;
+}
+
+int nvmlDeviceGetMinorNumber(handle_t handle, unsigned *minor) {
+    FIND;
+    *minor = gpu->minor;
+    return instance ? NOT_SUPPORTED : OK;
+}
+
+int nvmlDeviceGetPciInfo_v3(handle_t handle, void *info) {
+    FIND;
+    struct {
+        char legacy[16];
+        uint32_t domain, bus, device, device_id, subsystem_id;
+        char bus_id[32];
+    } pci = {.bus = 16 + (gpu - state->gpus)};
+    snprintf(pci.bus_id, sizeof pci.bus_id, "00000000:%02X:00.0", pci.bus);
+    memcpy(info, &pci, sizeof pci);
+    return OK;
+}
+
+int nvmlDeviceGetUtilizationRates(handle_t handle, uint32_t rates[2]) {
+    FIND;
+    UNLESS(utilization_error);
+    if (gpu->mig) return NOT_SUPPORTED;
+    rates[0] = gpu->utilization_percent;
+    rates[1] = 0;
+    return OK;
+}
+
+int nvmlDeviceGetMemoryInfo(handle_t handle, uint64_t memory[3]) {
+    FIND;
+    UNLESS(memory_error);
+    uint64_t total = instance ? instance->memory_total_bytes : gpu->memory_total_bytes;
+    uint64_t used = instance ? instance->memory_used_bytes : gpu->memory_used_bytes;
+    memory[0] = total;
+    memory[1] = total - used;
+    memory[2] = used;
+    return OK;
+}
+
+/* Power, like energy below, of an instance is that of its whole GPU: the trap for the reader. */
+int nvmlDeviceGetPowerUsage(handle_t handle, uint32_t *milliwatts) {
+    FIND;
+    UNLESS(power_error);
+    *milliwatts = gpu->power_milliwatts;
+    return OK;
+}
+
+int nvmlDeviceGetClockInfo(handle_t handle, unsigned kind, uint32_t *megahertz) {
+    FIND;
+    UNLESS(clock_error);
+    *megahertz = kind == 1 ? gpu->sm_clock_megahertz : 0;
+    return OK;
+}
+
+typedef struct {
+    uint32_t pid;
+    uint64_t memory_used_bytes;
+    uint32_t gpu_instance, compute_instance;
+} process_t;
+
+int nvmlDeviceGetComputeRunningProcesses_v2(handle_t handle, unsigned *count, process_t *told) {
+    FIND;
+    state->process_calls += told == NULL;
+    UNLESS(processes_error);
+    uint32_t *pids = instance ? &instance->process : gpu->processes;
+    unsigned have = instance ? instance->process != 0 : gpu->process_count, room = *count;
+    *count = have;
+    if (room < have) return TOO_SMALL;
+    for (unsigned i = 0; i < have; i++) told[i] = (process_t){.pid = pids[i]};
+    return OK;
+}
+
+#ifndef OLD_DRIVER
+
+int nvmlDeviceGetComputeRunningProcesses_v3(handle_t handle, unsigned *count, process_t *told) {
+    return nvmlDeviceGetComputeRunningProcesses_v2(handle, count, told);
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(handle_t handle, uint64_t *millijoules) {
+    FIND;
+    UNLESS(energy_error);
+    *millijoules = gpu->energy_millijoules;
+    return OK;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(handle_t handle, void *told) {
+    struct {
+        uint32_t version;
+        uint64_t total, reserved, free, used;
+    } *memory = told;
+    uint64_t answer[3];
+    int error = nvmlDeviceGetMemoryInfo(handle, answer);
+    if (error) return error;
+    memory->total = answer[0];
+    memory->reserved = 0;
+    memory->free = answer[1];
+    memory->used = answer[2];
+    return OK;
+}
+
+int nvmlDeviceGetMigMode(handle_t handle, unsigned *current, unsigned *pending) {
+    FIND;
+    *current = *pending = gpu->mig;
+    return OK;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(handle_t handle, unsigned *count) {
+    FIND;
+    *count = gpu->mig ? MAX_INSTANCES : 0;
+    return OK;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(handle_t handle, unsigned index, handle_t *made) {
+    FIND;
+    if (instance || index >= MAX_INSTANCES) return INVALID;
+    if (!gpu->instances[index].slices) return NOT_FOUND;
+    *made = handle_of(gpu - state->gpus, index + 1);
+    return OK;
+}
+
+int nvmlDeviceGetGpuInstanceId(handle_t handle, unsigned *id) {
+    FIND;
+    if (!instance) return NOT_SUPPORTED;
+    *id = instance->gpu_instance;
+    return OK;
+}
+
+int nvmlDeviceGetComputeInstanceId(handle_t handle, unsigned *id) {
+    FIND;
+    if (!instance) return NOT_SUPPORTED;
+    *id = instance->compute_instance;
+    return OK;
+}
+
+int nvmlDeviceGetAttributes_v2(handle_t handle, void *told) {
+    FIND;
+    if (!instance) return NOT_SUPPORTED;
+    struct {
+        uint32_t multiprocessors, engines[5], gpu_slices, compute_slices;
+        uint64_t memory_megabytes;
+    } attributes = {.gpu_slices = MAX_INSTANCES, .compute_slices = instance->slices};
+    memcpy(told, &attributes, sizeof attributes);
+    return OK;
+}
+
+#endif
