@@ -1,0 +1,200 @@
+"""The demo's simulated devices, read from small files that its stand-in engines write.
+
+Each device is one file, `<folder>/gpu-<index>`, that the engine process serving it rewrites a few
+times a second with its running totals. A file holds one line of ASCII, fields parted by spaces:
+
+    disagg-sim-1 <pid> <t_ns> <busy_ns> <memory_used_bytes> <power_watts> <energy_joules>
+
+What the totals say between two versions of a file is the device's activity, as a driver's
+counters would be. A device whose file is missing, or older than `STALE_NS`, is one that nobody
+uses: it is at rest, which is known and not a failed reading: activity 0, no memory, idle power.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+
+STALE_NS = 3_000_000_000
+"""A file older than this was left by an engine that is gone."""
+
+HOLD_NS = 1_000_000_000
+"""How long an activity is believed without a newer version of the file; then it is absent."""
+
+IDLE_WATTS = 70.0
+"""Power of a simulated device at rest."""
+
+MEMORY_TOTAL_BYTES = 80 * 1024**3
+"""Memory of a simulated device."""
+
+_FORMAT = "disagg-sim-1"
+
+
+class SimStateError(DisaggError):
+    """A file in the simulation's folder does not hold a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimState:
+    """What an engine process says of one device: totals since that process began.
+
+    `t_ns` is CLOCK_MONOTONIC at the time of writing, `busy_ns` how long the device has been
+    busy, `energy_joules` what it has used.
+    """
+
+    t_ns: int
+    busy_ns: int
+    memory_used_bytes: int
+    power_watts: float
+    energy_joules: float
+    pid: int
+
+
+def state_path(folder: Path, index: int) -> Path:
+    """The file of one device."""
+    return folder / f"gpu-{index}"
+
+
+def write_state(folder: Path, index: int, state: SimState) -> None:
+    """Replace a device's file by a new version; a reader sees the old one or the new one whole.
+
+    Raises:
+        OSError: The folder cannot be made or written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f".gpu-{index}.{state.pid}"
+    unfinished.write_text(
+        f"{_FORMAT} {state.pid} {state.t_ns} {state.busy_ns} {state.memory_used_bytes} "
+        f"{state.power_watts:.3f} {state.energy_joules:.6f}\n",
+        encoding="ascii",
+    )
+    unfinished.replace(state_path(folder, index))
+
+
+def parse_state(text: str) -> SimState:
+    """Read one version of a device's file.
+
+    Raises:
+        SimStateError: The text is something else.
+    """
+    try:
+        version, pid, t_ns, busy_ns, memory, power, energy = text.split()
+        if version != _FORMAT:
+            raise SimStateError(f"a state of format {version!r}, not {_FORMAT!r}")
+        return SimState(int(t_ns), int(busy_ns), int(memory), float(power), float(energy), int(pid))
+    except ValueError as error:
+        raise SimStateError(f"not a device's state: {text[:80]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class SimTrack:
+    """What is remembered of a device between sweeps.
+
+    `energy_joules` is the device's own counter: it goes on when engines come and go. All time
+    up to `charged_ns` is in it.
+    """
+
+    charged_ns: int
+    energy_joules: float = 0.0
+    state: SimState | None = None
+    busy_ratio: float | None = None
+
+
+def follow(track: SimTrack, state: SimState | None, now_ns: int) -> SimTrack:
+    """The track after one more look at a device's file (`state` is None where there is none).
+
+    A process's first version tells where its totals begin; activity is absent until its second.
+    """
+    if state is None or abs(now_ns - state.t_ns) > STALE_NS:
+        return _rested(track, now_ns, state=None, busy_ratio=0.0)
+    before = track.state
+    if before is None or before.pid != state.pid or state.busy_ns < before.busy_ns:
+        return _rested(track, state.t_ns, state=state, busy_ratio=None)
+    if state.t_ns <= before.t_ns:
+        if now_ns - before.t_ns <= HOLD_NS:
+            return track
+        return SimTrack(track.charged_ns, track.energy_joules, before, None)
+    busy_ratio = (state.busy_ns - before.busy_ns) / (state.t_ns - before.t_ns)
+    return SimTrack(
+        charged_ns=state.t_ns,
+        energy_joules=track.energy_joules + max(0.0, state.energy_joules - before.energy_joules),
+        state=state,
+        busy_ratio=min(1.0, busy_ratio),
+    )
+
+
+def _rested(
+    track: SimTrack, until_ns: int, *, state: SimState | None, busy_ratio: float | None
+) -> SimTrack:
+    seconds = max(0, until_ns - track.charged_ns) / 1e9
+    return SimTrack(
+        charged_ns=max(track.charged_ns, until_ns),
+        energy_joules=track.energy_joules + IDLE_WATTS * seconds,
+        state=state,
+        busy_ratio=busy_ratio,
+    )
+
+
+class SimDevices:
+    """Simulated devices `sim0`, `sim1` …, each read from its file.
+
+    Args:
+        folder: Where the stand-in engines write; it need not exist yet.
+        count: How many devices there are.
+    """
+
+    name = "sim"
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._devices = tuple(
+            Device(
+                gpu=f"GPU-sim-{index:04d}",
+                index=index,
+                gpu_name="Simulated GPU",
+                device=f"sim{index}",
+                memory_total_bytes=MEMORY_TOTAL_BYTES,
+            )
+            for index in range(count)
+        )
+        self._paths = {device.gpu: state_path(folder, device.index) for device in self._devices}
+        self._tracks: dict[str, SimTrack] = {}
+
+    def inventory(self) -> tuple[Device, ...]:
+        """The simulated devices."""
+        return self._devices
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        """Look at every file once; a file that cannot be read or understood is a failure."""
+        readings: list[DeviceReading] = []
+        failures: list[DeviceFailure] = []
+        for device in self._devices:
+            try:
+                readings.append(self._read(device.gpu, now_ns))
+            except (OSError, UnicodeDecodeError, SimStateError) as error:
+                failures.append(DeviceFailure(device.gpu, f"{self._paths[device.gpu]}: {error}"))
+        return DeviceSweep(now_ns, tuple(readings), tuple(failures))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _read(self, gpu: str, now_ns: int) -> DeviceReading:
+        try:
+            state = parse_state(self._paths[gpu].read_text(encoding="ascii"))
+        except FileNotFoundError:
+            state = None
+        track = follow(self._tracks.get(gpu, SimTrack(charged_ns=now_ns)), state, now_ns)
+        self._tracks[gpu] = track
+        used = track.state
+        return DeviceReading(
+            gpu=gpu,
+            t_ns=now_ns,
+            busy_ratio=track.busy_ratio,
+            memory_used_bytes=used.memory_used_bytes if used else 0,
+            memory_total_bytes=MEMORY_TOTAL_BYTES,
+            power_watts=used.power_watts if used else IDLE_WATTS,
+            energy_joules=track.energy_joules,
+            pids=(used.pid,) if used else (),
+        )
