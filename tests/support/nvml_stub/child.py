@@ -21,6 +21,7 @@ class Session:
 
     def __init__(self) -> None:
         self._source: NvmlDevices | None = None
+        self._now_ns = time.monotonic_ns()
 
     def open(self) -> str:
         self._source = NvmlDevices()
@@ -52,8 +53,9 @@ class Session:
         """Time of one sweep on average; sweeps lie `step_ns` apart in the source's own time."""
         assert self._source is not None
         begun = time.perf_counter_ns()
-        for number in range(rounds):
-            self._source.sweep(number * step_ns)
+        for _ in range(rounds):
+            self._now_ns += step_ns
+            self._source.sweep(self._now_ns)
         return (time.perf_counter_ns() - begun) / rounds
 
 
