@@ -1,0 +1,147 @@
+"""The vLLM plugin: a stat logger that tells the node's daemon of every engine step.
+
+vLLM finds it by its entry point, makes one per data-parallel rank inside the API-server process
+and calls `record` for each batch of engine outputs, on the thread that serves the requests. So
+it must be quick, must not wait and must not raise; without a daemon it only counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+from . import wire
+from .counting import Facts
+from .sender import Sender
+
+KEEP_LOG_ENVIRONMENT = "DISAGG_KEEP_ITERATION_LOG"
+
+_ITERATION_LOGGER = "vllm.v1.metrics.loggers"
+_ITERATION_LINE = "%sIteration(%d): "
+
+
+class HideIterationLines(logging.Filter):
+    """Drops the line that vLLM logs for every step once iteration details are switched on."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass but those of one step."""
+        message = record.msg
+        return not (isinstance(message, str) and message.startswith(_ITERATION_LINE))
+
+
+class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be installed where we check
+    """One rank's step records; inert unless DISAGG_STEPS_SOCKET names the daemon's socket."""
+
+    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+        self._sender: Sender | None = None
+        self._told: Facts | None = None
+        path = os.environ.get(wire.SOCKET_ENVIRONMENT)
+        if not path:
+            return
+        try:
+            sender = Sender(path, engine_index, flags_of(vllm_config))
+            sender.start()
+            if os.environ.get(KEEP_LOG_ENVIRONMENT) != "1":
+                hide_iteration_lines()
+        except Exception as error:  # noqa: BLE001 # an engine must start whatever ails its observer
+            logging.getLogger(__name__).warning("disagg-node hears no steps: %r", error)
+            return
+        self._sender = sender
+
+    def record(
+        self,
+        scheduler_stats: Any,
+        iteration_stats: Any,
+        mm_cache_stats: Any = None,
+        engine_idx: int = 0,
+        **_later: Any,
+    ) -> None:
+        """Send one step, or the engine's new state if no step was taken."""
+        sender = self._sender
+        if sender is None or scheduler_stats is None:
+            return
+        t_ns = time.monotonic_ns()
+        try:
+            details = getattr(scheduler_stats, "iteration_details", None)
+            facts = facts_of(scheduler_stats, iteration_stats, details)
+            if details is None:
+                # An engine that waits for KV reports the same nothing thousands of times a second.
+                if self._told is not None and not is_news(facts, self._told):
+                    return
+                sender.step(facts, t_ns, counted=False)
+            else:
+                sender.step(facts, t_ns, dummy=bool(getattr(details, "is_dummy", False)))
+            self._told = facts
+        except Exception:  # noqa: BLE001 # it would end vLLM's output loop, and so the engine
+            sender.drop()
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to say: the hello is sent when the daemon is found."""
+
+    def close(self) -> None:
+        """Hang up and stay inert. vLLM never calls this: its exit closes the socket."""
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.close()
+
+
+def flags_of(vllm_config: Any) -> int:
+    """Return what is true of every record of this engine, as `wire` flags."""
+    scheduler = getattr(vllm_config, "scheduler_config", None)
+    parallel = getattr(vllm_config, "parallel_config", None)
+    observability = getattr(vllm_config, "observability_config", None)
+    flags = 0
+    stages = getattr(parallel, "pipeline_parallel_size", 1) or 1
+    if getattr(scheduler, "async_scheduling", False) or stages > 1:
+        flags |= wire.OVERLAPPED
+    if not getattr(observability, "enable_logging_iteration_details", False):
+        flags |= wire.NO_DETAILS
+    return flags
+
+
+def facts_of(scheduler_stats: Any, iteration_stats: Any, details: Any) -> Facts:
+    """Read what we need of vLLM's stats, which it does not promise to keep: absent fields are 0."""
+    prompt = getattr(iteration_stats, "prompt_token_stats", None)
+    return Facts(
+        max(0, int((getattr(details, "elapsed_ms", 0) or 0) * 1_000_000)),
+        getattr(details, "num_ctx_requests", 0) or 0,
+        getattr(details, "num_ctx_tokens", 0) or 0,
+        getattr(details, "num_generation_requests", 0) or 0,
+        getattr(details, "num_generation_tokens", 0) or 0,
+        getattr(details, "num_encoder_inputs", 0) or 0,
+        getattr(prompt, "computed", 0) or 0,
+        getattr(prompt, "local_cache_hit", 0) or 0,
+        getattr(prompt, "external_kv_transfer", 0) or 0,
+        getattr(scheduler_stats, "num_running_reqs", 0) or 0,
+        getattr(scheduler_stats, "num_waiting_reqs", 0) or 0,
+        getattr(scheduler_stats, "num_skipped_waiting_reqs", 0) or 0,
+        getattr(scheduler_stats, "kv_cache_usage", 0.0) or 0.0,
+        getattr(iteration_stats, "num_preempted_reqs", 0) or 0,
+    )
+
+
+def is_news(facts: Facts, told: Facts) -> bool:
+    """Say whether facts without a step tell more than those told last.
+
+    An event always does; the state does when a count of requests or a whole percent of the KV
+    cache differs.
+    """
+    if facts.computed_tokens or facts.cached_tokens or facts.external_tokens or facts.preemptions:
+        return True
+    return (
+        facts.running != told.running
+        or facts.waiting != told.waiting
+        or facts.deferred != told.deferred
+        or abs(facts.kv_usage_ratio - told.kv_usage_ratio) >= 0.01
+    )
+
+
+def hide_iteration_lines() -> None:
+    """Keep vLLM's line per step out of the engine's log; once is enough for all ranks."""
+    logger = logging.getLogger(_ITERATION_LOGGER)
+    if not any(isinstance(found, HideIterationLines) for found in logger.filters):
+        logger.addFilter(HideIterationLines())

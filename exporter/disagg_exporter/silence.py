@@ -1,0 +1,79 @@
+"""Why an engine that should tell us of its steps tells us nothing, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from disagg_exporter.inside_engine.disagg_steps import wire
+
+PLUGIN_NAME = "disagg_steps"
+PLUGIN_GROUP = "vllm.stat_logger_plugins"
+
+# The plugin connects within a second of the engine's start; a step is told when it ends.
+GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceFacts:
+    """What is known about one engine's stream of steps.
+
+    `hello_flags` are the `wire` flags of its hello, None before one came. `tokens_advancing` says
+    whether the engine's own page counted tokens lately, None if it has no page.
+    `vllm_plugins` is the value of VLLM_PLUGINS in the engine's environment, None if not set or
+    not known. `refused` counts connections that came from processes not of this engine.
+    """
+
+    seconds_since_ready: float
+    connected: bool
+    hello_flags: int | None
+    records_seen: bool
+    vllm_plugins: str | None
+    tokens_advancing: bool | None
+    refused: int = 0
+
+
+def explain_silence(facts: SilenceFacts, grace_seconds: float = GRACE_SECONDS) -> str | None:
+    """Return one sentence on what keeps the steps away and the way out; None if nothing does.
+
+    An engine that has no work is silent by right, and so is one within its grace.
+    """
+    if facts.hello_flags is not None and facts.hello_flags & wire.NO_DETAILS:
+        return (
+            "the engine's steps carry no time because its iteration details are off: "
+            "start it with --enable-logging-iteration-details"
+        )
+    if facts.seconds_since_ready < grace_seconds:
+        return None
+    if not facts.connected:
+        return _explain_absence(facts)
+    if facts.tokens_advancing and not facts.records_seen:
+        return (
+            "the plugin is connected and the engine's page counts tokens, yet no step was told: "
+            "the engine's stats go elsewhere (a second API server, or its data-parallel size was "
+            "changed at run time, which drops plugins); restart the engine"
+        )
+    return None
+
+
+def _explain_absence(facts: SilenceFacts) -> str:
+    if facts.refused:
+        return (
+            f"{facts.refused} connections to the steps socket came from processes outside the "
+            "engine's session: start the engine through disagg-node, without a wrapper that "
+            "makes a session of its own"
+        )
+    if facts.vllm_plugins is not None and PLUGIN_NAME not in facts.vllm_plugins.split(","):
+        return (
+            f"VLLM_PLUGINS={facts.vllm_plugins!r} in the engine's environment leaves our plugin "
+            f"out: add {PLUGIN_NAME} to it (comma-separated, no spaces) or unset it"
+        )
+    if facts.hello_flags is not None:
+        return (
+            "the plugin was connected and hung up while the engine lives: see the engine's log; "
+            "it tries again every second"
+        )
+    return (
+        "the plugin never connected: the engine must keep PYTHONPATH and "
+        f"{wire.SOCKET_ENVIRONMENT} as we set them (python -I and -E, and some wrappers, drop "
+        f"them) and its vLLM must know the plugin group {PLUGIN_GROUP}; see the engine's log"
+    )

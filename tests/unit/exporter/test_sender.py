@@ -1,0 +1,326 @@
+"""The engine's end of the step records: it counts always, sends when it can, never waits."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
+from support.steps import BareDaemon
+
+PREFILL_STEP = Facts(elapsed_ns=300, context_requests=1, context_tokens=512, computed_tokens=512)
+DECODE_STEP = Facts(elapsed_ns=20, generation_requests=7, generation_tokens=7, running=7)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[BareDaemon]:
+    bare = BareDaemon(tmp_path / "s")
+    yield bare
+    bare.die()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Sender]]:
+    made: list[Sender] = []
+
+    def build(**how: object) -> Sender:
+        made.append(Sender(str(tmp_path / "s"), **how))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield build
+    for sender in made:
+        sender.close()
+
+
+def test_it_says_hello_once_and_then_beats(daemon: BareDaemon, make: Callable[..., Sender]) -> None:
+    sender = make(engine_index=3, flags=wire.OVERLAPPED, clock_ns=iter(range(100, 200)).__next__)
+
+    sender.beat()
+    sender.beat()
+    sender.beat()
+
+    daemon.accept()
+    records = daemon.hear_all()
+    assert [r.kind for r in records] == [wire.HELLO, wire.HEARTBEAT, wire.HEARTBEAT]
+    assert [r.t_ns for r in records] == [101, 102, 103]
+    assert {(r.pid, r.engine_index, r.flags, r.incarnation, r.sequence) for r in records} == {
+        (os.getpid(), 3, wire.OVERLAPPED, 100, 0)
+    }
+
+
+def test_a_step_goes_out_at_once_with_the_totals_so_far(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make()
+    sender.beat()
+    daemon.accept()
+
+    sender.step(PREFILL_STEP, t_ns=1000)
+    sender.step(DECODE_STEP, t_ns=2000)
+
+    _hello, first, second = daemon.hear_all()
+    assert (first.sequence, first.t_ns, first.elapsed_ns, first.context_tokens) == (
+        1,
+        1000,
+        300,
+        512,
+    )
+    assert (second.sequence, second.running, second.generation_tokens) == (2, 7, 7)
+    assert (second.steps_context, second.steps_generation, second.steps_mixed) == (1, 1, 0)
+    assert (second.ns_context, second.ns_generation) == (300, 20)
+    assert (second.prefill_tokens, second.decode_tokens, second.drops) == (512, 7, 0)
+
+
+def test_a_heartbeat_repeats_the_standing_of_the_last_step_without_its_work(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make()
+    sender.beat()
+    daemon.accept()
+    sender.step(DECODE_STEP._replace(waiting=2, deferred=1, kv_usage_ratio=0.5), t_ns=1000)
+
+    sender.beat()
+
+    beat = daemon.hear_all()[-1]
+    assert beat.kind == wire.HEARTBEAT
+    assert (beat.sequence, beat.running, beat.waiting, beat.deferred) == (1, 7, 2, 1)
+    assert beat.kv_usage_ratio == 0.5
+    assert (beat.elapsed_ns, beat.generation_requests, beat.generation_tokens) == (0, 0, 0)
+    assert (beat.steps_generation, beat.ns_generation, beat.decode_tokens) == (1, 20, 7)
+
+
+def test_steps_without_a_daemon_are_counted_and_told_in_the_next_hello(
+    tmp_path: Path, make: Callable[..., Sender]
+) -> None:
+    sender = make()
+    sender.beat()
+    sender.step(PREFILL_STEP, t_ns=1)
+    sender.step(DECODE_STEP, t_ns=2)
+    daemon = BareDaemon(tmp_path / "s")
+
+    sender.beat()
+
+    daemon.accept()
+    hello = daemon.hear()
+    assert hello.kind == wire.HELLO
+    assert (hello.sequence, hello.drops, hello.running) == (2, 2, 7)
+    assert (hello.prefill_tokens, hello.decode_tokens) == (512, 7)
+    daemon.die()
+
+
+def test_a_full_socket_drops_without_waiting_and_recovers(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make()
+    sender.beat()
+    daemon.accept()
+    made = 0
+    dropped = False
+    while not dropped:
+        made += 100
+        assert made < 1_000_000
+        for _ in range(100):
+            sender.step(DECODE_STEP, t_ns=made)
+        dropped = sender.drops > 0
+
+    received = daemon.hear_all()
+    sender.step(DECODE_STEP, t_ns=made + 1)
+    after = daemon.hear()
+
+    steps = [r for r in received if r.kind == wire.STEP]
+    assert after.sequence == made + 1
+    assert after.drops == made - len(steps)
+    assert after.steps_generation == made + 1
+
+
+def test_a_restarted_daemon_is_found_again_within_two_beats(
+    tmp_path: Path, make: Callable[..., Sender]
+) -> None:
+    first = BareDaemon(tmp_path / "s")
+    sender = make()
+    sender.beat()
+    first.accept()
+    first.die()
+    (tmp_path / "s").unlink()
+    second = BareDaemon(tmp_path / "s")
+
+    sender.step(DECODE_STEP, t_ns=1)
+    sender.beat()
+    sender.step(DECODE_STEP, t_ns=2)
+
+    second.accept()
+    hello, step = second.hear(), second.hear()
+    assert (hello.kind, hello.sequence, hello.drops) == (wire.HELLO, 1, 1)
+    assert (step.kind, step.sequence, step.drops) == (wire.STEP, 2, 1)
+    second.die()
+
+
+def test_a_daemon_that_died_while_idle_is_noticed_by_a_beat(
+    tmp_path: Path, make: Callable[..., Sender]
+) -> None:
+    first = BareDaemon(tmp_path / "s")
+    sender = make()
+    sender.beat()
+    first.accept()
+    first.die()
+    (tmp_path / "s").unlink()
+    second = BareDaemon(tmp_path / "s")
+
+    sender.beat()
+    sender.beat()
+
+    second.accept()
+    assert second.hear().kind == wire.HELLO
+    second.die()
+
+
+def test_steps_never_connect(daemon: BareDaemon, make: Callable[..., Sender]) -> None:
+    """Connecting is the beating thread's, once a second: steps come by the thousand."""
+    sender = make()
+
+    for _ in range(10):
+        sender.step(DECODE_STEP, t_ns=1)
+
+    assert not daemon.waits()
+    assert sender.drops == 10
+
+
+def test_a_dummy_step_counts_its_time_but_no_tokens(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make()
+    sender.beat()
+    daemon.accept()
+
+    sender.step(Facts(elapsed_ns=50), t_ns=1, dummy=True)
+
+    record = daemon.hear_all()[-1]
+    assert record.flags == wire.DUMMY
+    assert (record.steps_dummy, record.ns_dummy) == (1, 50)
+    assert (record.prefill_tokens, record.decode_tokens) == (0, 0)
+
+
+def test_a_record_of_state_alone_is_no_step_in_the_totals(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make()
+    sender.beat()
+    daemon.accept()
+
+    sender.step(Facts(waiting=4), t_ns=1, counted=False)
+
+    record = daemon.hear_all()[-1]
+    assert (record.kind, record.sequence, record.waiting) == (wire.STEP, 1, 4)
+    assert (record.steps_context, record.steps_generation) == (0, 0)
+
+
+def test_a_fact_out_of_range_is_counted_nowhere(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    """A poisoned total would make every later record unsendable."""
+    sender = make()
+    sender.beat()
+    daemon.accept()
+
+    with pytest.raises(struct.error):
+        sender.step(DECODE_STEP._replace(generation_tokens=-1), t_ns=1)
+    sender.step(DECODE_STEP, t_ns=2)
+
+    record = daemon.hear_all()[-1]
+    assert (record.sequence, record.decode_tokens, record.steps_generation) == (1, 7, 1)
+
+
+def test_a_forked_child_becomes_a_stream_of_its_own(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    pids = [10, 10]
+    sender = make(getpid=lambda: pids[-1], clock_ns=iter(range(1, 100)).__next__)
+    sender.beat()
+    daemon.accept()
+    sender.step(DECODE_STEP, t_ns=1)
+    parent = daemon.hear_all()[-1]
+
+    pids.append(11)
+    sender.step(DECODE_STEP, t_ns=2)
+    sender.beat()
+
+    daemon.accept()
+    hello = daemon.hear()
+    assert (parent.pid, parent.incarnation, parent.sequence) == (10, 1, 1)
+    assert (hello.pid, hello.sequence, hello.drops, hello.decode_tokens) == (11, 1, 1, 7)
+    assert hello.incarnation > parent.incarnation
+
+
+def test_the_fork_of_a_child_leaves_the_parents_connection_alone(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make()
+    sender.beat()
+    daemon.accept()
+
+    child = os.fork()
+    if child == 0:
+        sender.step(DECODE_STEP, t_ns=1)
+        os._exit(0 if sender.drops == 1 else 1)
+    _, status = os.waitpid(child, 0)
+    sender.step(PREFILL_STEP, t_ns=2)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    heard = daemon.hear_all()
+    assert [r.kind for r in heard] == [wire.HELLO, wire.STEP]
+    assert heard[-1].pid == os.getpid()
+    assert (heard[-1].sequence, heard[-1].prefill_tokens, heard[-1].decode_tokens) == (1, 512, 0)
+
+
+def test_its_thread_connects_and_beats_while_the_engine_does_nothing(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make(beat_seconds=0.01)
+
+    sender.start()
+
+    daemon.accept()
+    assert [daemon.hear().kind for _ in range(3)] == [wire.HELLO, wire.HEARTBEAT, wire.HEARTBEAT]
+
+
+def test_closing_hangs_up(daemon: BareDaemon, make: Callable[..., Sender]) -> None:
+    sender = make(beat_seconds=0.01)
+    sender.start()
+    daemon.accept()
+    daemon.hear()
+
+    sender.close()
+
+    assert daemon.link is not None
+    while message := daemon.link.recv(wire.MAX_BYTES):
+        assert wire.decode(message).kind == wire.HEARTBEAT
+
+
+def test_a_path_no_socket_can_have_is_only_a_missing_daemon(tmp_path: Path) -> None:
+    sender = Sender(str(tmp_path / ("x" * 200)))
+
+    sender.beat()
+    sender.step(DECODE_STEP, t_ns=1)
+
+    assert sender.drops == 1
+    sender.close()
+
+
+def test_a_listener_of_another_type_is_only_a_missing_daemon(
+    tmp_path: Path, make: Callable[..., Sender]
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+        stranger.bind(str(tmp_path / "s"))
+        stranger.listen()
+        sender = make()
+
+        sender.beat()
+        sender.step(DECODE_STEP, t_ns=1)
+
+    assert sender.drops == 1
