@@ -1,0 +1,63 @@
+"""The listening socket file of one worker: made, or taken over from a dead daemon."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+from disagg_exporter.errors import DisaggError
+
+LONGEST_PATH_BYTES = 107
+BACKLOG = 64
+
+
+class StepsSocketError(DisaggError):
+    """The socket for an engine's steps cannot be had; says which path and why."""
+
+
+def listening_socket(path: Path) -> socket.socket:
+    """Return a non-blocking socket that listens at `path`, mode 0600.
+
+    The file of a dead daemon is replaced; a living one is left alone. Raises `StepsSocketError`.
+    """
+    if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
+        raise StepsSocketError(
+            f"{path}: too long for a socket ({LONGEST_PATH_BYTES} bytes at most); "
+            "choose a shorter run directory"
+        )
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listening.setblocking(False)
+        _remove_stale(path)
+        # On the unbound socket, so that the file never exists with wider permissions.
+        os.fchmod(listening.fileno(), 0o600)
+        listening.bind(os.fspath(path))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise StepsSocketError(f"{path}: cannot listen for steps: {error.strerror}") from error
+    except StepsSocketError:
+        listening.close()
+        raise
+    return listening
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise StepsSocketError(f"{path}: there is a file that is no socket; move it away")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except BlockingIOError:
+            pass
+    raise StepsSocketError(f"{path}: another daemon listens there; stop it first")

@@ -1,0 +1,322 @@
+"""The daemon's end of the step records, over real sockets and a real loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
+from disagg_exporter.steps import (
+    ListenerCounts,
+    Message,
+    MessageKind,
+    StepsListener,
+    StepsSocketError,
+    in_session_of,
+)
+
+HELLO, STEP, HEARTBEAT, DISCONNECTED = MessageKind
+DECODE_STEP = Facts(elapsed_ns=20, generation_requests=7, generation_tokens=7, running=7)
+
+
+class Ear:
+    """A listener on the running loop and the messages it delivered."""
+
+    def __init__(self, path: Path, believes: Callable[[int], bool]) -> None:
+        self.heard: asyncio.Queue[Message] = asyncio.Queue()
+        self.listener = StepsListener(
+            path, "decode-0", believes, self.heard.put_nowait, clock_ns=lambda: 77
+        )
+
+    async def next(self) -> Message:
+        return await asyncio.wait_for(self.heard.get(), timeout=5)
+
+
+@contextlib.asynccontextmanager
+async def listening(path: Path, believes: Callable[[int], bool] = bool) -> AsyncIterator[Ear]:
+    ear = Ear(path, believes)
+    ear.listener.open(asyncio.get_running_loop())
+    try:
+        yield ear
+    finally:
+        ear.listener.close()
+
+
+@contextlib.contextmanager
+def connection(path: Path):  # type: ignore[no-untyped-def] # its type is socket's own
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
+        link.setblocking(False)
+        link.connect(str(path))
+        yield link
+
+
+async def hung_up(link: socket.socket) -> None:
+    """Wait until the other end has closed the connection."""
+    assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(link, 1), timeout=5) == b""
+
+
+def test_a_stream_is_heard_from_hello_to_hanging_up(tmp_path: Path) -> None:
+    async def scenario() -> list[Message]:
+        async with listening(tmp_path / "s") as ear:
+            sender = Sender(str(tmp_path / "s"), engine_index=1, flags=wire.OVERLAPPED)
+            sender.beat()
+            sender.step(DECODE_STEP, t_ns=1000)
+            sender.beat()
+            sender.close()
+            return [await ear.next() for _ in range(4)]
+
+    hello, step, heartbeat, gone = asyncio.run(scenario())
+
+    assert [m.kind for m in (hello, step, heartbeat, gone)] == [
+        HELLO,
+        STEP,
+        HEARTBEAT,
+        DISCONNECTED,
+    ]
+    assert {m.key for m in (hello, step, heartbeat, gone)} == {step.key}
+    assert (step.key.engine, step.key.pid, step.key.engine_index) == ("decode-0", os.getpid(), 1)
+    assert {m.flags for m in (hello, step, heartbeat, gone)} == {wire.OVERLAPPED}
+    assert hello.step is not None
+    assert hello.step.sequence == 0
+    assert step.step is not None
+    assert (step.t_ns, step.step.sequence, step.step.totals.decode_tokens) == (1000, 1, 7)
+    assert heartbeat.step is not None
+    assert (heartbeat.step.sequence, heartbeat.step.running, heartbeat.step.elapsed_ns) == (1, 7, 0)
+    assert (gone.step, gone.t_ns) == (None, 77)
+
+
+def test_the_pid_is_the_kernels_word_not_the_records(tmp_path: Path) -> None:
+    async def scenario() -> Message:
+        async with listening(tmp_path / "s") as ear:
+            liar = Sender(str(tmp_path / "s"), getpid=lambda: 4_000_000)
+            liar.beat()
+            hello = await ear.next()
+            liar.close()
+            return hello
+
+    assert asyncio.run(scenario()).key.pid == os.getpid()
+
+
+def test_a_process_that_is_not_believed_is_hung_up_on(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def scenario() -> ListenerCounts:
+        async with listening(tmp_path / "s", lambda pid: bool(asked.append(pid))) as ear:
+            with connection(tmp_path / "s") as link:
+                await hung_up(link)
+            assert ear.heard.empty()
+            return ear.listener.counts
+
+    assert asyncio.run(scenario()) == ListenerCounts(0, 0, refused=1, bad_messages=0)
+    assert asked == [os.getpid()]
+
+
+def test_messages_that_are_no_records_are_counted_and_the_rest_is_heard(tmp_path: Path) -> None:
+    async def scenario() -> tuple[Message, ListenerCounts]:
+        record = wire.encode(
+            wire.Record(wire.VERSION, wire.HEARTBEAT, 0, 1, 0, 0, 5, *[0] * 14, 0.0, *[0] * 12)
+        )
+        async with listening(tmp_path / "s") as ear:
+            with connection(tmp_path / "s") as link:
+                link.send(b"?")
+                link.send(record[:1] + b"\x09" + record[2:])
+                link.send(record + bytes(wire.MAX_BYTES))
+                link.send(record + b"from the future")
+                return await ear.next(), ear.listener.counts
+
+    heard, counts = asyncio.run(scenario())
+
+    assert (heard.kind, heard.key.incarnation) == (HEARTBEAT, 5)
+    assert counts == ListenerCounts(connected=1, accepted=1, refused=0, bad_messages=3)
+
+
+def test_two_streams_at_once_are_kept_apart(tmp_path: Path) -> None:
+    async def scenario() -> tuple[list[Message], ListenerCounts]:
+        async with listening(tmp_path / "s") as ear:
+            senders = [Sender(str(tmp_path / "s"), engine_index=rank) for rank in (0, 1)]
+            for sender in senders:
+                sender.beat()
+            heard = [await ear.next() for _ in senders]
+            counts = ear.listener.counts
+            for sender in senders:
+                sender.close()
+            return heard, counts
+
+    heard, counts = asyncio.run(scenario())
+
+    assert {message.key.engine_index for message in heard} == {0, 1}
+    assert counts.connected == 2
+
+
+def test_a_stream_that_has_already_come_back_did_not_hang_up(tmp_path: Path) -> None:
+    """A plugin opens its new connection before it closes the old one."""
+    hello = wire.encode(
+        wire.Record(wire.VERSION, wire.HELLO, 0, 1, 0, 0, 5, *[0] * 14, 0.0, *[0] * 12)
+    )
+
+    async def scenario() -> list[Message]:
+        async with listening(tmp_path / "s") as ear:
+            with connection(tmp_path / "s") as new:
+                with connection(tmp_path / "s") as old:
+                    old.send(hello)
+                    heard = [await ear.next()]
+                    new.send(hello)
+                    heard.append(await ear.next())
+                new.send(hello)
+                heard.append(await ear.next())
+            heard.append(await ear.next())
+            return heard
+
+    kinds = [message.kind for message in asyncio.run(scenario())]
+
+    assert kinds == [HELLO, HELLO, HELLO, DISCONNECTED]
+
+
+def test_a_flood_does_not_keep_the_loop_from_other_work(tmp_path: Path) -> None:
+    """After one turn of a connection, whatever else is due gets its turn."""
+
+    async def scenario() -> int:
+        async with listening(tmp_path / "s") as ear:
+            sender = Sender(str(tmp_path / "s"))
+            sender.beat()
+            await ear.next()
+            while sender.drops == 0:
+                sender.step(DECODE_STEP, t_ns=1)
+            sent = sender.drops
+            while ear.heard.empty():
+                await asyncio.sleep(0)
+            first_turn = ear.heard.qsize()
+            sender.close()
+            assert sent
+            return first_turn
+
+    assert asyncio.run(scenario()) <= 256
+
+
+def test_the_socket_is_for_its_owner_only_and_goes_when_closed(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async def scenario() -> int:
+        async with listening(path):
+            return stat.S_IMODE(path.stat().st_mode)
+
+    assert asyncio.run(scenario()) == 0o600
+    assert not path.exists()
+
+
+def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+        dead.bind(str(path))
+        dead.listen()
+
+    async def scenario() -> Message:
+        async with listening(path) as ear:
+            sender = Sender(str(path))
+            sender.beat()
+            hello = await ear.next()
+            sender.close()
+            return hello
+
+    assert asyncio.run(scenario()).kind is HELLO
+
+
+def test_the_socket_of_a_living_daemon_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as living:
+        living.bind(str(path))
+        living.listen()
+
+        with pytest.raises(StepsSocketError, match="another daemon listens there"):
+            asyncio.run(open_and_close(path))
+
+    assert path.is_socket()
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_text("precious")
+
+    with pytest.raises(StepsSocketError, match="no socket"):
+        asyncio.run(open_and_close(path))
+
+    assert path.read_text() == "precious"
+
+
+def test_a_path_too_long_for_a_socket_is_a_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * (108 - len(str(tmp_path)) - 1))
+
+    with pytest.raises(DisaggError, match="choose a shorter run directory"):
+        asyncio.run(open_and_close(path))
+
+
+def test_a_path_of_107_bytes_is_not_too_long(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * (107 - len(str(tmp_path)) - 1))
+
+    asyncio.run(open_and_close(path))
+
+
+def test_a_missing_directory_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(StepsSocketError, match="No such file or directory"):
+        asyncio.run(open_and_close(tmp_path / "gone" / "s"))
+
+
+async def open_and_close(path: Path) -> None:
+    async with listening(path):
+        pass
+
+
+def test_a_listener_can_be_closed_twice_or_unopened(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with listening(tmp_path / "s") as ear:
+            ear.listener.close()
+            (tmp_path / "s").write_text("the successor's")
+
+    asyncio.run(scenario())
+    StepsListener(tmp_path / "t", "decode-0", bool, print).close()
+
+    assert (tmp_path / "s").read_text() == "the successor's"
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    for pid, name, session in [(100, "python", 100), (101, "a) b (c", 100), (102, "x", 7)]:
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S 1 {pid} {session} 0 -1 4 9")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pid", "believed"), [(100, True), (101, True), (102, False), (103, False), (0, False)]
+)
+def test_only_the_leader_and_its_session_are_believed(pid: int, believed: bool, proc: Path) -> None:
+    assert in_session_of(100, pid, proc) is believed
+
+
+def test_nobody_is_in_the_session_of_nobody(proc: Path) -> None:
+    assert in_session_of(0, 102, proc) is False
+    assert in_session_of(0, 0, proc) is False
+
+
+def test_a_child_in_a_session_of_its_own_is_told_from_the_real_proc() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        mine = os.getsid(0)
+        assert in_session_of(mine, os.getpid()) is True
+        assert in_session_of(mine, child.pid) is False
+        assert in_session_of(child.pid, os.getpid()) is False
+    finally:
+        child.communicate(b"\n")
