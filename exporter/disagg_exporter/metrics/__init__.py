@@ -1,0 +1,6 @@
+"""A snapshot of the node, turned into the metric families of its page."""
+
+from disagg_exporter.metrics.render import is_fresh, render
+from disagg_exporter.metrics.table import FAMILIES, LABELS, Data, Family, Kind
+
+__all__ = ["FAMILIES", "LABELS", "Data", "Family", "Kind", "is_fresh", "render"]

@@ -1,0 +1,84 @@
+"""What a snapshot says of each device, as rows."""
+
+from __future__ import annotations
+
+from disagg_exporter.metrics.sheet import Sheet
+from disagg_exporter.model import EngineState, EngineStatus, Reason, Role, Snapshot, Use
+
+# Rows that exist at 0 before anything happens: `rate()` cannot see the first move of a counter
+# that appears with it.
+STANDING_ROLES = (Role.PREFILL, Role.DECODE, Role.MIXED, Role.NONE)
+SHOWN_USES = (Use.PREFILL, Use.DECODE, Use.IDLE, Use.UNATTRIBUTED)
+REASONS = {
+    Use.IDLE: (
+        Reason.NO_ENGINE,
+        Reason.STARTING,
+        Reason.DRAINING,
+        Reason.NO_REQUEST,
+        Reason.KV_WAIT,
+        Reason.HOST_GAP,
+    ),
+    Use.UNATTRIBUTED: (Reason.STRANGER, Reason.NO_RECORD, Reason.DUMMY),
+    Use.UNOBSERVED: (Reason.NO_READING,),
+}
+_REASON_FAMILIES = {
+    Use.IDLE: "disagg_gpu_idle_seconds_total",
+    Use.UNATTRIBUTED: "disagg_gpu_unattributed_seconds_total",
+    Use.UNOBSERVED: "disagg_gpu_unobserved_seconds_total",
+}
+
+
+def write_devices(sheet: Sheet, snapshot: Snapshot) -> None:
+    """Write inventory, assignments and the latest readings."""
+    for device in snapshot.devices:
+        facts = (str(device.index), device.gpu_name, device.pci_bus_id, device.device)
+        sheet.put("disagg_gpu_info", 1, device.gpu, *facts)
+    namespaces = engine_namespaces(snapshot)
+    for engine in present_engines(snapshot):
+        # The pod is known only once pods are looked up; its label stands from the start.
+        where = ("", namespaces.get(engine.engine, ""))
+        how = (engine.role, engine.source, engine.confidence)
+        for gpu in engine.devices:
+            sheet.put("disagg_gpu_assignment_info", 1, gpu, engine.engine, *how, *where)
+    memory_bytes = {device.gpu: device.memory_total_bytes for device in snapshot.devices}
+    for reading in snapshot.readings:
+        gpu, total_bytes = reading.gpu, reading.memory_total_bytes
+        if total_bytes is None:
+            total_bytes = memory_bytes.get(gpu)
+        sheet.put("disagg_gpu_memory_used_bytes", reading.memory_used_bytes, gpu)
+        sheet.put("disagg_gpu_memory_total_bytes", total_bytes, gpu)
+        sheet.put("disagg_gpu_power_watts", reading.power_watts, gpu)
+        sheet.put("disagg_gpu_sm_clock_hertz", reading.sm_clock_hertz, gpu)
+        sheet.put("disagg_gpu_utilization_ratio", reading.busy_ratio, gpu)
+
+
+def write_accounts(sheet: Sheet, snapshot: Snapshot) -> None:
+    """Write the committed seconds of each device."""
+    offset = snapshot.wall_offset_seconds
+    name = "disagg_gpu_phase_seconds_total"
+    for account in snapshot.accounts:
+        gpu = account.device.gpu
+        for role in dict.fromkeys((*STANDING_ROLES, *(cell.role for cell in account.cells))):
+            for use in SHOWN_USES:
+                sheet.add(name, 0.0, gpu, role, use)
+        for use, reasons in REASONS.items():
+            for reason in reasons:
+                sheet.add(_REASON_FAMILIES[use], 0.0, gpu, reason)
+        for cell, seconds in account.cells.items():
+            if cell.use in SHOWN_USES:
+                sheet.add(name, seconds, gpu, cell.role, cell.use)
+            if cell.use in REASONS:
+                sheet.add(_REASON_FAMILIES[cell.use], seconds, gpu, cell.reason)
+        watermark, start = account.watermark_ns / 1e9, account.start_ns / 1e9
+        sheet.put("disagg_gpu_watermark_timestamp_seconds", watermark + offset, gpu)
+        sheet.put("disagg_gpu_start_timestamp_seconds", start + offset, gpu)
+
+
+def engine_namespaces(snapshot: Snapshot) -> dict[str, str]:
+    """Return the Kubernetes namespace of each engine that is accounted for, by its name."""
+    return {account.engine: account.engine_namespace for account in snapshot.engine_accounts}
+
+
+def present_engines(snapshot: Snapshot) -> tuple[EngineStatus, ...]:
+    """Return the engines that are not gone."""
+    return tuple(e for e in snapshot.engines if e.state is not EngineState.GONE)

@@ -1,0 +1,57 @@
+"""What a snapshot says of engines, as rows."""
+
+from __future__ import annotations
+
+from disagg_exporter.metrics.sheet import Sheet
+from disagg_exporter.model import EngineAccount, EnginePage, EngineStatus, Phase, Role, Snapshot
+
+
+def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
+    """Write each engine's facts, its GPU-seconds and tokens, and the load it stands under."""
+    statuses = {status.engine: status for status in snapshot.engines}
+    accounts = {account.engine: account for account in snapshot.engine_accounts}
+    for status in statuses.values():
+        facts = (status.role, status.model_name, status.kind, status.version)
+        sheet.put("disagg_engine_info", 1, status.engine, *facts)
+        sheet.put("disagg_engine_up", float(status.up), status.engine)
+    for account in accounts.values():
+        _write_account(sheet, account, statuses.get(account.engine))
+        watermark = account.watermark_ns / 1e9 + snapshot.wall_offset_seconds
+        sheet.put("disagg_engine_watermark_timestamp_seconds", watermark, account.engine)
+    for engine in {**accounts, **statuses}:
+        _write_load(sheet, accounts.get(engine), statuses.get(engine))
+
+
+def _write_account(sheet: Sheet, account: EngineAccount, status: EngineStatus | None) -> None:
+    engine = account.engine
+    sheet.put("disagg_attribution_info", 1, engine, account.method)
+    sheet.put("disagg_span_cut_seconds_total", account.cut_seconds, engine)
+    sheet.put("disagg_late_records_total", account.late_records, engine)
+    sheet.put("disagg_lost_records_total", account.lost_records, engine)
+    # While an engine drains or starts its account has the role `none`; the rows of the role it
+    # is for must stand at 0 before its first step.
+    roles = dict.fromkeys((account.role, status.role if status else account.role))
+    keys = [(role, phase) for role in roles if role is not Role.NONE for phase in Phase]
+    where = (account.model_name, account.engine_namespace)
+    for role, phase in dict.fromkeys((*keys, *account.gpu_seconds)):
+        seconds = account.gpu_seconds.get((role, phase), 0.0)
+        sheet.put("disagg_engine_gpu_seconds_total", seconds, engine, role, phase)
+    for role, phase in dict.fromkeys((*keys, *account.phase_tokens)):
+        tokens = account.phase_tokens.get((role, phase), 0)
+        sheet.put("disagg_engine_phase_tokens_total", tokens, engine, role, phase)
+        sheet.add("disagg_node_phase_tokens_total", tokens, role, phase, *where)
+
+
+def _write_load(sheet: Sheet, account: EngineAccount | None, status: EngineStatus | None) -> None:
+    """Write requests and KV use: what the steps told, else what the metrics page tells."""
+    known = account if account is not None and account.running is not None else None
+    load: EngineAccount | EnginePage | None = known or (status.page if status else None)
+    who = account or status
+    if load is None or who is None:
+        return
+    engine, role = who.engine, who.role
+    sheet.put("disagg_engine_requests", load.running, engine, role, "running")
+    sheet.put("disagg_engine_requests", load.waiting, engine, role, "waiting")
+    deferred = load.deferred if isinstance(load, EngineAccount) else None
+    sheet.put("disagg_engine_requests", deferred, engine, role, "deferred")
+    sheet.put("disagg_engine_kv_cache_usage_ratio", load.kv_usage_ratio, engine, role)

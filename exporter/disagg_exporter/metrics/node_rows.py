@@ -1,0 +1,71 @@
+"""The node's own sums over its devices, as rows: cluster roll-ups touch these alone."""
+
+from __future__ import annotations
+
+from disagg_exporter.metrics.device_rows import (
+    REASONS,
+    SHOWN_USES,
+    STANDING_ROLES,
+    engine_namespaces,
+    present_engines,
+)
+from disagg_exporter.metrics.sheet import Sheet
+from disagg_exporter.model import DeviceAccount, Role, Snapshot, Use
+
+
+def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
+    """Write the sums over devices; the token sums are written with the engines."""
+    for account in snapshot.accounts:
+        gpu_name = account.device.gpu_name
+        for role in STANDING_ROLES:
+            sheet.add("disagg_node_role_gpus", 0.0, role, gpu_name)
+        sheet.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
+        _add_phases(sheet, account, snapshot)
+        _add_idle(sheet, account)
+    for busy in snapshot.busy:
+        rest = (busy.model_name, busy.gpu_name, busy.engine_namespace)
+        sheet.add("disagg_node_busy_gpus", busy.gpus, busy.role, busy.phase, *rest)
+    if snapshot.busy_window_seconds > 0:
+        sheet.put("disagg_node_busy_window_seconds", snapshot.busy_window_seconds)
+
+
+def _add_phases(sheet: Sheet, account: DeviceAccount, snapshot: Snapshot) -> None:
+    name, gpu_name = "disagg_node_phase_seconds_total", account.device.gpu_name
+    for (model_name, namespace), roles in _standing(account, snapshot).items():
+        for role in roles:
+            for use in SHOWN_USES:
+                sheet.add(name, 0.0, role, use, model_name, gpu_name, namespace)
+    for cell, seconds in account.cells.items():
+        if cell.use in SHOWN_USES:
+            rest = (cell.model_name, gpu_name, cell.engine_namespace)
+            sheet.add(name, seconds, cell.role, cell.use, *rest)
+
+
+def _add_idle(sheet: Sheet, account: DeviceAccount) -> None:
+    name = "disagg_node_idle_seconds_total"
+    for cell, seconds in account.cells.items():
+        if cell.use is Use.IDLE:
+            rest = (cell.model_name, account.device.gpu_name, cell.engine_namespace)
+            for reason in REASONS[Use.IDLE]:
+                sheet.add(name, 0.0, cell.role, reason, *rest)
+            sheet.add(name, seconds, cell.role, cell.reason, *rest)
+
+
+def _standing(
+    account: DeviceAccount, snapshot: Snapshot
+) -> dict[tuple[str, str], dict[Role, None]]:
+    """Return, for each (model, namespace) that the device serves or served, its standing roles.
+
+    Time without an engine has no model and no role but `none`.
+    """
+    standing = {("", ""): dict.fromkeys((Role.NONE,))}
+    namespaces = engine_namespaces(snapshot)
+    for engine in present_engines(snapshot):
+        if account.device.gpu in engine.devices:
+            pair = (engine.model_name, namespaces.get(engine.engine, ""))
+            standing[pair] = dict.fromkeys(STANDING_ROLES)
+    for cell in account.cells:
+        pair = (cell.model_name, cell.engine_namespace)
+        roles = dict.fromkeys(STANDING_ROLES if cell.model_name else ())
+        standing[pair] = standing.get(pair, {}) | roles | {cell.role: None}
+    return standing

@@ -1,0 +1,92 @@
+"""One snapshot, turned into metric families."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+import disagg_exporter
+from disagg_exporter.metrics.device_rows import write_accounts, write_devices
+from disagg_exporter.metrics.engine_rows import write_engines
+from disagg_exporter.metrics.node_rows import write_node
+from disagg_exporter.metrics.sheet import Labels, Sheet
+from disagg_exporter.metrics.table import FAMILIES, Family, Kind
+from disagg_exporter.model import Snapshot
+
+_WRITERS: tuple[Callable[[Sheet, Snapshot], None], ...] = (
+    write_devices,
+    write_accounts,
+    write_node,
+    write_engines,
+)
+
+
+def is_fresh(snapshot: Snapshot | None, now_ns: int) -> bool:
+    """Whether readings and accounts may still be shown."""
+    return snapshot is not None and now_ns <= snapshot.fresh_until_ns
+
+
+def render(snapshot: Snapshot | None, now_ns: int) -> Iterator[Metric]:
+    """Yield the families of a page in the order of the table; a family without rows is absent.
+
+    Args:
+        snapshot: What to show; None before there is one, which leaves the build's own facts.
+        now_ns: The present, on the snapshot's clock. Later than `fresh_until_ns`, only
+            workers, collectors and build are left: absent numbers, not frozen ones.
+    """
+    sheet = Sheet()
+    sheet.put("disagg_build_info", 1, disagg_exporter.__version__)
+    if snapshot is not None:
+        _write_lasting(sheet, snapshot)
+        for write in _WRITERS if is_fresh(snapshot, now_ns) else ():
+            write(sheet, snapshot)
+    for family in FAMILIES:
+        if rows := sheet.rows.get(family.name):
+            yield _metric(family, rows)
+
+
+def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
+    if snapshot.simulated:
+        sheet.put("disagg_simulated_info", 1)
+    for worker in snapshot.workers:
+        for state in dict.fromkeys((*snapshot.worker_states, worker.state)):
+            sheet.put("disagg_worker_state", float(state == worker.state), worker.worker, state)
+        sheet.put("disagg_worker_restarts_total", worker.restarts, worker.worker)
+        start = worker.start_timestamp_seconds
+        sheet.put("disagg_worker_start_timestamp_seconds", start, worker.worker)
+    for status in snapshot.collectors:
+        name, last = status.collector, status.last_success_timestamp_seconds
+        sheet.put("disagg_collector_success", float(status.success), name)
+        sheet.put("disagg_collector_duration_seconds", status.duration_seconds, name)
+        sheet.put("disagg_collector_last_success_timestamp_seconds", last, name)
+
+
+def _metric(family: Family, rows: dict[Labels, float]) -> Metric:
+    metric: CounterMetricFamily | GaugeMetricFamily
+    if family.kind is Kind.COUNTER:
+        metric = CounterMetricFamily(
+            family.name, family.help, None, family.labels, None, family.unit
+        )
+    elif family.kind is Kind.GAUGE:
+        metric = GaugeMetricFamily(family.name, family.help, None, family.labels, family.unit)
+    else:
+        return _info(family, rows)
+    for labels, value in rows.items():
+        metric.add_metric([_utf8(label) for label in labels], value)
+    return metric
+
+
+def _info(family: Family, rows: dict[Labels, float]) -> Metric:
+    # InfoMetricFamily wants a mapping per row and hides the sample's name; a plain Metric of
+    # its type says the same with the rows as they are.
+    metric = Metric(family.name.removesuffix("_info"), family.help, "info")
+    for labels, value in rows.items():
+        texts = map(_utf8, labels)
+        metric.add_sample(family.name, dict(zip(family.labels, texts, strict=True)), value)
+    return metric
+
+
+def _utf8(text: str) -> str:
+    # One name with a lone surrogate (an odd file name) would fail the whole page when encoded.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,24 @@
+"""Rows of the page before they are text: for each family, label values and their number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Rows collected family by family; a row that is written twice exists once."""
+
+    rows: dict[str, dict[Labels, float]] = field(default_factory=dict)
+
+    def put(self, name: str, value: float | None, *labels: str) -> None:
+        """Write a row; a value that is None leaves the row absent."""
+        if value is not None:
+            self.rows.setdefault(name, {})[labels] = value
+
+    def add(self, name: str, value: float, *labels: str) -> None:
+        """Add to a row that begins at 0; adding 0 makes the row exist."""
+        rows = self.rows.setdefault(name, {})
+        rows[labels] = rows.get(labels, 0.0) + value

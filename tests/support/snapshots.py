@@ -1,0 +1,236 @@
+"""Snapshots as the daemon would take them: one small and complete, and one of any size."""
+
+from __future__ import annotations
+
+from disagg_exporter.model import (
+    BusyGpus,
+    Cell,
+    CollectorStatus,
+    Device,
+    DeviceAccount,
+    DeviceReading,
+    EngineAccount,
+    EnginePage,
+    EngineState,
+    EngineStatus,
+    Method,
+    Phase,
+    Reason,
+    Role,
+    Snapshot,
+    Use,
+    WorkerStatus,
+)
+
+SECOND = 1_000_000_000
+TAKEN_NS = 1_000 * SECOND
+FRESH_UNTIL_NS = TAKEN_NS + 10 * SECOND
+WALL_OFFSET_SECONDS = 1_750_000_000.0
+WORKER_STATES = ("stopped", "starting", "ready", "draining", "backoff", "failed")
+
+GPU_0, GPU_1, GPU_2 = "GPU-aaaa0000", "GPU-bbbb1111", "MIG-cccc2222"
+
+
+def golden_snapshot() -> Snapshot:
+    """Return a node with every kind of data: each exported family has a row on its page.
+
+    One prefill engine on a whole GPU, one decode engine on another, known by its page alone and
+    down, and a slice of a third GPU that serves nobody and whose driver fails.
+    """
+    slice_weight = 3 / 7
+    return Snapshot(
+        taken_ns=TAKEN_NS,
+        wall_offset_seconds=WALL_OFFSET_SECONDS,
+        fresh_until_ns=FRESH_UNTIL_NS,
+        devices=(
+            Device(GPU_0, 0, "NVIDIA H100 80GB HBM3", "nvidia0", "00000000:18:00.0"),
+            Device(GPU_1, 1, "NVIDIA H100 80GB HBM3", "nvidia1", "00000000:2A:00.0"),
+            Device(GPU_2, 2, "NVIDIA A100 MIG 3g.20gb", "nvidia2", weight=slice_weight),
+        ),
+        readings=(
+            DeviceReading(
+                GPU_0,
+                TAKEN_NS,
+                busy_ratio=0.75,
+                memory_used_bytes=60_000_000_000,
+                memory_total_bytes=85_520_809_984,
+                power_watts=512.5,
+                sm_clock_hertz=1.98e9,
+            ),
+            # A driver that tells of memory and nothing else.
+            DeviceReading(GPU_1, TAKEN_NS, memory_used_bytes=0, memory_total_bytes=85_520_809_984),
+        ),
+        accounts=(
+            DeviceAccount(
+                Device(GPU_0, 0, "NVIDIA H100 80GB HBM3", "nvidia0", "00000000:18:00.0"),
+                Role.PREFILL,
+                TAKEN_NS - 100 * SECOND,
+                TAKEN_NS - 6 * SECOND,
+                {
+                    Cell(Role.NONE, Use.IDLE, Reason.STARTING, "llama"): 20.0,
+                    Cell(Role.PREFILL, Use.PREFILL, model_name="llama"): 60.25,
+                    Cell(Role.PREFILL, Use.DECODE, model_name="llama"): 1.5,
+                    Cell(Role.PREFILL, Use.IDLE, Reason.NO_REQUEST, "llama"): 10.0,
+                    Cell(Role.PREFILL, Use.IDLE, Reason.HOST_GAP, "llama"): 1.25,
+                    Cell(Role.PREFILL, Use.UNATTRIBUTED, Reason.STRANGER, "llama"): 1.0,
+                },
+            ),
+            DeviceAccount(
+                Device(GPU_1, 1, "NVIDIA H100 80GB HBM3", "nvidia1", "00000000:2A:00.0"),
+                Role.DECODE,
+                TAKEN_NS - 100 * SECOND,
+                TAKEN_NS - 6 * SECOND,
+                {
+                    Cell(Role.DECODE, Use.DECODE, model_name="llama"): 80.0,
+                    Cell(Role.DECODE, Use.IDLE, Reason.KV_WAIT, "llama"): 14.0,
+                },
+            ),
+            DeviceAccount(
+                Device(GPU_2, 2, "NVIDIA A100 MIG 3g.20gb", "nvidia2", weight=slice_weight),
+                Role.NONE,
+                TAKEN_NS - 100 * SECOND,
+                TAKEN_NS - 30 * SECOND,
+                {
+                    Cell(Role.NONE, Use.IDLE, Reason.NO_ENGINE): 15.0,
+                    Cell(Role.NONE, Use.UNOBSERVED, Reason.NO_READING): 15.0,
+                },
+            ),
+        ),
+        engine_accounts=(
+            EngineAccount(
+                "prefill-0",
+                Role.PREFILL,
+                "llama",
+                "",
+                TAKEN_NS - 6 * SECOND,
+                Method.STEPS,
+                {(Role.PREFILL, Phase.PREFILL): 60.25, (Role.PREFILL, Phase.DECODE): 1.5},
+                {(Role.PREFILL, Phase.PREFILL): 123_456, (Role.PREFILL, Phase.DECODE): 42},
+                cut_seconds=0.125,
+                lost_records=2,
+                late_records=1,
+                running=3,
+                waiting=1,
+                deferred=0,
+                kv_usage_ratio=0.5,
+            ),
+            EngineAccount(
+                "decode-0",
+                Role.DECODE,
+                "llama",
+                "",
+                TAKEN_NS - 6 * SECOND,
+                Method.ROLE,
+                {(Role.DECODE, Phase.DECODE): 80.0},
+                {(Role.DECODE, Phase.DECODE): 9_000},
+            ),
+        ),
+        busy=(
+            BusyGpus(Role.PREFILL, Phase.PREFILL, "llama", "", "NVIDIA H100 80GB HBM3", 0.625),
+            BusyGpus(Role.DECODE, Phase.DECODE, "llama", "", "NVIDIA H100 80GB HBM3", 1.0),
+        ),
+        busy_window_seconds=1.0,
+        engines=(
+            EngineStatus(
+                "prefill-0",
+                Role.PREFILL,
+                "vllm",
+                "0.32.0",
+                "llama",
+                (GPU_0,),
+                EngineState.READY,
+                up=True,
+                source="config",
+                confidence="certain",
+            ),
+            EngineStatus(
+                "decode-0",
+                Role.DECODE,
+                "vllm",
+                "",
+                "llama",
+                (GPU_1,),
+                EngineState.READY,
+                up=False,
+                source="config",
+                confidence="certain",
+                page=EnginePage("vllm", TAKEN_NS, "llama", 18.0, 0.0, 0.07),
+            ),
+        ),
+        workers=(
+            WorkerStatus("prefill-0", "ready", 0, WALL_OFFSET_SECONDS + 900.5),
+            WorkerStatus("decode-0", "backoff", 3, None),
+        ),
+        collectors=(
+            CollectorStatus("nvml", True, 0.0025, WALL_OFFSET_SECONDS + 1000),
+            CollectorStatus("engine:decode-0", False, 1.0, None),
+        ),
+        worker_states=WORKER_STATES,
+        simulated=True,
+    )
+
+
+def large_snapshot(gpus: int, engines: int, taken_ns: int = TAKEN_NS) -> Snapshot:
+    """Return a busy node: every device has had two roles, engines share devices evenly."""
+    devices = tuple(
+        Device(f"GPU-{i:08d}-1111-2222-3333-444444444444", i, "NVIDIA H100", f"nvidia{i}")
+        for i in range(gpus)
+    )
+    names = tuple(f"engine-{i}" for i in range(engines))
+    cells = {
+        Cell(role, use, reason, "llama"): 1.0 / 3.0 + taken_ns / 1e9
+        for role in (Role.PREFILL, Role.DECODE)
+        for use, reason in (
+            (Use.PREFILL, Reason.NONE),
+            (Use.DECODE, Reason.NONE),
+            (Use.IDLE, Reason.NO_REQUEST),
+            (Use.IDLE, Reason.HOST_GAP),
+            (Use.UNATTRIBUTED, Reason.STRANGER),
+        )
+    }
+    both = {(Role.DECODE, phase): 12345.678 for phase in Phase}
+    return Snapshot(
+        taken_ns=taken_ns,
+        wall_offset_seconds=WALL_OFFSET_SECONDS,
+        fresh_until_ns=taken_ns + 10 * SECOND,
+        devices=devices,
+        readings=tuple(DeviceReading(d.gpu, taken_ns, 0.5, 1, 2, 3.0, 4.0, 5.0) for d in devices),
+        accounts=tuple(DeviceAccount(d, Role.DECODE, 0, taken_ns, cells) for d in devices),
+        engine_accounts=tuple(
+            EngineAccount(
+                name,
+                Role.DECODE,
+                "llama",
+                "",
+                taken_ns,
+                Method.STEPS,
+                both,
+                {key: int(value) for key, value in both.items()},
+                running=1,
+                waiting=2,
+                deferred=3,
+                kv_usage_ratio=0.5,
+            )
+            for name in names
+        ),
+        engines=tuple(
+            EngineStatus(
+                name,
+                Role.DECODE,
+                "vllm",
+                "0.32.0",
+                "llama",
+                (devices[i % gpus].gpu,),
+                EngineState.READY,
+                up=True,
+                source="config",
+                confidence="certain",
+            )
+            for i, name in enumerate(names)
+        ),
+        busy=tuple(BusyGpus(Role.DECODE, p, "llama", "", "NVIDIA H100", 1.5) for p in Phase),
+        busy_window_seconds=1.0,
+        workers=tuple(WorkerStatus(name, "ready", 0, 1.0) for name in names),
+        collectors=tuple(CollectorStatus(f"engine:{n}", True, 0.01, 2.0) for n in names),
+        worker_states=WORKER_STATES,
+    )
