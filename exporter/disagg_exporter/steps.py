@@ -110,6 +110,15 @@ class StepsListener:
         self._loop = loop
         loop.add_reader(self._socket, self._accept, self._socket, loop)
 
+    def drain(self) -> None:
+        """Hear all that has arrived, in one go: to be done before an engine's death is booked."""
+        if self._socket is None or self._loop is None:
+            return
+        self._accept(self._socket, self._loop)
+        for peer in tuple(self._peers):
+            while self._hear_some(peer, self._loop):
+                pass
+
     def close(self) -> None:
         """Hang up on everyone and remove the socket file. Delivers nothing."""
         if self._socket is None or self._loop is None:
@@ -121,12 +130,6 @@ class StepsListener:
             link.close()
         self._peers.clear()
         self._socket = None
-
-    def drain(self) -> None:
-        """Deliver at once what is waiting: before the engine's death is booked, say."""
-        if self._loop is not None:
-            for peer in tuple(self._peers):
-                self._drain(peer, self._loop)
 
     def _accept(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
         for _ in range(CONNECTIONS_PER_TURN):
@@ -149,24 +152,26 @@ class StepsListener:
             self._accepted += 1
             peer = _Peer(link, pid)
             self._peers.append(peer)
-            loop.add_reader(link, self._drain, peer, loop)
+            loop.add_reader(link, self._hear_some, peer, loop)
 
     def _accept_again(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
         if self._socket is listening:
             loop.add_reader(listening, self._accept, listening, loop)
 
-    def _drain(self, peer: _Peer, loop: AbstractEventLoop) -> None:
+    def _hear_some(self, peer: _Peer, loop: AbstractEventLoop) -> bool:
+        """Hear one turn's worth of a connection; say whether there may be more."""
         for _ in range(MESSAGES_PER_TURN):
             try:
                 message = peer.link.recv(wire.MAX_BYTES + 1)
             except BlockingIOError:
-                return
+                return False
             except OSError:
                 message = b""
             if not message:
                 self._forget(peer, loop)
-                return
+                return False
             self._hear(peer, message)
+        return True
 
     def _hear(self, peer: _Peer, message: bytes) -> None:
         try:

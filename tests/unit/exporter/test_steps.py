@@ -204,6 +204,26 @@ def test_a_flood_does_not_keep_the_loop_from_other_work(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) <= 256
 
 
+def test_draining_hears_all_that_has_arrived_and_the_hanging_up(tmp_path: Path) -> None:
+    """An engine that dies leaves its last steps in the socket: they count."""
+
+    async def scenario() -> list[Message]:
+        async with listening(tmp_path / "s") as ear:
+            sender = Sender(str(tmp_path / "s"))
+            sender.beat()
+            for t_ns in range(1000):
+                sender.step(DECODE_STEP, t_ns)
+            assert sender.drops == 0
+            sender.close()
+            ear.listener.drain()
+            ear.listener.drain()
+            return [ear.heard.get_nowait() for _ in range(ear.heard.qsize())]
+
+    heard = asyncio.run(scenario())
+
+    assert [message.kind for message in heard] == [HELLO, *[STEP] * 1000, DISCONNECTED]
+
+
 def test_the_socket_is_for_its_owner_only_and_goes_when_closed(tmp_path: Path) -> None:
     path = tmp_path / "s"
 
@@ -284,7 +304,9 @@ def test_a_listener_can_be_closed_twice_or_unopened(tmp_path: Path) -> None:
             (tmp_path / "s").write_text("the successor's")
 
     asyncio.run(scenario())
-    StepsListener(tmp_path / "t", "decode-0", bool, print).close()
+    unopened = StepsListener(tmp_path / "t", "decode-0", bool, print)
+    unopened.drain()
+    unopened.close()
 
     assert (tmp_path / "s").read_text() == "the successor's"
 
