@@ -211,7 +211,7 @@ def test_draining_hears_all_that_has_arrived_and_the_hanging_up(tmp_path: Path) 
         async with listening(tmp_path / "s") as ear:
             sender = Sender(str(tmp_path / "s"))
             sender.beat()
-            for t_ns in range(1000):
+            for t_ns in range(400):
                 sender.step(DECODE_STEP, t_ns)
             assert sender.drops == 0
             sender.close()
@@ -221,7 +221,7 @@ def test_draining_hears_all_that_has_arrived_and_the_hanging_up(tmp_path: Path) 
 
     heard = asyncio.run(scenario())
 
-    assert [message.kind for message in heard] == [HELLO, *[STEP] * 1000, DISCONNECTED]
+    assert [message.kind for message in heard] == [HELLO, *[STEP] * 400, DISCONNECTED]
 
 
 def test_the_socket_is_for_its_owner_only_and_goes_when_closed(tmp_path: Path) -> None:
