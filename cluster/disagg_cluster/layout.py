@@ -1,0 +1,189 @@
+"""Which devices serve which worker; overlaps and wishes that cannot be met are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.problems import Finding, config_error, path_text
+from disagg_exporter.devices import DeviceKind, pseudo_device
+from disagg_exporter.model import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The devices of one worker, in the order of its node file.
+
+    `on_gpus` tells a real GPU from a simulated one and from the pseudo-device of a CPU.
+    """
+
+    worker: str
+    devices: tuple[Device, ...]
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the engine must be told which GPUs it may see."""
+        return any(device.device.startswith("nvidia") for device in self.devices)
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The UUIDs, as assignments and metrics carry them."""
+        return tuple(device.gpu for device in self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Who has which device, and which devices nobody has."""
+
+    placements: tuple[Placement, ...]
+    free: tuple[Device, ...] = ()
+
+    def of(self, worker: str) -> Placement:
+        """The placement of a worker of the configuration."""
+        return next(placed for placed in self.placements if placed.worker == worker)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a worker wants: a count of any devices, or certain ones by index or UUID.
+
+    `position` is the worker's place in the node file.
+    """
+
+    position: int
+    name: str
+    gpus: int | tuple[int | str, ...]
+
+
+@dataclass(slots=True)
+class Sharing:
+    """The devices given out so far, by the wish that got them, and what could not be met."""
+
+    devices: tuple[Device, ...]
+    owners: dict[str, Wish] = field(default_factory=dict)
+    given: dict[int, tuple[Device, ...]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def free(self) -> tuple[Device, ...]:
+        """The devices that nobody has, lowest index first."""
+        left = [device for device in self.devices if device.gpu not in self.owners]
+        return tuple(sorted(left, key=lambda device: device.index))
+
+
+def place(config: NodeConfig, devices: tuple[Device, ...] | None, source: str = "") -> Layout:
+    """Give every worker its devices.
+
+    Args:
+        config: A configuration without problems of its own.
+        devices: What this node has; None or empty on a node without GPUs, where each worker
+            gets a pseudo-device (accounting A1).
+        source: What to call the node file in the report.
+
+    Raises:
+        ConfigError: Devices that do not exist, belong to two workers or are too few.
+    """
+    sharing = share(wishes(tuple(enumerate(config.workers))), devices or ())
+    if sharing.findings:
+        raise config_error(sharing.findings, source or "node file")
+    placements = tuple(
+        Placement(worker.name, sharing.given[position])
+        for position, worker in enumerate(config.workers)
+    )
+    return Layout(placements, sharing.free)
+
+
+def wishes(workers: Sequence[tuple[int, Worker]]) -> tuple[Wish, ...]:
+    """What the workers at these places of the file want."""
+    return tuple(Wish(position, worker.name, worker.gpus) for position, worker in workers)
+
+
+def share(wanted: Sequence[Wish], devices: Sequence[Device]) -> Sharing:
+    """Give out devices: first those asked for one by one, then counts from what is left."""
+    sharing = Sharing(tuple(devices))
+    if not devices:
+        _share_cpu(sharing, wanted)
+        return sharing
+    for wish in wanted:
+        if not wish.gpus:
+            message = "no GPUs given; on a node with GPUs every worker needs its own"
+            hint = "say how many (gpus: 1) or which (gpus: [0])"
+            sharing.findings.append(Finding(("workers", wish.position), message, hint))
+        elif isinstance(wish.gpus, tuple):
+            _share_named(sharing, wish, wish.gpus)
+    for wish in wanted:
+        if isinstance(wish.gpus, int) and wish.gpus:
+            _share_any(sharing, wish, wish.gpus)
+    return sharing
+
+
+def assume(config: NodeConfig) -> tuple[Device, ...] | None:
+    """Devices such as the file speaks of, to check it on a machine that is not its node.
+
+    None where it speaks of none: a node without GPUs.
+    """
+    asked = [item for worker in config.workers for item in _named(worker)]
+    counted = sum(worker.gpus for worker in config.workers if isinstance(worker.gpus, int))
+    if config.devices is DeviceKind.CPU:
+        return None
+    if not (asked or counted):
+        return (_assumed(0, "index 0"),) if config.devices is DeviceKind.NVML else None
+    highest = max((item for item in asked if isinstance(item, int)), default=-1)
+    plain = highest + 1 + counted
+    uuids = dict.fromkeys(item for item in asked if isinstance(item, str))
+    by_index = [_assumed(index, f"index {index}") for index in range(plain)]
+    by_uuid = [_assumed(plain + place, uuid) for place, uuid in enumerate(uuids)]
+    return (*by_index, *by_uuid)
+
+
+def _named(worker: Worker) -> tuple[int | str, ...]:
+    return () if isinstance(worker.gpus, int) else worker.gpus
+
+
+def _assumed(index: int, uuid: str) -> Device:
+    return Device(gpu=uuid, index=index, gpu_name="", device=f"nvidia{index}")
+
+
+def _share_cpu(sharing: Sharing, wanted: Sequence[Wish]) -> None:
+    for wish in wanted:
+        sharing.given[wish.position] = (pseudo_device(wish.name, wish.position),)
+        if wish.gpus:
+            hint = "leave gpus out: without GPUs each worker is accounted as one device"
+            path = ("workers", wish.position, "gpus")
+            sharing.findings.append(Finding(path, "GPUs wanted, but this node has none", hint))
+
+
+def _share_named(sharing: Sharing, wish: Wish, named: tuple[int | str, ...]) -> None:
+    got: list[Device] = []
+    devices = sharing.devices
+    for item in named:
+        found = [device for device in devices if item in (device.index, device.gpu)]
+        message, hint = "", ""
+        if not found:
+            has = [device.index if isinstance(item, int) else device.gpu for device in devices]
+            message, hint = f"there is no GPU {item}", f"this node has {', '.join(map(str, has))}"
+        elif len(found) > 1:
+            message = f"GPU {item} is divided into {len(found)} instances"
+            hint = f"name them by UUID: {', '.join(device.gpu for device in found)}"
+        elif (owner := sharing.owners.get(found[0].gpu)) is wish:
+            message, hint = f"GPU {item} is named twice", "name each GPU once"
+        elif owner:
+            place_text = path_text(("workers", owner.position))
+            message = f"GPU {item} already belongs to {owner.name} ({place_text})"
+        else:
+            sharing.owners[found[0].gpu] = wish
+            got.append(found[0])
+        if message:
+            sharing.findings.append(Finding(("workers", wish.position, "gpus"), message, hint))
+    sharing.given[wish.position] = tuple(got)
+
+
+def _share_any(sharing: Sharing, wish: Wish, count: int) -> None:
+    free = sharing.free
+    sharing.given[wish.position] = free[:count]
+    for device in free[:count]:
+        sharing.owners[device.gpu] = wish
+    if count > len(free):
+        message = f"{count} GPUs wanted, {len(free)} of {len(sharing.devices)} free"
+        sharing.findings.append(Finding(("workers", wish.position, "gpus"), message))

@@ -1,0 +1,79 @@
+"""What only shows when the values of a node file are seen together, or beside the node itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from disagg_cluster.layout import share, wishes
+from disagg_cluster.nodefile.draft import Draft
+from disagg_cluster.nodefile.oneworker import Host, check_worker
+from disagg_cluster.nodefile.ports import check_ports
+from disagg_cluster.problems import Finding
+from disagg_exporter.devices import DeviceKind
+from disagg_exporter.model import Device, Role
+
+LONGEST_SOCKET_PATH_BYTES = 107
+"""The longest path that a Unix socket can have."""
+
+
+def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[Finding, ...]:
+    """Everything wrong between the values of a file.
+
+    Nothing is concluded from a value that could not be understood: its own problem is told
+    already.
+
+    Args:
+        draft: The file as far as it is understood.
+        devices: What the node has, as far as the file tells.
+        host: The machine the file is for.
+    """
+    findings = [*_node(draft), *_names(draft), *_gpus(draft, devices)]
+    findings += [*check_ports(draft), *_phases(draft)]
+    for position, _ in draft.workers:
+        findings += check_worker(draft, position, host)
+    return tuple(findings)
+
+
+def _node(draft: Draft) -> Iterator[Finding]:
+    config = draft.config
+    simulated = config.devices is DeviceKind.SIM or not draft.sure("devices")
+    if "sim_devices" in config.model_fields_set and not simulated:
+        hint = "add devices: sim, or leave sim_devices out"
+        yield Finding(("sim_devices",), "only means something with devices: sim", hint)
+    if config.run_folder is not None:
+        longest = max((worker.name for worker in config.workers), key=len, default="")
+        socket = config.run_folder / f"{longest}.sock"
+        if len(os.fsencode(socket)) > LONGEST_SOCKET_PATH_BYTES:
+            message = f"{socket} is too long for a Unix socket"
+            hint = f"its path may have {LONGEST_SOCKET_PATH_BYTES} bytes"
+            yield Finding(("run_dir",), message, hint)
+
+
+def _names(draft: Draft) -> Iterator[Finding]:
+    taken: dict[str, int] = {}
+    for position, worker in draft.workers:
+        path = ("workers", position, "name")
+        if draft.sure(*path) and (first := taken.setdefault(worker.name, position)) != position:
+            yield Finding(path, f"{worker.name!r} is already the name of workers[{first}]")
+
+
+def _gpus(draft: Draft, devices: Sequence[Device] | None) -> Iterator[Finding]:
+    known = [item for item in draft.workers if draft.sure("workers", item[0], "gpus")]
+    if not draft.sure("devices"):
+        known = [(position, worker) for position, worker in known if worker.gpu_count]
+    yield from share(wishes(known), devices or ()).findings
+
+
+def _phases(draft: Draft) -> Iterator[Finding]:
+    roles_known = all(draft.sure("workers", position, "role") for position, _ in draft.workers)
+    if not (draft.complete and roles_known):
+        return
+    first: dict[Role, int] = {}
+    for position, worker in draft.workers:
+        first.setdefault(worker.role, position)
+    for role, other in ((Role.PREFILL, Role.DECODE), (Role.DECODE, Role.PREFILL)):
+        if role in first and other not in first:
+            message = f"a {role} worker, but no {other} worker to share its requests with"
+            hint = f"add a {other} worker, or make the role mixed"
+            yield Finding(("workers", first[role], "role"), message, hint)

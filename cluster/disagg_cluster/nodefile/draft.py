@@ -1,0 +1,106 @@
+"""A node file as far as it can be understood, so that one mistake does not hide another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.nodefile.shape import find_spot
+from disagg_cluster.nodefile.wording import Misfit, misfits
+from disagg_cluster.problems import Finding, YamlPath, path_text
+
+_STAND_INS = {"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"}
+"""Values for required keys that are missing or wrong; nothing is concluded from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A configuration made of what could be understood, and the paths that could not.
+
+    `positions` are the places in the file of `config.workers`: a worker that is no mapping at
+    all is left out.
+    """
+
+    config: NodeConfig
+    positions: tuple[int, ...]
+    doubts: tuple[YamlPath, ...] = ()
+
+    @property
+    def workers(self) -> tuple[tuple[int, Worker], ...]:
+        """The workers with their places in the file."""
+        return tuple(zip(self.positions, self.config.workers, strict=True))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every worker of the file is here, if perhaps not with every value."""
+        return not any(doubt[:1] == ("workers",) and len(doubt) <= 2 for doubt in self.doubts)
+
+    def sure(self, *path: object) -> bool:
+        """Whether the value at `path`, or its absence, is what the file's author meant."""
+        return not any(doubt[: len(path)] == path[: len(doubt)] for doubt in self.doubts)
+
+    def label(self, position: int) -> str:
+        """What to call a worker in a message."""
+        path = ("workers", position)
+        names = [worker.name for place, worker in self.workers if place == position]
+        return names[0] if names and self.sure(*path, "name") else path_text(path)
+
+
+def understand(raw: object) -> tuple[Draft | None, tuple[Finding, ...]]:
+    """Make a configuration of what YAML gave, with all that does not fit its shape.
+
+    The draft is None where nothing of the file can be understood.
+    """
+    try:
+        config = NodeConfig.model_validate(raw)
+        return Draft(config, tuple(range(len(config.workers)))), ()
+    except ValidationError as error:
+        found = misfits(error.errors(include_url=False, include_context=False), raw)
+    return _salvage(raw, found), tuple(misfit.finding for misfit in found)
+
+
+def _salvage(raw: object, found: Iterable[Misfit]) -> Draft | None:
+    doubts = {doubt for misfit in found for doubt in misfit.doubts}
+    rest = _without(raw, {misfit.leave_out for misfit in found})
+    for doubt in doubts:
+        if find_spot(doubt).required:
+            _put(rest, doubt, _STAND_INS[str(doubt[-1])])
+    positions: tuple[int, ...] = ()
+    if isinstance(rest, dict) and isinstance(rest.get("workers"), list):
+        kept = [(place, worker) for place, worker in enumerate(rest["workers"]) if worker != _GONE]
+        positions = tuple(place for place, _ in kept)
+        rest["workers"] = [worker for _, worker in kept]
+    try:
+        return Draft(NodeConfig.model_validate(rest), positions, tuple(doubts))
+    except ValidationError:
+        return None
+
+
+_GONE = "(left out)"
+"""Stands where a worker was, so that those after it keep their places."""
+
+
+def _without(value: object, paths: set[YamlPath], at: YamlPath = ()) -> object:
+    """A copy of the data without what is at `paths`."""
+    if isinstance(value, dict):
+        kept = {key: item for key, item in value.items() if (*at, key) not in paths}
+        return {key: _without(item, paths, (*at, key)) for key, item in kept.items()}
+    if isinstance(value, list):
+        return [
+            _GONE if (*at, place) in paths else _without(item, paths, (*at, place))
+            for place, item in enumerate(value)
+        ]
+    return value
+
+
+def _put(value: object, path: YamlPath, item: object) -> None:
+    for part in path[:-1]:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+    if isinstance(value, dict):
+        value[path[-1]] = item

@@ -1,0 +1,101 @@
+"""A YAML text with the line of everything in it, and what is wrong with it as YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import yaml
+
+from disagg_cluster.problems import Finding, YamlPath
+
+MAX_DEPTH = 30
+"""No node file nests deeper; a YAML anchor that holds itself would never end."""
+
+MAX_PATHS = 50_000
+"""No node file says more; YAML anchors can make gigabytes out of ten lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A YAML document: its value, the line (from 1) of each path, and what is wrong with it.
+
+    `value` is None where the text cannot be read at all; `findings` then says why.
+    """
+
+    value: object
+    lines: dict[YamlPath, int]
+    findings: tuple[Finding, ...]
+
+
+class _TooMuchError(Exception):
+    """The document is larger or deeper than any node file."""
+
+
+def read_yaml(text: str) -> Marked:
+    """Read one YAML document; never raises, whatever the text."""
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        lines: dict[YamlPath, int] = {}
+        findings = []
+        for path, line, double in _walk(loader, node, ()) if node else ():
+            first = lines.setdefault(path, line)
+            if double:
+                findings.append(_twice(path, first, line))
+            if len(lines) > MAX_PATHS:
+                raise _TooMuchError
+        value = loader.construct_document(node) if node else None
+        return (
+            _unreadable("the file is empty")
+            if value is None
+            else Marked(value, lines, tuple(findings))
+        )
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        words = ", ".join(part for part in (error.context, error.problem) if part)
+        at = mark.line + 1 if mark else None
+        hint = "indent with spaces; YAML takes no tabs" if "'\\t'" in words else ""
+        return _unreadable(f"not valid YAML: {words}", at, hint)
+    except (_TooMuchError, RecursionError):
+        return _unreadable("too large or nested too deeply for a node file")
+    except (yaml.YAMLError, ValueError) as error:
+        # ValueError: PyYAML takes `2026-13-45` for a date and lets the date's complaint through.
+        hint = "put what looks like a date or a number, but is none, in quotes"
+        return _unreadable(f"not valid YAML: {str(error).splitlines()[0]}", hint=hint)
+
+
+def _walk(
+    loader: yaml.SafeLoader, node: yaml.Node, path: YamlPath, line: int | None = None
+) -> Iterator[tuple[YamlPath, int, bool]]:
+    """Every path below `node` with its line, and whether its key was there before."""
+    if len(path) > MAX_DEPTH:
+        raise _TooMuchError
+    if line is None:
+        yield path, node.start_mark.line + 1, False
+    if isinstance(node, yaml.SequenceNode):
+        for position, item in enumerate(node.value):
+            yield from _walk(loader, item, (*path, position))
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[object] = set()
+        merged: list[yaml.Node] = []
+        for key_node, value in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+            elif isinstance(key_node, yaml.ScalarNode):
+                key = loader.construct_object(key_node)
+                key_line = key_node.start_mark.line + 1
+                yield (*path, key), key_line, key in seen
+                seen.add(key)
+                yield from _walk(loader, value, (*path, key), key_line)
+        # A mapping's own keys hide the merged ones, whichever comes first.
+        for other in merged:
+            yield from _walk(loader, other, path)
+
+
+def _twice(path: YamlPath, first: int, line: int) -> Finding:
+    return Finding(path, f"written twice (first on line {first})", "keep one of the two", line)
+
+
+def _unreadable(message: str, line: int | None = None, hint: str = "") -> Marked:
+    return Marked(None, {}, (Finding((), message, hint, line),))

@@ -1,0 +1,76 @@
+"""The node file at the door: read once, every problem told at once, frozen afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.layout import assume
+from disagg_cluster.nodefile.checks import check
+from disagg_cluster.nodefile.draft import understand
+from disagg_cluster.nodefile.marked import Marked, read_yaml
+from disagg_cluster.nodefile.oneworker import THIS_HOST, Host
+from disagg_cluster.problems import ConfigError, Problem, config_error
+from disagg_exporter.devices import DeviceKind
+from disagg_exporter.model import Device
+from disagg_exporter.simdevices import SimDevices
+
+
+def load(path: Path, host: Host = THIS_HOST) -> NodeConfig:
+    """Read a node file.
+
+    Raises:
+        ConfigError: The file cannot be read, or has problems; all of them are in it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise ConfigError([Problem("", None, f"cannot be read: {why}")], str(path)) from error
+    return parse(text, str(path), host)
+
+
+def parse(text: str, source: str, host: Host = THIS_HOST) -> NodeConfig:
+    """Understand the text of a node file.
+
+    Args:
+        text: YAML.
+        source: What to call it in the report.
+        host: The machine whose folders and programs it speaks of.
+
+    Raises:
+        ConfigError: It has problems; all of them are in the error.
+    """
+    return _configure(read_yaml(text), source, host)
+
+
+def from_mapping(mapping: Mapping[str, object], source: str, host: Host = THIS_HOST) -> NodeConfig:
+    """Understand what a node file's YAML would have been read as; problems have no lines.
+
+    Raises:
+        ConfigError: It has problems; all of them are in the error.
+    """
+    return _configure(Marked(mapping, {}, ()), source, host)
+
+
+def expected_devices(config: NodeConfig) -> tuple[Device, ...] | None:
+    """The devices of the node as far as its file tells; None for a node without GPUs."""
+    if config.devices is DeviceKind.SIM:
+        return SimDevices(Path(), config.sim_devices).inventory()
+    return assume(config)
+
+
+def _configure(marked: Marked, source: str, host: Host) -> NodeConfig:
+    if marked.value is None:
+        raise config_error(marked.findings, source)
+    draft, misshapen = understand(marked.value)
+    findings = [*marked.findings, *misshapen]
+    if draft is not None:
+        told = draft.config
+        if not (draft.sure("devices") and draft.sure("sim_devices")):
+            told = told.model_copy(update={"devices": DeviceKind.AUTO})
+        findings += check(draft, expected_devices(told), host)
+    if findings or draft is None:
+        raise config_error(findings, source, marked.lines)
+    return draft.config

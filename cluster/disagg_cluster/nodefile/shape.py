@@ -1,0 +1,89 @@
+"""Where a path of the node file leads: to a section, to a field, or into a field's value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from disagg_cluster.config import NodeConfig, Section
+from disagg_cluster.problems import YamlPath
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The deepest place on the way of a path that the node file has a word for.
+
+    `path` leads there. `section` is the kind of mapping that belongs there, if one does;
+    `field` is None for the file as a whole and for an item of a list of sections.
+    """
+
+    path: YamlPath
+    field: FieldInfo | None
+    section: type[BaseModel] | None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that the section takes."""
+        return tuple(self.section.model_fields) if self.section else ()
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that the field takes, where it takes only some."""
+        text = self.field.description if self.field else None
+        return tuple(text[7:].split(", ")) if text and text.startswith("one of ") else ()
+
+    @property
+    def required(self) -> bool:
+        """Whether the file must say this."""
+        return self.field is not None and self.field.is_required()
+
+    @property
+    def expected(self) -> str:
+        """What belongs here; completes "expected …"."""
+        if self.section is not None:
+            required = [
+                key for key, field in self.section.model_fields.items() if field.is_required()
+            ]
+            return f"a mapping with {', '.join(required or self.keys)}"
+        return (self.field.description if self.field else None) or "something else"
+
+
+def find_spot(path: YamlPath) -> Spot:
+    """Follow `path` as far as the node file has words for it."""
+    spot = Spot((), None, NodeConfig)
+    items: type[BaseModel] | None = None
+    for length, part in enumerate(path, start=1):
+        if items is not None and isinstance(part, int):
+            spot, items = Spot(path[:length], None, items), None
+        elif spot.section is not None and part in spot.section.model_fields:
+            field = spot.section.model_fields[str(part)]
+            inner = _section_in(field.annotation)
+            listed = get_origin(field.annotation) is tuple
+            spot = Spot(path[:length], field, None if listed else inner)
+            items = inner if listed else None
+        else:
+            break
+    return spot
+
+
+def home_of(key: str, inside: type[BaseModel] = NodeConfig, at: str = "") -> str | None:
+    """Where in the file a key belongs (`kv_transfer.connector`), if it belongs anywhere."""
+    for name, field in inside.model_fields.items():
+        section = _section_in(field.annotation)
+        if name == key:
+            return f"{at}{name}"
+        if section is not None:
+            listed = get_origin(field.annotation) is tuple
+            found = home_of(key, section, f"{at}{name}{'[]' if listed else ''}.")
+            if found:
+                return found
+    return None
+
+
+def _section_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(_section_in, get_args(annotation))), None)

@@ -1,0 +1,114 @@
+"""What is wrong with a node file: every problem with its place, told at once."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from disagg_exporter.errors import DisaggError
+
+YamlPath: TypeAlias = tuple[object, ...]
+"""The keys and list positions that lead to a value: `("workers", 1, "gpus")`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem before its line is looked up; `hint` says what to do, where we know.
+
+    `line` is given where it is not simply the line of `path`.
+    """
+
+    path: YamlPath
+    message: str
+    hint: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing to mend, with its place as a reader finds it.
+
+    `path` reads like `workers[1].gpus` and is empty for the file as a whole; `line` counts
+    from 1 and is None where the place is known but not its line.
+    """
+
+    path: str
+    line: int | None
+    message: str
+    hint: str = ""
+
+    def text(self, source: str) -> str:
+        """The problem as one line, `FILE:LINE: path: message`, and its hint below it."""
+        place = [source if self.line is None else f"{source}:{self.line}", self.path]
+        line = ": ".join(part for part in (*place, self.message) if part)
+        return f"{line}\n    {self.hint}" if self.hint else line
+
+
+class ConfigError(DisaggError):
+    """A configuration that cannot be used; its text is the report of all its problems.
+
+    Args:
+        problems: Everything that was found, in the order of the file.
+        source: What to call the file in the report.
+    """
+
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[Problem], source: str) -> None:
+        self.problems = tuple(problems)
+        self.source = source
+        super().__init__("\n".join(problem.text(source) for problem in self.problems))
+
+
+def config_error(
+    findings: Iterable[Finding], source: str, lines: Mapping[YamlPath, int] | None = None
+) -> ConfigError:
+    """The error that tells `findings`, in the order of the file.
+
+    Args:
+        findings: At least one.
+        source: What to call the file.
+        lines: The line of each path of the file. A path that the file lacks (a missing key)
+            is shown at the line of what should hold it.
+    """
+    known = lines or {}
+    placed = [(finding.line or _line(finding.path, known), finding) for finding in findings]
+    placed.sort(key=lambda item: (item[0] or 0, _order(item[1].path), item[1].message))
+    problems = [
+        Problem(path_text(finding.path), line, finding.message, finding.hint)
+        for line, finding in placed
+    ]
+    return ConfigError(problems, source)
+
+
+def path_text(path: YamlPath) -> str:
+    """A path as people write it: `workers[1].gpus`, `workers[0].env["MY KEY"]`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int) and not isinstance(part, bool):
+            text += f"[{part}]"
+        elif isinstance(part, str) and re.fullmatch(r"[\w-]+", part):
+            text += f".{part}" if text else part
+        else:
+            text += f'["{part}"]'
+    return text
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that somebody who wrote `word` most likely meant, if any is near."""
+    found = difflib.get_close_matches(word.lower().replace("-", "_"), list(known), n=1, cutoff=0.7)
+    return found[0] if found else None
+
+
+def _order(path: YamlPath) -> tuple[tuple[int, str], ...]:
+    return tuple((part, "") if isinstance(part, int) else (-1, str(part)) for part in path)
+
+
+def _line(path: YamlPath, lines: Mapping[YamlPath, int]) -> int | None:
+    for length in range(len(path), -1, -1):
+        if path[:length] in lines:
+            return lines[path[:length]]
+    return None
