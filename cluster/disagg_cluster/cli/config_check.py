@@ -1,0 +1,137 @@
+"""`disagg-node config check`: is a node file right, and what would be started."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from disagg_cluster.assets import engine_side_folder
+from disagg_cluster.command import build
+from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.layout import Placement, place
+from disagg_cluster.nodefile import expected_devices, load
+from disagg_cluster.problems import ConfigError, Problem
+from disagg_cluster.rundir import default_run_dir
+
+
+@click.command
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print it, or the problems, as JSON.")
+def check(file: Path, as_json: bool) -> None:
+    """Check a node file and show its layout.
+
+    Tells every problem of FILE, or which worker would be started where and how. Devices of this
+    machine are not looked at: a file may be checked away from its node, but folders and programs
+    that it names must be here.
+    """
+    try:
+        config = load(file)
+        layout = place(config, expected_devices(config), str(file))
+    except ConfigError as error:
+        if as_json:
+            problems = [_problem_value(problem) for problem in error.problems]
+            click.echo(json.dumps({"problems": problems}, indent=2))
+        raise
+    run_dir = config.run_folder or default_run_dir(os.environ, os.getuid())
+    entries = [
+        _Entry(worker, layout.of(worker.name), _argv(worker, layout.of(worker.name), run_dir))
+        for worker in config.workers
+    ]
+    click.echo(_as_json(config, entries) if as_json else _as_text(config, entries))
+
+
+_TITLES: tuple[str, ...] = ("WORKER", "ROLE", "ENGINE", "GPUS", "PORT", "KV PORTS", "MODEL")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One worker, where it would run and what would be run."""
+
+    worker: Worker
+    placement: Placement
+    argv: tuple[str, ...]
+
+
+def _argv(worker: Worker, placement: Placement, run_dir: Path) -> tuple[str, ...]:
+    socket = run_dir / f"{worker.name}.sock"
+    folder = engine_side_folder()
+    return build(worker, placement, steps_socket=socket, engine_side_folder=folder).argv
+
+
+def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
+    head = f"{config.node}: devices {config.devices}, metrics page on {config.listen.metrics}"
+    certain = _counts_are_certain(config)
+    rows = [_TITLES, *(_row(entry, certain) for entry in entries)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    commands = [f"{entry.worker.name}:\n  {shlex.join(entry.argv)}" for entry in entries]
+    return "\n\n".join([head, "\n".join(table), *commands] if entries else [head, "no workers"])
+
+
+def _row(entry: _Entry, certain: bool) -> tuple[str, ...]:
+    worker, gpus = entry.worker, _gpus(entry, certain)
+    kv_ports = worker.side_channel_ports
+    span = f"{kv_ports[0]}-{kv_ports[-1]}" if len(kv_ports) > 1 else "".join(map(str, kv_ports))
+    return (
+        worker.name,
+        worker.role.value,
+        worker.engine,
+        f"any {gpus}" if isinstance(gpus, int) else ",".join(map(str, gpus)) or "-",
+        str(worker.port),
+        span or "-",
+        worker.model_name,
+    )
+
+
+def _gpus(entry: _Entry, certain: bool) -> list[int | str] | int:
+    """The GPUs as the file names them; for a count those that it would get, if that is certain."""
+    gpus = entry.worker.gpus
+    if isinstance(gpus, tuple):
+        return list(gpus)
+    found = [device.index for device in entry.placement.devices if not device.is_pseudo]
+    return [*found] if certain else gpus
+
+
+def _counts_are_certain(config: NodeConfig) -> bool:
+    """Whether we know which GPUs are left for counts; a UUID may turn out to be any index."""
+    named = [
+        gpu for worker in config.workers if isinstance(worker.gpus, tuple) for gpu in worker.gpus
+    ]
+    return not any(isinstance(gpu, str) for gpu in named)
+
+
+def _as_json(config: NodeConfig, entries: Sequence[_Entry]) -> str:
+    certain = _counts_are_certain(config)
+    workers = [
+        {
+            "name": entry.worker.name,
+            "role": entry.worker.role.value,
+            "engine": entry.worker.engine,
+            "gpus": _gpus(entry, certain),
+            "port": entry.worker.port,
+            "kv_ports": list(entry.worker.side_channel_ports),
+            "model": entry.worker.model_name,
+            "argv": list(entry.argv),
+        }
+        for entry in entries
+    ]
+    node = {"node": config.node, "devices": config.devices.value, "metrics": config.listen.metrics}
+    return json.dumps({**node, "workers": workers, "problems": []}, indent=2)
+
+
+def _problem_value(problem: Problem) -> dict[str, object]:
+    return {
+        "path": problem.path,
+        "line": problem.line,
+        "message": problem.message,
+        "hint": problem.hint,
+    }

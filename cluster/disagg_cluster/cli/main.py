@@ -1,0 +1,45 @@
+"""The command `disagg-node`: its table of commands, and how it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from disagg_cluster.cli.lazy import LazyGroup, Row
+from disagg_exporter import __version__
+from disagg_exporter.errors import DisaggError
+
+_ROWS = {
+    "start": Row("disagg_cluster.cli.start:start", "Launch and watch the workers of a node file."),
+    "demo": Row("disagg_cluster.cli.demo:demo", "Run a simulated node; needs no GPU."),
+    "config": Row("disagg_cluster.cli.config:config", "Look at a node file without starting it."),
+    "completion": Row(
+        "disagg_cluster.cli.completion:completion", "Print the completion script of a shell."
+    ),
+}
+
+
+class _Main(LazyGroup):
+    """The root group: an error that we raise on purpose ends in one clean report."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DisaggError as error:
+            exit_code = getattr(error, "exit_code", 1)
+            # A report of problems begins each line with its file; everything else with our name.
+            prefix = "" if exit_code == 2 else f"{ctx.info_name}: "
+            click.echo(f"{prefix}{error}", err=True)
+            raise click.exceptions.Exit(exit_code) from error
+
+
+main = _Main(
+    "disagg-node",
+    _ROWS,
+    help="GPU-seconds of LLM inference by phase: launch, watch and measure the prefill and "
+    "decode workers of this node.",
+    epilog="Exit codes: 0 done, 1 failed, 2 bad input or usage.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+main = click.version_option(__version__, prog_name="disagg-node")(main)
