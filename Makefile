@@ -1,0 +1,72 @@
+# Every target sets up what it needs and says what it does. `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+VLLM_VENV := .venv-vllm
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SYSTEM := scripts/system-packages
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run run-vllm test test-vllm check lint types docs clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@printf 'bench-NAME    Run the benchmark in bench/NAME beside its peers\n'
+
+# --- environments ---------------------------------------------------------------------------
+
+$(READY): pyproject.toml
+	@echo "--> Python environment $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+setup: $(READY) ## Make the Python environment
+
+# Exit code 3: the CPU build of torch is not to be had here; its message says what to set.
+vllm-environment: $(READY)
+	@echo "--> vLLM environment $(VLLM_VENV) (some minutes the first time)"
+	@$(BIN)/python -m disagg_cluster.demo.vllm_environment $(VLLM_VENV) || \
+		{ code=$$?; [ $$code -eq 3 ] && [ "$(MAKECMDGOALS)" = test ] || exit $$code; }
+
+# --- the main job ---------------------------------------------------------------------------
+
+run: $(READY) ## Run a simulated 8-GPU node until Ctrl-C: page on 127.0.0.1:9847, a line a second
+	@$(SYSTEM) --optional prometheus
+	$(BIN)/disagg-node demo
+
+run-vllm: $(READY) vllm-environment ## The same with a real vLLM prefill and decode worker
+	@$(SYSTEM) --optional prometheus
+	$(BIN)/disagg-node demo --vllm $(VLLM_VENV)/bin/python
+
+# --- tests ----------------------------------------------------------------------------------
+
+test: $(READY) vllm-environment ## Everything CI runs, real Prometheus and a real vLLM pair included
+	@$(SYSTEM) prometheus gcc
+	$(MAKE) --no-print-directory lint types
+	DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/pytest -m "not vllm_long and not gpu" -ra
+
+test-vllm: $(READY) vllm-environment ## The long tests with real vLLM engines
+	@$(SYSTEM) prometheus gcc
+	DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/pytest -m "vllm or vllm_long" -ra
+
+check: $(READY) lint types ## Fast tests, lint and types: under two minutes
+	$(BIN)/pytest -m "not vllm and not vllm_long and not gpu and not prometheus" -q tests/unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+docs: $(READY) ## Write the generated pages of docs/
+	$(BIN)/python -m disagg_exporter.metrics_reference > docs/metrics.md
+
+bench-%: $(READY)
+	@test -d bench/$* || { echo "no benchmark bench/$*"; exit 2; }
+	@mkdir -p bench/out
+	$(BIN)/python -m bench.$*
+
+clean: ## Remove environments and caches
+	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
