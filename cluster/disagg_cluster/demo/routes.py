@@ -1,0 +1,87 @@
+"""The HTTP routes of a stand-in engine: vLLM's, as far as the demo and its supervisor ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+
+from disagg_cluster.demo import completions
+from disagg_cluster.demo.engine import Engine
+from disagg_cluster.demo.enginepage import CONTENT_TYPE, PageCounters, render
+from disagg_cluster.demo.http1 import HttpAnswer, HttpRequest
+from disagg_cluster.demo.steploop import StepLoop
+from disagg_cluster.demo.steps import Request
+
+_DRAIN_SECONDS = 2.0
+
+
+class Routes:
+    """The routes of one stand-in engine, over its step loop."""
+
+    def __init__(
+        self, name: str, model: str, engine: Engine, counters: PageCounters, steps: StepLoop
+    ) -> None:
+        self._name = name
+        self._model = model
+        self._engine = engine
+        self._counters = counters
+        self._steps = steps
+        self._draining = False
+
+    async def handle(self, request: HttpRequest) -> HttpAnswer:
+        """Answer one HTTP request."""
+        match (request.method, request.path):
+            case ("GET", "/health"):
+                return HttpAnswer(503 if self._draining else 200)
+            case ("GET", "/v1/models"):
+                model = {"id": self._model, "object": "model", "owned_by": "stand-in"}
+                return _json(200, {"object": "list", "data": [model]})
+            case ("GET", "/metrics"):
+                load = self._engine.load()
+                page = render(self._counters, load, model_name=self._model)
+                return HttpAnswer(200, page.encode(), CONTENT_TYPE)
+            case ("POST", "/v1/completions"):
+                return await self._complete(request.body)
+        return _refusal(404, f"a stand-in engine has no {request.method} {request.path}")
+
+    async def drain(self) -> None:
+        """Take no more requests and wait a little for those that are here."""
+        self._draining = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._steps.emptied(), _DRAIN_SECONDS)
+
+    async def _complete(self, body: bytes) -> HttpAnswer:
+        if self._draining:
+            return _refusal(503, "the engine is stopping")
+        try:
+            asked = completions.parse(body)
+        except completions.CompletionError as error:
+            return _refusal(400, str(error))
+        if asked.model not in ("", self._model):
+            return _refusal(404, f"the model {asked.model!r} does not exist")
+        request = Request(
+            prompt_tokens=asked.prompt_tokens,
+            max_tokens=asked.max_tokens,
+            arrived_ns=time.monotonic_ns(),
+            remote_prompt=asked.remote_prompt,
+        )
+        if not self._engine.fits(request):
+            return _refusal(400, f"{request.room_tokens} tokens are more than the KV cache holds")
+        await self._steps.complete(request)
+        request_id = f"cmpl-{uuid.uuid4().hex}"
+        return _json(
+            200,
+            completions.answer(asked, model=self._model, engine=self._name, request_id=request_id),
+        )
+
+
+def _json(status: int, body: Mapping[str, object]) -> HttpAnswer:
+    return HttpAnswer(status, json.dumps(body).encode())
+
+
+def _refusal(status: int, why: str) -> HttpAnswer:
+    return _json(status, {"error": {"message": why, "code": status}})

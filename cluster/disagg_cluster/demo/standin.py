@@ -1,0 +1,126 @@
+"""A stand-in for an inference engine: vLLM's endpoints and telemetry, but no model and no GPU.
+
+Runs as a child process of the demo, `python -m disagg_cluster.demo.standin --help`. Its steps
+take real time at stated constant costs (`costs.Costs`); its step records go through the same
+sender and socket as those of the vLLM plugin, marked as simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from disagg_cluster.demo.costs import Costs, Limits
+from disagg_cluster.demo.engine import Engine
+from disagg_cluster.demo.enginepage import PageCounters
+from disagg_cluster.demo.http1 import Connection
+from disagg_cluster.demo.routes import Routes
+from disagg_cluster.demo.simgpu import SimGpus
+from disagg_cluster.demo.steploop import StepLoop
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.inside_engine.disagg_steps.sender import Sender
+
+ROLES = ("prefill", "decode", "mixed")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line of a stand-in engine says."""
+
+    name: str
+    role: str
+    port: int
+    model: str
+    gpus: tuple[int, ...] = ()
+    sim_dir: Path | None = None
+    costs: Costs = field(default_factory=Costs)
+    limits: Limits = field(default_factory=Limits)
+
+
+async def serve(options: Options, steps_socket: str | None) -> None:
+    """Serve until SIGTERM or SIGINT; raises `OSError` when the port cannot be had."""
+    engine, counters = Engine(options.costs, options.limits), PageCounters()
+    gpus = None
+    if options.sim_dir is not None and options.gpus:
+        gpus = SimGpus(options.sim_dir, options.gpus, time.monotonic_ns())
+    sender = Sender(steps_socket, flags=wire.SIMULATED) if steps_socket else None
+    steps = StepLoop(engine, counters, sink=sender, gpus=gpus)
+    routes = Routes(options.name, options.model, engine, counters, steps)
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    server = await loop.create_server(lambda: Connection(routes.handle), "127.0.0.1", options.port)
+    if sender is not None:
+        sender.start()
+    work = asyncio.gather(steps.run(), steps.report_gpus())
+    told = loop.create_task(stopping.wait())
+    _say(
+        f"stand-in engine {options.name}: role {options.role}, model {options.model}, port "
+        f"{options.port}, GPUs {list(options.gpus)} (simulated), costs {asdict(options.costs)}"
+    )
+    await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+    server.close()
+    await routes.drain()
+    work.cancel()
+    told.cancel()
+    if sender is not None:
+        sender.close()
+    if gpus is not None:
+        gpus.leave()
+    with suppress(asyncio.CancelledError):
+        await work
+    _say(f"stand-in engine {options.name}: stopped")
+
+
+def parse_options(argv: Sequence[str]) -> Options:
+    """Read the command line; exits with 2 and says why when it is wrong, as argparse does."""
+    parser = argparse.ArgumentParser(prog="standin", description=__doc__)
+    parser.add_argument("--name", required=True, help="the engine's name")
+    parser.add_argument("--role", required=True, choices=ROLES, help="what it is for")
+    parser.add_argument("--port", required=True, type=int, help="HTTP port on 127.0.0.1")
+    parser.add_argument("--model", required=True, help="the name under which it serves")
+    parser.add_argument("--gpus", default="", type=_indices, help="simulated GPUs, such as 0,1")
+    parser.add_argument("--sim-dir", type=Path, help="folder of the simulated GPUs' files")
+    parser.add_argument("--costs", default=Costs(), type=_costs, help="JSON of costs to change")
+    options: Mapping[str, object] = vars(parser.parse_args(argv))
+    return Options(**options)  # type: ignore[arg-type] # argparse has checked them
+
+
+def main() -> int:
+    """Run one stand-in engine until it is told to stop."""
+    options = parse_options(sys.argv[1:])
+    try:
+        asyncio.run(serve(options, os.environ.get(wire.SOCKET_ENVIRONMENT)))
+    except OSError as error:
+        _say(f"stand-in engine {options.name} stops: {error}")
+        return 1
+    return 0
+
+
+def _indices(text: str) -> tuple[int, ...]:
+    return tuple(int(index) for index in text.split(",") if index)
+
+
+def _costs(text: str) -> Costs:
+    try:
+        return Costs(**json.loads(text))
+    except TypeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - the log of this process is its standard output
+
+
+if __name__ == "__main__":
+    sys.exit(main())
