@@ -1,0 +1,149 @@
+"""A load on a set of prefill and decode engines: a generator that plays the router."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from disagg_cluster.demo.disaggregated_client import NIXL, CompletionError, complete
+from disagg_cluster.demo.loadshape import LoadShape, Mix
+
+_TOKEN_TEXT = "word"  # four characters: about a token to every engine, exactly one to a stand-in
+_LONGEST_PAUSE_SECONDS = 1.0  # an arrival drawn at a low rate must not outlive a change of rate
+
+Send = Callable[[str, str, Mix], object]
+"""Complete one request over a prefill and a decode URL; raises `CompletionError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCounts:
+    """What became of the load since it began.
+
+    `skipped` arrivals found as many requests in flight as allowed and were dropped: the load is
+    more than the engines can serve.
+    """
+
+    sent: int = 0
+    completed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    in_flight: int = 0
+
+
+def send_through(model: str, *, timeout_seconds: float = 30.0) -> Send:
+    """A `Send` that hands the KV over the way vLLM's NixlConnector does."""
+
+    def send(prefill_url: str, decode_url: str, mix: Mix) -> object:
+        prompt = _TOKEN_TEXT * mix.prompt_tokens
+        return complete(
+            prefill_url, decode_url, model, prompt, mix.output_tokens, NIXL, timeout_seconds
+        )
+
+    return send
+
+
+class LoadGenerator:
+    """Sends requests at the times and sizes of a `LoadShape` until it is stopped.
+
+    Arrivals are random (Poisson, seeded); engines are taken in turn, each kind by itself. A
+    request that fails is counted and the load goes on, as engines may be restarting.
+
+    Args:
+        prefill_urls: Base URLs of the engines that read prompts.
+        decode_urls: Base URLs of the engines that write.
+        send: How one request is sent.
+        shape: How the load moves.
+        concurrency: The most requests in flight.
+        seed: Of the arrivals.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        prefill_urls: Sequence[str],
+        decode_urls: Sequence[str],
+        send: Send,
+        *,
+        shape: LoadShape | None = None,
+        concurrency: int = 64,
+        seed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._prefill_urls = tuple(prefill_urls)
+        self._decode_urls = tuple(decode_urls)
+        self._send = send
+        self._shape = shape or LoadShape()
+        self._concurrency = concurrency
+        self._random = random.Random(seed)
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._counts = LoadCounts()
+        self._pace: threading.Thread | None = None
+        self._requests: set[threading.Thread] = set()
+
+    def start(self) -> None:
+        """Begin the load; call once."""
+        self._pace = threading.Thread(target=self._run, name="load", daemon=True)
+        self._pace.start()
+
+    def stop(self, deadline_seconds: float = 5.0) -> None:
+        """Send nothing more and wait for what is in flight, at most `deadline_seconds`."""
+        self._stopping.set()
+        until = time.monotonic() + deadline_seconds
+        with self._lock:
+            waited_for = [*self._requests, *([self._pace] if self._pace else [])]
+        for thread in waited_for:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def counts(self) -> LoadCounts:
+        """What became of the load until now."""
+        with self._lock:
+            return self._counts
+
+    def _run(self) -> None:
+        began = self._clock()
+        while not self._stopping.is_set():
+            mix = self._shape.rate(self._clock() - began)
+            pause = self._random.expovariate(mix.requests_per_second)
+            if self._stopping.wait(min(pause, _LONGEST_PAUSE_SECONDS)):
+                return
+            # A pause cut short brings no request: it is drawn anew, which changes no arrival.
+            if pause <= _LONGEST_PAUSE_SECONDS:
+                self._arrive(mix)
+
+    def _arrive(self, mix: Mix) -> None:
+        with self._lock:
+            counts = self._counts
+            if counts.in_flight >= self._concurrency:
+                self._counts = replace(counts, skipped=counts.skipped + 1)
+                return
+            self._counts = replace(counts, sent=counts.sent + 1, in_flight=counts.in_flight + 1)
+            prefill_url = self._prefill_urls[counts.sent % len(self._prefill_urls)]
+            decode_url = self._decode_urls[counts.sent % len(self._decode_urls)]
+            request = threading.Thread(
+                target=self._request, args=(prefill_url, decode_url, mix), daemon=True
+            )
+            self._requests.add(request)
+        request.start()
+
+    def _request(self, prefill_url: str, decode_url: str, mix: Mix) -> None:
+        completed = 0
+        try:
+            self._send(prefill_url, decode_url, mix)
+            completed = 1
+        except CompletionError:
+            pass  # counted below; which engine was down is in its supervisor's log
+        finally:
+            with self._lock:
+                counts = self._counts
+                self._counts = replace(
+                    counts,
+                    completed=counts.completed + completed,
+                    failed=counts.failed + 1 - completed,
+                    in_flight=counts.in_flight - 1,
+                )
+                self._requests.discard(threading.current_thread())

@@ -1,0 +1,75 @@
+"""The embedded default: the node file that `disagg-node demo` runs when it is given none."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+METRICS_ADDRESS = "127.0.0.1:9847"
+MODEL = "demo-8b"
+PREFILL_WORKERS = 4
+DECODE_WORKERS = 2
+DECODE_GPUS = 2
+WORKERS = PREFILL_WORKERS + DECODE_WORKERS
+GPUS = PREFILL_WORKERS + DECODE_WORKERS * DECODE_GPUS
+
+
+def demo_node_file(
+    ports: Sequence[int], *, metrics_address: str = METRICS_ADDRESS, run_dir: str | None = None
+) -> dict[str, Any]:
+    """The node file as its YAML would be read: 4 + 4 simulated GPUs under stand-in engines.
+
+    Args:
+        ports: One port for each of the `WORKERS`, prefill first.
+        metrics_address: Where the page is served; loopback only, as it needs no guard then.
+        run_dir: Folder of sockets and logs, the node's default when None.
+    """
+    if len(ports) != WORKERS:
+        raise ValueError(f"the demo has {WORKERS} workers, not {len(ports)}")
+    prefill = [_worker(f"prefill-{i}", "prefill", [i], ports[i]) for i in range(PREFILL_WORKERS)]
+    decode = [
+        _worker(
+            f"decode-{i}",
+            "decode",
+            list(range(PREFILL_WORKERS + i * DECODE_GPUS, PREFILL_WORKERS + (i + 1) * DECODE_GPUS)),
+            ports[PREFILL_WORKERS + i],
+        )
+        for i in range(DECODE_WORKERS)
+    ]
+    node_file: dict[str, Any] = {
+        "node": "demo-node",
+        "cluster": "demo",
+        "devices": "sim",
+        "sim_devices": GPUS,
+        "listen": {"metrics": metrics_address},
+        "workers": prefill + decode,
+    }
+    if run_dir is not None:
+        node_file["run_dir"] = run_dir
+    return node_file
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback ports that nobody listens on now; all different.
+
+    Another program may take one before it is used: the worker then fails to start and says so.
+    """
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def _worker(name: str, role: str, gpus: list[int], port: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "engine": "standin",
+        "role": role,
+        "gpus": gpus,
+        "model": MODEL,
+        "port": port,
+        "deadlines": {"start_seconds": 20, "drain_seconds": 5, "stop_seconds": 5},
+    }

@@ -1,0 +1,203 @@
+"""The demo's load, terminal line and node file."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_cluster.demo.disaggregated_client import CompletionError
+from disagg_cluster.demo.line import Numbers, line
+from disagg_cluster.demo.load import LoadGenerator
+from disagg_cluster.demo.loadshape import OUTPUT_HEAVY, PROMPT_HEAVY, LoadShape, Mix
+from disagg_cluster.demo.nodefile import GPUS, METRICS_ADDRESS, WORKERS, demo_node_file, free_ports
+
+BUSY = LoadShape(Mix(2000.0, 10, 10), Mix(2000.0, 10, 10))
+PREFILL = ("http://p0", "http://p1")
+DECODE = ("http://d0", "http://d1", "http://d2")
+
+
+def eventually(true: Callable[[], bool], seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    tick = threading.Event()
+    while not true():
+        assert time.monotonic() < until, "it did not come true"
+        tick.wait(0.002)
+
+
+def test_the_load_swings_between_its_two_mixes() -> None:
+    shape = LoadShape(period_seconds=100.0)
+
+    assert shape.rate(25.0) == replace(
+        PROMPT_HEAVY, requests_per_second=pytest.approx(PROMPT_HEAVY.requests_per_second)
+    )
+    assert shape.rate(75.0) == replace(
+        OUTPUT_HEAVY, requests_per_second=pytest.approx(OUTPUT_HEAVY.requests_per_second)
+    )
+    assert shape.rate(0.0).prompt_tokens == round(math.sqrt(4000 * 400))
+
+
+@given(st.floats(0, 1e6))
+def test_the_load_never_leaves_what_lies_between_its_mixes(t_seconds: float) -> None:
+    mix = LoadShape().rate(t_seconds)
+
+    assert 6.0 - 1e-9 <= mix.requests_per_second <= 12.0 + 1e-9
+    assert 400 <= mix.prompt_tokens <= 4000
+    assert 6 <= mix.output_tokens <= 160
+
+
+def test_engines_of_each_kind_are_taken_in_turn() -> None:
+    taken: list[tuple[str, str]] = []
+    generator = LoadGenerator(PREFILL, DECODE, lambda p, d, mix: taken.append((p, d)), shape=BUSY)
+
+    generator.start()
+    eventually(lambda: len(taken) >= 60)
+    generator.stop()
+
+    counts = generator.counts()
+    assert counts.completed == counts.sent == len(taken)
+    for index, urls in ((0, PREFILL), (1, DECODE)):
+        each = [sum(pair[index] == url for pair in taken) for url in urls]
+        assert max(each) - min(each) <= 1
+
+
+def test_a_request_that_fails_is_counted_and_the_load_goes_on() -> None:
+    def send(prefill_url: str, decode_url: str, mix: Mix) -> None:
+        if prefill_url == "http://p0":
+            raise CompletionError("down")
+
+    generator = LoadGenerator(PREFILL, DECODE, send, shape=BUSY)
+
+    generator.start()
+    eventually(lambda: generator.counts().failed >= 10 and generator.counts().completed >= 10)
+    generator.stop()
+
+    counts = generator.counts()
+    assert counts.failed + counts.completed == counts.sent
+    assert abs(counts.failed - counts.completed) <= 1
+
+
+def test_more_than_the_allowed_requests_are_skipped_and_not_queued() -> None:
+    release = threading.Event()
+    generator = LoadGenerator(
+        PREFILL, DECODE, lambda p, d, mix: release.wait(10), shape=BUSY, concurrency=3
+    )
+
+    generator.start()
+    eventually(lambda: generator.counts().skipped >= 5)
+
+    assert (generator.counts().sent, generator.counts().in_flight) == (3, 3)
+    release.set()
+    generator.stop()
+    assert generator.counts().in_flight == 0
+
+
+def test_stopping_does_not_wait_for_an_engine_that_hangs() -> None:
+    release = threading.Event()
+    generator = LoadGenerator(PREFILL, DECODE, lambda p, d, mix: release.wait(30), shape=BUSY)
+    generator.start()
+    eventually(lambda: generator.counts().in_flight > 0)
+
+    began = time.monotonic()
+    generator.stop(deadline_seconds=0.05)
+
+    assert time.monotonic() - began < 5
+    sent = generator.counts().sent
+    release.set()
+    eventually(lambda: generator.counts().in_flight == 0)
+    assert generator.counts().sent == sent
+
+
+BEFORE = Numbers(
+    t_seconds=100.0,
+    requests_total=500,
+    failures_total=2,
+    gpus=8,
+    busy_prefill_gpus=0.0,
+    busy_decode_gpus=0.0,
+    window_seconds=1.0,
+)
+
+
+def now(prefill: float | None, decode: float | None, **more: float) -> Numbers:
+    values = {"requests_total": 531, "t_seconds": 101.0, **more}
+    return replace(BEFORE, busy_prefill_gpus=prefill, busy_decode_gpus=decode, **values)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        (now(2.6, 1.4), "P:D 1.86  prefill share 0.65  busy 2.6P + 1.4D of 8 GPUs  req/s 31"),
+        (now(2.6, 0.0), "P:D *  prefill share 1.00  busy 2.6P + 0.0D of 8 GPUs  req/s 31"),
+        (now(0.0, 1.4), "P:D 0.00  prefill share 0.00  busy 0.0P + 1.4D of 8 GPUs  req/s 31"),
+        (now(0.3, 0.6), "P:D 0.50  prefill share *  busy 0.3P + 0.6D of 8 GPUs  req/s 31"),
+        (
+            now(0.3, 0.6, window_seconds=2.0),
+            "P:D 0.50  prefill share 0.33  busy 0.3P + 0.6D of 8 GPUs  req/s 31",
+        ),
+        (now(None, None), "P:D *  prefill share *  busy *P + *D of 8 GPUs  req/s 31"),
+        (
+            now(1.0, 1.0, failures_total=5, t_seconds=102.0),
+            "P:D 1.00  prefill share 0.50  busy 1.0P + 1.0D of 8 GPUs  req/s 16  failed 3",
+        ),
+        (
+            now(1.0, 1.0, t_seconds=100.0),
+            "P:D 1.00  prefill share 0.50  busy 1.0P + 1.0D of 8 GPUs  req/s *",
+        ),
+    ],
+)
+def test_the_line_shows_the_second_and_no_number_that_is_undefined(
+    numbers: Numbers, text: str
+) -> None:
+    """In the table, * is the sign for a number that has no value."""
+    shown = line(BEFORE, numbers, clock="12:03:07").text()
+
+    assert shown == "12:03:07  " + text.replace("*", "\N{EN DASH}")
+
+
+def test_the_json_line_has_the_same_values_and_null_for_none() -> None:
+    shown = line(BEFORE, now(2.0, 0.0), clock="12:03:07").json()
+
+    assert json.loads(shown) == {
+        "clock": "12:03:07",
+        "prefill_decode_ratio": None,
+        "prefill_share_ratio": 1.0,
+        "busy_prefill_gpus": 2.0,
+        "busy_decode_gpus": 0.0,
+        "gpus": 8,
+        "requests_per_second": 31.0,
+        "failures": 0,
+    }
+
+
+def test_the_embedded_default_gives_every_simulated_gpu_to_one_worker() -> None:
+    node_file = demo_node_file(range(9000, 9000 + WORKERS))
+
+    workers = node_file["workers"]
+    assert sorted(gpu for worker in workers for gpu in worker["gpus"]) == list(range(8))
+    by_role = {
+        role: [len(w["gpus"]) for w in workers if w["role"] == role]
+        for role in ("prefill", "decode")
+    }
+    assert by_role == {"prefill": [1, 1, 1, 1], "decode": [2, 2]}
+    assert {worker["engine"] for worker in workers} == {"standin"}
+    assert [worker["port"] for worker in workers] == list(range(9000, 9006))
+    assert (node_file["devices"], node_file["sim_devices"]) == ("sim", GPUS)
+    assert node_file["cluster"] == "demo"
+    assert node_file["listen"]["metrics"] == METRICS_ADDRESS == "127.0.0.1:9847"
+
+
+def test_the_demo_wants_a_port_for_each_worker() -> None:
+    with pytest.raises(ValueError, match="6 workers, not 2"):
+        demo_node_file([1, 2])
+
+
+def test_free_ports_are_all_different() -> None:
+    assert len(set(free_ports(20))) == 20
