@@ -1,0 +1,162 @@
+"""A Prometheus for this node: its scrape config, how to start it, and what it answers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from disagg_exporter.errors import DisaggError
+
+BINARY_ENVIRONMENT = "DISAGG_PROMETHEUS"
+JOB = "disagg-node"
+HOW_TO_GET = (
+    "Prometheus is not installed, so nothing is recorded. On Debian and Ubuntu: "
+    "apt-get install prometheus. Elsewhere take a release from https://prometheus.io/download/ "
+    f"and put its path into {BINARY_ENVIRONMENT}."
+)
+_BODY_BYTES = 64 << 20
+
+
+class PrometheusError(DisaggError):
+    """A Prometheus that does not answer, or refuses what it was asked; its text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One metrics page to scrape. `cluster` and `node` become labels of all its series."""
+
+    address: str
+    node: str
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusLaunch:
+    """What to start, and where it will answer."""
+
+    argv: tuple[str, ...]
+    url: str
+    config_file: Path
+
+
+def scrape_config(
+    targets: Sequence[Target], *, interval_seconds: float = 5.0, rule_files: Sequence[str] = ()
+) -> str:
+    """The configuration file of a Prometheus that scrapes `targets` and evaluates our rules.
+
+    Rules are evaluated as often as pages are scraped. `rule_files` may hold globs. An empty
+    cluster gives no label: the rules then see one nameless cluster.
+    """
+    interval = _duration(interval_seconds)
+    statics = [
+        {
+            "targets": [target.address],
+            "labels": {
+                "node": target.node,
+                **({"cluster": target.cluster} if target.cluster else {}),
+            },
+        }
+        for target in targets
+    ]
+    config = {
+        "global": {
+            "scrape_interval": interval,
+            "scrape_timeout": interval,
+            "evaluation_interval": interval,
+        },
+        "rule_files": list(rule_files),
+        "scrape_configs": [{"job_name": JOB, "static_configs": statics}],
+    }
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def find_prometheus(environ: Mapping[str, str], which: Callable[[str], str | None]) -> Path | None:
+    """The Prometheus to start: the one the environment names, else that on the PATH, or None.
+
+    One that is named but cannot be run is None too: another one in its place would surprise.
+    """
+    found = which(environ.get(BINARY_ENVIRONMENT) or "prometheus")
+    return None if found is None else Path(found)
+
+
+def prepare_prometheus(
+    binary: Path, folder: Path, config: str, *, listen: str, retention: str = "1d"
+) -> PrometheusLaunch:
+    """Write `config` into `folder` and say how to start `binary` on it; raises `OSError`.
+
+    The data lies in `folder` too. `listen` is `host:port`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    config_file = folder / "prometheus.yaml"
+    config_file.write_text(config, encoding="utf-8")
+    argv = (
+        str(binary),
+        f"--config.file={config_file}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--storage.tsdb.retention.time={retention}",
+        f"--web.listen-address={listen}",
+        "--log.level=warn",
+    )
+    return PrometheusLaunch(argv, f"http://{listen}", config_file)
+
+
+def query(
+    base_url: str, expr: str, deadline_seconds: float = 5.0
+) -> list[tuple[dict[str, str], float]]:
+    """Evaluate `expr` now: labels and value of each series; a scalar is one without labels.
+
+    Raises:
+        PrometheusError: no answer in time, an answer that is none, or a bad expression.
+    """
+    url = f"{base_url.rstrip('/')}/api/v1/query?{urllib.parse.urlencode({'query': expr})}"
+    data = _data(_get(url, deadline_seconds), base_url)
+    try:
+        if data["resultType"] == "scalar":
+            return [({}, float(data["result"][1]))]
+        if data["resultType"] == "vector":
+            return [(dict(row["metric"]), float(row["value"][1])) for row in data["result"]]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise PrometheusError(f"{base_url} does not answer like a Prometheus: {error}") from error
+    raise PrometheusError(f"{expr!r} is a {data['resultType']}: only an instant has one value")
+
+
+def _get(url: str, deadline_seconds: float) -> bytes:
+    # A proxy meant for the internet must not see what goes to the node's own Prometheus.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=deadline_seconds) as answer:
+            return bytes(answer.read(_BODY_BYTES))
+    except urllib.error.HTTPError as error:
+        # Prometheus explains a bad expression in the body of its 400.
+        with error:
+            return error.read(_BODY_BYTES)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise PrometheusError(f"no answer from {url.partition('/api/')[0]}: {reason}") from error
+
+
+def _data(body: bytes, base_url: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(body)
+        if answer["status"] == "success":
+            return dict(answer["data"])
+        raise PrometheusError(f"{base_url} refuses: {answer['error']}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise PrometheusError(
+            f"{base_url} does not answer like a Prometheus: {body[:80]!r}"
+        ) from error
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as Prometheus writes them; it knows no fractions."""
+    milliseconds = round(seconds * 1000)
+    return f"{milliseconds // 1000}s" if milliseconds % 1000 == 0 else f"{milliseconds}ms"
