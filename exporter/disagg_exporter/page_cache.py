@@ -1,0 +1,112 @@
+"""The metrics page as bytes: made when someone asks and something changed, and then kept."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from disagg_exporter.metrics import is_fresh, render
+from disagg_exporter.model import Snapshot
+
+# How many spellings of one page (format, compression) are kept; clients know about four.
+_SPELLINGS = 16
+_VERSIONS = ("0.0.4", "1.0.0")
+
+
+@dataclass(frozen=True, slots=True)
+class PageBytes:
+    """One spelling of the page, ready to send."""
+
+    content_type: str
+    body: bytes
+    gzipped: bool
+
+
+class PageCache:
+    """Renders the page at most once per `min_interval_ns`, however many ask.
+
+    Args:
+        snapshot: Returns the latest snapshot, at once; None before there is one.
+        now_ns: The snapshot's clock.
+        min_interval_ns: For so long after a rendering, that one is served.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot | None],
+        now_ns: Callable[[], int],
+        min_interval_ns: int = 200_000_000,
+    ) -> None:
+        self._latest = snapshot
+        self._now_ns = now_ns
+        self._min_interval_ns = min_interval_ns
+        self._lock = threading.Lock()
+        self._rendered_ns: int | None = None
+        self._snapshot: Snapshot | None = None
+        self._fresh = False
+        self._families: tuple[Metric, ...] = ()
+        self._pages: dict[tuple[str, bool], PageBytes] = {}
+
+    def page(self, accept: str, *, gzipped: bool) -> PageBytes:
+        """Return the page in the format an Accept header asks for, else as plain text 0.0.4."""
+        encode, content_type = _encoder(accept)
+        with self._lock:
+            self._renew()
+            key = (content_type, gzipped)
+            if key not in self._pages:
+                if len(self._pages) >= _SPELLINGS:
+                    self._pages.clear()
+                self._pages[key] = self._spell(encode, content_type, gzipped)
+            return self._pages[key]
+
+    def _renew(self) -> None:
+        now_ns, latest = self._now_ns(), self._latest()
+        fresh = is_fresh(latest, now_ns)
+        if self._rendered_ns is not None:
+            if latest is self._snapshot and fresh == self._fresh:
+                return
+            if now_ns - self._rendered_ns < self._min_interval_ns:
+                return
+        self._families = tuple(render(latest, now_ns))
+        self._rendered_ns, self._snapshot, self._fresh = now_ns, latest, fresh
+        self._pages.clear()
+
+    def _spell(
+        self, encode: Callable[[Collector], bytes], content_type: str, gzipped: bool
+    ) -> PageBytes:
+        plain_key = (content_type, False)
+        if gzipped and plain_key in self._pages:
+            body = self._pages[plain_key].body
+        else:
+            body = encode(_Rendered(self._families))
+        if gzipped:
+            # Level 1 is a third of the default's time for a page a fifth larger.
+            body = gzip.compress(body, compresslevel=1, mtime=0)
+        return PageBytes(content_type, body, gzipped)
+
+
+class _Rendered(Collector):
+    """What an encoder wants to be given: something that has metric families."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # how the client library fails at a version like "1.x"
+        return choose_encoder("")
+    # It copies whatever version was asked for into its answer; we give those that exist.
+    if not any(f"; version={version};" in content_type for version in _VERSIONS):
+        return choose_encoder("")
+    return encode, content_type
