@@ -18,6 +18,7 @@ from disagg_exporter.model import (
     Reason,
     Role,
     Snapshot,
+    TokenAccount,
     Use,
     WorkerStatus,
 )
@@ -125,6 +126,12 @@ def golden_snapshot() -> Snapshot:
                 {(Role.DECODE, Phase.DECODE): 9_000},
             ),
         ),
+        tokens=(
+            TokenAccount(Role.PREFILL, Phase.PREFILL, "llama", "", 123_456),
+            TokenAccount(Role.PREFILL, Phase.DECODE, "llama", "", 42),
+            # 500 of these were computed by an engine that is gone.
+            TokenAccount(Role.DECODE, Phase.DECODE, "llama", "", 9_500),
+        ),
         busy=(
             BusyGpus(Role.PREFILL, Phase.PREFILL, "llama", "", "NVIDIA H100 80GB HBM3", 0.625),
             BusyGpus(Role.DECODE, Phase.DECODE, "llama", "", "NVIDIA H100 80GB HBM3", 1.0),
@@ -228,6 +235,7 @@ def large_snapshot(gpus: int, engines: int, taken_ns: int = TAKEN_NS) -> Snapsho
             )
             for i, name in enumerate(names)
         ),
+        tokens=tuple(TokenAccount(Role.DECODE, p, "llama", "", 12345) for p in Phase),
         busy=tuple(BusyGpus(Role.DECODE, p, "llama", "", "NVIDIA H100", 1.5) for p in Phase),
         busy_window_seconds=1.0,
         workers=tuple(WorkerStatus(name, "ready", 0, 1.0) for name in names),

@@ -39,7 +39,7 @@ def _write_account(sheet: Sheet, account: EngineAccount, status: EngineStatus | 
     for role, phase in dict.fromkeys((*keys, *account.phase_tokens)):
         tokens = account.phase_tokens.get((role, phase), 0)
         sheet.put("disagg_engine_phase_tokens_total", tokens, engine, role, phase)
-        sheet.add("disagg_node_phase_tokens_total", tokens, role, phase, *where)
+        sheet.add("disagg_node_phase_tokens_total", 0, role, phase, *where)
 
 
 def _write_load(sheet: Sheet, account: EngineAccount | None, status: EngineStatus | None) -> None:

@@ -14,7 +14,7 @@ from disagg_exporter.model import DeviceAccount, Role, Snapshot, Use
 
 
 def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
-    """Write the sums over devices; the token sums are written with the engines."""
+    """Write the sums over devices, and over engines of now and of before."""
     for account in snapshot.accounts:
         gpu_name = account.device.gpu_name
         for role in STANDING_ROLES:
@@ -22,6 +22,9 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
         _add_phases(sheet, account, snapshot)
         _add_idle(sheet, account)
+    for tokens in snapshot.tokens:
+        key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
+        sheet.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
     for busy in snapshot.busy:
         rest = (busy.model_name, busy.gpu_name, busy.engine_namespace)
         sheet.add("disagg_node_busy_gpus", busy.gpus, busy.role, busy.phase, *rest)

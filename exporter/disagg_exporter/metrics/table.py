@@ -95,7 +95,8 @@ FAMILIES: tuple[Family, ...] = (
            "The sum of this node's idle device seconds by reason."),
     Family("disagg_node_phase_tokens_total", _C, Data.NODE,
            ("role", "phase", "model_name", "engine_namespace"), "tokens",
-           "The sum of this node's tokens computed; cached and transferred tokens are not in it."),
+           "The sum of this node's tokens computed, by engines long gone too; cached and "
+           "transferred tokens are not in it."),
     Family("disagg_node_role_gpus", _G, Data.NODE, ("role", "gpu_name"), "gpus",
            "Devices that have this role now, in whole GPUs (a MIG slice counts as its share)."),
     Family("disagg_node_busy_gpus", _G, Data.NODE, ("role", "phase", *_NODE), "gpus",

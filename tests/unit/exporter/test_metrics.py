@@ -20,7 +20,6 @@ from disagg_exporter.model import (
     EngineAccount,
     EngineState,
     Method,
-    Phase,
     Reason,
     Role,
     Snapshot,
@@ -239,6 +238,15 @@ def test_a_model_has_its_node_pairs_before_its_first_step() -> None:
     assert rows["none/idle//NVIDIA H100 80GB HBM3/"] == 2.0
 
 
+def test_a_models_node_pairs_stay_when_its_engines_are_gone() -> None:
+    alone = dataclasses.replace(golden_snapshot(), engines=(), engine_accounts=())
+
+    rows = samples(alone, "disagg_node_phase_seconds_total")
+
+    assert set(rows) == set(samples(golden_snapshot(), "disagg_node_phase_seconds_total"))
+    assert rows["mixed/decode/llama/NVIDIA H100 80GB HBM3/"] == 0.0
+
+
 def test_a_draining_engines_rows_of_its_role_stay() -> None:
     """Its account has the role `none` then, and may not have moved yet."""
     golden = golden_snapshot()
@@ -314,25 +322,22 @@ def test_node_seconds_are_the_sum_of_the_devices(
     )
 
 
-def test_node_tokens_are_the_sum_of_the_engines() -> None:
-    engines = tuple(
-        EngineAccount(
-            name,
-            Role.MIXED,
-            "llama",
-            "",
-            0,
-            Method.STEPS,
-            {},
-            {(Role.MIXED, Phase.PREFILL): tokens},
-        )
-        for name, tokens in (("a", 5), ("b", 7))
+def test_node_tokens_outlive_the_engines_that_computed_them() -> None:
+    golden = golden_snapshot()
+
+    with_engines = samples(golden, "disagg_node_phase_tokens_total")
+    without = samples(
+        dataclasses.replace(golden, engine_accounts=(), engines=()),
+        "disagg_node_phase_tokens_total",
     )
-    snapshot = Snapshot(0, 0.0, 1, engine_accounts=engines)
 
-    rows = samples(snapshot, "disagg_node_phase_tokens_total", now_ns=0)
-
-    assert rows == {"mixed/prefill/llama/": 12.0, "mixed/decode/llama/": 0.0}
+    assert with_engines == {
+        "prefill/prefill/llama/": 123_456.0,
+        "prefill/decode/llama/": 42.0,
+        "decode/prefill/llama/": 0.0,
+        "decode/decode/llama/": 9_500.0,
+    }
+    assert without == {row: value for row, value in with_engines.items() if value}
 
 
 def test_role_gpus_count_a_slice_as_its_share() -> None:
