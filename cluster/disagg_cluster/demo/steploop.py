@@ -57,7 +57,7 @@ class StepLoop:
         self._empty = asyncio.Event()
         self._empty.set()
         self._working_until_ns = clock_ns()
-        self._told: Load | None = None
+        self._told = engine.load()
 
     async def complete(self, request: Request) -> None:
         """Run `request` to its last token; cancelling this takes it out of the engine."""
