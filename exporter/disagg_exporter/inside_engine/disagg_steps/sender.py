@@ -25,6 +25,8 @@ BEAT_SECONDS = 1.0
 # A queue that outlasts a daemon stalled for seconds; the kernel lowers it to what it allows.
 SEND_BUFFER_BYTES = 4 << 20
 
+_new_tuple = tuple.__new__
+
 
 class Sender:
     """One stream: the steps of one engine index in one process, and their running totals.
@@ -93,14 +95,14 @@ class Sender:
         totals = self._totals.copy()
         if counted:
             count(totals, facts, dummy=dummy)
-        flags = self._flags | (wire.DUMMY if dummy else 0)
-        record = self._record(wire.STEP, flags, self._sequence + 1, t_ns, facts, totals)
-        message = wire.encode(record)
-        self._sequence, self._totals = record.sequence, totals
+        sequence = self._sequence + 1
+        flags = self._flags | wire.DUMMY if dummy else self._flags
+        message = wire.encode(self._record(wire.STEP, flags, sequence, t_ns, facts, totals))
+        self._totals, self._sequence = totals, sequence
         if not self._send(message):
             self.drop()
         # After the send: a heartbeat that named this step before it is out would report it lost.
-        self._said = record
+        self._told = (sequence, facts, totals)
 
     def drop(self) -> None:
         """Count a step that never became a record or was not sent."""
@@ -122,14 +124,13 @@ class Sender:
 
     def _begin(self) -> None:
         self._pid = self._getpid()
-        born_ns = self._clock_ns()
-        self._identity = (self._pid, self._engine_index, 0, born_ns)
+        self._identity = (self._pid, self._engine_index, 0, self._clock_ns())
         self._sequence = 0
         self._totals = list(NOTHING_YET)
         self._link = self._opened = self._thread = None
         self._retired = []
         self._stop = threading.Event()
-        self._said = self._record(wire.HELLO, self._flags, 0, born_ns, Facts(), self._totals)
+        self._told = (0, Facts(), self._totals)
 
     def _start_over(self) -> None:
         """Become a stream of one's own in a forked child, where our thread did not come along."""
@@ -144,33 +145,24 @@ class Sender:
             self.beat()
             stop.wait(self._beat_seconds)
 
-    def _record(
-        self, kind: int, flags: int, sequence: int, t_ns: int, facts: Facts, totals: list[int]
-    ) -> wire.Record:
-        # `_make` builds the tuple in C: this runs in the engine's output loop, at every step.
-        return wire.Record._make(
-            (wire.VERSION, kind, flags, *self._identity, sequence, t_ns, *facts, *totals)
-        )
-
     def _standing(self, kind: int) -> bytes:
         # The clock is read first: whatever was recorded before that instant is in what follows.
         t_ns = self._clock_ns()
-        said = self._said
+        sequence, facts, totals = self._told
         state = Facts(
-            running=said.running,
-            waiting=said.waiting,
-            deferred=said.deferred,
-            kv_usage_ratio=said.kv_usage_ratio,
+            running=facts.running,
+            waiting=facts.waiting,
+            deferred=facts.deferred,
+            kv_usage_ratio=facts.kv_usage_ratio,
         )
-        return wire.encode(
-            said._replace(
-                kind=kind,
-                flags=self._flags,
-                t_ns=t_ns,
-                drops=self._totals[DROPS],
-                **state._asdict(),
-            )
-        )
+        return wire.encode(self._record(kind, self._flags, sequence, t_ns, state, totals))
+
+    def _record(
+        self, kind: int, flags: int, sequence: int, t_ns: int, facts: Facts, totals: list[int]
+    ) -> wire.Record:
+        head = (wire.VERSION, kind, flags, *self._identity, sequence, t_ns)
+        # Past the named constructor, which is slow: this runs at every step of the engine.
+        return _new_tuple(wire.Record, (*head, *facts, *totals))
 
     def _send(self, message: bytes) -> bool:
         link = self._link
