@@ -16,11 +16,15 @@ _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unava
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request: the path without its query, and the whole body."""
+    """One request: the path without its query, and the whole body.
+
+    `last`: the client wants no other answer on this connection (HTTP/1.0, or it says so).
+    """
 
     method: str
     path: str
     body: bytes
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class Connection(asyncio.Protocol):
             self._answering = None
             if self._transport is not None:
                 self._write(answer)
+                if request.last:
+                    self._transport.close()
         self._next()
 
     def _write(self, answer: HttpAnswer) -> None:
@@ -106,9 +112,11 @@ def take_request(buffer: bytearray) -> HttpRequest | None:
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         raise ValueError("not an HTTP/1.1 request")
-    length = 0
+    length, last = 0, words[2] == "HTTP/1.0"
     for header in headers:
         name, _, value = header.partition(":")
+        if name.strip().lower() == "connection":
+            last = last or value.strip().lower() == "close"
         if name.strip().lower() == "content-length":
             length = int(value) if value.strip().isdecimal() else -1
         if name.strip().lower() == "transfer-encoding":
@@ -119,4 +127,4 @@ def take_request(buffer: bytearray) -> HttpRequest | None:
         return None
     body = bytes(buffer[end + 4 : end + 4 + length])
     del buffer[: end + 4 + length]
-    return HttpRequest(words[0], words[1].partition("?")[0], body)
+    return HttpRequest(words[0], words[1].partition("?")[0], body, last)

@@ -1,0 +1,109 @@
+"""`disagg-node demo`: a node with stand-in or tiny real engines, a load and a Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from disagg_cluster import prometheus
+from disagg_cluster.assets import asset_dir
+from disagg_cluster.cli.start import opened_devices, say_where
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.daemon import Daemon
+from disagg_cluster.demo.load import LoadGenerator, send_through
+from disagg_cluster.demo.nodefile import WORKERS, demo_node_file, free_ports
+from disagg_cluster.foreground import log_to_stderr, run
+from disagg_cluster.layout import place
+from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.statusline import LinePrinter
+from disagg_cluster.worker import start as start_child
+from disagg_exporter.listen import ListenAddress
+from disagg_exporter.model import Role
+
+
+@click.command
+@click.option("--seconds", type=click.FloatRange(min=1), help="Stop by itself after this long.")
+@click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
+@click.option("--metrics", default="127.0.0.1:9847", show_default=True, help="Metrics address.")
+@click.option("--prometheus/--no-prometheus", "with_prometheus", default=True, show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+def demo(
+    seconds: float | None, as_json: bool, metrics: str, with_prometheus: bool, verbose: bool
+) -> None:
+    """Run a simulated node: 8 GPUs, 4 for prefill and 4 for decode; needs no GPU.
+
+    Stand-in engines with stated constant costs run under the real daemon, which measures them as
+    it would measure real ones. The load swings between prompt-heavy and output-heavy. Prometheus
+    is started beside it if it is installed. Ctrl-C ends everything.
+    """
+    log_to_stderr(verbose)
+    with tempfile.TemporaryDirectory(prefix="disagg-demo-") as name:
+        folder = Path(name)
+        node_file = demo_node_file(
+            free_ports(WORKERS), metrics_address=metrics, run_dir=str(folder / "run")
+        )
+        config = from_mapping(node_file, "the demo's node file")
+        with opened_devices(config, folder / "run") as source:
+            daemon = Daemon(config, place(config, source.inventory()), source, folder / "run")
+            load = _load(config)
+            printer = LinePrinter(click.echo, as_json=as_json, requests=load.counts)
+
+            @contextlib.contextmanager
+            def beside(_daemon: Daemon, address: ListenAddress) -> Iterator[None]:
+                click.echo("SIMULATED: stand-in engines on simulated GPUs", err=True)
+                with _prometheus(folder, config, address) if with_prometheus else _nothing():
+                    load.start()
+                    try:
+                        yield
+                    finally:
+                        load.stop()
+
+            asyncio.run(
+                run(daemon, printer.snapshot, beside=beside, serving=say_where, seconds=seconds)
+            )
+
+
+def _load(config: NodeConfig) -> LoadGenerator:
+    def urls(role: Role) -> list[str]:
+        return [f"http://127.0.0.1:{w.port}" for w in config.workers if w.role is role]
+
+    model = config.workers[0].model_name
+    return LoadGenerator(urls(Role.PREFILL), urls(Role.DECODE), send_through(model))
+
+
+@contextlib.contextmanager
+def _prometheus(folder: Path, config: NodeConfig, address: ListenAddress) -> Iterator[None]:
+    """Run a Prometheus beside the demo, or say how to get one."""
+    binary = prometheus.find_prometheus(os.environ, shutil.which)
+    if binary is None:
+        click.echo(prometheus.HOW_TO_GET, err=True)
+        yield
+        return
+    target = prometheus.Target(f"127.0.0.1:{address.port}", config.node, config.cluster)
+    text = prometheus.scrape_config(
+        [target], interval_seconds=1.0, rule_files=[f"{asset_dir('alerts')}/rules/*.yaml"]
+    )
+    port = free_ports(1)[0]
+    launch = prometheus.prepare_prometheus(
+        binary, folder / "prometheus", text, listen=f"127.0.0.1:{port}"
+    )
+    child = start_child(launch.argv, dict(os.environ), folder / "prometheus" / "prometheus.log")
+    click.echo(f"Prometheus: {launch.url} (scrapes every second, our rules loaded)", err=True)
+    try:
+        yield
+    finally:
+        child.signal_group(signal.SIGKILL)
+        child.reap()
+
+
+@contextlib.contextmanager
+def _nothing() -> Iterator[None]:
+    yield

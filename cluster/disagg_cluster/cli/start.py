@@ -1,0 +1,83 @@
+"""`disagg-node start`: launch and watch the workers of a node file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.daemon import Daemon
+from disagg_cluster.foreground import log_to_stderr, run
+from disagg_cluster.layout import place
+from disagg_cluster.nodefile import load
+from disagg_cluster.rundir import default_run_dir
+from disagg_cluster.statusline import LinePrinter
+from disagg_exporter.devices import DeviceKind, DeviceSource, choose_devices
+from disagg_exporter.listen import ListenAddress
+
+
+@click.command
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The node file; `disagg-node config check` explains it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
+@click.option("--quiet", is_flag=True, help="Print no line a second.")
+@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+def start(file: Path, as_json: bool, quiet: bool, verbose: bool) -> None:
+    """Launch the workers of a node file and measure their GPU-seconds by phase.
+
+    Runs until Ctrl-C or SIGTERM, which drains and stops the workers; a second Ctrl-C waits for no
+    request. Prints a line a second with the prefill:decode ratio and serves the metrics page.
+    """
+    log_to_stderr(verbose)
+    config = load(file)
+    run_folder = config.run_folder or default_run_dir(os.environ, os.getuid())
+    with opened_devices(config, run_folder) as source:
+        layout = place(config, source.inventory(), str(file))
+        daemon = Daemon(config, layout, source, run_folder)
+        printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
+        asyncio.run(run(daemon, printer.snapshot, serving=say_where))
+
+
+def say_where(address: ListenAddress) -> None:
+    """Say where the metrics page is."""
+    host = "127.0.0.1" if address.host in ("", "0.0.0.0", "::") else address.host
+    click.echo(f"metrics page: http://{host}:{address.port}/metrics", err=True)
+
+
+@contextlib.contextmanager
+def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSource]:
+    """Open the devices that a node file asks for, and close them."""
+    choice = choose_devices(
+        DeviceKind(config.devices),
+        nvml=_nvml,
+        sim=lambda: _simulated(run_folder / "sim", config.sim_devices),
+    )
+    if choice.fallback is not None:
+        click.echo(f"no GPUs are read, engines run on the CPU: {choice.fallback.why}", err=True)
+    try:
+        yield choice.source
+    finally:
+        choice.source.close()
+
+
+def _nvml() -> DeviceSource:
+    from disagg_exporter.nvml import NvmlDevices
+
+    return NvmlDevices()
+
+
+def _simulated(folder: Path, count: int) -> DeviceSource:
+    from disagg_exporter.simdevices import SimDevices
+
+    return SimDevices(folder, count)

@@ -1,0 +1,93 @@
+"""Runs a daemon in the foreground of a terminal or a service: signals in, a line a second out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from disagg_cluster.daemon import Daemon
+from disagg_exporter.listen import ListenAddress
+from disagg_exporter.model import Snapshot
+
+EachSecond = Callable[[Snapshot], None]
+Beside = Callable[[Daemon, ListenAddress], AbstractContextManager[None]]
+"""What runs beside the daemon once its workers are ready: a load, say."""
+
+
+def log_to_stderr(verbose: bool) -> None:
+    """Write the daemon's log to stderr, a line an event."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(message)s",
+        datefmt="%H:%M:%S",
+    )
+
+
+async def run(
+    daemon: Daemon,
+    each_second: EachSecond,
+    *,
+    beside: Beside = lambda _daemon, _address: contextlib.nullcontext(),
+    serving: Callable[[ListenAddress], None] = lambda _address: None,
+    seconds: float | None = None,
+) -> None:
+    """Run until SIGINT or SIGTERM, or for `seconds` after all workers are ready.
+
+    The first signal drains and stops the workers; another one makes it wait for no request.
+
+    Args:
+        daemon: What to run.
+        each_second: Told the latest snapshot, once a second while it serves.
+        beside: Entered when all workers are ready, left before they are stopped.
+        serving: Told the address of the metrics page as soon as it is served.
+        seconds: How long to run; for ever if None.
+    """
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    hurrying: list[asyncio.Task[None]] = []
+
+    def asked() -> None:
+        if stopping.is_set():
+            hurrying.append(loop.create_task(daemon.hurry()))
+        stopping.set()
+
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, asked)
+    try:
+        async with daemon.running() as address:
+            serving(address)
+            await _serve(daemon, address, stopping, each_second, beside, seconds)
+        await asyncio.gather(*hurrying)
+    finally:
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(sign)
+
+
+async def _serve(
+    daemon: Daemon,
+    address: ListenAddress,
+    stopping: asyncio.Event,
+    each_second: EachSecond,
+    beside: Beside,
+    seconds: float | None,
+) -> None:
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        until: float | None = None
+        begun = False
+        while not stopping.is_set() and (until is None or loop.time() < until):
+            if daemon.ready and not begun:
+                begun = True
+                stack.enter_context(beside(daemon, address))
+                until = None if seconds is None else loop.time() + seconds
+            if daemon.snapshot is not None:
+                each_second(daemon.snapshot)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await stopping.wait()

@@ -1,0 +1,89 @@
+"""What the node shows of itself: the parts' own statuses, put together into one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from disagg_cluster.life import WorkerState
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import (
+    CollectorStatus,
+    Device,
+    DeviceReading,
+    DeviceSweep,
+    EngineState,
+    EngineStatus,
+    Snapshot,
+    WorkerStatus,
+)
+
+# The page stops showing readings and accounts this long after the last look (invariant c).
+STALE_SECONDS = 10.0
+
+ENGINE_STATES = {
+    WorkerState.STARTING: EngineState.STARTING,
+    WorkerState.READY: EngineState.READY,
+    WorkerState.DRAINING: EngineState.DRAINING,
+    WorkerState.BACKOFF: EngineState.DRAINING,
+    WorkerState.FAILED: EngineState.DRAINING,
+    WorkerState.STOPPED: EngineState.GONE,
+}
+"""What a worker's state means for the engine whose process is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLook:
+    """The last sweep of the devices and how it went; None before the first."""
+
+    collector: str
+    sweep: DeviceSweep | None = None
+    duration_seconds: float = 0.0
+    success_timestamp_seconds: float | None = None
+
+    def readings(self, now_ns: int) -> tuple[DeviceReading, ...]:
+        """Return the readings that are fresh enough to show."""
+        if self.sweep is None or now_ns - self.sweep.t_ns > STALE_SECONDS * 1e9:
+            return ()
+        return self.sweep.readings
+
+    def status(self, now_ns: int) -> CollectorStatus:
+        """Return the collector's status: failed if any device failed, or if it is stuck."""
+        fresh = self.sweep is not None and now_ns - self.sweep.t_ns <= STALE_SECONDS * 1e9
+        ok = fresh and self.sweep is not None and not self.sweep.failures
+        return CollectorStatus(
+            self.collector, ok, self.duration_seconds, self.success_timestamp_seconds
+        )
+
+
+def compose(
+    ledger: Ledger,
+    now_ns: int,
+    wall_seconds: float,
+    *,
+    devices: Sequence[Device],
+    look: DeviceLook,
+    engines: Iterable[EngineStatus],
+    workers: Sequence[WorkerStatus],
+    collectors: Iterable[CollectorStatus],
+    simulated: bool,
+) -> Snapshot:
+    """Put one snapshot together; everything in it is frozen."""
+    busy, busy_window_seconds = ledger.busy(now_ns)
+    return Snapshot(
+        taken_ns=now_ns,
+        wall_offset_seconds=wall_seconds - now_ns / 1e9,
+        fresh_until_ns=now_ns + round(STALE_SECONDS * 1e9),
+        devices=tuple(devices),
+        readings=look.readings(now_ns),
+        accounts=ledger.device_accounts(),
+        engine_accounts=ledger.engine_accounts(now_ns),
+        tokens=ledger.token_accounts(),
+        busy=busy,
+        busy_window_seconds=busy_window_seconds,
+        engines=tuple(engines),
+        workers=tuple(workers),
+        collectors=(look.status(now_ns), *collectors),
+        worker_states=tuple(WorkerState),
+        simulated=simulated,
+    )

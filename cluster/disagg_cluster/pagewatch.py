@@ -1,0 +1,141 @@
+"""Reads the metrics page of every engine on a clock; one that hangs delays no other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import CollectorStatus, EnginePage
+from disagg_exporter.pages import EngineWindow, parse_page, window
+from disagg_exporter.scrape import fetch
+
+Fetch = Callable[[str, float], bytes]
+
+
+class PageWatch:
+    """The last page of each engine, and how the last look at it went.
+
+    Args:
+        bases: The root of each engine's server, by the engine's name.
+        interval_seconds: From one look at an engine to the next.
+        running: Whether an engine has a process worth asking.
+        deadline_seconds: What one look may take, however slowly the engine drips.
+        fetch, clock_ns, wall: Seams.
+    """
+
+    def __init__(
+        self,
+        bases: Mapping[str, str],
+        interval_seconds: float,
+        running: Callable[[str], bool],
+        *,
+        deadline_seconds: float = 2.0,
+        fetch: Fetch = fetch,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self._bases = dict(bases)
+        self._interval_seconds = interval_seconds
+        self._running = running
+        self._deadline_seconds = deadline_seconds
+        self._fetch = fetch
+        self._clock_ns = clock_ns
+        self._wall = wall
+        self._log = log or logging.getLogger(__name__)
+        self._pages: dict[str, EnginePage] = {}
+        self._windows: dict[str, EngineWindow] = {}
+        self._versions: dict[str, str] = {}
+        self._statuses: dict[str, CollectorStatus] = {}
+        self._complaints: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Look at all engines until cancelled."""
+        # Two threads an engine: one look may still hang in its deadline when the next is due.
+        executor = ThreadPoolExecutor(2 * max(len(self._bases), 1), thread_name_prefix="page")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for engine in self._bases:
+                    group.create_task(self._follow(engine, executor))
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def page(self, engine: str) -> EnginePage | None:
+        """Return the engine's last page; None while it has no readable one."""
+        return self._pages.get(engine)
+
+    def window(self, engine: str) -> EngineWindow | None:
+        """Return what happened between the last two pages."""
+        return self._windows.get(engine)
+
+    def version(self, engine: str) -> str:
+        """Return the version the engine told, empty before it did."""
+        return self._versions.get(engine, "")
+
+    def statuses(self) -> tuple[CollectorStatus, ...]:
+        """Return how the last look at each engine went, collector `engine:<name>`."""
+        return tuple(self._statuses.values())
+
+    async def _follow(self, engine: str, executor: ThreadPoolExecutor) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began_ns = self._clock_ns()
+            if self._running(engine):
+                try:
+                    page = await loop.run_in_executor(executor, self._look, engine)
+                except DisaggError as error:
+                    self._missed(engine, began_ns, str(error))
+                else:
+                    self._seen(engine, began_ns, page)
+            else:
+                self._forget(engine)
+            spent_seconds = (self._clock_ns() - began_ns) / 1e9
+            await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
+
+    def _look(self, engine: str) -> EnginePage:
+        base = self._bases[engine]
+        page = parse_page(self._fetch(f"{base}/metrics", self._deadline_seconds), self._clock_ns())
+        if engine not in self._versions:
+            self._versions[engine] = self._ask_version(base)
+        return page
+
+    def _ask_version(self, base: str) -> str:
+        try:
+            told = json.loads(self._fetch(f"{base}/version", self._deadline_seconds))
+        except (DisaggError, ValueError):
+            return ""
+        version = told.get("version") if isinstance(told, dict) else None
+        return version[:60] if isinstance(version, str) else ""
+
+    def _seen(self, engine: str, began_ns: int, page: EnginePage) -> None:
+        before = self._pages.get(engine)
+        if before is not None:
+            self._windows[engine] = window(before, page)
+        self._pages[engine] = page
+        self._statuses[engine] = self._status(engine, began_ns, self._wall())
+        if self._complaints.pop(engine, None):
+            self._log.info("%s: metrics page is readable again", engine)
+
+    def _missed(self, engine: str, began_ns: int, why: str) -> None:
+        before = self._statuses.get(engine)
+        self._forget(engine)
+        last = before.last_success_timestamp_seconds if before else None
+        self._statuses[engine] = self._status(engine, began_ns, last, success=False)
+        if self._complaints.get(engine) != why:
+            self._complaints[engine] = why
+            self._log.warning("%s: metrics page: %s", engine, why)
+
+    def _forget(self, engine: str) -> None:
+        for kept in (self._pages, self._windows, self._versions, self._statuses):
+            kept.pop(engine, None)
+
+    def _status(
+        self, engine: str, began_ns: int, last: float | None, *, success: bool = True
+    ) -> CollectorStatus:
+        seconds = (self._clock_ns() - began_ns) / 1e9
+        return CollectorStatus(f"engine:{engine}", success, seconds, last)

@@ -1,0 +1,109 @@
+"""Hears the steps of one worker's engine and passes them on to the node's ledger."""
+
+from __future__ import annotations
+
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import CollectorStatus
+from disagg_exporter.silence import SilenceFacts, explain_silence
+from disagg_exporter.steps import Message, MessageKind, StepsListener, in_session_of
+
+
+class StepFeed:
+    """One worker's socket, open as long as the daemon lives, through all its processes.
+
+    Args:
+        engine: The worker's name.
+        path: Where its socket is.
+        ledger: Where the steps go.
+        pid: The present process of the worker, the leader of its session; None without one.
+        environment: What the engine was started with.
+        clock_ns, wall: Seams.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        path: Path,
+        ledger: Ledger,
+        pid: Callable[[], int | None],
+        environment: Mapping[str, str],
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._engine = engine
+        self._ledger = ledger
+        self._pid = pid
+        self._environment = environment
+        self._clock_ns = clock_ns
+        self._wall = wall
+        self._listener = StepsListener(path, engine, self._believes, self._hear)
+        self._flags: int | None = None
+        self._records_seen = False
+        self._heard_wall: float | None = None
+
+    def open(self, loop: AbstractEventLoop) -> None:
+        """Listen; raises `StepsSocketError`."""
+        self._listener.open(loop)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._listener.close()
+
+    def drain(self) -> None:
+        """Hear what is waiting in the socket: before the engine's death is booked."""
+        self._listener.drain()
+
+    def begin(self) -> None:
+        """Forget what the process before this one told of itself."""
+        self._flags = None
+        self._records_seen = False
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the engine says it is a stand-in."""
+        return bool((self._flags or 0) & wire.SIMULATED)
+
+    def silence(self, seconds_since_ready: float, tokens_advancing: bool | None) -> str | None:
+        """Say why no steps come although they should; None if all is well."""
+        counts = self._listener.counts
+        return explain_silence(
+            SilenceFacts(
+                seconds_since_ready=seconds_since_ready,
+                connected=counts.connected > 0,
+                hello_flags=self._flags,
+                records_seen=self._records_seen,
+                vllm_plugins=self._environment.get("VLLM_PLUGINS"),
+                tokens_advancing=tokens_advancing,
+                refused=counts.refused,
+            )
+        )
+
+    def status(self, silence: str | None) -> CollectorStatus:
+        """Return the collector `steps:<engine>`."""
+        connected = self._listener.counts.connected > 0
+        ok = connected and silence is None
+        return CollectorStatus(f"steps:{self._engine}", ok, 0.0, self._heard_wall)
+
+    def _believes(self, pid: int) -> bool:
+        leader = self._pid()
+        return leader is not None and in_session_of(leader, pid)
+
+    def _hear(self, message: Message) -> None:
+        if message.step is None:
+            return
+        now_ns = self._clock_ns()
+        self._flags = message.flags
+        self._heard_wall = self._wall()
+        if message.kind is MessageKind.STEP:
+            self._records_seen = True
+            self._ledger.step(message.key, message.step, now_ns=now_ns)
+        else:
+            overlapped = bool(message.flags & wire.OVERLAPPED)
+            self._ledger.hear(message.key, message.step, overlapped=overlapped, now_ns=now_ns)

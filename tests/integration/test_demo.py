@@ -1,0 +1,155 @@
+"""`disagg-node demo` as a user runs it: stand-in engines, real daemon, real Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from disagg_cluster.prometheus import PrometheusError, query
+from disagg_exporter.scrape import fetch
+
+pytestmark = pytest.mark.prometheus
+
+T = TypeVar("T")
+SECONDS = 90.0
+DISAGG_NODE = (sys.executable, "-m", "disagg_cluster.cli")
+
+
+class Demo:
+    """A running demo: its stderr is read for addresses, its stdout for a line a second."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "disagg_cluster.cli",
+                "demo",
+                "--json",
+                "--metrics",
+                "127.0.0.1:0",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[dict[str, object]] = []
+        self.said = ""
+        self._readers = [
+            threading.Thread(target=self._read_lines),
+            threading.Thread(target=self._read_log),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_lines(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(json.loads(line))
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said += line
+
+    def address(self, pattern: str) -> str:
+        """Wait for an address in what the demo says on stderr."""
+        found = wait_for(lambda: re.search(pattern, self.said), pattern)
+        return found.group(1)
+
+    def end(self) -> int:
+        """Ctrl-C; return the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(SECONDS)
+        for reader in self._readers:
+            reader.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+        return code
+
+
+def wait_for(probe: Callable[[], T | None], what: str) -> T:
+    until, tick = time.monotonic() + SECONDS, threading.Event()
+    while not (found := probe()):
+        assert time.monotonic() < until, f"waited in vain for {what}"
+        tick.wait(0.2)
+    return found
+
+
+def samples(url: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Return the page's samples by name."""
+    page = fetch(url, 5.0).decode()
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Demo]:
+    running = Demo()
+    yield running
+    if running.process.poll() is None:
+        running.end()
+
+
+def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: Demo) -> None:
+    """Issue 'Foundation', Shows it 1 and the recorded ratio: one run, looked at from all sides."""
+    page_url = demo.address(r"metrics page: (\S+)")
+    prometheus_url = demo.address(r"Prometheus: (\S+)")
+
+    def both_phases() -> dict[str, list[tuple[dict[str, str], float]]] | None:
+        page = samples(page_url)
+        busy = {"prefill": 0.0, "decode": 0.0}
+        for labels, value in page.get("disagg_gpu_phase_seconds_total", []):
+            busy[labels["phase"]] = busy.get(labels["phase"], 0.0) + value
+        return page if min(busy["prefill"], busy["decode"]) > 1 else None
+
+    page = wait_for(both_phases, "both phases to move")
+
+    roles = [labels["role"] for labels, _ in page["disagg_gpu_assignment_info"]]
+    assert sorted(roles) == ["decode"] * 4 + ["prefill"] * 4
+    assert page["disagg_simulated_info"]
+    starts = {k["gpu"]: v for k, v in page["disagg_gpu_start_timestamp_seconds"]}
+    marks = {k["gpu"]: v for k, v in page["disagg_gpu_watermark_timestamp_seconds"]}
+    assert len(starts) == 8
+    for gpu, start in starts.items():
+        parts = [
+            value
+            for name in ("disagg_gpu_phase_seconds_total", "disagg_gpu_unobserved_seconds_total")
+            for labels, value in page[name]
+            if labels["gpu"] == gpu
+        ]
+        assert sum(parts) == pytest.approx(marks[gpu] - start, abs=1e-3)
+
+    def recorded() -> list[tuple[dict[str, str], float]] | None:
+        try:
+            return query(prometheus_url, "cluster:disagg_prefill_decode_ratio:rate1m")
+        except PrometheusError:
+            return None  # it is still starting
+
+    [(labels, ratio)] = wait_for(recorded, "Prometheus to record the ratio")
+    assert labels["cluster"] == "demo"
+    assert ratio > 0
+    fast = query(prometheus_url, "cluster:disagg_busy_gpus:sum")
+    assert {labels["phase"] for labels, _ in fast} == {"prefill", "decode"}
+
+    assert demo.end() == 0
+    assert demo.lines[-1]["simulated"] is True
+    assert all(line["gpus"] == 8 for line in demo.lines)
+    assert "Traceback" not in demo.said
+    with pytest.raises(ProcessLookupError):
+        os.kill(demo.process.pid, 0)
