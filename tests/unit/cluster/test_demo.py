@@ -1,8 +1,7 @@
-"""The demo's load, terminal line and node file."""
+"""The demo's load and node file."""
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.demo.disaggregated_client import CompletionError
-from disagg_cluster.demo.line import Numbers, line
 from disagg_cluster.demo.load import LoadGenerator
 from disagg_cluster.demo.loadshape import OUTPUT_HEAVY, PROMPT_HEAVY, LoadShape, Mix
 from disagg_cluster.demo.nodefile import GPUS, METRICS_ADDRESS, WORKERS, demo_node_file, free_ports
@@ -113,68 +111,6 @@ def test_stopping_does_not_wait_for_an_engine_that_hangs() -> None:
     release.set()
     eventually(lambda: generator.counts().in_flight == 0)
     assert generator.counts().sent == sent
-
-
-BEFORE = Numbers(
-    t_seconds=100.0,
-    requests_total=500,
-    failures_total=2,
-    gpus=8,
-    busy_prefill_gpus=0.0,
-    busy_decode_gpus=0.0,
-    window_seconds=1.0,
-)
-
-
-def now(prefill: float | None, decode: float | None, **more: float) -> Numbers:
-    values = {"requests_total": 531, "t_seconds": 101.0, **more}
-    return replace(BEFORE, busy_prefill_gpus=prefill, busy_decode_gpus=decode, **values)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [
-        (now(2.6, 1.4), "P:D 1.86  prefill share 0.65  busy 2.6P + 1.4D of 8 GPUs  req/s 31"),
-        (now(2.6, 0.0), "P:D *  prefill share 1.00  busy 2.6P + 0.0D of 8 GPUs  req/s 31"),
-        (now(0.0, 1.4), "P:D 0.00  prefill share 0.00  busy 0.0P + 1.4D of 8 GPUs  req/s 31"),
-        (now(0.3, 0.6), "P:D 0.50  prefill share *  busy 0.3P + 0.6D of 8 GPUs  req/s 31"),
-        (
-            now(0.3, 0.6, window_seconds=2.0),
-            "P:D 0.50  prefill share 0.33  busy 0.3P + 0.6D of 8 GPUs  req/s 31",
-        ),
-        (now(None, None), "P:D *  prefill share *  busy *P + *D of 8 GPUs  req/s 31"),
-        (
-            now(1.0, 1.0, failures_total=5, t_seconds=102.0),
-            "P:D 1.00  prefill share 0.50  busy 1.0P + 1.0D of 8 GPUs  req/s 16  failed 3",
-        ),
-        (
-            now(1.0, 1.0, t_seconds=100.0),
-            "P:D 1.00  prefill share 0.50  busy 1.0P + 1.0D of 8 GPUs  req/s *",
-        ),
-    ],
-)
-def test_the_line_shows_the_second_and_no_number_that_is_undefined(
-    numbers: Numbers, text: str
-) -> None:
-    """In the table, * is the sign for a number that has no value."""
-    shown = line(BEFORE, numbers, clock="12:03:07").text()
-
-    assert shown == "12:03:07  " + text.replace("*", "\N{EN DASH}")
-
-
-def test_the_json_line_has_the_same_values_and_null_for_none() -> None:
-    shown = line(BEFORE, now(2.0, 0.0), clock="12:03:07").json()
-
-    assert json.loads(shown) == {
-        "clock": "12:03:07",
-        "prefill_decode_ratio": None,
-        "prefill_share_ratio": 1.0,
-        "busy_prefill_gpus": 2.0,
-        "busy_decode_gpus": 0.0,
-        "gpus": 8,
-        "requests_per_second": 31.0,
-        "failures": 0,
-    }
 
 
 def test_the_embedded_default_gives_every_simulated_gpu_to_one_worker() -> None:

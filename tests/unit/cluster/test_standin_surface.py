@@ -174,6 +174,19 @@ def test_requests_are_cut_off_the_buffer_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("head", "last"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", False),
+        (b"GET / HTTP/1.1\r\nConnection: keep-alive\r\n\r\n", False),
+        (b"GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", True),
+        (b"GET / HTTP/1.0\r\n\r\n", True),
+    ],
+)
+def test_a_client_may_say_that_it_wants_no_other_answer(head: bytes, last: bool) -> None:
+    assert take_request(bytearray(head)) == HttpRequest("GET", "/", b"", last)
+
+
+@pytest.mark.parametrize(
     "sent",
     [
         b"hello\r\n\r\n",
@@ -217,6 +230,17 @@ def test_a_connection_answers_in_order_and_is_kept_open() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n/1"
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\n/22"
     )
+
+
+def test_a_connection_is_closed_after_the_answer_that_was_to_be_the_last() -> None:
+    async def handler(request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(200, b"bye", "text/plain")
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        return await reader.read()
+
+    assert asyncio.run(talk(handler, client)).endswith(b"\r\n\r\nbye")
 
 
 def test_a_client_that_goes_away_cancels_its_answer() -> None:
