@@ -1,0 +1,194 @@
+"""Where one worker stands, what can happen to it, and what can be done about it.
+
+These are the nouns of `supervise`. A `Life` is a plain value: written to disk before a `Start` and
+read back by the next daemon of the same boot, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Literal
+
+TERM: Literal[signal.Signals.SIGTERM] = signal.Signals.SIGTERM
+KILL: Literal[signal.Signals.SIGKILL] = signal.Signals.SIGKILL
+
+
+def to_ns(seconds: float) -> int:
+    """Seconds as whole nanoseconds."""
+    return round(seconds * 1_000_000_000)
+
+
+class WorkerState(StrEnum):
+    """What a worker is said to be doing; the label values of `disagg_worker_state`.
+
+    `backoff` and `failed` may still have a process that is being ended; nothing is started before
+    it has gone.
+    """
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    BACKOFF = "backoff"
+    FAILED = "failed"
+
+
+class Presence(StrEnum):
+    """What is left of the process group: nothing, the leader (and others), others only."""
+
+    GONE = "gone"
+    RUNNING = "running"
+    LEFTOVER = "leftover"
+
+
+class Health(StrEnum):
+    """The answer of one health probe; undecided if the probe itself could not be made."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    FOREIGN = "foreign"
+    NO_ANSWER = "no_answer"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How patient we are with one worker.
+
+    A crash waits `first × factor^(n-1)` seconds for its restart, never more than `max`, less up to
+    `jitter_ratio` of it; n counts crashes since the worker was last ready for `steady_seconds`.
+    It is given up when n, or the crashes of the last `crash_window_seconds`, reach `crash_limit`.
+    `hang_probes` failed probes in a row kill a ready worker, but not in its first
+    `hang_grace_seconds`. `leftover_seconds` is what the rest of a group gets once its leader died.
+    """
+
+    start_seconds: float = 900.0
+    drain_seconds: float = 30.0
+    stop_seconds: float = 10.0
+    leftover_seconds: float = 1.0
+    backoff_first_seconds: float = 1.0
+    backoff_factor: float = 2.0
+    backoff_max_seconds: float = 60.0
+    backoff_jitter_ratio: float = 0.2
+    steady_seconds: float = 60.0
+    crash_limit: int = 5
+    crash_window_seconds: float = 600.0
+    hang_probes: int = 8
+    hang_grace_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Where one worker stands. `incarnation` numbers its starts, from 1.
+
+    `since_ns` is when `state` began, `retry_ns` when `backoff` ends. `sent` is the last signal
+    given to the present process, at `sent_ns`. `failed_probes` came one after the other, the last
+    for the reason `probe_why`. `restarts` counts the starts after a crash, `streak` the crashes
+    since it last was steady, `crashes_ns` those inside the window.
+    """
+
+    state: WorkerState = WorkerState.STOPPED
+    presence: Presence = Presence.GONE
+    incarnation: int = 0
+    since_ns: int = 0
+    retry_ns: int = 0
+    sent: signal.Signals | None = None
+    sent_ns: int = 0
+    failed_probes: int = 0
+    probe_why: str = ""
+    restarts: int = 0
+    streak: int = 0
+    crashes_ns: tuple[int, ...] = ()
+
+    def into(self, state: WorkerState, now_ns: int) -> Life:
+        """The same life in `state`, since now unless it was there before."""
+        return self if self.state is state else replace(self, state=state, since_ns=now_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Nothing happened but time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequested:
+    """Somebody wants the worker to run; forgives the crashes of a failed one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Somebody wants the worker to end; without `drain`, its requests are not waited for."""
+
+    drain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """A `Start` made no process."""
+
+    incarnation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The leader died; `alone` if it left no others. The code of an adopted one is None."""
+
+    incarnation: int
+    code: int | None
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The last of those the leader left behind has died."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A health probe came back."""
+
+    incarnation: int
+    health: Health
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A draining worker has no request left."""
+
+    incarnation: int
+
+
+Event = Tick | StartRequested | StopRequested | StartFailed | Exited | Gone | Probed | Drained
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Make a process, in a session of its own."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Signal the whole group of this incarnation."""
+
+    incarnation: int
+    signal: signal.Signals
+
+
+Action = Start | Signal
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The new life, what to do now, in order, and what to tell the log."""
+
+    life: Life
+    actions: tuple[Action, ...] = ()
+    notes: tuple[str, ...] = ()

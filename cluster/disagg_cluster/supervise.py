@@ -1,0 +1,209 @@
+"""What to do about one worker: its life so far, what happened and the time give the next step.
+
+Pure: no clock, no process, no randomness. Whatever the order of events, late or twice:
+
+* a process is started only when nothing is left of the one before (`presence` is gone);
+* events of an older incarnation change nothing;
+* any exit that we did not ask for is a crash, exit code 0 included (a vLLM whose core was
+  killed leaves like that);
+* once a stop is asked for, nothing starts until a start is asked for, and it ends in `stopped`:
+  the group gets SIGTERM after the drain and SIGKILL after the stop deadline, again and again;
+* a worker that keeps crashing ends in `failed`, after `crash_limit` crashes at most.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+from disagg_cluster.crashes import crashed
+from disagg_cluster.life import (
+    KILL,
+    TERM,
+    Decision,
+    Drained,
+    Event,
+    Exited,
+    Gone,
+    Health,
+    Life,
+    Policy,
+    Presence,
+    Probed,
+    Signal,
+    Start,
+    StartFailed,
+    StartRequested,
+    StopRequested,
+    WorkerState,
+    to_ns,
+)
+
+
+def decide(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) -> Decision:
+    """Take in one event, then whatever is due by now.
+
+    Args:
+        life: Where the worker stands.
+        event: What happened; `Tick` if only time passed.
+        now_ns: CLOCK_MONOTONIC.
+        policy: Deadlines and limits.
+        jitter: A number in 0..1, drawn by the caller, that shortens a back-off begun now.
+    """
+    heard = _hear(life, event, now_ns, policy, jitter)
+    due = due_ns(heard.life, policy)
+    if due is None or now_ns < due:
+        return heard
+    acted = _act(heard.life, now_ns, policy, jitter)
+    return Decision(acted.life, heard.actions + acted.actions, heard.notes + acted.notes)
+
+
+def due_ns(life: Life, policy: Policy) -> int | None:
+    """The instant at which time alone will change something: ask `decide` again then."""
+    if life.presence is Presence.GONE:
+        return life.retry_ns if life.state is WorkerState.BACKOFF else None
+    if life.sent is TERM:
+        leaderless = life.presence is Presence.LEFTOVER
+        seconds = policy.leftover_seconds if leaderless else policy.stop_seconds
+        return life.sent_ns + to_ns(seconds)
+    if life.sent is not None:
+        # A kill without effect (a process stuck in the kernel) is not repeated in a busy loop.
+        return life.sent_ns + to_ns(max(policy.stop_seconds, 1.0))
+    if life.state is WorkerState.STARTING:
+        return life.since_ns + to_ns(policy.start_seconds)
+    if life.state is WorkerState.DRAINING:
+        return life.since_ns + to_ns(policy.drain_seconds)
+    return None
+
+
+def _hear(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) -> Decision:
+    match event:
+        case StartRequested():
+            return _start_requested(life, now_ns)
+        case StopRequested():
+            return _stop_requested(life, event.drain, now_ns)
+        case StartFailed() if _is_running(life, event.incarnation):
+            return _leader_died(life, event.why, True, now_ns, policy, jitter)
+        case Exited() if _is_running(life, event.incarnation):
+            why = _exit_text(event.code, _is_ending(life))
+            return _leader_died(life, why, event.alone, now_ns, policy, jitter)
+        case Gone() if _is_leftover(life, event.incarnation):
+            return Decision(_without_process(life, now_ns))
+        case Probed() if _is_running(life, event.incarnation) and life.sent is None:
+            return _probed(life, event, now_ns, policy, jitter)
+        case Drained() if _is_running(life, event.incarnation) and life.sent is None:
+            draining = life.state is WorkerState.DRAINING
+            return _send(life, TERM, now_ns, "drained") if draining else Decision(life)
+        case _:
+            return Decision(life)
+
+
+def _act(life: Life, now_ns: int, policy: Policy, jitter: float) -> Decision:
+    """Do what the instant `due_ns` was for."""
+    if life.presence is Presence.GONE:
+        return _start(life, now_ns)
+    if life.sent is not None:
+        why = "did not end at SIGTERM" if life.sent is TERM else "is still there after SIGKILL"
+        return _send(life, KILL, now_ns, why)
+    if life.state is WorkerState.STARTING:
+        last = f" ({life.probe_why})" if life.probe_why else ""
+        why = f"not ready within {policy.start_seconds:g} s{last}"
+        counted, then = crashed(life, now_ns, policy, jitter)
+        return _send(counted, TERM, now_ns, f"{why}, {then}")
+    return _send(life, TERM, now_ns, f"still busy after {policy.drain_seconds:g} s of draining")
+
+
+def _start(life: Life, now_ns: int) -> Decision:
+    started = replace(
+        life.into(WorkerState.STARTING, now_ns),
+        presence=Presence.RUNNING,
+        incarnation=life.incarnation + 1,
+        sent=None,
+        failed_probes=0,
+        probe_why="",
+        restarts=life.restarts + (life.streak > 0),
+    )
+    return Decision(started, (Start(started.incarnation),), (f"start {started.incarnation}",))
+
+
+def _start_requested(life: Life, now_ns: int) -> Decision:
+    if life.state is WorkerState.DRAINING:
+        return Decision(life, notes=("start refused: it is being stopped",))
+    if life.state not in (WorkerState.STOPPED, WorkerState.FAILED):
+        return Decision(life)
+    forgiven = replace(life, streak=0, crashes_ns=(), retry_ns=now_ns)
+    return Decision(forgiven.into(WorkerState.BACKOFF, now_ns))
+
+
+def _stop_requested(life: Life, drain: bool, now_ns: int) -> Decision:
+    if life.presence is Presence.GONE:
+        notes = () if life.state is WorkerState.STOPPED else ("stopped",)
+        return Decision(life.into(WorkerState.STOPPED, now_ns), notes=notes)
+    draining = life.into(WorkerState.DRAINING, now_ns)
+    serving = life.state in (WorkerState.READY, WorkerState.DRAINING)
+    if life.sent is not None or (serving and drain):
+        return Decision(draining, notes=() if draining is life else ("asked to stop",))
+    return _send(draining, TERM, now_ns, "asked to stop")
+
+
+def _leader_died(
+    life: Life, why: str, alone: bool, now_ns: int, policy: Policy, jitter: float
+) -> Decision:
+    if not _is_ending(life):
+        life, then = crashed(life, now_ns, policy, jitter)
+        why = f"{why}, {then}"
+    if alone:
+        return Decision(_without_process(life, now_ns), notes=(why,))
+    left = replace(life, presence=Presence.LEFTOVER)
+    return _send(left, life.sent or TERM, now_ns, f"{why}; others of its group are left")
+
+
+def _probed(life: Life, event: Probed, now_ns: int, policy: Policy, jitter: float) -> Decision:
+    if event.health is Health.HEALTHY:
+        well = replace(life, failed_probes=0, probe_why="")
+        if life.state is not WorkerState.STARTING:
+            return Decision(well)
+        return Decision(well.into(WorkerState.READY, now_ns), notes=(event.why,))
+    notes = () if event.why == life.probe_why else (f"not healthy: {event.why}",)
+    # A probe that we could not make (no descriptor left, say) is no reason to kill anybody.
+    counts = life.state is WorkerState.READY and event.health is not Health.UNDECIDED
+    failed_probes = life.failed_probes + counts
+    failing = replace(life, failed_probes=failed_probes, probe_why=event.why)
+    settled = now_ns - life.since_ns >= to_ns(policy.hang_grace_seconds)
+    if not counts or failed_probes < policy.hang_probes or not settled:
+        return Decision(failing, notes=notes)
+    counted, then = crashed(failing, now_ns, policy, jitter)
+    why = f"hangs: {failed_probes} probes failed, the last one: {event.why}, {then}"
+    return _send(counted, KILL, now_ns, why)
+
+
+def _send(life: Life, sign: signal.Signals, now_ns: int, why: str) -> Decision:
+    sent = replace(life, sent=sign, sent_ns=now_ns)
+    return Decision(sent, (Signal(life.incarnation, sign),), (f"{why}: {sign.name} to the group",))
+
+
+def _without_process(life: Life, now_ns: int) -> Life:
+    gone = replace(life, presence=Presence.GONE)
+    draining = life.state is WorkerState.DRAINING
+    return gone.into(WorkerState.STOPPED, now_ns) if draining else gone
+
+
+def _is_running(life: Life, incarnation: int) -> bool:
+    return life.presence is Presence.RUNNING and life.incarnation == incarnation
+
+
+def _is_leftover(life: Life, incarnation: int) -> bool:
+    return life.presence is Presence.LEFTOVER and life.incarnation == incarnation
+
+
+def _is_ending(life: Life) -> bool:
+    return life.sent is not None or life.state is WorkerState.DRAINING
+
+
+def _exit_text(code: int | None, asked: bool) -> str:
+    ended = "ended" if asked else "ended unasked"
+    if code is None:
+        return f"{ended}, exit code not known"
+    if code < 0:
+        return f"{ended} by signal {-code} ({signal.strsignal(-code)})"
+    return f"{ended} with exit code {code}"
