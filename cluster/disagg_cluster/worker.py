@@ -1,0 +1,207 @@
+"""One child process in a session of its own: start it, see it die, signal all of it.
+
+The leader is not reaped before the last of its session has died: as long as it is a zombie, its
+pid, which is also the number of its group and session, cannot be given to anybody else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from disagg_cluster import procfs
+from disagg_exporter.errors import DisaggError
+
+_TAIL_BYTES = 64 * 1024
+
+
+class StartError(DisaggError):
+    """A child could not be started; the text names the file and what to look at."""
+
+
+class Child:
+    """A started process, leader of its session.
+
+    Attributes:
+        pid: Of the leader; also the number of its group and session.
+        start_ticks: Its start in clock ticks since boot, which makes the pid unmistakable.
+        pidfd: Becomes readable when the leader dies.
+        log_start_bytes: How long the log already was.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], log_start_bytes: int) -> None:
+        self.pid = process.pid
+        self.start_ticks = procfs.start_ticks(process.pid)
+        self.pidfd = os.pidfd_open(process.pid)
+        self.log_start_bytes = log_start_bytes
+        self._process = process
+
+    def exit_code(self) -> int | None:
+        """The dead leader's exit code, or minus the signal that ended it; does not reap.
+
+        None if nobody can know: it still runs, or something else has reaped it.
+        """
+        try:
+            seen = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if seen is None:
+            return None
+        return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+
+    def survivors(self) -> tuple[int, ...]:
+        """The living members of its session besides the leader; buries the dead ones.
+
+        Orphans fall to us where we are the first process of a container, and would stay zombies.
+        """
+        if not self._is_ours():
+            return ()
+        members = [pid for pid in procfs.session_pids(self.pid) if pid != self.pid]
+        living = tuple(pid for pid in members if procfs.is_alive(pid))
+        for pid in set(members).difference(living):
+            _bury(pid)
+        return living
+
+    def watch(self, pid: int) -> int | None:
+        """A pidfd (the caller closes it) of a member of its session; None if it has gone."""
+        return _member_pidfd(pid, self.pid)
+
+    def signal_group(self, sign: signal.Signals) -> bool:
+        """Signal the whole session; False if the pid is no more ours, or may not be signalled."""
+        if not self._is_ours():
+            return False
+        try:
+            os.killpg(self.pid, sign)
+        except (PermissionError, ProcessLookupError):
+            return False
+        for pid in self.survivors():
+            # Some may have left the group; nobody is signalled twice.
+            pidfd = self.watch(pid) if _group_of(pid) != self.pid else None
+            if pidfd is not None:
+                _signal(pidfd, sign)
+        return True
+
+    def reap(self) -> None:
+        """Take the dead leader out of the process table and close its pidfd.
+
+        Does nothing while the leader runs.
+        """
+        if self.pidfd >= 0 and self._process.poll() is not None:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def _is_ours(self) -> bool:
+        return self.pidfd >= 0 and procfs.start_ticks(self.pid) == self.start_ticks
+
+
+def start(
+    argv: Sequence[str], env: Mapping[str, str], log_path: Path, cwd: Path | None = None
+) -> Child:
+    """Start a child in its own session, stdin empty, both outputs appended to its log.
+
+    Args:
+        argv: Program and arguments; the program is searched on the PATH of `env`.
+        env: The whole environment.
+        log_path: Appended to; O_APPEND lets a copy-truncate rotation work under a running engine.
+        cwd: Where it starts; ours if None.
+
+    Raises:
+        StartError: The log cannot be opened, or the program cannot be run.
+    """
+    try:
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        log = log_path.open("ab", buffering=0)
+    except OSError as error:
+        raise StartError(f"cannot write the log {log_path}: {error.strerror}") from error
+    with log:
+        log_start_bytes = log.seek(0, os.SEEK_END)
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                close_fds=True,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise StartError(_start_text(argv, cwd, error)) from error
+    try:
+        return Child(process, log_start_bytes)
+    except OSError as error:
+        # Without a pidfd (no descriptor left) nobody would watch it: better no child than that.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise StartError(f"cannot watch {argv[0]}: {error.strerror}") from error
+
+
+def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, ...]:
+    """The last lines of a log, at most `count`, none written before `since_bytes`.
+
+    A log cut shorter meanwhile is read from its beginning; one that cannot be read has none.
+    """
+    try:
+        with log_path.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            first = since_bytes if since_bytes <= size else 0
+            log.seek(max(first, size - _TAIL_BYTES))
+            text = log.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ()
+    return tuple(text.splitlines()[-count:]) if count > 0 else ()
+
+
+def _start_text(argv: Sequence[str], cwd: Path | None, error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError) and cwd is not None and not cwd.is_dir():
+        return f"cannot start {argv[0]}: its working directory {cwd} does not exist"
+    if isinstance(error, FileNotFoundError):
+        return f"cannot start {argv[0]}: no such program, or none to interpret it"
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return f"cannot start {argv[0]}: {reason}"
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _member_pidfd(pid: int, session: int) -> int | None:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    # Asked after the pidfd was opened, so that the answer is about the process it stands for.
+    if _session_of(pid) == session:
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _signal(pidfd: int, sign: signal.Signals) -> None:
+    """Signal one process, if it is there and may be signalled, and close its pidfd."""
+    try:
+        signal.pidfd_send_signal(pidfd, sign)
+    except (ProcessLookupError, PermissionError):
+        return
+    finally:
+        os.close(pidfd)
+
+
+def _bury(pid: int) -> None:
+    with suppress(ChildProcessError):  # somebody else's child
+        os.waitpid(pid, os.WNOHANG)

@@ -1,0 +1,82 @@
+"""Small real child processes for the tests of supervision, and ways to wait for what they do."""
+
+import os
+import select
+import socket
+import sys
+from pathlib import Path
+
+PYTHON = (sys.executable, "-S", "-E", "-c")
+
+SERVER = """
+import socket, sys
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("127.0.0.1", int(sys.argv[1])))
+listener.listen()
+page = ('HTTP/1.0 200 OK\\r\\n\\r\\n{"data": [{"id": "%s"}]}' % sys.argv[2]).encode()
+while True:
+    connection = listener.accept()[0]
+    connection.recv(4096)
+    connection.sendall(page)
+    connection.close()
+"""
+"""Argv: port, model. Answers 200 and a models page on every path."""
+
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+"""In front of another script: SIGTERM does nothing."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_readable(descriptor: int, seconds: float = 20.0) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def is_gone(pid: int, seconds: float = 20.0) -> bool:
+    """Wait until a process, ours or not, has ended."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return wait_readable(pidfd, seconds)
+    finally:
+        os.close(pidfd)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def children() -> set[int]:
+    """Our own children, zombies included."""
+    found = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for task in found for pid in task.read_text().split()}
+
+
+class Ear:
+    """A pipe with a name, into which children speak line by line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "ear"
+        os.mkfifo(self.path)
+        # Held open for both, so that a child which closes its end does not end ours.
+        self.descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
+        self._heard = b""
+
+    def line(self, seconds: float = 20.0) -> str:
+        while b"\n" not in self._heard:
+            assert wait_readable(self.descriptor, seconds), "the child said nothing"
+            self._heard += os.read(self.descriptor, 4096)
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line.decode()
+
+    def close(self) -> None:
+        os.close(self.descriptor)
