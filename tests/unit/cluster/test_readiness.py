@@ -1,0 +1,278 @@
+"""Whether a worker serves: the verdict on what a probe saw, and real probes of real servers."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.life import Health
+from disagg_cluster.listeners import Owner, listening_inodes, owner_of
+from disagg_cluster.readiness import Answer, Facts, ProbeResult, Target, get, judge, probe
+from disagg_cluster.worker import Child, start
+from support.children import PYTHON, SERVER, free_port, wait_readable
+
+TARGET = Target(port=8100, served_model_name="tiny")
+TINY = Answer(200, b'{"data": [{"id": "tiny"}, {"id": "lora"}]}')
+OTHER = Answer(200, b'{"data": [{"id": "huge"}]}')
+INODES = frozenset({7})
+WELL = Facts(TARGET, health=Answer(200), owner=Owner.OURS, inodes=INODES, models=TINY)
+
+
+def test_a_worker_whose_own_socket_serves_its_own_model_is_healthy_and_proven() -> None:
+    assert judge(WELL) == ProbeResult(Health.HEALTHY, "healthy", INODES)
+
+
+def test_another_server_on_the_port_is_foreign_whatever_it_answers() -> None:
+    result = judge(replace(WELL, owner=Owner.OTHER))
+
+    assert result == ProbeResult(Health.FOREIGN, "another process listens on port 8100")
+
+
+@pytest.mark.parametrize(
+    ("change", "health", "why"),
+    [
+        ({"health": Answer(why="refused")}, Health.NO_ANSWER, "/health: refused"),
+        ({"health": Answer(503)}, Health.UNHEALTHY, "/health answers 503"),
+        ({"models": Answer(why="late")}, Health.NO_ANSWER, "/v1/models: late"),
+        ({"models": Answer(500)}, Health.UNHEALTHY, "/v1/models answers 500"),
+        (
+            {"models": OTHER},
+            Health.UNHEALTHY,
+            "the server on port 8100 serves huge, not tiny",
+        ),
+        (
+            {"models": OTHER, "owner": Owner.UNKNOWN},
+            Health.FOREIGN,
+            "the server on port 8100 serves huge, not tiny",
+        ),
+        (
+            {"models": Answer(401), "owner": Owner.UNKNOWN},
+            Health.UNHEALTHY,
+            "/v1/models answers 401",
+        ),
+    ],
+)
+def test_a_verdict_names_what_is_wrong(
+    change: dict[str, Answer | Owner], health: Health, why: str
+) -> None:
+    assert judge(replace(WELL, **change)) == ProbeResult(health, why)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"not json", b"[]", b"{}", b'{"data": 3}', b'{"data": [{}, 1]}', b"\xff"]
+)
+def test_a_page_that_is_no_models_page_names_no_model(body: bytes) -> None:
+    result = judge(replace(WELL, models=Answer(200, body)))
+
+    assert result.why == "the server on port 8100 serves no model, not tiny"
+
+
+@pytest.mark.parametrize("owner", [Owner.UNKNOWN, Owner.NOBODY])
+def test_where_the_socket_cannot_be_seen_the_model_alone_decides_and_it_is_said(
+    owner: Owner,
+) -> None:
+    result = judge(replace(WELL, owner=owner))
+
+    assert result.health is Health.HEALTHY
+    assert "by its models page alone" in result.why
+    assert result.proven == frozenset()
+
+
+def test_its_own_socket_is_enough_where_the_models_page_wants_an_unknown_key() -> None:
+    assert judge(replace(WELL, models=Answer(401))).health is Health.HEALTHY
+
+
+def test_a_worker_without_a_model_is_known_by_its_socket_only() -> None:
+    router = replace(WELL, target=Target(8100, ""), models=Answer(why="not asked"))
+
+    assert judge(router).health is Health.HEALTHY
+    assert judge(replace(router, owner=Owner.UNKNOWN)).health is Health.UNHEALTHY
+
+
+def test_sockets_proven_before_need_no_models_page() -> None:
+    assert judge(replace(WELL, models=None)) == ProbeResult(Health.HEALTHY, "healthy", INODES)
+
+
+def test_every_listener_on_the_port_must_be_ours() -> None:
+    sockets = {10: [1, 2], 11: [3]}
+
+    assert owner_of(frozenset({1, 3}), sockets, sockets.__getitem__) is Owner.OURS
+    assert owner_of(frozenset({1, 4}), sockets, sockets.__getitem__) is Owner.OTHER
+    assert owner_of(frozenset(), sockets, sockets.__getitem__) is Owner.NOBODY
+
+
+def test_processes_that_may_not_be_looked_into_leave_the_owner_unknown() -> None:
+    def sockets_of(pid: int) -> list[int]:
+        if pid == 10:
+            raise PermissionError
+        return [3]
+
+    assert owner_of(frozenset({1}), [10, 11], sockets_of) is Owner.UNKNOWN
+    assert owner_of(frozenset({3}), [10, 11], sockets_of) is Owner.OURS
+
+
+def test_only_listeners_that_can_get_the_connection_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "tcp").write_text(
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout"
+        " inode\n"
+        "   0: 0100007F:1FA4 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 11 1\n"
+        "   1: 00000000:1FA4 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 12 1\n"
+        "   2: 0500000A:1FA4 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 13 1\n"
+        "   3: 0100007F:1FA5 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 14 1\n"
+        "   4: 0100007F:1FA4 0100007F:C001 01 00000000:00000000 00:00000000 00000000 0 0 15 1\n"
+    )
+
+    assert listening_inodes("127.0.0.1", 0x1FA4, tmp_path) == {11, 12}
+    assert listening_inodes("10.0.0.5", 0x1FA4, tmp_path) == {12, 13}
+
+
+@pytest.mark.parametrize("bound", ["::", "::ffff:127.0.0.1"])
+def test_a_listener_on_ipv6_is_seen_where_it_serves_ipv4_too(bound: str) -> None:
+    with socket.socket(socket.AF_INET6) as listener:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind((bound, 0))
+        listener.listen()
+        inodes = listening_inodes("127.0.0.1", listener.getsockname()[1])
+
+        assert inodes == {os.fstat(listener.fileno()).st_ino}
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[int, str], Child]]:
+    """Start a server of its own session on a port; returns before it listens."""
+    servers: list[Child] = []
+
+    def serve(port: int, model: str) -> Child:
+        argv = [*PYTHON, SERVER, str(port), model]
+        servers.append(start(argv, dict(os.environ), tmp_path / "log"))
+        return servers[-1]
+
+    yield serve
+    for server in servers:
+        server.signal_group(signal.SIGKILL)
+        assert wait_readable(server.pidfd)
+        server.reap()
+
+
+def until_answered(target: Target, session: int) -> ProbeResult:
+    """Probe until something answers."""
+    give_up = time.monotonic() + 20
+    while True:
+        result = probe(target, session, 5)
+        if result.health is not Health.NO_ANSWER or time.monotonic() > give_up:
+            return result
+        os.sched_yield()
+
+
+def test_a_real_server_is_healthy_to_its_own_session_and_foreign_to_any_other(
+    serve: Callable[[int, str], Child], tmp_path: Path
+) -> None:
+    target = Target(free_port(), "tiny")
+    ours = serve(target.port, "tiny")
+
+    own = until_answered(target, ours.pid)
+    assert (own.health, len(own.proven)) == (Health.HEALTHY, 1)
+    assert probe(target, ours.pid, 5, own.proven) == own
+    foreign = probe(target, os.getpid(), 5)
+    assert foreign.health is Health.FOREIGN
+
+
+def test_what_was_proven_of_a_server_does_not_hold_for_its_successor(
+    serve: Callable[[int, str], Child],
+) -> None:
+    target = Target(free_port(), "tiny")
+    first = serve(target.port, "tiny")
+    proven = until_answered(target, first.pid).proven
+    first.signal_group(signal.SIGKILL)
+    assert wait_readable(first.pidfd)
+    second = serve(target.port, "tiny")
+    until_answered(target, second.pid)
+
+    assert probe(target, first.pid, 5, proven).health is Health.FOREIGN
+
+
+def test_a_server_of_ours_with_another_model_is_not_healthy(
+    serve: Callable[[int, str], Child],
+) -> None:
+    target = Target(free_port(), "tiny")
+    server = serve(target.port, "huge")
+
+    assert until_answered(target, server.pid).health is Health.UNHEALTHY
+
+
+def test_where_nothing_listens_there_is_no_answer() -> None:
+    result = probe(Target(free_port(), "tiny"), os.getpid(), 5)
+
+    assert result.health is Health.NO_ANSWER
+    assert "refused" in result.why
+
+
+@pytest.fixture
+def talker() -> Iterator[Callable[[bytes, bool], Target]]:
+    """A server in this process that says some bytes once, then closes or drips for ever."""
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+    enough = threading.Event()
+
+    def serve(listener: socket.socket, said: bytes, drips: bool) -> None:
+        connection = listener.accept()[0]
+        with connection:
+            connection.recv(4096)
+            connection.sendall(said)
+            while drips and not enough.wait(0.02):
+                connection.sendall(b"x")
+
+    def talk(said: bytes, drips: bool) -> Target:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+        thread = threading.Thread(target=serve, args=(listener, said, drips))
+        thread.start()
+        threads.append(thread)
+        return Target(listener.getsockname()[1], "tiny")
+
+    yield talk
+    enough.set()
+    for thread in threads:
+        thread.join()
+    for listener in listeners:
+        listener.close()
+
+
+def test_a_server_that_drips_is_left_at_the_deadline(
+    talker: Callable[[bytes, bool], Target],
+) -> None:
+    target = talker(b"HTTP/1.1 200 OK\r\n\r\n", True)
+    begin = time.monotonic()
+
+    assert get(target, "/health", begin + 0.2) == Answer(why="no answer in time")
+    assert time.monotonic() - begin < 5
+
+
+def test_a_server_that_never_accepts_is_left_at_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = Target(listener.getsockname()[1], "tiny")
+
+        answer = get(target, "/health", time.monotonic() + 0.1)
+    assert answer == Answer(why="no answer in time")
+
+
+@pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\r\n"])
+def test_something_that_does_not_speak_http_is_no_answer(
+    talker: Callable[[bytes, bool], Target], said: bytes
+) -> None:
+    answer = get(talker(said, False), "/health", time.monotonic() + 5)
+
+    assert answer == Answer(why="the answer is not HTTP")
+
+
+def test_a_probe_that_cannot_be_made_is_undecided_not_a_failure_of_the_worker() -> None:
+    # TCP has no broadcast: the kernel refuses the connection before anything is sent.
+    result = probe(Target(8100, "tiny", host="255.255.255.255"), os.getpid(), 1)
+
+    assert result.health is Health.UNDECIDED
