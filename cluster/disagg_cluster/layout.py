@@ -39,6 +39,12 @@ class Layout:
     placements: tuple[Placement, ...]
     free: tuple[Device, ...] = ()
 
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device of the node once, those in use first."""
+        used = {d.gpu: d for placed in self.placements for d in placed.devices}
+        return (*used.values(), *self.free)
+
     def of(self, worker: str) -> Placement:
         """The placement of a worker of the configuration."""
         return next(placed for placed in self.placements if placed.worker == worker)

@@ -20,6 +20,7 @@ from disagg_exporter.model import (
 
 # The page stops showing readings and accounts this long after the last look (invariant c).
 STALE_SECONDS = 10.0
+_JUMP_SECONDS = 0.5
 
 ENGINE_STATES = {
     WorkerState.STARTING: EngineState.STARTING,
@@ -56,10 +57,28 @@ class DeviceLook:
         )
 
 
+class WallClock:
+    """Unix time of monotonic instants, steady while the wall clock is merely being trimmed.
+
+    A timestamp metric that moved with every correction would look like a restart.
+    """
+
+    def __init__(self) -> None:
+        self._offset_seconds: float | None = None
+
+    def offset_seconds(self, now_ns: int, wall_seconds: float) -> float:
+        """Return Unix time minus monotonic time; it changes only when the wall clock jumped."""
+        offset_seconds = wall_seconds - now_ns / 1e9
+        known = self._offset_seconds
+        if known is None or abs(offset_seconds - known) > _JUMP_SECONDS:
+            self._offset_seconds = known = offset_seconds
+        return known
+
+
 def compose(
     ledger: Ledger,
     now_ns: int,
-    wall_seconds: float,
+    wall_offset_seconds: float,
     *,
     devices: Sequence[Device],
     look: DeviceLook,
@@ -72,7 +91,7 @@ def compose(
     busy, busy_window_seconds = ledger.busy(now_ns)
     return Snapshot(
         taken_ns=now_ns,
-        wall_offset_seconds=wall_seconds - now_ns / 1e9,
+        wall_offset_seconds=wall_offset_seconds,
         fresh_until_ns=now_ns + round(STALE_SECONDS * 1e9),
         devices=tuple(devices),
         readings=look.readings(now_ns),

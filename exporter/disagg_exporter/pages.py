@@ -53,6 +53,12 @@ class EngineWindow:
         return (self.end_ns - self.start_ns) / 1e9
 
     @property
+    def tokens_advanced(self) -> bool:
+        """Whether any token was computed between the pages."""
+        rates = (self.computed_tokens_per_second, self.generation_tokens_per_second)
+        return any(rate is not None and rate > 0 for rate in rates)
+
+    @property
     def computed_tokens_per_second(self) -> float | None:
         """Prompt tokens computed here: prefill work."""
         return None if self.computed_tokens is None else self.computed_tokens / self.seconds

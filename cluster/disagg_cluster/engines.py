@@ -1,0 +1,151 @@
+"""What the node knows of its engines: which process, which state, since when, heard or silent."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from disagg_cluster.config import Worker
+from disagg_cluster.life import WorkerState
+from disagg_cluster.nodeview import ENGINE_STATES
+from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.stepfeed import StepFeed
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import Assignment, CollectorStatus, EngineState, EngineStatus
+
+_log = logging.getLogger("disagg_node")
+
+
+@dataclass(slots=True)
+class _Engine:
+    """One worker's engine; `pid` is the leader of its session, None without a process."""
+
+    worker: Worker
+    gpus: tuple[str, ...]
+    state: WorkerState = WorkerState.STOPPED
+    pid: int | None = None
+    ready_ns: int = 0
+    silence: str | None = None
+    feed: StepFeed | None = field(default=None, repr=False)
+
+
+class Engines:
+    """Turns what the crew reports into the ledger's assignments and the page's statuses.
+
+    Args:
+        workers: The node file's workers.
+        gpus: The devices of each, by name.
+        ledger: Told of every change.
+        clock_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        workers: tuple[Worker, ...],
+        gpus: Mapping[str, tuple[str, ...]],
+        ledger: Ledger,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._engines = {w.name: _Engine(w, gpus[w.name]) for w in workers}
+        self._ledger = ledger
+        self._clock_ns = clock_ns
+
+    def hear(self, name: str, feed: StepFeed) -> None:
+        """Tell through which feed an engine's steps come."""
+        self._engines[name].feed = feed
+
+    def pid(self, name: str) -> int | None:
+        """Return the engine's process."""
+        return self._engines[name].pid
+
+    def answers(self, name: str) -> bool:
+        """Say whether the engine is worth asking for its page."""
+        return self._engines[name].state in (WorkerState.READY, WorkerState.DRAINING)
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every engine is ready."""
+        return all(engine.state is WorkerState.READY for engine in self._engines.values())
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any engine says it is a stand-in."""
+        feeds = (engine.feed for engine in self._engines.values())
+        return any(feed is not None and feed.simulated for feed in feeds)
+
+    def changed(
+        self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str
+    ) -> None:
+        """Take a change of a worker: say it, and tell the ledger what it means."""
+        engine, now_ns = self._engines[name], self._clock_ns()
+        trouble = new in (WorkerState.BACKOFF, WorkerState.FAILED)
+        _log.log(
+            logging.WARNING if trouble else logging.INFO, "%s: %s → %s: %s", name, old, new, why
+        )
+        if engine.pid is not None and engine.pid != pid:
+            if engine.feed is not None:
+                engine.feed.drain()
+            self._assign(engine, EngineState.GONE, now_ns)
+        if engine.feed is not None and pid is not None and engine.pid != pid:
+            engine.feed.begin()
+        engine.state, engine.pid = new, pid
+        if new is WorkerState.READY and old is not WorkerState.READY:
+            engine.ready_ns = now_ns
+        if pid is not None:
+            self._assign(engine, ENGINE_STATES[new], now_ns)
+
+    def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
+        """Return every engine as the page shows it."""
+        return tuple(
+            EngineStatus(
+                engine=name,
+                role=engine.worker.role,
+                kind=engine.worker.engine,
+                version=pages.version(name),
+                model_name=engine.worker.model_name,
+                devices=engine.gpus,
+                state=EngineState.GONE if engine.pid is None else ENGINE_STATES[engine.state],
+                up=engine.pid is not None and engine.state is WorkerState.READY,
+                source="config",
+                confidence="certain",
+                page=pages.page(name),
+            )
+            for name, engine in self._engines.items()
+        )
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how the steps of each engine with a process are heard."""
+        return tuple(
+            engine.feed.status(engine.silence)
+            for engine in self._engines.values()
+            if engine.feed is not None and engine.pid is not None
+        )
+
+    def listen_for_silence(self, pages: PageWatch) -> None:
+        """Say once, when it begins and when it ends, why an engine's steps are not heard."""
+        for name, engine in self._engines.items():
+            if engine.state is not WorkerState.READY or engine.feed is None:
+                continue
+            seen = pages.window(name)
+            advancing = None if seen is None else seen.tokens_advanced
+            ready_seconds = (self._clock_ns() - engine.ready_ns) / 1e9
+            silence = engine.feed.silence(ready_seconds, advancing)
+            if silence != engine.silence:
+                _log.warning("%s: %s", name, silence or "its steps are heard again")
+                engine.silence = silence
+
+    def _assign(self, engine: _Engine, state: EngineState, now_ns: int) -> None:
+        self._ledger.assign(
+            Assignment(
+                engine=engine.worker.name,
+                role=engine.worker.role,
+                devices=engine.gpus,
+                state=state,
+                since_ns=now_ns,
+                pids=() if engine.pid is None else (engine.pid,),
+                model_name=engine.worker.model_name,
+            )
+        )
