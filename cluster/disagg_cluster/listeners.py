@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from pathlib import Path
 
-from disagg_cluster import procfs
-
-_LISTEN = "0A"
+from disagg_cluster import procfs, tcp_tables
+from disagg_cluster.tcp_tables import Listener
 
 
 class Owner(StrEnum):
@@ -24,7 +19,9 @@ class Owner(StrEnum):
     UNKNOWN = "unknown"
 
 
-def listening_inodes(host: str, port: int, net: Path = Path("/proc/net")) -> frozenset[int]:
+def listening_inodes(
+    host: str, port: int, table: Callable[[int], Iterable[Listener]] = tcp_tables.listeners
+) -> frozenset[int]:
     """The sockets that may be given a connection to `host`:`port`, by their inodes.
 
     Several are possible (SO_REUSEPORT, or one on all addresses beside one on `host`).
@@ -32,14 +29,11 @@ def listening_inodes(host: str, port: int, net: Path = Path("/proc/net")) -> fro
     Args:
         host: An IP address.
         port: TCP port.
-        net: Where the kernel's tables of sockets are.
+        table: Who listens on a port at all.
     """
-    wanted = _plain(ip_address(host))
+    wanted = tcp_tables.plain(host)
     return frozenset(
-        inode
-        for table in ("tcp", "tcp6")
-        for address, listening, inode in _listeners(net / table)
-        if listening == port and (address == wanted or address.is_unspecified)
+        inode for address, inode in table(port) if address == wanted or address.is_unspecified
     )
 
 
@@ -87,33 +81,3 @@ def owner_of(
         except PermissionError:
             unreadable = True
     return Owner.UNKNOWN if unreadable else Owner.OTHER
-
-
-def _listeners(table: Path) -> Iterator[tuple[IPv4Address | IPv6Address, int, int]]:
-    try:
-        lines = table.open(encoding="ascii")
-    except FileNotFoundError:  # a host without IPv6
-        return
-    with lines:
-        next(lines, None)
-        for line in lines:
-            fields = line.split()
-            if fields[3] != _LISTEN:
-                # The kernel lists listeners first; a busy host has 100,000 connections behind.
-                return
-            address, _, port = fields[1].partition(":")
-            yield _address(address), int(port, 16), int(fields[9])
-
-
-def _address(text: str) -> IPv4Address | IPv6Address:
-    """An address as the kernel prints it: words of 32 bits in the byte order of the machine."""
-    raw = bytes.fromhex(text)
-    if sys.byteorder == "little":
-        raw = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
-    family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
-    return _plain(ip_address(socket.inet_ntop(family, raw)))
-
-
-def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from disagg_cluster.life import Health
 from disagg_cluster.listeners import Owner, listening_inodes, owner_of
 from disagg_cluster.readiness import Answer, Facts, ProbeResult, Target, get, judge, probe
+from disagg_cluster.tcp_tables import Listener, ask_kernel, read_files
 from disagg_cluster.worker import Child, start
 from support.children import PYTHON, SERVER, free_port, wait_readable
 
@@ -117,30 +119,51 @@ def test_processes_that_may_not_be_looked_into_leave_the_owner_unknown() -> None
     assert owner_of(frozenset({3}), [10, 11], sockets_of) is Owner.OURS
 
 
-def test_only_listeners_that_can_get_the_connection_are_seen(tmp_path: Path) -> None:
+def test_only_listeners_that_can_get_the_connection_count() -> None:
+    table = [(ip_address(a), n) for n, a in enumerate(("127.0.0.1", "0.0.0.0", "10.0.0.5", "::"))]
+
+    assert listening_inodes("127.0.0.1", 8100, lambda _port: table) == {0, 1, 3}
+    assert listening_inodes("10.0.0.5", 8100, lambda _port: table) == {1, 2, 3}
+    assert listening_inodes("::1", 8100, lambda _port: table) == {1, 3}
+
+
+def test_the_tables_in_proc_are_read_up_to_the_first_connection(tmp_path: Path) -> None:
     (tmp_path / "tcp").write_text(
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout"
         " inode\n"
         "   0: 0100007F:1FA4 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 11 1\n"
-        "   1: 00000000:1FA4 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 12 1\n"
+        "   1: 0100007F:1FA5 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 12 1\n"
         "   2: 0500000A:1FA4 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 13 1\n"
-        "   3: 0100007F:1FA5 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 14 1\n"
-        "   4: 0100007F:1FA4 0100007F:C001 01 00000000:00000000 00:00000000 00000000 0 0 15 1\n"
+        "   3: 0100007F:1FA4 0100007F:C001 01 00000000:00000000 00:00000000 00000000 0 0 14 1\n"
     )
 
-    assert listening_inodes("127.0.0.1", 0x1FA4, tmp_path) == {11, 12}
-    assert listening_inodes("10.0.0.5", 0x1FA4, tmp_path) == {12, 13}
+    assert list(read_files(0x1FA4, tmp_path)) == [
+        (ip_address("127.0.0.1"), 11),
+        (ip_address("10.0.0.5"), 13),
+    ]
 
 
-@pytest.mark.parametrize("bound", ["::", "::ffff:127.0.0.1"])
-def test_a_listener_on_ipv6_is_seen_where_it_serves_ipv4_too(bound: str) -> None:
-    with socket.socket(socket.AF_INET6) as listener:
-        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0", "::", "::1", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize("table", [ask_kernel, read_files])
+def test_a_real_listener_is_found_with_its_address(
+    bound: str, table: Callable[[int], Iterator[Listener]]
+) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in bound else socket.AF_INET) as listener:
+        if ":" in bound:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind((bound, 0))
         listener.listen()
-        inodes = listening_inodes("127.0.0.1", listener.getsockname()[1])
+        port = listener.getsockname()[1]
 
-        assert inodes == {os.fstat(listener.fileno()).st_ino}
+        expected = (ip_address(bound.removeprefix("::ffff:")), os.fstat(listener.fileno()).st_ino)
+        assert list(table(port)) == [expected]
+        with socket.create_connection((bound, port)):
+            assert list(table(port)) == [expected]
+
+
+def test_a_kernel_that_refuses_the_question_is_an_error_not_an_empty_answer() -> None:
+    with pytest.raises(OSError, match="No such file"):
+        list(ask_kernel(8100, protocol=254))
 
 
 @pytest.fixture

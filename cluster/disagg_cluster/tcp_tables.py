@@ -1,0 +1,121 @@
+"""Which sockets listen on a TCP port, as the kernel tells it, with the addresses they listen on.
+
+Asked through netlink (sock_diag), because /proc/net/tcp walks every connection of the host: 2 ms a
+look on an idle one against 0.05 ms. The file is read where netlink gives no answer; both tell the
+same.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+
+Listener = tuple[IPv4Address | IPv6Address, int]
+"""An address and the inode of a socket that listens on it."""
+
+_SOCK_DIAG = 4
+_BY_FAMILY, _REQUEST_DUMP, _ERROR, _DONE = 20, 0x301, 2, 3
+_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_REQUEST = struct.Struct("=BBBxI")  # family, protocol, extensions, states; then the socket's id
+_SOCKET_ID = struct.Struct("!HH16s28x")  # our port, their port, our address, and what is not used
+_ANSWER = struct.Struct("=4x48s16xI")  # the socket's id; its inode
+_STATE_LISTEN = 10
+_PROC_LISTEN = "0A"
+
+
+def listeners(port: int) -> tuple[Listener, ...]:
+    """All sockets of this network namespace that listen on a port, IPv4 and IPv6.
+
+    Raises:
+        OSError: Neither netlink nor /proc tells.
+    """
+    try:
+        return tuple(ask_kernel(port))
+    except OSError:
+        return tuple(read_files(port))
+
+
+def ask_kernel(port: int, protocol: int = socket.IPPROTO_TCP) -> Iterator[Listener]:
+    """The listeners by netlink.
+
+    Args:
+        port: Where they listen.
+        protocol: TCP; an argument so that a refusal can be tried.
+
+    Raises:
+        OSError: This kernel, or this container, does not answer such questions.
+    """
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
+        netlink.settimeout(1.0)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            asked = _REQUEST.pack(family, protocol, 0, 1 << _STATE_LISTEN)
+            asked += _SOCKET_ID.pack(port, 0, b"")
+            head = _HEADER.pack(_HEADER.size + len(asked), _BY_FAMILY, _REQUEST_DUMP, 1, 0)
+            netlink.send(head + asked)
+            for answer in _answers(netlink):
+                socket_id, inode = _ANSWER.unpack_from(answer)
+                listening, _, raw = _SOCKET_ID.unpack(socket_id)
+                if listening == port:
+                    yield _address(family, raw), inode
+
+
+def read_files(port: int, net: Path = Path("/proc/net")) -> Iterator[Listener]:
+    """The listeners by the tables in /proc."""
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        try:
+            lines = (net / table).open(encoding="ascii")
+        except FileNotFoundError:  # a host without IPv6
+            continue
+        with lines:
+            next(lines, None)
+            for line in lines:
+                fields = line.split()
+                if fields[3] != _PROC_LISTEN:
+                    break  # listeners come first, and 100,000 connections may follow
+                address, _, listening = fields[1].partition(":")
+                if int(listening, 16) == port:
+                    yield _address(family, _from_words(address)), int(fields[9])
+
+
+def _answers(netlink: socket.socket) -> Iterator[bytes]:
+    """What follows the headers of the messages of one dump."""
+    while True:
+        received = netlink.recv(65536)
+        while received:
+            length, kind = _HEADER.unpack_from(received)[:2]
+            body, received = received[_HEADER.size : length], received[(length + 3) & ~3 :]
+            if kind not in (_DONE, _ERROR):
+                yield body
+                continue
+            errno = -int.from_bytes(body[:4], sys.byteorder, signed=True)
+            if errno > 0:  # a refused dump may also come as one that is done, with an error
+                raise OSError(errno, os.strerror(errno))
+            return
+
+
+def _from_words(text: str) -> bytes:
+    """An address as /proc prints it: words of 32 bits in the byte order of the machine."""
+    raw = bytes.fromhex(text)
+    if sys.byteorder == "big":
+        return raw
+    return b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
+
+
+def _address(family: int, raw: bytes) -> IPv4Address | IPv6Address:
+    """An address, as IPv4 where it is one in the clothes of IPv6."""
+    if family == socket.AF_INET:
+        return IPv4Address(raw[:4])
+    address = IPv6Address(raw)
+    return address.ipv4_mapped or address
+
+
+def plain(text: str) -> IPv4Address | IPv6Address:
+    """The address that a text names, in the same form as those of `listeners`."""
+    address = ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
