@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 import stat
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from disagg_exporter.steps import (
     MessageKind,
     StepsListener,
     StepsSocketError,
-    in_session_of,
 )
 
 HELLO, STEP, HEARTBEAT, DISCONNECTED = MessageKind
@@ -33,10 +31,15 @@ DECODE_STEP = Facts(elapsed_ns=20, generation_requests=7, generation_tokens=7, r
 class Ear:
     """A listener on the running loop and the messages it delivered."""
 
-    def __init__(self, path: Path, believes: Callable[[int], bool]) -> None:
+    def __init__(self, path: Path, believes: Callable[[int], bool], rest_seconds: float) -> None:
         self.heard: asyncio.Queue[Message] = asyncio.Queue()
         self.listener = StepsListener(
-            path, "decode-0", believes, self.heard.put_nowait, clock_ns=lambda: 77
+            path,
+            "decode-0",
+            believes,
+            self.heard.put_nowait,
+            clock_ns=lambda: 77,
+            rest_seconds=rest_seconds,
         )
 
     async def next(self) -> Message:
@@ -44,8 +47,10 @@ class Ear:
 
 
 @contextlib.asynccontextmanager
-async def listening(path: Path, believes: Callable[[int], bool] = bool) -> AsyncIterator[Ear]:
-    ear = Ear(path, believes)
+async def listening(
+    path: Path, believes: Callable[[int], bool] = bool, *, rest_seconds: float = 0.001
+) -> AsyncIterator[Ear]:
+    ear = Ear(path, believes, rest_seconds)
     ear.listener.open(asyncio.get_running_loop())
     try:
         yield ear
@@ -224,6 +229,53 @@ def test_draining_hears_all_that_has_arrived_and_the_hanging_up(tmp_path: Path) 
     assert [message.kind for message in heard] == [HELLO, *[STEP] * 400, DISCONNECTED]
 
 
+def test_a_connection_that_was_heard_out_rests(tmp_path: Path) -> None:
+    """Waking up for each step of a fast engine would cost both ends more than it is worth."""
+
+    async def scenario() -> tuple[int, list[MessageKind]]:
+        async with listening(tmp_path / "s", rest_seconds=3600) as ear:
+            sender = Sender(str(tmp_path / "s"))
+            sender.beat()
+            await ear.next()
+            sender.step(DECODE_STEP, t_ns=1)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            at_rest = ear.heard.qsize()
+            ear.listener.drain()
+            sender.close()
+            return at_rest, [ear.heard.get_nowait().kind for _ in range(ear.heard.qsize())]
+
+    at_rest, drained = asyncio.run(scenario())
+
+    assert at_rest == 0
+    assert drained == [STEP]
+
+
+def test_a_daemon_out_of_descriptors_accepts_when_it_has_one_again(tmp_path: Path) -> None:
+    async def scenario() -> tuple[int, Message]:
+        async with listening(tmp_path / "s") as ear:
+            sender = Sender(str(tmp_path / "s"))
+            sender.beat()
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            next_free = os.dup(0)
+            os.close(next_free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (next_free, hard))
+            try:
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                accepted = ear.listener.counts.accepted
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            hello = await ear.next()
+            sender.close()
+            return accepted, hello
+
+    accepted, hello = asyncio.run(scenario())
+
+    assert accepted == 0
+    assert hello.kind is HELLO
+
+
 def test_the_socket_is_for_its_owner_only_and_goes_when_closed(tmp_path: Path) -> None:
     path = tmp_path / "s"
 
@@ -309,36 +361,3 @@ def test_a_listener_can_be_closed_twice_or_unopened(tmp_path: Path) -> None:
     unopened.close()
 
     assert (tmp_path / "s").read_text() == "the successor's"
-
-
-@pytest.fixture
-def proc(tmp_path: Path) -> Path:
-    for pid, name, session in [(100, "python", 100), (101, "a) b (c", 100), (102, "x", 7)]:
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S 1 {pid} {session} 0 -1 4 9")
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("pid", "believed"), [(100, True), (101, True), (102, False), (103, False), (0, False)]
-)
-def test_only_the_leader_and_its_session_are_believed(pid: int, believed: bool, proc: Path) -> None:
-    assert in_session_of(100, pid, proc) is believed
-
-
-def test_nobody_is_in_the_session_of_nobody(proc: Path) -> None:
-    assert in_session_of(0, 102, proc) is False
-    assert in_session_of(0, 0, proc) is False
-
-
-def test_a_child_in_a_session_of_its_own_is_told_from_the_real_proc() -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
-    )
-    try:
-        mine = os.getsid(0)
-        assert in_session_of(mine, os.getpid()) is True
-        assert in_session_of(mine, child.pid) is False
-        assert in_session_of(child.pid, os.getpid()) is False
-    finally:
-        child.communicate(b"\n")
