@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.counting import (
     DECODE_TOKENS,
     DROPS,
@@ -87,6 +88,25 @@ def test_a_mixed_step_puts_its_tokens_in_both_phases() -> None:
 
 def test_encoder_work_is_a_context_step() -> None:
     assert totals_of(Facts(encoder_inputs=1))[STEPS : STEPS + 4] == [1, 0, 0, 0]
+
+
+@given(facts, st.booleans(), st.booleans())
+def test_a_step_is_of_the_kind_that_both_ends_agreed_on(
+    step: Facts, context_free: bool, dummy: bool
+) -> None:
+    if context_free:
+        step = step._replace(context_tokens=0, encoder_inputs=0)
+    agreed = wire.step_kind(
+        context_requests=step.context_requests,
+        context_tokens=step.context_tokens,
+        generation_tokens=step.generation_tokens,
+        computed_tokens=step.computed_tokens,
+        external_tokens=step.external_tokens,
+        encoder_inputs=step.encoder_inputs,
+        dummy=dummy,
+    )
+
+    assert totals_of(step, dummy=dummy)[STEPS + agreed] == 1
 
 
 @given(st.lists(facts, max_size=20))

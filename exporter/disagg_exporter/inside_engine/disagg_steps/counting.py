@@ -33,15 +33,18 @@ class Facts(NamedTuple):
 
 def count(totals: list[int], facts: Facts, *, dummy: bool = False) -> None:
     """Add one step to the totals: its kind, its time and the tokens it computed."""
-    kind = wire.step_kind(
-        context_requests=facts.context_requests,
-        context_tokens=facts.context_tokens,
-        generation_tokens=facts.generation_tokens,
-        computed_tokens=facts.computed_tokens,
-        external_tokens=facts.external_tokens,
-        encoder_inputs=facts.encoder_inputs,
-        dummy=dummy,
-    )
+    # What `step_kind` would say, without the call: nearly all steps of a decode engine are such.
+    kind = wire.GENERATION
+    if facts.context_tokens or facts.encoder_inputs or dummy:
+        kind = wire.step_kind(
+            context_requests=facts.context_requests,
+            context_tokens=facts.context_tokens,
+            generation_tokens=facts.generation_tokens,
+            computed_tokens=facts.computed_tokens,
+            external_tokens=facts.external_tokens,
+            encoder_inputs=facts.encoder_inputs,
+            dummy=dummy,
+        )
     totals[STEPS + kind] += 1
     totals[ELAPSED + kind] += facts.elapsed_ns
     if kind == wire.GENERATION:
