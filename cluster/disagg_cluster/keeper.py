@@ -45,6 +45,7 @@ class Keeper:
         self._child: Child | None = None
         self._started_timestamp_seconds = 0.0
         self._log_start_bytes = 0
+        self._told_pid: int | None = None
         self._proven: frozenset[int] = frozenset()
         self._probing: asyncio.Future[ProbeResult] | None = None
         self._burial: asyncio.Task[None] | None = None
@@ -118,8 +119,10 @@ class Keeper:
             self.ended.set()
         else:
             self.ended.clear()
-        if life.state is not old.state or life.incarnation != old.incarnation:
-            pid = self._child.pid if self._child is not None else None
+        pid = self._child.pid if self._child is not None else None
+        moved = life.state is not old.state or life.incarnation != old.incarnation
+        if moved or pid != self._told_pid:
+            self._told_pid = pid
             self._around.on_change(self.post.name, old.state, life.state, pid, why)
 
     def _last_words(self, old: Life) -> str:

@@ -16,8 +16,9 @@ from disagg_exporter.model import EnginePage
 OnChange = Callable[[str, WorkerState, WorkerState, int | None, str], None]
 """Told worker, old state, new state, pid (None without a process) and why, inside the loop.
 
-After every change of state and every new process; a restart without back-off goes from `ready` or
-`starting` straight to `starting`, with another pid.
+After every change of state and of the process: a restart without back-off goes from `ready` or
+`starting` straight to `starting` with another pid, and a worker that was killed because it hung is
+told twice in `backoff`, with its pid and, when nothing is left of it, with None.
 """
 
 Probe = Callable[[Target, int, float, frozenset[int]], ProbeResult]

@@ -88,7 +88,7 @@ def _hear(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) 
             why = _exit_text(event.code, _is_ending(life))
             return _leader_died(life, why, event.alone, now_ns, policy, jitter)
         case Gone() if _is_leftover(life, event.incarnation):
-            return Decision(_without_process(life, now_ns))
+            return Decision(_without_process(life, now_ns), notes=("nothing is left of it",))
         case Probed() if _is_running(life, event.incarnation) and life.sent is None:
             return _probed(life, event, now_ns, policy, jitter)
         case Drained() if _is_running(life, event.incarnation) and life.sent is None:

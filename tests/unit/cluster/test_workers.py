@@ -271,7 +271,8 @@ def test_a_foreign_server_on_the_port_never_makes_a_worker_ready(
         changes = [await ship.changes.get()]
         while changes[-1].new is not FAILED:
             changes.append(await ship.changes.get())
-        assert [change.new for change in changes] == [STARTING, BACKOFF, STARTING, FAILED]
+        states = [change.new for change in changes if change.new is not change.old]
+        assert states == [STARTING, BACKOFF, STARTING, FAILED]
         port = worker.target.port
         assert f"another process listens on port {port}" in changes[-1].why
 
@@ -345,6 +346,22 @@ def test_a_worker_that_hangs_is_killed_and_started_again(post: Callable[..., Pos
         assert (await ship.until(READY)).pid != first.pid
 
     aboard([post()], story, probe_seconds=0.3)
+
+
+def test_the_end_of_a_failed_workers_process_is_told_too(post: Callable[..., Post]) -> None:
+    async def story(ship: Bridge) -> None:
+        first = await ship.until(STARTING)
+        failed = await ship.until(FAILED)
+        ended = await ship.until(FAILED)
+        assert (failed.old, failed.pid) == (STARTING, first.pid)
+        assert (ended.old, ended.pid, ended.why) == (
+            FAILED,
+            None,
+            "ended by signal 15 (Terminated)",
+        )
+
+    late = post(policy=replace(QUICK, start_seconds=0.1, crash_limit=1))
+    aboard([replace(late, command=Command(("/bin/sleep", "1000"), {}))], story)
 
 
 def test_a_probe_that_takes_long_is_waited_for_and_not_joined_by_another(
