@@ -11,6 +11,7 @@ class Field(StrEnum):
 
     RUNNING = "running"
     WAITING = "waiting"
+    DEFERRED = "deferred"
     KV_USAGE_RATIO = "kv_usage_ratio"
     COMPUTED_TOKENS_TOTAL = "computed_tokens_total"
     EXTERNAL_TOKENS_TOTAL = "external_tokens_total"
@@ -64,6 +65,7 @@ VLLM = Adapter(
         # The plain gauge also counts requests that wait for KV to arrive, which no room helps.
         Series(Field.WAITING, "num_requests_waiting_by_reason", ("reason", "capacity")),
         Series(Field.WAITING, "num_requests_waiting"),
+        Series(Field.DEFERRED, "num_requests_waiting_by_reason", ("reason", "deferred")),
         Series(Field.KV_USAGE_RATIO, "kv_cache_usage_perc"),
         Series(Field.KV_USAGE_RATIO, "gpu_cache_usage_perc"),
         # prompt_tokens_total would count transferred tokens on a decode engine: better nothing.

@@ -232,7 +232,11 @@ class DeviceAccount:
 
 @dataclass(frozen=True, slots=True)
 class EngineAccount:
-    """What one engine has used (all its devices summed), and how well that is known."""
+    """What one engine has used (all its devices summed), and how well that is known.
+
+    `told` is what it says of its own steps, before any of it is placed in time: step time there
+    is that of one device.
+    """
 
     engine: str
     role: Role
@@ -242,6 +246,7 @@ class EngineAccount:
     method: Method
     gpu_seconds: Mapping[tuple[Role, Phase], float]
     phase_tokens: Mapping[tuple[Role, Phase], int]
+    told: StepTotals = field(default_factory=StepTotals)
     cut_seconds: float = 0.0
     debt_seconds: float = 0.0
     lost_records: int = 0
@@ -284,6 +289,7 @@ class EnginePage:
     model_name: str | None = None
     running: float | None = None
     waiting: float | None = None
+    deferred: float | None = None
     kv_usage_ratio: float | None = None
     computed_tokens_total: float | None = None
     external_tokens_total: float | None = None

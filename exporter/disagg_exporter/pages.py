@@ -167,6 +167,7 @@ def _page(adapter: Adapter, samples: Samples, t_ns: int) -> EnginePage:
         model_name=models.pop() if len(models) == 1 else None,
         running=values[Field.RUNNING],
         waiting=values[Field.WAITING],
+        deferred=values[Field.DEFERRED],
         kv_usage_ratio=values[Field.KV_USAGE_RATIO],
         computed_tokens_total=values[Field.COMPUTED_TOKENS_TOTAL],
         external_tokens_total=values[Field.EXTERNAL_TOKENS_TOTAL],

@@ -161,7 +161,7 @@ def golden_snapshot() -> Snapshot:
                 up=False,
                 source="config",
                 confidence="certain",
-                page=EnginePage("vllm", TAKEN_NS, "llama", 18.0, 0.0, 0.07),
+                page=EnginePage("vllm", TAKEN_NS, "llama", 18.0, 0.0, kv_usage_ratio=0.07),
             ),
         ),
         workers=(

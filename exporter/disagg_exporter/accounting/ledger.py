@@ -15,6 +15,7 @@ from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.lane import Lane
 from disagg_exporter.accounting.phase import Split, token_share
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.told import Told
 from disagg_exporter.model import (
     Assignment,
     BusyGpus,
@@ -41,6 +42,7 @@ class _EngineBooks:
     assignment: Assignment
     lanes: dict[int, Lane] = field(default_factory=dict)
     ended: list[Lane] = field(default_factory=list)
+    told: Told = field(default_factory=Told)
     gpu_ns: defaultdict[tuple[Role, Phase], float] = field(
         default_factory=lambda: defaultdict(float)
     )
@@ -80,17 +82,20 @@ class Ledger:
             self._collect(books)
             books.ended.extend(books.lanes.values())
             books.lanes.clear()
+            books.told.end()
 
     def hear(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
         """Take a hello or heartbeat of an engine's stream."""
         lane = self._lane(key)
         if lane is not None:
+            self._engines[key.engine].told.take(key, said.totals)
             lane.hear(key, said, overlapped=overlapped, now_ns=now_ns)
 
     def step(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
         """Take one step record; one of an engine that is not assigned is nobody's and ignored."""
         lane = self._lane(key)
         if lane is not None:
+            self._engines[key.engine].told.take(key, step.totals)
             lane.add(key, step, now_ns=now_ns)
 
     def read(self, sweep: DeviceSweep) -> None:
@@ -221,6 +226,7 @@ class Ledger:
             method=Method.STEPS if heard else Method.NONE,
             gpu_seconds={key: ns / SECOND_NS for key, ns in books.gpu_ns.items()},
             phase_tokens=dict(books.tokens),
+            told=books.told.totals,
             cut_seconds=cut_ns / SECOND_NS,
             debt_seconds=owed_ns / SECOND_NS,
             lost_records=books.lost_records,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from disagg_exporter.metrics.sheet import Sheet
 from disagg_exporter.model import EngineAccount, EnginePage, EngineStatus, Phase, Role, Snapshot
 
+# In the order of `StepTotals`.
+STEP_KINDS = ("context", "generation", "mixed", "dummy")
+
 
 def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
     """Write each engine's facts, its GPU-seconds and tokens, and the load it stands under."""
@@ -28,6 +31,12 @@ def _write_account(sheet: Sheet, account: EngineAccount, status: EngineStatus | 
     sheet.put("disagg_span_cut_seconds_total", account.cut_seconds, engine)
     sheet.put("disagg_late_records_total", account.late_records, engine)
     sheet.put("disagg_lost_records_total", account.lost_records, engine)
+    for kind, steps, elapsed_ns in zip(
+        STEP_KINDS, account.told.steps, account.told.elapsed_ns, strict=True
+    ):
+        sheet.put("disagg_engine_steps_total", steps, engine, account.role, kind)
+        seconds = elapsed_ns / 1e9
+        sheet.put("disagg_engine_step_seconds_total", seconds, engine, account.role, kind)
     # While an engine drains or starts its account has the role `none`; the rows of the role it
     # is for must stand at 0 before its first step.
     roles = dict.fromkeys((account.role, status.role if status else account.role))
@@ -52,6 +61,5 @@ def _write_load(sheet: Sheet, account: EngineAccount | None, status: EngineStatu
     engine, role = who.engine, who.role
     sheet.put("disagg_engine_requests", load.running, engine, role, "running")
     sheet.put("disagg_engine_requests", load.waiting, engine, role, "waiting")
-    deferred = load.deferred if isinstance(load, EngineAccount) else None
-    sheet.put("disagg_engine_requests", deferred, engine, role, "deferred")
+    sheet.put("disagg_engine_requests", load.deferred, engine, role, "deferred")
     sheet.put("disagg_engine_kv_cache_usage_ratio", load.kv_usage_ratio, engine, role)

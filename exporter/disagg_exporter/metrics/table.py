@@ -117,6 +117,12 @@ FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_phase_tokens_total", _C, Data.ENGINES,
            ("engine", "role", "phase"), "tokens",
            "Tokens an engine computed; cached and transferred tokens are not in it."),
+    Family("disagg_engine_steps_total", _C, Data.ENGINES, ("engine", "role", "kind"), "",
+           "Steps the engine says it took: context, generation, mixed or dummy."),
+    Family("disagg_engine_step_seconds_total", _C, Data.ENGINES, ("engine", "role", "kind"),
+           "seconds",
+           "Seconds the engine says its steps took, on each of its devices. Of an engine with "
+           "async scheduling these are mere waits."),
     Family("disagg_engine_requests", _G, Data.ENGINES, ("engine", "role", "state"), "",
            "Requests in an engine: running, waiting for room, or deferred (waiting for something "
            "else, such as KV to arrive). From its step records; from its metrics page where it "
@@ -168,7 +174,7 @@ LABELS: dict[str, str] = {
     "engine_pod": "Kubernetes pod of the engine; empty elsewhere",
     "engine_namespace": "Kubernetes namespace of the engine; empty elsewhere",
     "model_name": "name the engine serves its model under",
-    "kind": "which inference server the engine is, such as vllm",
+    "kind": "which inference server the engine is, such as vllm; of steps: what they computed",
     "version": "version of the engine, or of disagg-node",
     "method": "how the engine's GPU-seconds were found",
     "worker": "name of the child process in the node file",

@@ -178,7 +178,7 @@ def test_a_device_that_failed_keeps_its_account_and_has_no_readings() -> None:
     assert samples(snapshot, "disagg_gpu_unobserved_seconds_total")[f"{GPU_2}/no_reading"] == 15.0
 
 
-def test_an_engine_without_records_shows_its_pages_load_and_no_deferred_requests() -> None:
+def test_an_engine_without_records_shows_its_pages_load_and_no_more() -> None:
     requests = samples(golden_snapshot(), "disagg_engine_requests")
 
     assert requests["decode-0/decode/running"] == 18.0

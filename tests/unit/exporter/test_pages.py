@@ -16,7 +16,7 @@ TOKENS = b'vllm:generation_tokens_total{engine="0",model_name="m"} 1820.0\n'
 
 
 def golden(computed: float, external: float, generated: float) -> EnginePage:
-    return EnginePage("vllm", 7, "tiny", 0.0, 0.0, 0.0, computed, external, generated)
+    return EnginePage("vllm", 7, "tiny", 0.0, 0.0, 0.0, 0.0, computed, external, generated)
 
 
 # Real pages

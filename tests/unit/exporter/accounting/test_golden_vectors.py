@@ -485,3 +485,22 @@ def test_a_slow_engine_beside_a_fast_one_holds_their_common_device() -> None:
     assert books.engine_seconds(40, "a")[Phase.PREFILL] == 1 + 20 - 20 * 0.5 / 2
     assert books.engine_seconds(40, "b")[Phase.DECODE] == 20 * 0.5 / 2
     assert books.unbalanced() == []
+
+
+def test_what_an_engine_told_is_summed_over_its_processes() -> None:
+    """Held against what was booked, it shows what measuring lost."""
+    books, first, second = Books(gpus=2), Teller(pid=1, incarnation=1), Teller(pid=2, incarnation=2)
+    books.engine(role=Role.DECODE)
+    books.beat(first, 0)
+    books.step(first, first.decode(5, 2))
+    books.engine(role=Role.DECODE, state=EngineState.GONE, since=6)
+    books.engine(role=Role.DECODE, since=7)
+    books.beat(second, 7)
+    books.step(second, second.prefill(9, 1))
+    books.beat(second, 30)
+    books.advance(30)
+    [account] = books.ledger.engine_accounts(0)
+
+    assert account.told.steps == (1, 1, 0, 0)
+    assert account.told.elapsed_ns == (1_000_000_000, 2_000_000_000, 0, 0)
+    assert sum(account.gpu_seconds.values()) == 2 * sum(account.told.elapsed_ns) / 1e9
