@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from disagg_cluster.values import (
+    MOST_GPUS,
     AddressText,
     AnyText,
     Devices,
@@ -164,7 +165,7 @@ class NodeConfig(Section):
     )
     cluster: AnyText = Field(default="", description="the name of the cluster, text")
     devices: Devices = Field(default=DeviceKind.AUTO, description="one of auto, nvml, cpu, sim")
-    sim_devices: Annotated[int, Field(ge=1, le=1024)] = Field(
+    sim_devices: Annotated[int, Field(ge=1, le=MOST_GPUS)] = Field(
         default=8, description="a number of simulated devices, from 1 to 1024"
     )
     run_dir: PathText | None = Field(

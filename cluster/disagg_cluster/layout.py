@@ -61,6 +61,12 @@ class Wish:
     name: str
     gpus: int | tuple[int | str, ...]
 
+    @property
+    def label(self) -> str:
+        """The worker's name and where it is in the file."""
+        place = path_text(("workers", self.position))
+        return place if self.name == place else f"{self.name} ({place})"
+
 
 @dataclass(slots=True)
 class Sharing:
@@ -90,7 +96,8 @@ def place(config: NodeConfig, devices: tuple[Device, ...] | None, source: str = 
     Raises:
         ConfigError: Devices that do not exist, belong to two workers or are too few.
     """
-    sharing = share(wishes(tuple(enumerate(config.workers))), devices or ())
+    wanted = [Wish(place, worker.name, worker.gpus) for place, worker in enumerate(config.workers)]
+    sharing = share(wanted, devices or ())
     if sharing.findings:
         raise config_error(sharing.findings, source or "node file")
     placements = tuple(
@@ -98,11 +105,6 @@ def place(config: NodeConfig, devices: tuple[Device, ...] | None, source: str = 
         for position, worker in enumerate(config.workers)
     )
     return Layout(placements, sharing.free)
-
-
-def wishes(workers: Sequence[tuple[int, Worker]]) -> tuple[Wish, ...]:
-    """What the workers at these places of the file want."""
-    return tuple(Wish(position, worker.name, worker.gpus) for position, worker in workers)
 
 
 def share(wanted: Sequence[Wish], devices: Sequence[Device]) -> Sharing:
@@ -175,8 +177,7 @@ def _share_named(sharing: Sharing, wish: Wish, named: tuple[int | str, ...]) -> 
         elif (owner := sharing.owners.get(found[0].gpu)) is wish:
             message, hint = f"GPU {item} is named twice", "name each GPU once"
         elif owner:
-            place_text = path_text(("workers", owner.position))
-            message = f"GPU {item} already belongs to {owner.name} ({place_text})"
+            message = f"GPU {item} already belongs to {owner.label}"
         else:
             sharing.owners[found[0].gpu] = wish
             got.append(found[0])

@@ -19,13 +19,16 @@ from disagg_exporter.model import Role
 ENGINE_ROLES = (Role.PREFILL, Role.DECODE, Role.MIXED, Role.ENCODE)
 """What a worker can be for; the other roles are not given but found."""
 
+MOST_GPUS = 1024
+"""No node has more; a slip of the finger must not make us count to a billion."""
+
 
 def _address_text(text: str) -> str:
     try:
         host = parse_listen(text).host
     except ListenError as error:
         raise ValueError(str(error)) from error
-    if ":" in host:
+    if ":" in host or "[" in text:
         ipaddress.IPv6Address(host)
     elif re.fullmatch(r"[0-9.]+", host):
         ipaddress.IPv4Address(host)
@@ -46,7 +49,7 @@ def _gpus(value: object) -> object:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_GPUS
 
 
 def _is_uuid(value: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from disagg_cluster.layout import share, wishes
+from disagg_cluster.layout import Wish, share
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.oneworker import Host, check_worker
 from disagg_cluster.nodefile.ports import check_ports
@@ -59,10 +59,12 @@ def _names(draft: Draft) -> Iterator[Finding]:
 
 
 def _gpus(draft: Draft, devices: Sequence[Device] | None) -> Iterator[Finding]:
-    known = [item for item in draft.workers if draft.sure("workers", item[0], "gpus")]
-    if not draft.sure("devices"):
-        known = [(position, worker) for position, worker in known if worker.gpu_count]
-    yield from share(wishes(known), devices or ()).findings
+    wanted = [
+        Wish(position, draft.label(position), worker.gpus)
+        for position, worker in draft.workers
+        if draft.sure("workers", position, "gpus") and (worker.gpu_count or draft.sure("devices"))
+    ]
+    yield from share(wanted, devices or ()).findings
 
 
 def _phases(draft: Draft) -> Iterator[Finding]:

@@ -9,11 +9,14 @@ from pydantic import ValidationError
 
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.nodefile.shape import find_spot
-from disagg_cluster.nodefile.wording import Misfit, misfits
+from disagg_cluster.nodefile.wording import Misfit, misfits, shown
 from disagg_cluster.problems import Finding, YamlPath, path_text
 
 _STAND_INS = {"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"}
 """Values for required keys that are missing or wrong; nothing is concluded from them."""
+
+_GONE = "(left out)"
+"""Stands where a worker was, so that those after it keep their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +57,30 @@ def understand(raw: object) -> tuple[Draft | None, tuple[Finding, ...]]:
 
     The draft is None where nothing of the file can be understood.
     """
+    odd_keys: list[Finding] = []
+    raw = _text_keys_only(raw, (), odd_keys)
     try:
         config = NodeConfig.model_validate(raw)
-        return Draft(config, tuple(range(len(config.workers)))), ()
+        return Draft(config, tuple(range(len(config.workers)))), tuple(odd_keys)
     except ValidationError as error:
         found = misfits(error.errors(include_url=False, include_context=False), raw)
-    return _salvage(raw, found), tuple(misfit.finding for misfit in found)
+    return _salvage(raw, found), (*odd_keys, *(misfit.finding for misfit in found))
+
+
+def _text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> object:
+    """A copy of the data without keys that are not text, which pydantic could not place."""
+    if isinstance(value, dict):
+        kept = {}
+        for key, item in value.items():
+            if isinstance(key, str):
+                kept[key] = _text_keys_only(item, (*at, key), findings)
+            else:
+                message = f"expected text as a key, not {shown(key)}"
+                findings.append(Finding((*at, key), message, "put it in quotes"))
+        return kept
+    if isinstance(value, list):
+        return [_text_keys_only(item, (*at, n), findings) for n, item in enumerate(value)]
+    return value
 
 
 def _salvage(raw: object, found: Iterable[Misfit]) -> Draft | None:
@@ -77,10 +98,6 @@ def _salvage(raw: object, found: Iterable[Misfit]) -> Draft | None:
         return Draft(NodeConfig.model_validate(rest), positions, tuple(doubts))
     except ValidationError:
         return None
-
-
-_GONE = "(left out)"
-"""Stands where a worker was, so that those after it keep their places."""
 
 
 def _without(value: object, paths: set[YamlPath], at: YamlPath = ()) -> object:

@@ -20,7 +20,7 @@ MAX_PATHS = 50_000
 class Marked:
     """A YAML document: its value, the line (from 1) of each path, and what is wrong with it.
 
-    `value` is None where the text cannot be read at all; `findings` then says why.
+    `value` is None where the text is empty or cannot be read; `findings` then says why not.
     """
 
     value: object
@@ -46,11 +46,7 @@ def read_yaml(text: str) -> Marked:
             if len(lines) > MAX_PATHS:
                 raise _TooMuchError
         value = loader.construct_document(node) if node else None
-        return (
-            _unreadable("the file is empty")
-            if value is None
-            else Marked(value, lines, tuple(findings))
-        )
+        return Marked(value, lines, tuple(findings))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         words = ", ".join(part for part in (error.context, error.problem) if part)
@@ -62,7 +58,7 @@ def read_yaml(text: str) -> Marked:
     except (yaml.YAMLError, ValueError) as error:
         # ValueError: PyYAML takes `2026-13-45` for a date and lets the date's complaint through.
         hint = "put what looks like a date or a number, but is none, in quotes"
-        return _unreadable(f"not valid YAML: {str(error).splitlines()[0]}", hint=hint)
+        return _unreadable(f"not valid YAML: {error}".splitlines()[0], hint=hint)
 
 
 def _walk(

@@ -11,7 +11,7 @@ from disagg_cluster.nodefile.checks import check
 from disagg_cluster.nodefile.draft import understand
 from disagg_cluster.nodefile.marked import Marked, read_yaml
 from disagg_cluster.nodefile.oneworker import THIS_HOST, Host
-from disagg_cluster.problems import ConfigError, Problem, config_error
+from disagg_cluster.problems import ConfigError, Finding, Problem, config_error
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.model import Device
 from disagg_exporter.simdevices import SimDevices
@@ -63,7 +63,7 @@ def expected_devices(config: NodeConfig) -> tuple[Device, ...] | None:
 
 def _configure(marked: Marked, source: str, host: Host) -> NodeConfig:
     if marked.value is None:
-        raise config_error(marked.findings, source)
+        raise config_error(marked.findings or [Finding((), "the file is empty")], source)
     draft, misshapen = understand(marked.value)
     findings = [*marked.findings, *misshapen]
     if draft is not None:

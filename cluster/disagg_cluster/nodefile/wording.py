@@ -54,12 +54,10 @@ def _misfit(error: ErrorDetails, path: YamlPath, raw: object) -> Misfit:
     kind = error["type"]
     if kind == "extra_forbidden":
         return _unknown_key(path, raw)
-    if kind == "invalid_key":
-        return Misfit(Finding(path, f"expected text as a key, not {shown(path[-1])}"), path, ())
     spot = find_spot(path)
     if _is_about_key(error):
-        wanted = "text" if kind == "string_type" else "a name of letters, digits and _"
-        finding = Finding(path, f"expected {wanted} as a key, not {shown(path[-1])}")
+        message = f"expected a name of letters, digits and _ as a key, not {shown(path[-1])}"
+        finding = Finding(path, message)
     else:
         value = _value(path, raw)
         inside = len(path) > len(spot.path)

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from disagg_cluster.cli.lazy import LazyGroup
+from disagg_cluster.cli.main import main
+from disagg_exporter import __version__
+from disagg_exporter.errors import DisaggError
+
+DATA = Path(__file__).parents[2] / "data" / "nodefiles"
+INVALID = sorted(path.stem for path in DATA.glob("invalid-*.yaml"))
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one command."""
+    result = CliRunner().invoke(main, args, prog_name="disagg-node")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+HELP = """\
+Usage: disagg-node [OPTIONS] COMMAND [ARGS]...
+
+  GPU-seconds of LLM inference by phase: launch, watch and measure the prefill
+  and decode workers of this node.
+
+Options:
+  --version   Show the version and exit.
+  -h, --help  Show this message and exit.
+
+Commands:
+  start       Launch and watch the workers of a node file.
+  demo        Run a simulated node; needs no GPU.
+  config      Look at a node file without starting it.
+  completion  Print the completion script of a shell.
+
+  Exit codes: 0 done, 1 failed, 2 bad input or usage.
+"""
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_help_shows_every_command(option: str) -> None:
+    assert run(option) == (0, HELP, "")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert run("--version") == (0, f"disagg-node, version {__version__}\n", "")
+
+
+def test_an_unknown_command_is_bad_usage() -> None:
+    assert run("strat") == (
+        2,
+        "",
+        "Usage: disagg-node [OPTIONS] COMMAND [ARGS]...\n"
+        "Try 'disagg-node --help' for help.\n\n"
+        "Error: No such command 'strat'.\n",
+    )
+
+
+def all_rows(group: LazyGroup = main) -> list[tuple[LazyGroup, str]]:
+    """Every command of the table with its group, groups within groups too."""
+    rows = []
+    for name in group.list_commands(click.Context(group)):
+        rows.append((group, name))
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, LazyGroup):
+            rows += all_rows(command)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), all_rows(), ids=lambda value: getattr(value, "name", value)
+)
+def test_every_command_of_the_table_is_there_under_its_name(group: LazyGroup, name: str) -> None:
+    command = group.get_command(click.Context(group), name)
+
+    assert command is not None
+    assert command.name == name
+    above = [group.name or ""] if group is not main else []
+    assert run(*above, name, "--help")[0] == 0
+
+
+def in_a_fresh_interpreter(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.strip()
+
+
+def test_the_help_imports_no_command_and_nothing_heavy() -> None:
+    loaded = in_a_fresh_interpreter(
+        "import contextlib, io, sys\n"
+        "from disagg_cluster.cli.main import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    main(['--help'], standalone_mode=False)\n"
+        "print(*sys.modules)\n"
+    ).split()
+
+    assert "disagg_cluster.cli.main" in loaded
+    ours = {name for name in loaded if name.startswith("disagg_")}
+    assert ours == {
+        *("disagg_cluster", "disagg_cluster.cli", "disagg_cluster.cli.main"),
+        *("disagg_cluster.cli.lazy", "disagg_exporter", "disagg_exporter.errors"),
+    }
+    assert not {"pydantic", "yaml", "asyncio", "pynvml", "prometheus_client"} & set(loaded)
+
+
+def test_the_help_costs_no_more_than_its_budget() -> None:
+    """120 ms of CPU; the best of a few, as the machine may be busy."""
+
+    def cpu_seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        in_a_fresh_interpreter("from disagg_cluster.cli.main import main; main(['--help'])")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(cpu_seconds() for _ in range(4)) < 0.120
+
+
+def test_an_error_of_ours_is_one_line_and_never_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @click.command
+    def fail() -> None:
+        raise DisaggError("the GPU fell off the bus; look at dmesg")
+
+    monkeypatch.setattr(main, "get_command", lambda ctx, name: fail)
+
+    assert run("fail") == (1, "", "disagg-node: the GPU fell off the bus; look at dmesg\n")
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_a_broken_node_file_is_reported_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file breaks one rule; invalid-many.yaml breaks many and gets one report of all."""
+    monkeypatch.chdir(DATA)
+
+    report = (DATA / f"{name}.txt").read_text(encoding="utf-8")
+    assert run("config", "check", f"{name}.yaml") == (2, "", report)
+
+
+def test_a_good_node_file_is_shown_as_it_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+
+    shown = (DATA / "pair.txt").read_text(encoding="utf-8")
+    assert run("config", "check", "pair.yaml") == (0, shown, "")
+    assert "secret" not in shown
+
+
+def test_json_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+
+    shown = (DATA / "pair.json").read_text(encoding="utf-8")
+    assert run("config", "check", "--json", "pair.yaml") == (0, shown, "")
+
+
+def test_problems_come_as_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+
+    exit_code, out, err = run("config", "check", "--json", "invalid-gpus-overlap.yaml")
+
+    assert exit_code == 2
+    assert err == (DATA / "invalid-gpus-overlap.txt").read_text(encoding="utf-8")
+    assert json.loads(out) == {
+        "problems": [
+            {
+                "path": "workers[1].gpus",
+                "line": 12,
+                "message": "GPU 1 already belongs to prefill-0 (workers[0])",
+                "hint": "",
+            }
+        ]
+    }
+
+
+def test_a_node_without_workers_is_a_node(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text("node: gpu-7\n", encoding="utf-8")
+
+    assert run("config", "check", str(file)) == (
+        0,
+        "gpu-7: devices auto, metrics page on 0.0.0.0:9847\n\nno workers\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("shell", "first", "install"),
+    [
+        ("bash", "# To install:", "bash-completion/completions"),
+        ("zsh", "#compdef disagg-node", ".zfunc"),
+        ("fish", "# To install:", "fish/completions"),
+    ],
+)
+def test_a_completion_script_says_how_to_install_it(shell: str, first: str, install: str) -> None:
+    exit_code, script, _ = run("completion", shell)
+
+    assert exit_code == 0
+    assert script.startswith(first)
+    assert install in script
+    assert "_DISAGG_NODE_COMPLETE" in script
+
+
+def test_the_completion_is_for_the_shell_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    assert run("completion")[1] == run("completion", "fish")[1]
+
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    exit_code, out, err = run("completion")
+    assert (exit_code, out) == (2, "")
+    assert err.endswith("Error: say for which shell: bash, zsh, fish\n")
+
+
+def test_completing_a_command_shows_the_table_and_imports_none() -> None:
+    shown = in_a_fresh_interpreter(
+        "import os, sys\n"
+        "os.environ |= {'_DISAGG_NODE_COMPLETE': 'zsh_complete',"
+        " 'COMP_WORDS': 'disagg-node co', 'COMP_CWORD': '1'}\n"
+        "from disagg_cluster.cli.main import main\n"
+        "try:\n"
+        "    main(prog_name='disagg-node')\n"
+        "finally:\n"
+        "    print('imported', *(m for m in sys.modules if '.cli.co' in m))\n"
+    )
+
+    assert shown.splitlines() == [
+        *("plain", "config", "Look at a node file without starting it."),
+        *("plain", "completion", "Print the completion script of a shell."),
+        "imported",
+    ]
+
+
+CORE = ["problems", "values", "config", "layout", "command", "rundir", "nodefile.draft"]
+CORE += ["nodefile.shape", "nodefile.wording", "nodefile.checks", "nodefile.ports"]
+
+
+def test_the_core_imports_no_driver_no_server_and_no_command_line() -> None:
+    loaded = in_a_fresh_interpreter(
+        "import sys\n"
+        f"import {', '.join('disagg_cluster.' + name for name in CORE)}\n"
+        "print(*sys.modules)\n"
+    ).split()
+
+    banned = {"pynvml", "click", "grpc", "requests", "subprocess", "asyncio", "http.client"}
+    assert not banned & set(loaded)

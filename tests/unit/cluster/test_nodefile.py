@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.nodefile import from_mapping, load, parse
+from disagg_cluster.nodefile.checks import LONGEST_SOCKET_PATH_BYTES
+from disagg_cluster.nodefile.shape import find_spot
+from disagg_cluster.problems import ConfigError, Problem
+from disagg_exporter.steps_socket import LONGEST_PATH_BYTES
+from support.node_files import HAS_ALL, HAS_NOTHING, node, worker
+
+FUZZ = settings(
+    deadline=None,  # the machine may be busy
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+DATA = Path(__file__).parents[2] / "data" / "nodefiles"
+
+
+def paths(mapping: object) -> list[str]:
+    """Where the problems of a file are."""
+    with pytest.raises(ConfigError) as refused:
+        from_mapping(mapping, "test", HAS_ALL)  # type: ignore[arg-type] # wrong on purpose
+    return [problem.path for problem in refused.value.problems]
+
+
+def pair(**change: Any) -> dict[str, Any]:
+    """A file with a prefill and a decode worker, with `change` to the latter."""
+    give = {"connector": "NixlConnector", "side_channel_port": 5600}
+    take = {"connector": "NixlConnector", "side_channel_port": 5700}
+    prefill = worker("prefill-0", role="prefill", gpus=[0], kv_transfer=give)
+    decode = worker("decode-0", role="decode", port=8200, kv_transfer=take)
+    return {"workers": [prefill, {**decode, **change}]}
+
+
+def test_a_problem_has_its_path_line_message_and_hint() -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse("node: n\n\nworkers: []\nclustre: x\n", "here.yaml")
+
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.line) == ("clustre", 4)
+    assert problem.message == "unknown key"
+    assert problem.hint == "did you mean 'cluster'?"
+    assert str(refused.value) == "here.yaml:4: clustre: unknown key\n    did you mean 'cluster'?"
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [("missing.yaml", "No such file or directory"), (".", "Is a directory")],
+)
+def test_a_file_that_cannot_be_read_is_a_problem_like_any_other(
+    tmp_path: Path, file: str, why: str
+) -> None:
+    path = tmp_path / file
+
+    with pytest.raises(ConfigError) as refused:
+        load(path)
+
+    assert str(refused.value) == f"{path}: cannot be read: {why}"
+
+
+def test_a_file_that_is_not_text_is_a_problem_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_bytes(b"node: \xff\xfe")
+
+    with pytest.raises(ConfigError, match="not text in UTF-8"):
+        load(path)
+
+
+def test_anchors_and_merged_keys_may_be_used() -> None:
+    """A mapping's own key beside a merged one is no key written twice."""
+    config = parse(
+        """
+        workers:
+          - &one {name: a, role: mixed, model: m, port: 1, gpus: 1}
+          - {<<: *one, name: b, port: 2}
+        """,
+        "test",
+        HAS_ALL,
+    )
+
+    assert [(w.name, w.port, w.model) for w in config.workers] == [("a", 1, "m"), ("b", 2, "m")]
+
+
+def test_a_merged_value_is_shown_at_the_line_it_is_written_on() -> None:
+    text = (
+        "workers:\n  - &one\n    name: a\n    role: bad\n    model: m\n    port: 1\n    gpus: 1\n"
+    )
+
+    with pytest.raises(ConfigError) as refused:
+        parse(text + "  - {<<: *one, name: b, port: 2}\n", "test", HAS_ALL)
+
+    assert [(p.path, p.line) for p in refused.value.problems] == [
+        ("workers[0].role", 4),
+        ("workers[1].role", 4),
+    ]
+
+
+def test_an_explosive_file_is_refused_before_it_explodes() -> None:
+    levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    for level in range(1, 12):
+        uses = ", ".join([f"*a{level - 1}"] * 10)
+        levels.append(f"a{level}: &a{level} [{uses}]")
+
+    with pytest.raises(ConfigError, match="too large or nested too deeply"):
+        parse("\n".join(levels), "test")
+
+
+def test_folders_and_programs_are_looked_for_on_the_node() -> None:
+    mapping = {"workers": [worker(model="/models/m", python="/venv/bin/python")]}
+
+    with pytest.raises(ConfigError) as refused:
+        from_mapping(mapping, "test", HAS_NOTHING)
+
+    assert [problem.path for problem in refused.value.problems] == [
+        "workers[0].model",
+        "workers[0].python",
+    ]
+    assert from_mapping(mapping, "test", HAS_ALL).workers[0].model == "/models/m"
+
+
+def test_a_stand_in_needs_neither_a_model_nor_an_interpreter_nor_kv_transfer() -> None:
+    stand_ins = [
+        worker("p", engine="standin", role="prefill", model="/no/model", python="/no/python"),
+        worker("d", engine="standin", role="decode", port=8200),
+    ]
+
+    config = from_mapping({"devices": "sim", "workers": stand_ins}, "test", HAS_NOTHING)
+
+    assert len(config.workers) == 2
+
+
+def test_a_prefill_and_a_decode_worker_are_fine_together() -> None:
+    assert len(from_mapping(pair(), "test", HAS_ALL).workers) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "fine"),
+    [
+        (["-pp", "2"], True),
+        (["--pipeline-parallel-size=2"], True),
+        (["--data_parallel_size", "2"], True),
+        ([], False),
+        (["-pp", "4"], False),
+        (["--seed", "2"], False),
+    ],
+)
+def test_other_parallel_sizes_take_gpus_too(args: list[str], fine: bool) -> None:
+    mapping = {"workers": [worker(gpus=4, tensor_parallel_size=2, args=args)]}
+
+    if fine:
+        assert from_mapping(mapping, "test", HAS_ALL).workers[0].tp_size == 2
+    else:
+        assert paths(mapping) == ["workers[0].tensor_parallel_size"]
+
+
+def test_on_a_cpu_the_tensor_parallel_size_is_free() -> None:
+    config = node(worker(gpus=0, tensor_parallel_size=2), devices="cpu")
+
+    assert config.workers[0].tp_size == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"role": "decoder"}, "workers[1].role"),
+        ({"gpus": "one"}, "workers[1].gpus"),
+        ({"kv_transfer": "nixl"}, "workers[1].kv_transfer"),
+        ({"kv_transfer": {"connecter": "NixlConnector"}}, "workers[1].kv_transfer.connecter"),
+        ({"kv_transfer": {"connector": "NixlConnector", "side_channel_port": "5600"}},
+         "workers[1].kv_transfer.side_channel_port"),
+        ({"port": "8100"}, "workers[1].port"),
+        ({"name": "PREFILL-0"}, "workers[1].name"),
+        ({"tensor_parallel_size": "4"}, "workers[1].tensor_parallel_size"),
+        ({"args": "--port"}, "workers[1].args"),
+        ({"model": 3}, "workers[1].model"),
+        ({"engine": "vlm"}, "workers[1].engine"),
+    ],
+)  # fmt: skip
+def test_nothing_is_concluded_from_a_value_that_was_not_understood(
+    change: dict[str, object], problem: str
+) -> None:
+    """One mistake is one problem: not also a missing peer, a missing GPU or a clash."""
+    assert paths(pair(**change)) == [problem]
+
+
+@pytest.mark.parametrize("devices", ["cpu", "sim", "nvml"])
+def test_a_bad_choice_of_devices_says_nothing_about_gpus(devices: str) -> None:
+    assert paths({**pair(), "devices": devices.upper() + "?"}) == ["devices"]
+    assert paths({**pair(gpus=[99]), "devices": "sim", "sim_devices": "100"}) == ["sim_devices"]
+
+
+def test_a_worker_that_is_no_mapping_hides_no_other_s_problem_and_keeps_their_numbers() -> None:
+    workers: list[object] = ["prefill-0", worker("a", gpus=[0]), worker("b", port=8200, gpus=[0])]
+
+    assert paths({"workers": workers}) == ["workers[0]", "workers[2].gpus"]
+
+
+def test_an_unknown_key_in_one_worker_hides_no_overlap_of_two_others() -> None:
+    workers = [
+        worker("a", port=1, gpus=[0], color="red"),
+        worker("b", port=2, gpus=[1]),
+        worker("c", port=3, gpus=[1]),
+    ]
+
+    assert paths({"workers": workers}) == ["workers[0].color", "workers[2].gpus"]
+
+
+def test_a_worker_whose_name_is_wrong_is_called_by_its_place() -> None:
+    workers = [worker("A", port=1, gpus=[0]), worker("b", port=1, gpus=[0])]
+
+    with pytest.raises(ConfigError) as refused:
+        from_mapping({"workers": workers}, "test", HAS_ALL)
+
+    assert [problem.message for problem in refused.value.problems][1:] == [
+        "GPU 0 already belongs to workers[0]",
+        "port 1 already belongs to workers[0]",
+    ]
+
+
+@pytest.mark.parametrize("gpus", [10**9, [10**9], 10**30])
+def test_an_absurd_number_of_gpus_is_refused_at_once(gpus: object) -> None:
+    assert paths({"workers": [worker(gpus=gpus)]}) == ["workers[0].gpus"]
+
+
+def test_a_password_in_env_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as refused:
+        from_mapping({"workers": [worker(env={"API_KEY": 31337})]}, "test", HAS_ALL)
+
+    assert "31337" not in str(refused.value)
+
+
+def test_a_socket_s_longest_path_is_the_one_that_the_socket_knows() -> None:
+    assert LONGEST_SOCKET_PATH_BYTES == LONGEST_PATH_BYTES
+
+
+def test_every_field_says_what_is_expected() -> None:
+    schema = NodeConfig.model_json_schema()
+    assert find_spot(("workers", 0, "kv_transfer", "connector", "x")).path == (
+        "workers",
+        0,
+        "kv_transfer",
+        "connector",
+    )
+    for path in (("workers", 0, key) for key in schema["$defs"]["Worker"]["properties"]):
+        assert find_spot(path).expected != "something else"
+
+
+def problems_of(read: Callable[[], NodeConfig]) -> list[Problem]:
+    """What is wrong, nothing if it is fine; any other exception breaks the test."""
+    try:
+        read()
+    except ConfigError as error:
+        return list(error.problems) or [Problem("", None, "refused without a reason")]
+    return []
+
+
+WORKER_KEYS = [*Worker.model_fields, "x"]
+KEYS = st.sampled_from([*NodeConfig.model_fields, *WORKER_KEYS, "connector", "metrics"])
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.dates(),
+    st.sampled_from(["prefill", "decode", "mixed", "NixlConnector", "sim", "1:2", 1, 8100]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(KEYS | SCALARS, inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+
+
+@FUZZ
+@given(mapping=VALUES)
+def test_any_data_is_understood_or_refused_but_never_breaks_us(mapping: Any) -> None:
+    problems = problems_of(lambda: from_mapping(mapping, "test", HAS_NOTHING))
+
+    assert not any("pydantic" in p.message or "refused" in p.message for p in problems)
+
+
+@FUZZ
+@given(value=st.dictionaries(st.sampled_from(WORKER_KEYS), VALUES, max_size=6))
+def test_no_worker_hides_a_problem_elsewhere(value: dict[str, object]) -> None:
+    mapping = {"nodes": "n", "workers": [worker("good", gpus=[0]), value, 3]}
+
+    problems = problems_of(lambda: from_mapping(mapping, "test", HAS_NOTHING))
+
+    assert {"nodes", "workers[2]"} < {problem.path for problem in problems}
+
+
+@FUZZ
+@given(text=st.text(alphabet="ab:,[]{}&*<!|-#'\"\\ \n\t01.\x00\ud800é%@`?~", max_size=30))
+def test_any_text_is_understood_or_refused_but_never_breaks_us(text: str) -> None:
+    problems = problems_of(lambda: parse(text, "test", HAS_NOTHING))
+
+    assert not any("refused" in problem.message for problem in problems)
+
+
+def test_what_was_read_is_what_was_written() -> None:
+    text = (DATA / "pair.yaml").read_text(encoding="utf-8")
+
+    assert parse(text, "test", HAS_ALL) == from_mapping(yaml.safe_load(text), "test", HAS_ALL)
