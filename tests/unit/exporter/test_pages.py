@@ -229,8 +229,8 @@ def test_any_text_gives_a_sane_page_or_a_page_error(text: bytes) -> None:
 
 # Windows
 
-BEFORE = EnginePage("vllm", 1_000_000_000, "m", 1, 0, 0.5, 100.0, 10.0, 1000.0)
-AFTER = EnginePage("vllm", 3_000_000_000, "m", 1, 0, 0.5, 300.0, 10.0, 1500.0)
+BEFORE = EnginePage("vllm", 1_000_000_000, "m", 1, 0, 0, 0.5, 100.0, 10.0, 1000.0)
+AFTER = EnginePage("vllm", 3_000_000_000, "m", 1, 0, 0, 0.5, 300.0, 10.0, 1500.0)
 
 
 def test_a_window_holds_what_happened_between_two_pages() -> None:
