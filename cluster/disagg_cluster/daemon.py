@@ -28,7 +28,7 @@ from disagg_cluster.stepfeed import StepFeed
 from disagg_cluster.workers import Crew
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import DeviceSource
-from disagg_exporter.listen import ListenAddress, parse_listen
+from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import DeviceSweep, Snapshot
 from disagg_exporter.sampler import Sampler
 from disagg_exporter.server import MetricsServer
@@ -101,7 +101,7 @@ class Daemon:
             self._ledger.add_device(device, start_ns)
         async with contextlib.AsyncExitStack() as stack:
             server = MetricsServer(
-                parse_listen(self._config.listen.metrics),
+                self._config.listen.metrics_address,
                 lambda: self._snapshot,
                 lambda: "" if self._snapshot else "nothing was measured yet",
                 lambda: (time.monotonic_ns() - self._tick_ns) / 1e9,

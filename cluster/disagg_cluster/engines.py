@@ -77,14 +77,10 @@ class Engines:
         return any(feed is not None and feed.simulated for feed in feeds)
 
     def changed(
-        self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str
+        self, name: str, old: WorkerState, new: WorkerState, pid: int | None, _why: str
     ) -> None:
-        """Take a change of a worker: say it, and tell the ledger what it means."""
+        """Take a change of a worker (an `OnChange`): tell the ledger what it means."""
         engine, now_ns = self._engines[name], self._clock_ns()
-        trouble = new in (WorkerState.BACKOFF, WorkerState.FAILED)
-        _log.log(
-            logging.WARNING if trouble else logging.INFO, "%s: %s → %s: %s", name, old, new, why
-        )
         if engine.pid is not None and engine.pid != pid:
             if engine.feed is not None:
                 engine.feed.drain()

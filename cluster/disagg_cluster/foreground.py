@@ -57,6 +57,8 @@ async def run(
             hurrying.append(loop.create_task(daemon.hurry()))
         stopping.set()
 
+    # Inherited as ignored, it would let the kernel take exit codes away from us.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, asked)
     try:

@@ -112,9 +112,9 @@ class Keeper:
         life = self.life
         bad = life.state in (WorkerState.BACKOFF, WorkerState.FAILED)
         if why:
-            self._around.log.log(
-                logging.WARNING if bad else logging.INFO, "%s: %s", self.post.name, why
-            )
+            change = f"{old.state} → {life.state}: " if old.state is not life.state else ""
+            level = logging.WARNING if bad else logging.INFO
+            self._around.log.log(level, "%s: %s%s", self.post.name, change, why)
         if life.state is WorkerState.STOPPED and life.presence is Presence.GONE:
             self.ended.set()
         else:

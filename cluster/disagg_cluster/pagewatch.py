@@ -93,7 +93,8 @@ class PageWatch:
                 else:
                     self._seen(engine, began_ns, page)
             else:
-                self._forget(engine)
+                self._forget_page(engine)
+                self._statuses.pop(engine, None)
             spent_seconds = (self._clock_ns() - began_ns) / 1e9
             await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
 
@@ -123,15 +124,16 @@ class PageWatch:
 
     def _missed(self, engine: str, began_ns: int, why: str) -> None:
         before = self._statuses.get(engine)
-        self._forget(engine)
+        self._forget_page(engine)
         last = before.last_success_timestamp_seconds if before else None
         self._statuses[engine] = self._status(engine, began_ns, last, success=False)
-        if self._complaints.get(engine) != why:
+        # Once is no news: an engine that ends is asked once more than it can answer.
+        if before is not None and not before.success and self._complaints.get(engine) != why:
             self._complaints[engine] = why
             self._log.warning("%s: metrics page: %s", engine, why)
 
-    def _forget(self, engine: str) -> None:
-        for kept in (self._pages, self._windows, self._versions, self._statuses):
+    def _forget_page(self, engine: str) -> None:
+        for kept in (self._pages, self._windows, self._versions):
             kept.pop(engine, None)
 
     def _status(

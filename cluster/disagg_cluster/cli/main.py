@@ -27,11 +27,10 @@ class _Main(LazyGroup):
         try:
             return super().invoke(ctx)
         except DisaggError as error:
-            exit_code = getattr(error, "exit_code", 1)
             # A report of problems begins each line with its file; everything else with our name.
-            prefix = "" if exit_code == 2 else f"{ctx.info_name}: "
+            prefix = "" if error.exit_code == 2 else f"{ctx.info_name}: "
             click.echo(f"{prefix}{error}", err=True)
-            raise click.exceptions.Exit(exit_code) from error
+            raise click.exceptions.Exit(error.exit_code) from error
 
 
 main = _Main(

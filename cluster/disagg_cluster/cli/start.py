@@ -17,7 +17,7 @@ from disagg_cluster.layout import place
 from disagg_cluster.nodefile import load
 from disagg_cluster.rundir import default_run_dir
 from disagg_cluster.statusline import LinePrinter
-from disagg_exporter.devices import DeviceKind, DeviceSource, choose_devices
+from disagg_exporter.devices import DeviceSource, choose_devices
 from disagg_exporter.listen import ListenAddress
 
 
@@ -59,7 +59,7 @@ def say_where(address: ListenAddress) -> None:
 def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSource]:
     """Open the devices that a node file asks for, and close them."""
     choice = choose_devices(
-        DeviceKind(config.devices),
+        config.devices,
         nvml=_nvml,
         sim=lambda: _simulated(run_folder / "sim", config.sim_devices),
     )

@@ -129,6 +129,11 @@ def _text_and_usage(phase: str, url: str, answer: dict[str, Any]) -> tuple[str, 
         raise CompletionError(f"{phase} engine {url} sent no completion: {shown}") from None
 
 
+def _direct_opener() -> urllib.request.OpenerDirector:
+    # Engines are on this machine or beside it: never through the environment's proxy.
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
 def _post(phase: str, url: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
     if urllib.parse.urlsplit(url).scheme != "http":
         raise ValueError(f"{phase} URL must begin with http://: {url!r}")
@@ -138,7 +143,7 @@ def _post(phase: str, url: str, body: dict[str, Any], timeout: float) -> dict[st
         headers={"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with _direct_opener().open(request, timeout=timeout) as response:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         with error:
