@@ -58,9 +58,12 @@ class Lane:
         self._overlapped = overlapped
         t_ns = min(said.t_ns, now_ns)
         self._last_message_ns = max(self._last_message_ns, t_ns)
+        if key not in self._streams:
+            # An engine adopted in the middle of its work says so, before its next step can.
+            self._streams[key] = Stream(said.sequence, said.totals)
+            self.promises_work = _promises_work(said)
         if not self.promises_work:
             self._committing_ns = max(self._committing_ns, t_ns)
-        self._streams.setdefault(key, Stream(said.sequence, said.totals))
         newest = max(self._seen.setdefault(key, set()), default=self._streams[key].sequence)
         if said.sequence > newest:
             marker = Entry(t_ns, said.sequence, 0, PREFILL, key, totals=said.totals, marker=True)
@@ -85,7 +88,7 @@ class Lane:
             kind=kind_of(step),
             tokens=tokens_of(step),
             totals=step.totals,
-            pending_work=step.running > 0 or step.waiting > 0,
+            pending_work=_promises_work(step),
             gap_after=_gap_after(step),
         )
         insort(self._pending, entry)
@@ -225,7 +228,11 @@ class Lane:
             self.recent.popleft()
 
 
+def _promises_work(step: Step) -> bool:
+    return step.running > 0 or step.waiting > 0
+
+
 def _gap_after(step: Step) -> Reason:
-    if step.running > 0 or step.waiting > 0:
+    if _promises_work(step):
         return Reason.HOST_GAP
     return Reason.KV_WAIT if step.deferred > 0 else Reason.NO_REQUEST

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
-from support.books import Books, Teller
+from support.books import Books, Teller, ns
 
 
 def test_a_step_holds_its_device_from_start_to_end() -> None:
@@ -435,6 +437,25 @@ def test_a_new_daemon_starts_from_the_plugins_totals() -> None:
     assert books.seconds() == {"decode": 1, "idle": 13}
     assert books.owed(20) == 0
     assert books.lost(20) == 0
+
+
+def test_an_engine_adopted_in_mid_step_holds_its_watermark() -> None:
+    """A6: the hello of its plugin tells what the last step left running."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.PREFILL)
+    books.ledger.hear(
+        teller.key, replace(teller.beat(1), running=1), overlapped=False, now_ns=ns(1)
+    )
+    for t in range(2, 20):
+        books.beat(teller, t)
+        books.advance(t)
+    assert books.watermark() == 0
+
+    books.step(teller, teller.prefill(20, 15))
+    books.beat(teller, 40)
+    books.advance(40)
+
+    assert books.seconds() == {"prefill": 15, "idle": 19}
 
 
 def test_a_role_change_splits_the_books_at_its_instant() -> None:
