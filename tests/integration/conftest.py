@@ -1,0 +1,78 @@
+"""Fixtures of the tests with real engines: environment, model, a pair under a daemon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.demo import tiny_model
+from support.running_node import free_port, prometheus_beside, running_node
+from support.vllm_nodes import example_connector_node
+from support.vllm_session import RealPair, Say
+
+PYTHON_ENVIRONMENT = "DISAGG_VLLM_PYTHON"
+# Steps of 20 ms and more: stamps of a millisecond's worth of queueing are then well below 5 %.
+SLOW_MODEL = ("--hidden", "512", "--layers", "8")
+
+
+@pytest.fixture
+def say(capfd: pytest.CaptureFixture[str]) -> Say:
+    """Print a measured figure past the capture: it belongs into CI's output."""
+
+    def write(text: str) -> None:
+        with capfd.disabled():
+            sys.stdout.write(f"\n    {text}")
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> Path:
+    """The interpreter of an environment with vLLM, from DISAGG_VLLM_PYTHON."""
+    named = os.environ.get(PYTHON_ENVIRONMENT, "")
+    if not named or not Path(named).exists():
+        pytest.skip(
+            f"NO REAL vLLM: {PYTHON_ENVIRONMENT}={named!r} is no interpreter; `make test` sets it. "
+            "If the environment could not be made, its message says what to set."
+        )
+    return Path(named).absolute()
+
+
+@pytest.fixture(scope="session")
+def short_folder() -> Iterator[Path]:
+    """A folder with a short path: Unix sockets allow 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def slow_model(vllm_python: Path, short_folder: Path) -> Path:
+    """A random model whose steps take long enough to be measured well."""
+    folder = short_folder / "slow-model"
+    script = tiny_model.__file__
+    subprocess.run([vllm_python, script, folder, *SLOW_MODEL], check=True, timeout=300)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def example_pair(vllm_python: Path, slow_model: Path, short_folder: Path) -> Iterator[RealPair]:
+    """A pair that hands KV over through files: it does not spin while it rests."""
+    run_dir = short_folder / "pair"
+    run_dir.mkdir()
+    node_file = example_connector_node(
+        python=vllm_python,
+        model=slow_model,
+        run_dir=run_dir,
+        metrics_port=free_port(),
+        ports=(free_port(), free_port()),
+    )
+    with running_node(node_file, run_dir) as node:
+        node.wait_ready()
+        with prometheus_beside(node, run_dir) as url:
+            yield RealPair(node, url, run_dir)

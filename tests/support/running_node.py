@@ -1,0 +1,154 @@
+"""A node as a user runs it: `disagg-node start` on a node file, and a real Prometheus beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from disagg_cluster.assets import asset_dir
+from disagg_cluster.prometheus import Target, prepare_prometheus, scrape_config
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.scrape import fetch
+
+DISAGG_NODE = (sys.executable, "-m", "disagg_cluster.cli")
+Found = TypeVar("Found")
+
+
+def wait_for(probe: Callable[[], Found | None], what: str, seconds: float = 120.0) -> Found:
+    """Ask until the answer is true."""
+    until, tick = time.monotonic() + seconds, threading.Event()
+    while not (found := probe()):
+        assert time.monotonic() < until, f"waited {seconds:g} s in vain for {what}"
+        tick.wait(0.2)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One look at a metrics page: samples by name."""
+
+    samples: dict[str, list[tuple[dict[str, str], float]]]
+
+    def sum(self, name: str, **labels: str) -> float:
+        """Add up the samples that carry these labels."""
+        return sum(
+            value for have, value in self.samples.get(name, []) if labels.items() <= have.items()
+        )
+
+
+class RunningNode:
+    """A started daemon; its log goes to a file that failures show the end of."""
+
+    def __init__(self, node_file: dict[str, Any], folder: Path) -> None:
+        self.folder = folder
+        self.page_url = f"http://{node_file['listen']['metrics']}/metrics"
+        self.workers = {worker["name"]: worker for worker in node_file["workers"]}
+        path = folder / "node.yaml"
+        path.write_text(yaml.safe_dump(node_file), encoding="utf-8")
+        self._log = (folder / "daemon.log").open("wb")
+        self.process = subprocess.Popen(
+            [*DISAGG_NODE, "start", "-c", str(path), "--json"],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def url(self, worker: str) -> str:
+        """Return the root of a worker's server."""
+        return f"http://127.0.0.1:{self.workers[worker]['port']}"
+
+    def page(self) -> Page:
+        """Read the node's page."""
+        found: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for family in text_string_to_metric_families(fetch(self.page_url, 5.0).decode()):
+            for sample in family.samples:
+                found.setdefault(sample.name, []).append((sample.labels, sample.value))
+        return Page(found)
+
+    def log(self) -> str:
+        """Return what the daemon has said."""
+        return (self.folder / "daemon.log").read_text(encoding="utf-8")
+
+    def wait_ready(self, seconds: float = 300.0) -> None:
+        """Wait until every worker is ready; a worker that failed ends the wait."""
+
+        def ready() -> bool:
+            assert self.process.poll() is None, self.log()[-4000:]
+            try:
+                page = self.page()
+            except DisaggError:
+                return False
+            assert page.sum("disagg_worker_state", state="failed") == 0, self.log()[-4000:]
+            return page.sum("disagg_worker_state", state="ready") == len(self.workers)
+
+        wait_for(ready, "all workers to be ready", seconds)
+
+    def wait_settled(self, seconds: float = 60.0) -> Page:
+        """Wait until every engine rests and the books are closed over all that has been."""
+        now = time.time()
+
+        def settled() -> Page | None:
+            page = self.page()
+            marks = page.samples.get("disagg_engine_watermark_timestamp_seconds", [])
+            closed = marks and all(value > now for _, value in marks)
+            gpus = page.samples.get("disagg_gpu_watermark_timestamp_seconds", [])
+            return page if closed and all(value > now for _, value in gpus) else None
+
+        return wait_for(settled, "the watermarks to pass", seconds)
+
+    def stop(self) -> int:
+        """Ctrl-C; return the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(120)
+        self._log.close()
+        return code
+
+
+@contextlib.contextmanager
+def running_node(node_file: dict[str, Any], folder: Path) -> Iterator[RunningNode]:
+    """Run a node until the block ends; nothing of it is left behind."""
+    node = RunningNode(node_file, folder)
+    try:
+        yield node
+    finally:
+        if node.process.poll() is None:
+            node.stop()
+        if not node._log.closed:
+            node._log.close()
+
+
+@contextlib.contextmanager
+def prometheus_beside(node: RunningNode, folder: Path) -> Iterator[str]:
+    """Run a Prometheus that scrapes the node every second; yield its address."""
+    target = Target(node.page_url.split("/")[2], "test-node", "test")
+    text = scrape_config(
+        [target], interval_seconds=1.0, rule_files=[f"{asset_dir('alerts')}/rules/*.yaml"]
+    )
+    listen = f"127.0.0.1:{free_port()}"
+    launch = prepare_prometheus(Path("prometheus"), folder / "prometheus", text, listen=listen)
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(launch.argv, stdout=log, stderr=log, env=dict(os.environ))
+        try:
+            yield launch.url
+        finally:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
