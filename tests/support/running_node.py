@@ -81,6 +81,12 @@ class RunningNode:
         """Return what the daemon has said."""
         return (self.folder / "daemon.log").read_text(encoding="utf-8")
 
+    def tell_logs(self) -> None:
+        """Write the end of every log to stderr, where a failed test shows it."""
+        for path in (self.folder / "daemon.log", *sorted(self.folder.glob("logs/*.log"))):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            sys.stderr.write(f"--- {path.name}\n{text[-6000:]}\n")
+
     def wait_ready(self, seconds: float = 300.0) -> None:
         """Wait until every worker is ready; a worker that failed ends the wait."""
 
@@ -122,6 +128,9 @@ def running_node(node_file: dict[str, Any], folder: Path) -> Iterator[RunningNod
     node = RunningNode(node_file, folder)
     try:
         yield node
+    except BaseException:
+        node.tell_logs()
+        raise
     finally:
         if node.process.poll() is None:
             node.stop()
