@@ -23,10 +23,11 @@ from disagg_cluster.life import (
     Tick,
     WorkerState,
 )
+from disagg_cluster.logs import last_lines
 from disagg_cluster.posts import Post, Surroundings
 from disagg_cluster.readiness import ProbeResult
 from disagg_cluster.supervise import decide, due_ns
-from disagg_cluster.worker import Child, StartError, last_lines, start
+from disagg_cluster.worker import Child, StartError, start
 from disagg_exporter.model import EnginePage, WorkerStatus
 
 _SHOWN_LINES = 10

@@ -1,12 +1,15 @@
 """One child process in a session of its own: start it, see it die, signal all of it.
 
 The leader is not reaped before the last of its session has died: as long as it is a zombie, its
-pid, which is also the number of its group and session, cannot be given to anybody else.
+pid, which is also the number of its group and session, cannot be given to anybody else. One that
+an earlier daemon started may be reaped by another; its number stays taken as long as any of its
+session lives.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,9 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster import procfs
+from disagg_cluster.logs import LogError, open_log
 from disagg_exporter.errors import DisaggError
-
-_TAIL_BYTES = 64 * 1024
 
 
 class StartError(DisaggError):
@@ -24,26 +26,34 @@ class StartError(DisaggError):
 
 
 class Child:
-    """A started process, leader of its session.
+    """A process of ours or of the daemon before us, leader of its session.
 
     Attributes:
         pid: Of the leader; also the number of its group and session.
         start_ticks: Its start in clock ticks since boot, which makes the pid unmistakable.
-        pidfd: Becomes readable when the leader dies.
+        pidfd: Becomes readable when the leader dies; ours to close.
         log_start_bytes: How long the log already was.
+        log_lost: Why nothing is written to its log; empty if something is.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], log_start_bytes: int) -> None:
-        self.pid = process.pid
-        self.start_ticks = procfs.start_ticks(process.pid)
-        self.pidfd = os.pidfd_open(process.pid)
+    def __init__(
+        self,
+        pid: int,
+        start_ticks: int | None,
+        pidfd: int,
+        log_start_bytes: int,
+        log_lost: str = "",
+    ) -> None:
+        self.pid = pid
+        self.start_ticks = start_ticks
+        self.pidfd = pidfd
         self.log_start_bytes = log_start_bytes
-        self._process = process
+        self.log_lost = log_lost
 
     def exit_code(self) -> int | None:
         """The dead leader's exit code, or minus the signal that ended it; does not reap.
 
-        None if nobody can know: it still runs, or something else has reaped it.
+        None if we cannot know: it still runs, or it is no child of ours.
         """
         try:
             seen = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -74,13 +84,17 @@ class Child:
         """Signal the whole session; False if the pid is no more ours, or may not be signalled."""
         if not self._is_ours():
             return False
-        try:
-            os.killpg(self.pid, sign)
-        except (PermissionError, ProcessLookupError):
-            return False
+        # Without its leader nothing holds the number of the group but its members.
+        leads = procfs.start_ticks(self.pid) is not None
+        if leads:
+            try:
+                os.killpg(self.pid, sign)
+            except (PermissionError, ProcessLookupError):
+                return False
         for pid in self.survivors():
             # Some may have left the group; nobody is signalled twice.
-            pidfd = self.watch(pid) if _group_of(pid) != self.pid else None
+            outside = not leads or _group_of(pid) != self.pid
+            pidfd = self.watch(pid) if outside else None
             if pidfd is not None:
                 _signal(pidfd, sign)
         return True
@@ -90,12 +104,19 @@ class Child:
 
         Does nothing while the leader runs.
         """
-        if self.pidfd >= 0 and self._process.poll() is not None:
+        if self.pidfd < 0 or not _is_readable(self.pidfd):
+            return
+        _bury(self.pid)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Watch it no longer; it goes on alone."""
+        if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
 
     def _is_ours(self) -> bool:
-        return self.pidfd >= 0 and procfs.start_ticks(self.pid) == self.start_ticks
+        return self.pidfd >= 0 and procfs.start_ticks(self.pid) in (self.start_ticks, None)
 
 
 def start(
@@ -110,13 +131,13 @@ def start(
         cwd: Where it starts; ours if None.
 
     Raises:
-        StartError: The log cannot be opened, or the program cannot be run.
+        StartError: The log cannot be opened, or the program cannot be run. A full disk is no
+            reason: the child then runs without a log.
     """
     try:
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        log = log_path.open("ab", buffering=0)
-    except OSError as error:
-        raise StartError(f"cannot write the log {log_path}: {error.strerror}") from error
+        log, log_lost = open_log(log_path)
+    except LogError as error:
+        raise StartError(str(error)) from error
     with log:
         log_start_bytes = log.seek(0, os.SEEK_END)
         try:
@@ -132,29 +153,17 @@ def start(
             )
         except (OSError, ValueError) as error:
             raise StartError(_start_text(argv, cwd, error)) from error
+    # From here on we wait for it ourselves, by its pidfd.
+    process.returncode = 0
     try:
-        return Child(process, log_start_bytes)
+        ticks = procfs.start_ticks(process.pid)
+        pidfd = os.pidfd_open(process.pid)
     except OSError as error:
-        # Without a pidfd (no descriptor left) nobody would watch it: better no child than that.
+        # Without a descriptor left nobody would watch it: better no child than that.
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        os.waitpid(process.pid, 0)
         raise StartError(f"cannot watch {argv[0]}: {error.strerror}") from error
-
-
-def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, ...]:
-    """The last lines of a log, at most `count`, none written before `since_bytes`.
-
-    A log cut shorter meanwhile is read from its beginning; one that cannot be read has none.
-    """
-    try:
-        with log_path.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            first = since_bytes if since_bytes <= size else 0
-            log.seek(max(first, size - _TAIL_BYTES))
-            text = log.read(_TAIL_BYTES).decode(errors="replace")
-    except OSError:
-        return ()
-    return tuple(text.splitlines()[-count:]) if count > 0 else ()
+    return Child(process.pid, ticks, pidfd, log_start_bytes, log_lost)
 
 
 def _start_text(argv: Sequence[str], cwd: Path | None, error: OSError | ValueError) -> str:
@@ -164,6 +173,12 @@ def _start_text(argv: Sequence[str], cwd: Path | None, error: OSError | ValueErr
         return f"cannot start {argv[0]}: no such program, or none to interpret it"
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return f"cannot start {argv[0]}: {reason}"
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _group_of(pid: int) -> int | None:

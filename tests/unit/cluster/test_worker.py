@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster import procfs
-from disagg_cluster.worker import Child, StartError, last_lines, start
+from disagg_cluster.logs import last_lines
+from disagg_cluster.worker import Child, StartError, start
 from support.children import PYTHON, STUBBORN, Ear, children, descriptors, is_gone, wait_readable
 
 FORKS = """

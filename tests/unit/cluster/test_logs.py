@@ -1,0 +1,84 @@
+"""A worker's log: opened though the disk is full, rotated under a writer that has it open."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.logs import LogError, copy_file, open_log, rotate
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "logs" / "w.log"
+
+
+def full_disk(_path: str, _flags: int) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_on_a_full_disk_is_a_sink_and_says_so(log: Path) -> None:
+    opened, lost = open_log(log, full_disk)
+    with opened:
+        opened.write(b"into nothing")
+
+    assert lost == f"cannot write the log {log}: No space left on device"
+    assert not log.exists()
+
+
+def test_a_log_that_may_not_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"cannot write the log .*: Is a directory"):
+        open_log(tmp_path)
+
+
+def test_a_short_log_and_one_that_is_not_there_are_left_alone(log: Path) -> None:
+    assert rotate(log, 10) is False
+    log.parent.mkdir()
+    log.write_bytes(b"0123456789")
+
+    assert rotate(log, 10) is False
+    assert log.read_bytes() == b"0123456789"
+
+
+def test_a_long_log_is_cut_under_its_writer_and_two_older_parts_are_kept(log: Path) -> None:
+    with open_log(log)[0] as writer:
+        for text in (b"first", b"second", b"third", b"fourth"):
+            writer.write(text)
+            assert rotate(log, 1)
+        writer.write(b"5")
+
+    assert log.read_bytes() == b"5"
+    assert {path.name: path.read_bytes() for path in log.parent.glob("*.log.*")} == {
+        "w.log.1": b"fourth",
+        "w.log.2": b"third",
+    }
+
+
+def test_without_room_the_older_parts_go_first(log: Path) -> None:
+    log.parent.mkdir()
+    for name, text in (("w.log", b"now"), ("w.log.1", b"before"), ("w.log.2", b"long ago")):
+        (log.parent / name).write_bytes(text)
+
+    def copy(source: Path, target: Path) -> None:
+        target.write_bytes(b"part of it")
+        if log.with_name("w.log.2").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copy_file(source, target)
+
+    assert rotate(log, 1, copy)
+    assert log.with_name("w.log.1").read_bytes() == b"now"
+    assert not log.with_name("w.log.2").exists()
+
+
+def test_without_any_room_the_log_stays_as_it_is_and_no_half_copy_stays(log: Path) -> None:
+    log.parent.mkdir()
+    log.write_bytes(b"now")
+
+    def copy(_source: Path, target: Path) -> None:
+        target.write_bytes(b"n")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(LogError, match=r"cannot rotate the log .*: No space left on device"):
+        rotate(log, 1, copy)
+    assert [path.name for path in log.parent.iterdir()] == ["w.log"]
+    assert log.read_bytes() == b"now"
