@@ -35,6 +35,7 @@ class Line:
     busy_prefill_gpus: float
     busy_decode_gpus: float
     gpus: int
+    on_cpu: bool
     workers_ready: int
     workers: int
     requests_per_second: float | None = None
@@ -48,7 +49,7 @@ class Line:
             f"P:D {_shown(self.prefill_decode_ratio)}",
             f"prefill share {_shown(self.prefill_share_ratio)}",
             f"busy {self.busy_prefill_gpus:.1f}P + {self.busy_decode_gpus:.1f}D"
-            f" of {self.gpus} GPUs",
+            f" of {self.gpus} {'CPU engines' if self.on_cpu else 'GPUs'}",
         ]
         if self.workers_ready < self.workers:
             parts.append(f"ready {self.workers_ready} of {self.workers} workers")
@@ -84,6 +85,7 @@ def line(
         busy_prefill_gpus=prefill,
         busy_decode_gpus=decode,
         gpus=len(snapshot.devices),
+        on_cpu=all(device.is_pseudo for device in snapshot.devices),
         workers_ready=sum(worker.state == "ready" for worker in snapshot.workers),
         workers=len(snapshot.workers),
         requests_per_second=requests_per_second,

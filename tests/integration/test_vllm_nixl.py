@@ -64,7 +64,7 @@ def nixl_pair(vllm_python: Path, slow_model: Path, short_folder: Path) -> Iterat
 
 
 def _warm_up(node: RunningNode) -> None:
-    """Send requests until one comes back: a fresh NIXL pair may drop its first (once in four)."""
+    """Send requests until one comes back: a fresh NIXL pair was seen to drop its first."""
     for attempt in range(3):
         try:
             _complete(node, f"warm up {attempt}")

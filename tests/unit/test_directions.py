@@ -38,7 +38,7 @@ EDGES = {"pynvml", "requests", "grpc", "vllm", "torch", "click", "http.client", 
 ONLY_USERS = {
     "pynvml": {"nvml.py"},
     "click": {"cli"},
-    "subprocess": {"worker.py", "vllm_environment.py"},
+    "subprocess": {"worker.py", "vllm_environment.py", "realpair.py"},
     "torch": {"tiny_model.py"},
     "vllm": {"inside_engine"},
 }

@@ -18,13 +18,17 @@ from disagg_cluster.assets import asset_dir
 from disagg_cluster.cli.start import opened_devices, say_where
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.daemon import Daemon
+from disagg_cluster.demo import realpair
+from disagg_cluster.demo.disaggregated_client import EXAMPLE
 from disagg_cluster.demo.load import LoadGenerator, send_through
+from disagg_cluster.demo.loadshape import TINY_OUTPUT_HEAVY, TINY_PROMPT_HEAVY, LoadShape
 from disagg_cluster.demo.nodefile import WORKERS, demo_node_file, free_ports
 from disagg_cluster.foreground import log_to_stderr, run
 from disagg_cluster.layout import place
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.statusline import LinePrinter
 from disagg_cluster.worker import start as start_child
+from disagg_exporter.devices import DevicesUnavailable
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import Role
 
@@ -34,9 +38,20 @@ from disagg_exporter.model import Role
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
 @click.option("--metrics", default="127.0.0.1:9847", show_default=True, help="Metrics address.")
 @click.option("--prometheus/--no-prometheus", "with_prometheus", default=True, show_default=True)
+@click.option(
+    "--vllm",
+    "vllm_python",
+    type=click.Path(path_type=Path),
+    help="Run a real vLLM pair instead, with this interpreter; on the CPU without two GPUs.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def demo(
-    seconds: float | None, as_json: bool, metrics: str, with_prometheus: bool, verbose: bool
+    seconds: float | None,
+    as_json: bool,
+    metrics: str,
+    with_prometheus: bool,
+    vllm_python: Path | None,
+    verbose: bool,
 ) -> None:
     """Run a simulated node: 8 GPUs, 4 for prefill and 4 for decode; needs no GPU.
 
@@ -47,36 +62,75 @@ def demo(
     log_to_stderr(verbose)
     with tempfile.TemporaryDirectory(prefix="disagg-demo-") as name:
         folder = Path(name)
-        node_file = demo_node_file(
-            free_ports(WORKERS), metrics_address=metrics, run_dir=str(folder / "run")
-        )
-        config = from_mapping(node_file, "the demo's node file")
+        if vllm_python is None:
+            config, load = _simulated(folder / "run", metrics)
+        else:
+            config, load = _real(folder / "run", metrics, vllm_python.absolute())
+
+        @contextlib.contextmanager
+        def beside(_daemon: Daemon, address: ListenAddress) -> Iterator[None]:
+            watched = _prometheus(folder, config, address) if with_prometheus else None
+            with watched or contextlib.nullcontext():
+                load.start()
+                try:
+                    yield
+                finally:
+                    load.stop()
+
         with opened_devices(config, folder / "run") as source:
             daemon = Daemon(config, place(config, source.inventory()), source, folder / "run")
-            load = _load(config)
             printer = LinePrinter(click.echo, as_json=as_json, requests=load.counts)
-
-            @contextlib.contextmanager
-            def beside(_daemon: Daemon, address: ListenAddress) -> Iterator[None]:
-                click.echo("SIMULATED: stand-in engines on simulated GPUs", err=True)
-                with _prometheus(folder, config, address) if with_prometheus else _nothing():
-                    load.start()
-                    try:
-                        yield
-                    finally:
-                        load.stop()
-
             asyncio.run(
                 run(daemon, printer.snapshot, beside=beside, serving=say_where, seconds=seconds)
             )
 
 
-def _load(config: NodeConfig) -> LoadGenerator:
-    def urls(role: Role) -> list[str]:
-        return [f"http://127.0.0.1:{w.port}" for w in config.workers if w.role is role]
+def _simulated(run_dir: Path, metrics: str) -> tuple[NodeConfig, LoadGenerator]:
+    click.echo("SIMULATED: stand-in engines on simulated GPUs", err=True)
+    node_file = demo_node_file(free_ports(WORKERS), metrics_address=metrics, run_dir=str(run_dir))
+    config = from_mapping(node_file, "the demo's node file")
+    send = send_through(config.workers[0].model_name)
+    return config, LoadGenerator(_urls(config, Role.PREFILL), _urls(config, Role.DECODE), send)
 
-    model = config.workers[0].model_name
-    return LoadGenerator(urls(Role.PREFILL), urls(Role.DECODE), send_through(model))
+
+def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGenerator]:
+    gpus = _gpu_count()
+    where = "two of this machine's GPUs" if gpus >= realpair.WORKERS else "the CPU"
+    click.echo(f"real vLLM engines with a tiny random model on {where}", err=True)
+    model = run_dir.parent / "model"
+    realpair.make_model(python, model)
+    node_file = realpair.pair_node_file(
+        python,
+        model,
+        free_ports(realpair.WORKERS),
+        gpus=gpus,
+        metrics_address=metrics,
+        run_dir=str(run_dir),
+    )
+    config = from_mapping(node_file, "the demo's node file")
+    return config, LoadGenerator(
+        _urls(config, Role.PREFILL),
+        _urls(config, Role.DECODE),
+        send_through(realpair.MODEL_NAME, connector=EXAMPLE, timeout_seconds=60.0),
+        shape=LoadShape(TINY_PROMPT_HEAVY, TINY_OUTPUT_HEAVY),
+        concurrency=8,
+    )
+
+
+def _urls(config: NodeConfig, role: Role) -> list[str]:
+    return [f"http://127.0.0.1:{w.port}" for w in config.workers if w.role is role]
+
+
+def _gpu_count() -> int:
+    """Count the GPUs that the driver shows."""
+    from disagg_exporter.nvml import NvmlDevices
+
+    try:
+        source = NvmlDevices()
+    except DevicesUnavailable:
+        return 0
+    with contextlib.closing(source):
+        return len(source.inventory())
 
 
 @contextlib.contextmanager
@@ -102,8 +156,3 @@ def _prometheus(folder: Path, config: NodeConfig, address: ListenAddress) -> Ite
     finally:
         child.signal_group(signal.SIGKILL)
         child.reap()
-
-
-@contextlib.contextmanager
-def _nothing() -> Iterator[None]:
-    yield
