@@ -1,0 +1,73 @@
+"""A vLLM plugin for machines with fewer cores than engines: they wait without spinning.
+
+vLLM's processes spin for a second after every message, and NIXL's progress thread spins always.
+That is right on a server and starves everybody on two cores: twenty small requests over a NIXL
+pair take a minute or two instead of a few seconds. Only the demo's CPU environment carries it.
+What is computed, and what a step's time means, stays the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Any
+
+SPIN_SECONDS = 0.0005
+# A reader that stops spinning can miss a message's wake-up; it looks again after this long
+# (vLLM: 5 s, which is rare there because it is rarely reached).
+RECHECK_MILLISECONDS = 1
+NIXL_PROGRESS_MICROSECONDS = 1000
+
+_QUEUES = "vllm.distributed.device_communicators.shm_broadcast"
+_NIXL = ("nixl_cu12._api", "nixl_cu13._api")
+_MARK = "disagg_calm_waits"
+
+
+def install() -> None:
+    """Make this process wait calmly; called by vLLM in each of its processes."""
+    log = logging.getLogger("vllm.disagg_calm_waits")
+    queues = importlib.import_module(_QUEUES)
+    if calm_queues(queues):
+        log.info("Message queues wait without spinning")
+    else:
+        log.warning("Message queues are not as in vLLM 0.32 and keep spinning")
+    for name in _NIXL:
+        try:
+            nixl = importlib.import_module(name)
+        except ImportError:
+            continue
+        calm_nixl(nixl)
+
+
+def calm_queues(queues: Any) -> bool:
+    """Let readers of vLLM's shared-memory queues sleep; False if its code is another."""
+    condition = getattr(queues, "SpinCondition", None)
+    if condition is None or not hasattr(queues, "SHM_READER_RECHECK_INTERVAL_MS"):
+        return False
+    if hasattr(condition, _MARK):
+        return True
+    initialise = condition.__init__
+
+    def calm_initialise(self: Any, *arguments: Any, **named: Any) -> None:
+        initialise(self, *arguments, **named)
+        self.busy_loop_s = min(self.busy_loop_s, SPIN_SECONDS)
+
+    condition.__init__ = calm_initialise
+    setattr(condition, _MARK, True)
+    queues.SHM_READER_RECHECK_INTERVAL_MS = RECHECK_MILLISECONDS
+    return True
+
+
+def calm_nixl(nixl: Any) -> None:
+    """Let NIXL's progress thread sleep between its looks; it has no setting of its own."""
+    bindings = nixl.nixlBind
+    if hasattr(bindings, _MARK):
+        return
+    make_agent = bindings.nixlAgent
+
+    def calm_agent(name: str, config: Any) -> Any:
+        config.pthrDelay = NIXL_PROGRESS_MICROSECONDS
+        return make_agent(name, config)
+
+    bindings.nixlAgent = calm_agent
+    setattr(bindings, _MARK, True)
