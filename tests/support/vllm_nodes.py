@@ -1,0 +1,139 @@
+"""Node files for real vLLM on the CPU: a prefill and a decode worker, by connector.
+
+Plain mappings with the node file's keys; write them with `yaml.safe_dump`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from support.vllm_pair import truth_environment
+
+MODEL_NAME = "tiny"
+
+# Arguments of the demo's tiny_model.py. On one thread a step of the tiny model takes 2 ms
+# (prefill of 80 tokens 8 ms), of the slow one 28 ms (50 ms): there, the 0.1 to 1 ms by which an
+# engine's own figure exceeds the truth of a step do not count. 37 MB, and 1.9 GB a worker.
+TINY_MODEL = ("--hidden", "128", "--layers", "2")
+SLOW_MODEL = ("--hidden", "128", "--layers", "64")
+
+# One block size and a fixed number of blocks: without them the engine measures memory for half
+# a minute and takes twice as much of it.
+ENGINE_ARGS = (
+    *("--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"),
+    *("--dtype", "float32", "--seed", "0"),
+    *("--block-size", "32", "--num-gpu-blocks-override", "512"),
+)
+CPU_ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+}
+NIXL_ENVIRONMENT = {
+    "UCX_TLS": "tcp,self",
+    "UCX_NET_DEVICES": "lo",
+    "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+}
+
+
+def truth_file(run_dir: Path, worker: str) -> Path:
+    """Return where the worker of that name writes its truth."""
+    return run_dir / f"{worker}.truth"
+
+
+def aggregated_node(
+    *, python: Path, model: Path, run_dir: Path, metrics_port: int, port: int
+) -> dict[str, Any]:
+    """One engine that does both phases: what the pairs' texts are compared with."""
+    worker = _worker("mixed-0", "mixed", python=python, model=model, run_dir=run_dir, port=port)
+    return _node(run_dir, metrics_port, [worker])
+
+
+def example_connector_node(
+    *, python: Path, model: Path, run_dir: Path, metrics_port: int, ports: tuple[int, int]
+) -> dict[str, Any]:
+    """A pair that hands KV over through files under `run_dir`; `ports` are prefill, decode.
+
+    Only whole blocks are handed over: the decode engine itself prefills the last 2 to 33 tokens
+    of each prompt.
+    """
+    storage = str(run_dir / "kv")
+    transfer = {
+        "connector": "ExampleConnector",
+        "role": "kv_both",
+        "extra_config": {"shared_storage_path": storage},
+    }
+    workers = [
+        _worker(f"{role}-0", role, python=python, model=model, run_dir=run_dir, port=port)
+        | {"kv_transfer": transfer}
+        for role, port in zip(("prefill", "decode"), ports, strict=True)
+    ]
+    return _node(run_dir, metrics_port, workers)
+
+
+def nixl_node(
+    *,
+    python: Path,
+    model: Path,
+    run_dir: Path,
+    metrics_port: int,
+    ports: tuple[int, int],
+    side_channel_ports: tuple[int, int],
+) -> dict[str, Any]:
+    """A pair that hands KV over with NIXL over TCP; `ports` are prefill, decode.
+
+    In an environment without the demo's calm waits each worker spins on most of a core, and a
+    request can take half a minute.
+    """
+    workers = []
+    for role, kv_role, port, side_channel_port in zip(
+        ("prefill", "decode"),
+        ("kv_producer", "kv_consumer"),
+        ports,
+        side_channel_ports,
+        strict=True,
+    ):
+        worker = _worker(f"{role}-0", role, python=python, model=model, run_dir=run_dir, port=port)
+        worker["env"] |= NIXL_ENVIRONMENT
+        worker["kv_transfer"] = {
+            "connector": "NixlConnector",
+            "role": kv_role,
+            "side_channel_port": side_channel_port,
+            "buffer_device": "cpu",
+            # The default lease of 30 s runs out during the slow first request.
+            "extra_config": {"kv_lease_duration": 120},
+        }
+        workers.append(worker)
+    return _node(run_dir, metrics_port, workers)
+
+
+def _worker(
+    name: str, role: str, *, python: Path, model: Path, run_dir: Path, port: int
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "engine": "vllm",
+        "role": role,
+        "model": str(model),
+        "served_model_name": MODEL_NAME,
+        "python": str(python),
+        "port": port,
+        "args": list(ENGINE_ARGS),
+        "env": CPU_ENVIRONMENT | truth_environment(truth_file(run_dir, name)),
+        "deadlines": {"start_seconds": 300, "drain_seconds": 30, "stop_seconds": 10},
+    }
+
+
+def _node(run_dir: Path, metrics_port: int, workers: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "node": "test-node",
+        "devices": "cpu",
+        "run_dir": str(run_dir),
+        "listen": {"metrics": f"127.0.0.1:{metrics_port}"},
+        "workers": workers,
+    }
