@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -106,10 +107,14 @@ def _added_files() -> tuple[bytes, ...]:
 
 @contextmanager
 def _only_one(target: Path) -> Iterator[None]:
+    # The folder itself is the lock: no file is left behind.
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f".{target.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(folder)
 
 
 def main(argv: list[str] | None = None, run: Run = run_command) -> int:

@@ -82,6 +82,7 @@ def test_a_made_environment_is_not_made_again(
 
     assert len(first.ran) == 6
     assert second.ran == []
+    assert list(target.parent.iterdir()) == [target]
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "[1/6] making the virtual environment"
     assert lines[-2:] == [
