@@ -40,6 +40,7 @@ class Options:
     role: str
     port: int
     model: str
+    host: str = "127.0.0.1"
     gpus: tuple[int, ...] = ()
     sim_dir: Path | None = None
     costs: Costs = field(default_factory=Costs)
@@ -59,7 +60,7 @@ async def serve(options: Options, steps_socket: str | None) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server = await loop.create_server(lambda: Connection(routes.handle), "127.0.0.1", options.port)
+    server = await loop.create_server(lambda: Connection(routes.handle), options.host, options.port)
     if sender is not None:
         sender.start()
     work = asyncio.gather(steps.run(), steps.report_gpus())
@@ -87,7 +88,8 @@ def parse_options(argv: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(prog="standin", description=__doc__)
     parser.add_argument("--name", required=True, help="the engine's name")
     parser.add_argument("--role", required=True, choices=ROLES, help="what it is for")
-    parser.add_argument("--port", required=True, type=int, help="HTTP port on 127.0.0.1")
+    parser.add_argument("--port", required=True, type=int, help="HTTP port")
+    parser.add_argument("--host", default="127.0.0.1", help="IP address to listen on")
     parser.add_argument("--model", required=True, help="the name under which it serves")
     parser.add_argument("--gpus", default="", type=_indices, help="simulated GPUs, such as 0,1")
     parser.add_argument("--sim-dir", type=Path, help="folder of the simulated GPUs' files")
