@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from disagg_cluster.config import KvTransfer, Worker
+from disagg_cluster import sglang_command, vllm_command
+from disagg_cluster.config import Worker
 from disagg_cluster.layout import Placement
-from disagg_exporter.model import Device, Role
+from disagg_cluster.sglang_command import sglang_argv, sglang_variables
+from disagg_cluster.vllm_command import MEASURED, vllm_argv, vllm_variables, with_our_plugin
+from disagg_exporter.model import Device
 
-PLUGIN_NAME = "disagg_steps"
-"""The entry point by which an engine knows our plugin (in `VLLM_PLUGINS`, too)."""
-
-_MEASURED = "the node counts an engine's GPU-seconds from what it tells of its steps"
-OWN_ARGUMENTS: Mapping[str, str] = {
-    "--model": "say it with the key model",
-    "--served-model-name": "say it with the key served_model_name",
-    "--host": "an engine listens on 127.0.0.1 only",
-    "--port": "say it with the key port",
-    "--tensor-parallel-size": "say it with the key tensor_parallel_size",
-    "-tp": "say it with the key tensor_parallel_size",
-    "--kv-transfer-config": "say it with the key kv_transfer",
-    "--enable-logging-iteration-details": "it is always given",
-    "--no-enable-logging-iteration-details": _MEASURED,
-    "--disable-log-stats": _MEASURED,
+OWN_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
+    "vllm": vllm_command.OWN_ARGUMENTS,
+    "sglang": sglang_command.OWN_ARGUMENTS,
+    "standin": {},
 }
-"""Arguments that a node file may not give to vLLM, with the reason."""
+"""Arguments that a node file may not give to an engine of a kind, with the reason."""
 
-OWN_VARIABLES: Mapping[str, str] = {
+_OF_ALL: Mapping[str, str] = {
     "CUDA_DEVICE_ORDER": "GPUs are numbered in the order of the PCI bus",
     "CUDA_VISIBLE_DEVICES": "say it with the key gpus",
-    "DISAGG_STEPS_SOCKET": _MEASURED,
-    "VLLM_NIXL_SIDE_CHANNEL_PORT": "say it with the key kv_transfer.side_channel_port",
+    "DISAGG_STEPS_SOCKET": MEASURED,
 }
-"""Variables that a node file may not set, with the reason."""
+OWN_VARIABLES: Mapping[str, Mapping[str, str]] = {
+    "vllm": {**_OF_ALL, **vllm_command.OWN_VARIABLES},
+    "sglang": {**_OF_ALL, **sglang_command.OWN_VARIABLES},
+    "standin": _OF_ALL,
+}
+"""Variables that a node file may not set for an engine of a kind, with the reason."""
 
 _NOT_INHERITED = frozenset(
     {
@@ -51,7 +46,6 @@ _NOT_INHERITED = frozenset(
     }
 )
 _OUR_PREFIXES = ("DISAGG_", "_DISAGG_")
-_KV_ROLE_OF = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +74,17 @@ def build(
         sim_folder: Where stand-ins write what their devices do; by default `sim` beside the
             socket.
     """
-    environment = {
-        **worker.env,
-        "PYTHONPATH": _joined(str(engine_side_folder), worker.env.get("PYTHONPATH")),
-        "DISAGG_STEPS_SOCKET": str(steps_socket),
-    }
-    if placement.on_gpus:
-        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(_visible, placement.devices))
+    environment = {**worker.env, **_pinned(placement)}
+    if worker.engine == "sglang":
+        environment |= sglang_variables(worker)
+        return Command(sglang_argv(worker), environment)
+    environment["PYTHONPATH"] = _joined(str(engine_side_folder), worker.env.get("PYTHONPATH"))
+    environment["DISAGG_STEPS_SOCKET"] = str(steps_socket)
     if worker.engine == "standin":
         folder = sim_folder or steps_socket.parent / "sim"
         return Command(_standin_argv(worker, placement, folder), environment)
-    if worker.side_channel_ports:
-        environment.setdefault("VLLM_NIXL_SIDE_CHANNEL_HOST", "127.0.0.1")
-        environment["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(worker.side_channel_ports.start)
-    if "VLLM_PLUGINS" in worker.env:
-        environment["VLLM_PLUGINS"] = _with_our_plugin(worker.env["VLLM_PLUGINS"])
-    return Command(_vllm_argv(worker), environment)
+    environment |= vllm_variables(worker)
+    return Command(vllm_argv(worker), environment)
 
 
 def child_environment(base: Mapping[str, str], command: Mapping[str, str]) -> dict[str, str]:
@@ -118,40 +106,25 @@ def child_environment(base: Mapping[str, str], command: Mapping[str, str]) -> di
     if "PYTHONPATH" in command:
         child["PYTHONPATH"] = _joined(command["PYTHONPATH"], kept.get("PYTHONPATH"))
     if "VLLM_PLUGINS" in child:
-        child["VLLM_PLUGINS"] = _with_our_plugin(child["VLLM_PLUGINS"])
+        child["VLLM_PLUGINS"] = with_our_plugin(child["VLLM_PLUGINS"])
     return child
 
 
-def _vllm_argv(worker: Worker) -> tuple[str, ...]:
-    argv = [worker.python, "-m", "vllm.entrypoints.openai.api_server"]
-    argv += ["--model", worker.model, "--served-model-name", worker.model_name]
-    argv += ["--host", "127.0.0.1", "--port", str(worker.port)]
-    argv += ["--tensor-parallel-size", str(worker.tp_size)]
-    argv += ["--enable-logging-iteration-details"]
-    if worker.kv_transfer is not None:
-        told = _kv_transfer_json(worker.kv_transfer, worker.role)
-        argv += ["--kv-transfer-config", told]
-    return (*argv, *worker.args)
+def _pinned(placement: Placement) -> dict[str, str]:
+    """What confines an engine to its GPUs."""
+    if not placement.on_gpus:
+        return {}
+    visible = ",".join(map(_visible, placement.devices))
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
 
 
 def _standin_argv(worker: Worker, placement: Placement, sim_folder: Path) -> tuple[str, ...]:
     argv = [sys.executable, "-m", "disagg_cluster.demo.standin", "--name", worker.name]
-    argv += ["--role", worker.role.value, "--port", str(worker.port), "--model", worker.model_name]
+    argv += ["--role", worker.role.value, "--model", worker.model_name]
+    argv += ["--host", worker.host, "--port", str(worker.port)]
     simulated = [device.index for device in placement.devices if not device.is_pseudo]
     argv += ["--gpus", ",".join(map(str, simulated))]
     return (*argv, "--sim-dir", str(sim_folder), *worker.args)
-
-
-def _kv_transfer_json(kv_transfer: KvTransfer, role: Role) -> str:
-    told: dict[str, object] = {
-        "kv_connector": kv_transfer.connector,
-        "kv_role": kv_transfer.role or _KV_ROLE_OF.get(role, "kv_both"),
-    }
-    if kv_transfer.buffer_device is not None:
-        told["kv_buffer_device"] = kv_transfer.buffer_device
-    if kv_transfer.extra_config:
-        told["kv_connector_extra_config"] = kv_transfer.extra_config
-    return json.dumps(told, separators=(",", ":"))
 
 
 def _visible(device: Device) -> str:
@@ -161,8 +134,3 @@ def _visible(device: Device) -> str:
 
 def _joined(first: str, rest: str | None) -> str:
     return f"{first}{os.pathsep}{rest}" if rest else first
-
-
-def _with_our_plugin(plugins: str) -> str:
-    names = [name for name in plugins.split(",") if name]
-    return ",".join(names if PLUGIN_NAME in names else [*names, PLUGIN_NAME])

@@ -1,4 +1,4 @@
-"""The kinds of values that a node file holds: addresses, ports, GPUs, names.
+"""The kinds of values that a node file holds: addresses, ports, GPUs, names, prices.
 
 Each refuses what it is not with a `ValueError`; the field that uses it says what was expected.
 """
@@ -9,6 +9,7 @@ import ipaddress
 import os
 import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -64,6 +65,38 @@ def _device_kind(value: object) -> object:
     return next((kind for kind in DeviceKind if kind.value == value), value)
 
 
+def _host_address(text: str) -> str:
+    ipaddress.ip_address(text)
+    return text
+
+
+def _root_url(text: str) -> str:
+    expected = "an address such as http://10.0.0.7:8100"
+    bare = text.rstrip("/")
+    try:
+        parts = urlsplit(bare)
+        sound = parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)
+    except ValueError as error:
+        raise ValueError(expected) from error
+    if not sound or "@" in parts.netloc or bare != f"http://{parts.netloc}":
+        raise ValueError(expected)
+    return bare
+
+
+def reachable(host: str) -> str:
+    """The address at which a server that listens on `host` answers on its own node."""
+    address = ipaddress.ip_address(host)
+    if not address.is_unspecified:
+        return host
+    return "127.0.0.1" if address.version == 4 else "::1"
+
+
+def root_url(host: str, port: int) -> str:
+    """The root of a server that listens on `host`, as its own node sees it."""
+    near = reachable(host)
+    return f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
+
+
 def _expand(text: str) -> str:
     return os.path.expanduser(text)  # noqa: PTH111 - a hub name must not become a Path
 
@@ -73,6 +106,11 @@ AnyText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 PathText = Annotated[Text, AfterValidator(_expand)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+HostAddress = Annotated[str, AfterValidator(_host_address)]
+RootUrl = Annotated[str, AfterValidator(_root_url)]
+Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 AddressText = Annotated[str, AfterValidator(_address_text)]
 Gpus = Annotated[int | tuple[int | str, ...], BeforeValidator(_gpus)]

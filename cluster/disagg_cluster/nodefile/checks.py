@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from disagg_cluster.config import Restart
 from disagg_cluster.layout import Wish, share
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.oneworker import Host, check_worker
+from disagg_cluster.nodefile.peers import check_peers
 from disagg_cluster.nodefile.ports import check_ports
-from disagg_cluster.problems import Finding
+from disagg_cluster.nodefile.routing import check_router
+from disagg_cluster.problems import Finding, YamlPath
 from disagg_exporter.devices import DeviceKind
-from disagg_exporter.model import Device, Role
+from disagg_exporter.model import Device
 
 LONGEST_SOCKET_PATH_BYTES = 107
 """The longest path that a Unix socket can have."""
@@ -28,8 +31,8 @@ def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[F
         devices: What the node has, as far as the file tells.
         host: The machine the file is for.
     """
-    findings = [*_node(draft), *_names(draft), *_gpus(draft, devices)]
-    findings += [*check_ports(draft), *_phases(draft)]
+    findings = [*_node(draft), *_names(draft), *_gpus(draft, devices), *_restarts(draft)]
+    findings += [*check_ports(draft), *check_peers(draft), *check_router(draft, host)]
     for position, _ in draft.workers:
         findings += check_worker(draft, position, host)
     return tuple(findings)
@@ -67,15 +70,22 @@ def _gpus(draft: Draft, devices: Sequence[Device] | None) -> Iterator[Finding]:
     yield from share(wanted, devices or ()).findings
 
 
-def _phases(draft: Draft) -> Iterator[Finding]:
-    roles_known = all(draft.sure("workers", position, "role") for position, _ in draft.workers)
-    if not (draft.complete and roles_known):
-        return
-    first: dict[Role, int] = {}
+def _restarts(draft: Draft) -> Iterator[Finding]:
+    """Back-offs whose first wait is longer than their longest."""
+    node = draft.config.restart
+    places: list[tuple[YamlPath, Restart]] = [(("restart",), node)]
     for position, worker in draft.workers:
-        first.setdefault(worker.role, position)
-    for role, other in ((Role.PREFILL, Role.DECODE), (Role.DECODE, Role.PREFILL)):
-        if role in first and other not in first:
-            message = f"a {role} worker, but no {other} worker to share its requests with"
-            hint = f"add a {other} worker, or make the role mixed"
-            yield Finding(("workers", first[role], "role"), message, hint)
+        if worker.restart is not None:
+            places.append((("workers", position, "restart"), worker.restart))
+    for path, said in places:
+        first, most = "backoff_first_seconds", "backoff_max_seconds"
+        told = [key for key in (most, first) if key in said.model_fields_set]
+        sure = draft.sure("restart") and draft.sure(*path)
+        whole = node.with_changes(said)
+        if told and sure and whole.backoff_first_seconds > whole.backoff_max_seconds:
+            message = (
+                f"the first wait of {whole.backoff_first_seconds:g} s is longer than the longest, "
+                f"{whole.backoff_max_seconds:g} s"
+            )
+            hint = "" if len(told) == 2 else f"say {first if told[0] == most else most}, too"
+            yield Finding((*path, told[0]), message, hint)

@@ -12,7 +12,10 @@ from disagg_cluster.nodefile.shape import find_spot
 from disagg_cluster.nodefile.wording import Misfit, misfits, shown
 from disagg_cluster.problems import Finding, YamlPath, path_text
 
-_STAND_INS = {"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"}
+_STAND_INS = {
+    **{"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"},
+    **{"currency": "XXX", "per_hour": 1.0},
+}
 """Values for required keys that are missing or wrong; nothing is concluded from them."""
 
 _GONE = "(left out)"

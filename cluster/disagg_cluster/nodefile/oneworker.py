@@ -8,22 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from disagg_cluster import sglang_command, vllm_command
 from disagg_cluster.command import OWN_ARGUMENTS, OWN_VARIABLES
 from disagg_cluster.config import Worker
 from disagg_cluster.nodefile.draft import Draft
+from disagg_cluster.nodefile.kv import check_kv
 from disagg_cluster.problems import Finding, YamlPath
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.model import Role
 
-_OTHER_SIZES = {
-    "--pipeline-parallel-size": "pipeline",
-    "-pp": "pipeline",
-    "--data-parallel-size": "data",
-    "-dp": "data",
-}
-"""vLLM's arguments that multiply the number of GPUs it needs."""
-
-_WRONG_WAY = {Role.PREFILL: "kv_consumer", Role.DECODE: "kv_producer"}
+_OTHER_SIZES = {"vllm": vllm_command.OTHER_SIZES, "sglang": sglang_command.OTHER_SIZES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +39,25 @@ def check_worker(draft: Draft, position: int, host: Host) -> Iterator[Finding]:
     """Everything wrong between the values of the worker at this place of the file."""
     worker = next(worker for place, worker in draft.workers if place == position)
     at = ("workers", position)
-    yield from _size(draft, worker, at)
-    if draft.sure(*at, "env"):
-        for name in OWN_VARIABLES.keys() & worker.env.keys():
-            yield Finding((*at, "env", name), "set by the node itself", OWN_VARIABLES[name])
     if not draft.sure(*at, "engine"):
         return
+    yield from _size(draft, worker, at)
+    if draft.sure(*at, "env"):
+        own = OWN_VARIABLES[worker.engine]
+        for name in own.keys() & worker.env.keys():
+            yield Finding((*at, "env", name), "set by the node itself", own[name])
     if worker.engine == "standin":
         if worker.role is Role.ENCODE:
             hint = "a stand-in plays prefill, decode or mixed"
             yield Finding((*at, "role"), "there is no stand-in for an encode engine", hint)
         return
-    yield from _kv_transfer(draft, worker, at)
+    yield from check_kv(draft, worker, at)
     if draft.sure(*at, "args"):
-        for place, name in enumerate(map(_option, worker.args)):
-            if name in OWN_ARGUMENTS:
+        own = OWN_ARGUMENTS[worker.engine]
+        for place, name in enumerate(map(option_name, worker.args)):
+            if name in own:
                 path = (*at, "args", place)
-                yield Finding(path, f"{name} is set by the node itself", OWN_ARGUMENTS[name])
+                yield Finding(path, f"{name} is set by the node itself", own[name])
     yield from _files(draft, worker, at, host)
 
 
@@ -70,7 +66,7 @@ def _size(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
     sure = all(draft.sure(*at, key) for key in ("gpus", "tensor_parallel_size", "args"))
     if not sure or not worker.gpu_count or draft.config.devices is DeviceKind.CPU:
         return
-    others = _other_sizes(worker.args)
+    others = _other_sizes(worker)
     wanted = worker.tp_size * math.prod(others.values())
     if wanted == worker.gpu_count:
         return
@@ -83,36 +79,24 @@ def _size(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
     yield Finding((*at, "tensor_parallel_size" if given else "gpus"), message, hint)
 
 
-def _other_sizes(args: tuple[str, ...]) -> dict[str, int]:
+def _other_sizes(worker: Worker) -> dict[str, int]:
+    known, args = _OTHER_SIZES.get(worker.engine, {}), worker.args
     sizes: dict[str, int] = {}
     for argument, following in zip(args, (*args[1:], ""), strict=False):
-        kind = _OTHER_SIZES.get(_option(argument))
+        kind = known.get(option_name(argument))
         value = argument.partition("=")[2] or following
         if kind and value.isdecimal() and int(value) > 1:
             sizes[kind] = int(value)
+    if worker.engine == "sglang" and sglang_command.DATA_WITHIN_TENSOR in map(option_name, args):
+        sizes.pop("data", None)
     return sizes
 
 
-def _option(argument: str) -> str:
+def option_name(argument: str) -> str:
     """The name of an option however vLLM lets it be written: `--a_b=1`, `--a-b.c`."""
     if not argument.startswith("-"):
         return ""
     return argument.partition("=")[0].partition(".")[0].replace("_", "-")
-
-
-def _kv_transfer(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
-    if not (draft.sure(*at, "role") and draft.sure(*at, "kv_transfer")):
-        return
-    wrong = _WRONG_WAY.get(worker.role)
-    if worker.kv_transfer is None:
-        if wrong:
-            message = f"a {worker.role} worker without kv_transfer: nobody would move its KV cache"
-            hint = "add kv_transfer: {connector: NixlConnector}, or make the role mixed"
-            yield Finding(at, message, hint)
-    elif worker.kv_transfer.role is not None and worker.kv_transfer.role == wrong:
-        right = "kv_producer" if worker.role is Role.PREFILL else "kv_consumer"
-        message = f"{wrong} is the wrong way round for a {worker.role} worker"
-        yield Finding((*at, "kv_transfer", "role"), message, f"use {right}, or leave it out")
 
 
 def _files(draft: Draft, worker: Worker, at: YamlPath, host: Host) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ def check_ports(draft: Draft) -> Iterator[Finding]:
                 max(claim.ports[0], other.ports[0]), 1 + min(claim.ports[-1], other.ports[-1])
             )
             if common:
-                hint = "each worker needs ports of its own"
+                hint = "each needs ports of its own"
                 if max(len(claim.ports), len(other.ports)) > 1:
                     hint = f"wanted here: {_span(claim.ports)}, there: {_span(other.ports)}"
                 message = f"port {common[0]} already belongs to {other.owner}"
@@ -47,11 +47,19 @@ def _claims(draft: Draft) -> Iterator[_Claim]:
         if draft.sure(*at, "port"):
             yield _Claim((*at, "port"), label, range(worker.port, worker.port + 1))
         ports = worker.side_channel_ports
-        if ports and draft.sure(*at, "kv_transfer") and draft.sure(*at, "engine"):
+        keys = ["kv_transfer", "engine", *(["role"] if worker.uses_bootstrap else [])]
+        if ports and all(draft.sure(*at, key) for key in keys):
             size_known = draft.sure(*at, "gpus") and draft.sure(*at, "tensor_parallel_size")
             path = (*at, "kv_transfer", "side_channel_port")
             wanted = ports if size_known else ports[:1]
             yield _Claim(path, f"the KV side channel of {label}", wanted)
+    router = draft.config.router
+    if router is not None:
+        if draft.sure("router", "port"):
+            yield _Claim(("router", "port"), "the router", range(router.port, router.port + 1))
+        if draft.sure("router", "metrics_port"):
+            page = range(router.metrics_port, router.metrics_port + 1)
+            yield _Claim(("router", "metrics_port"), "the router's metrics page", page)
 
 
 def _span(ports: range) -> str:

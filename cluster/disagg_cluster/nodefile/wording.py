@@ -61,7 +61,8 @@ def _misfit(error: ErrorDetails, path: YamlPath, raw: object) -> Misfit:
     else:
         value = _value(path, raw)
         inside = len(path) > len(spot.path)
-        expected = _OF_A_VALUE.get(kind, error["msg"]) if inside else spot.expected
+        told = error["msg"].removeprefix("Value error, ")
+        expected = _OF_A_VALUE.get(kind, told) if inside else spot.expected
         # What stands in env may be a password.
         seen = kind_of(value) if "env" in path else shown(value)
         finding = Finding(path, f"expected {expected}, not {seen}", _hint(kind, spot, value))

@@ -240,6 +240,7 @@ def test_completing_a_command_shows_the_table_and_imports_none() -> None:
 
 CORE = ["problems", "values", "config", "layout", "command", "rundir", "nodefile.draft"]
 CORE += ["nodefile.shape", "nodefile.wording", "nodefile.checks", "nodefile.ports"]
+CORE += ["vllm_command", "sglang_command", "router_command"]
 
 
 def test_the_core_imports_no_driver_no_server_and_no_command_line() -> None:

@@ -5,8 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from disagg_cluster.command import Command, build, child_environment
 from disagg_cluster.layout import place
+from disagg_cluster.sglang_command import transfer_backend
 from disagg_exporter.model import Device
 from support.node_files import gpu, node, worker
 
@@ -15,8 +18,13 @@ ENGINE_SIDE = Path("/lib/inside_engine")
 GPUS = tuple(gpu(index) for index in range(4))
 
 
-def built(devices: tuple[Device, ...] | None = GPUS, name: str = "mixed-0", **keys: Any) -> Command:
-    config = node(worker(name, **keys))
+def built(
+    devices: tuple[Device, ...] | None = GPUS,
+    name: str = "mixed-0",
+    peers: str = "here",
+    **keys: Any,
+) -> Command:
+    config = node(worker(name, **keys), peers=peers)
     return build(
         config.workers[0],
         place(config, devices).placements[0],
@@ -121,6 +129,24 @@ def test_a_file_may_choose_the_side_channel_s_host() -> None:
     assert command.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.7"
 
 
+def test_an_engine_listens_where_its_peers_elsewhere_can_reach_it() -> None:
+    command = built(host="10.0.0.7", kv_transfer={"connector": "NixlConnector"})
+
+    assert command.argv[command.argv.index("--host") + 1] == "10.0.0.7"
+    assert command.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.7"
+
+
+def test_mooncake_is_told_the_port_of_the_engine_that_is_asked() -> None:
+    transfer = {"connector": "MooncakeConnector", "side_channel_port": 9000}
+    commands = [
+        built(role=role, kv_transfer=transfer, peers="elsewhere", host="10.0.0.7")
+        for role in ("prefill", "decode")
+    ]
+
+    assert [c.env.get("VLLM_MOONCAKE_BOOTSTRAP_PORT") for c in commands] == ["9000", None]
+    assert not [name for c in commands for name in c.env if "NIXL" in name]
+
+
 def test_our_plugin_comes_before_the_worker_s_own_path() -> None:
     assert built(env={"PYTHONPATH": "/a:/b"}).env["PYTHONPATH"] == "/lib/inside_engine:/a:/b"
 
@@ -141,8 +167,8 @@ def test_a_stand_in_runs_in_our_own_interpreter() -> None:
 
     assert command.argv == (
         *(sys.executable, "-m", "disagg_cluster.demo.standin", "--name", "mixed-0"),
-        *("--role", "mixed", "--port", "8100", "--model", "org/model", "--gpus", "1,3"),
-        *("--sim-dir", "/run/n/sim", "--costs", "{}"),
+        *("--role", "mixed", "--model", "org/model", "--host", "127.0.0.1", "--port", "8100"),
+        *("--gpus", "1,3", "--sim-dir", "/run/n/sim", "--costs", "{}"),
     )
     assert command.env == {
         "PYTHONPATH": "/lib/inside_engine",
@@ -191,3 +217,75 @@ def test_our_plugin_is_added_to_inherited_plugins_too() -> None:
     assert child_environment({"VLLM_PLUGINS": "theirs"}, {}) == {
         "VLLM_PLUGINS": "theirs,disagg_steps"
     }
+
+
+def test_sglang_prefills_with_everything_that_the_file_says() -> None:
+    command = built(
+        peers="elsewhere",
+        engine="sglang",
+        role="prefill",
+        gpus=[2, 3],
+        model="/models/m",
+        served_model_name="m",
+        python="/venv/bin/python",
+        host="10.0.0.7",
+        args=["--mem-fraction-static", "0.8"],
+        env={"HF_HUB_OFFLINE": "1"},
+        kv_transfer={"connector": "NixlConnector", "side_channel_port": 8998},
+    )
+
+    assert command.argv == (
+        *("/venv/bin/python", "-m", "sglang.launch_server"),
+        *("--model-path", "/models/m", "--served-model-name", "m"),
+        *("--host", "10.0.0.7", "--port", "8100", "--tp-size", "2", "--enable-metrics"),
+        *("--disaggregation-mode", "prefill", "--disaggregation-transfer-backend", "nixl"),
+        *("--disaggregation-bootstrap-port", "8998", "--mem-fraction-static", "0.8"),
+    )
+    assert command.env == {
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "2,3",
+        "SGLANG_ENABLE_METRICS_DEVICE_TIMER": "1",
+        "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
+    }
+
+
+def test_sglang_decodes_with_the_backend_that_the_connector_means() -> None:
+    command = built(
+        peers="elsewhere",
+        engine="sglang",
+        role="decode",
+        host="10.0.0.8",
+        kv_transfer={"connector": "MooncakeConnector"},
+    )
+
+    assert command.argv[11:] == (
+        *("--tp-size", "1", "--enable-metrics", "--disaggregation-mode", "decode"),
+        *("--disaggregation-transfer-backend", "mooncake"),
+    )
+
+
+def test_sglang_alone_is_told_of_no_disaggregation() -> None:
+    mixed, encode = built(engine="sglang"), built(engine="sglang", role="encode")
+
+    assert mixed.argv[-3:] == ("--tp-size", "1", "--enable-metrics")
+    assert encode.argv[-4:] == ("--tp-size", "1", "--enable-metrics", "--encoder-only")
+
+
+def test_a_file_may_have_sglang_make_a_token_for_each_health_probe() -> None:
+    asked = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "true"}
+
+    assert built(engine="sglang", env=asked).env.items() >= asked.items()
+
+
+@pytest.mark.parametrize(
+    ("connector", "backend"),
+    [
+        ("NixlConnector", "nixl"),
+        ("MooncakeConnector", "mooncake"),
+        ("mooncake_tcp", "mooncake_tcp"),
+        ("LMCacheConnector", None),
+    ],
+)
+def test_a_connector_is_what_sglang_calls_a_backend(connector: str, backend: str | None) -> None:
+    assert transfer_backend(connector) == backend

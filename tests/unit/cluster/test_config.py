@@ -6,7 +6,9 @@ import sys
 import pydantic
 import pytest
 
-from disagg_cluster.config import NodeConfig
+from disagg_cluster.config import Deadlines, GpuPrice, NodeConfig
+from disagg_cluster.config.patience import policy
+from disagg_cluster.life import Policy
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.problems import ConfigError
 from disagg_exporter.devices import DeviceKind
@@ -104,6 +106,76 @@ def test_nixl_wherever_it_hides_takes_a_side_channel_port_for_each_rank(
     (given,) = node(worker(gpus=2, kv_transfer=kv_transfer)).workers
 
     assert given.side_channel_ports == ports
+
+
+@pytest.mark.parametrize(
+    ("keys", "ports"),
+    [
+        ({"role": "prefill"}, range(8998, 8999)),
+        ({"role": "decode"}, range(0)),
+        ({"role": "prefill", "engine": "sglang"}, range(8998, 8999)),
+        ({"role": "decode", "engine": "sglang"}, range(0)),
+        ({"role": "mixed"}, range(8998, 8999)),
+    ],
+)
+def test_mooncake_and_sglang_listen_on_one_port_of_the_engine_that_is_asked(
+    keys: dict[str, str], ports: range
+) -> None:
+    kv_transfer = {"connector": "MooncakeConnector"}
+    (given,) = node(
+        worker(gpus=2, kv_transfer=kv_transfer, host="10.0.0.7", **keys), peers="elsewhere"
+    ).workers
+
+    assert list(given.side_channel_ports) == list(ports)
+
+
+@pytest.mark.parametrize(
+    ("host", "probed", "url"),
+    [
+        ("127.0.0.1", "127.0.0.1", "http://127.0.0.1:8100"),
+        ("0.0.0.0", "127.0.0.1", "http://127.0.0.1:8100"),
+        ("10.0.0.7", "10.0.0.7", "http://10.0.0.7:8100"),
+        ("::", "::1", "http://[::1]:8100"),
+        ("fd00::7", "fd00::7", "http://[fd00::7]:8100"),
+    ],
+)
+def test_an_engine_is_asked_where_it_answers_on_its_own_node(
+    host: str, probed: str, url: str
+) -> None:
+    (given,) = node(worker(host=host)).workers
+
+    assert (given.probe_host, given.url) == (probed, url)
+
+
+def test_a_crash_is_handled_as_the_supervisor_would_by_itself() -> None:
+    config = node(worker())
+
+    assert policy(config.workers[0].deadlines, config.restart) == Policy()
+
+
+def test_a_worker_changes_only_what_it_says_of_its_restarts() -> None:
+    config = node(
+        worker(restart={"crash_limit": 2, "backoff_max_seconds": 60.0}),
+        restart={"backoff_first_seconds": 0, "backoff_max_seconds": 30.0, "hang_probes": 3},
+    )
+
+    restart = config.restart.with_changes(config.workers[0].restart)
+
+    assert policy(Deadlines(stop_seconds=4), restart) == Policy(
+        stop_seconds=4,
+        backoff_first_seconds=0,
+        backoff_max_seconds=60.0,
+        crash_limit=2,
+        hang_probes=3,
+    )
+
+
+def test_a_node_keeps_what_later_parts_ask_it_for() -> None:
+    config = node(log_megabytes=5, on_sigterm="leave", gpu_price={"currency": "EUR", "per_hour": 2})
+
+    assert (config.log_megabytes, config.on_sigterm) == (5, "leave")
+    assert config.gpu_price == GpuPrice(currency="EUR", per_hour=2.0)
+    assert (node().log_megabytes, node().on_sigterm, node().gpu_price) == (100, "stop", None)
 
 
 def test_a_home_folder_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:

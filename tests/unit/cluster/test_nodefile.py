@@ -143,6 +143,55 @@ def test_a_prefill_and_a_decode_worker_are_fine_together() -> None:
     assert len(from_mapping(pair(), "test", HAS_ALL).workers) == 2
 
 
+NIXL = {"connector": "NixlConnector"}
+
+
+@pytest.mark.parametrize(
+    ("role", "host", "keys", "problem"),
+    [
+        ("prefill", "10.0.0.7", {"peers": "elsewhere"}, []),
+        ("decode", "10.0.0.7", {"peers": "elsewhere"}, []),
+        ("prefill", "127.0.0.1", {"peers": "elsewhere"}, ["workers[0].host"]),
+        ("decode", "127.0.0.1", {"peers": "elsewhere"}, ["workers[0].host"]),
+        # The router is here, so only the engines elsewhere must reach somebody.
+        ("decode", "127.0.0.1", {"router": {"prefill": ["http://10.0.0.7:8100"]}}, []),
+        ("prefill", "127.0.0.1", {"router": {"decode": ["http://h:1"]}}, ["workers[0].host"]),
+        ("prefill", "10.0.0.7", {"router": {"decode": ["http://h:1"]}}, []),
+        # NIXL tells its peers the address it listens on: 0.0.0.0 is nobody's.
+        ("prefill", "0.0.0.0", {"peers": "elsewhere"}, ["workers[0].host"]),
+        ("decode", "0.0.0.0", {"peers": "elsewhere"}, []),
+    ],
+)
+def test_engines_with_peers_on_other_nodes_must_be_within_their_reach(
+    role: str, host: str, keys: dict[str, Any], problem: list[str]
+) -> None:
+    mapping = {"workers": [worker("w", role=role, host=host, kv_transfer=NIXL)], **keys}
+
+    if problem:
+        assert paths(mapping) == problem
+    else:
+        assert from_mapping(mapping, "test", HAS_ALL).workers[0].host == host
+
+
+def test_the_address_that_peers_are_told_may_be_said_by_itself() -> None:
+    one = worker(
+        role="prefill",
+        host="0.0.0.0",
+        kv_transfer=NIXL,
+        env={"VLLM_NIXL_SIDE_CHANNEL_HOST": "10.0.0.7"},
+    )
+
+    assert from_mapping({"peers": "elsewhere", "workers": [one]}, "test", HAS_ALL)
+
+
+def test_data_parallel_ranks_of_sglang_may_share_the_gpus_of_the_tensor_parallel_ones() -> None:
+    def sglang(*args: str) -> dict[str, Any]:
+        return {"workers": [worker(engine="sglang", gpus=4, args=["--dp-size", "4", *args])]}
+
+    assert paths(sglang()) == ["workers[0].gpus"]
+    assert from_mapping(sglang("--enable-dp-attention"), "test", HAS_ALL)
+
+
 @pytest.mark.parametrize(
     ("args", "fine"),
     [

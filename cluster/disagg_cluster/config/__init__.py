@@ -1,0 +1,31 @@
+"""What a node file says, once it is understood: frozen, with units in the names.
+
+The description of each field completes the sentence "expected …": it is what a person is told
+whose file says something else, and what the JSON schema says.
+"""
+
+from disagg_cluster.config.node import (
+    GpuPrice,
+    Intervals,
+    Latency,
+    Listen,
+    NodeConfig,
+)
+from disagg_cluster.config.patience import Deadlines, Restart
+from disagg_cluster.config.router import Router
+from disagg_cluster.config.section import Section
+from disagg_cluster.config.worker import KvTransfer, Worker
+
+__all__ = [
+    "Deadlines",
+    "GpuPrice",
+    "Intervals",
+    "KvTransfer",
+    "Latency",
+    "Listen",
+    "NodeConfig",
+    "Restart",
+    "Router",
+    "Section",
+    "Worker",
+]

@@ -1,0 +1,57 @@
+"""How patient a node file asks us to be with a process: to start, to end, to be started again."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from disagg_cluster.config.section import Section
+from disagg_cluster.life import Policy
+from disagg_cluster.values import Amount, Count, Seconds
+
+_USUAL = Policy()
+
+
+class Deadlines(Section):
+    """How long a worker may take before the next, stronger measure."""
+
+    start_seconds: Seconds = Field(
+        default=_USUAL.start_seconds, description="seconds, a number above 0"
+    )
+    drain_seconds: Seconds = Field(
+        default=_USUAL.drain_seconds, description="seconds, a number above 0"
+    )
+    stop_seconds: Seconds = Field(
+        default=_USUAL.stop_seconds, description="seconds, a number above 0"
+    )
+
+
+class Restart(Section):
+    """When a worker that crashed or hangs is started again, and when it is given up."""
+
+    backoff_first_seconds: Amount = Field(
+        default=_USUAL.backoff_first_seconds, description="seconds, a number from 0 up"
+    )
+    backoff_max_seconds: Amount = Field(
+        default=_USUAL.backoff_max_seconds, description="seconds, a number from 0 up"
+    )
+    crash_limit: Count = Field(
+        default=_USUAL.crash_limit, description="a number of crashes, 1 or more"
+    )
+    crash_window_seconds: Seconds = Field(
+        default=_USUAL.crash_window_seconds, description="seconds, a number above 0"
+    )
+    hang_probes: Count = Field(
+        default=_USUAL.hang_probes, description="a number of health probes, 1 or more"
+    )
+
+    def with_changes(self, changes: Restart | None) -> Restart:
+        """This with everything that `changes` says and leaves to no default."""
+        if changes is None:
+            return self
+        told = {name: getattr(changes, name) for name in changes.model_fields_set}
+        return self.model_copy(update=told)
+
+
+def policy(deadlines: Deadlines, restart: Restart) -> Policy:
+    """The patience of the supervisor, in its own words."""
+    return Policy(**dict(deadlines), **dict(restart))

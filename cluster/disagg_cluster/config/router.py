@@ -1,0 +1,88 @@
+"""The router in front of a node's prefill and decode engines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from disagg_cluster.config.patience import Deadlines, Restart
+from disagg_cluster.config.section import Section
+from disagg_cluster.values import (
+    AnyText,
+    HostAddress,
+    PathText,
+    Port,
+    RootUrl,
+    VariableName,
+    reachable,
+    root_url,
+)
+
+ROUTER_NAME = "router"
+"""What the router is called among the workers."""
+
+
+class Router(Section):
+    """One process that sends every request through a prefill and a decode engine.
+
+    Its engines are all of this node with one of these two roles, and those elsewhere that
+    `prefill` and `decode` name.
+    """
+
+    engine: Literal["vllm-router"] = Field(default="vllm-router", description="one of vllm-router")
+    python: PathText = Field(
+        default_factory=lambda: sys.executable, description="the path of a Python interpreter"
+    )
+    host: HostAddress = Field(
+        default="127.0.0.1", description="an IP address of this node, such as 127.0.0.1"
+    )
+    port: Port = Field(default=8000, description="a port number from 1 to 65535")
+    metrics_port: Port = Field(default=29000, description="a port number from 1 to 65535")
+    policy: Literal[
+        "random",
+        "round_robin",
+        "cache_aware",
+        "kv_aware",
+        "power_of_two",
+        "consistent_hash",
+        "sticky_least_loaded",
+    ] = Field(
+        default="round_robin",
+        description="one of random, round_robin, cache_aware, kv_aware, power_of_two, "
+        "consistent_hash, sticky_least_loaded",
+    )
+    kv_connector: Literal["nixl", "mooncake"] = Field(
+        default="nixl", description="one of nixl, mooncake"
+    )
+    prefill: Annotated[tuple[RootUrl, ...], Field(strict=False)] = Field(
+        default=(), description='a list of engines elsewhere, such as ["http://10.0.0.7:8100"]'
+    )
+    decode: Annotated[tuple[RootUrl, ...], Field(strict=False)] = Field(
+        default=(), description='a list of engines elsewhere, such as ["http://10.0.0.8:8200"]'
+    )
+    args: Annotated[tuple[AnyText, ...], Field(strict=False)] = Field(
+        default=(), description='a list of arguments, such as ["--log-level", "warning"]'
+    )
+    env: Mapping[VariableName, AnyText] = Field(
+        default={}, description="a mapping of variables to their values"
+    )
+    deadlines: Deadlines = Deadlines()
+    restart: Restart | None = None
+
+    @property
+    def probe_host(self) -> str:
+        """The address at which the router answers on this node."""
+        return reachable(self.host)
+
+    @property
+    def url(self) -> str:
+        """Where its clients on this node find it."""
+        return root_url(self.host, self.port)
+
+    @property
+    def metrics_url(self) -> str:
+        """Where its own metrics page is; on this node only."""
+        return f"http://127.0.0.1:{self.metrics_port}/metrics"

@@ -1,0 +1,142 @@
+"""One engine of a node file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from disagg_cluster.config.patience import Deadlines, Restart
+from disagg_cluster.config.section import Section
+from disagg_cluster.values import (
+    AnyText,
+    Count,
+    EngineRole,
+    Gpus,
+    HostAddress,
+    PathText,
+    Port,
+    Text,
+    VariableName,
+    reachable,
+    root_url,
+)
+from disagg_exporter.model import Role
+
+NIXL_DEFAULT_PORT = 5600
+"""Where NIXL listens for its peers when nobody says otherwise."""
+
+BOOTSTRAP_DEFAULT_PORT = 8998
+"""Where a prefill engine of SGLang, or of vLLM with Mooncake, listens for its peers."""
+
+
+class KvTransfer(Section):
+    """How a worker's KV cache gets from prefill to decode; in the words of the engine."""
+
+    connector: Text = Field(description="the engine's name of a connector, such as NixlConnector")
+    role: Literal["kv_producer", "kv_consumer", "kv_both"] | None = Field(
+        default=None, description="one of kv_producer, kv_consumer, kv_both"
+    )
+    side_channel_port: Port | None = Field(
+        default=None, description="a port number from 1 to 65535"
+    )
+    extra_config: Mapping[str, JsonValue] = Field(
+        default={}, description="a mapping of what the connector itself wants to know"
+    )
+    buffer_device: Text | None = Field(default=None, description="a device such as cpu or cuda")
+
+    def speaks(self, name: str) -> bool:
+        """Whether the connector, or one that it wraps, is of this kind (`nixl`, `mooncake`)."""
+        # A connector that wraps others names them in its extra configuration.
+        return name in f"{self.connector} {self.extra_config}".lower()
+
+
+class Worker(Section):
+    """One engine that this node launches."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = Field(
+        description="a name of 1 to 40 characters out of a-z, 0-9 and -"
+    )
+    engine: Literal["vllm", "sglang", "standin"] = Field(
+        default="vllm", description="one of vllm, sglang, standin"
+    )
+    role: EngineRole = Field(description="one of prefill, decode, mixed, encode")
+    gpus: Gpus = Field(
+        default=0, description="a count (2) or a list of GPU indices and UUIDs ([0, 1])"
+    )
+    model: PathText = Field(description="the path of a model's folder, or its name on the hub")
+    served_model_name: Text | None = Field(default=None, description="a name for the model, text")
+    python: PathText = Field(
+        default_factory=lambda: sys.executable, description="the path of a Python interpreter"
+    )
+    host: HostAddress = Field(
+        default="127.0.0.1", description="an IP address of this node, such as 127.0.0.1"
+    )
+    port: Port = Field(description="a port number from 1 to 65535")
+    tensor_parallel_size: Count | None = Field(
+        default=None, description="a number of GPUs, 1 or more"
+    )
+    args: Annotated[tuple[AnyText, ...], Field(strict=False)] = Field(
+        default=(), description='a list of arguments, such as ["--max-model-len", "8192"]'
+    )
+    env: Mapping[VariableName, AnyText] = Field(
+        default={}, description="a mapping of variables to their values"
+    )
+    kv_transfer: KvTransfer | None = None
+    deadlines: Deadlines = Deadlines()
+    restart: Restart | None = None
+
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs the worker wants; 0 on a node without any."""
+        return self.gpus if isinstance(self.gpus, int) else len(self.gpus)
+
+    @property
+    def tp_size(self) -> int:
+        """Over how many devices each layer of the model is spread."""
+        return self.tensor_parallel_size or max(1, self.gpu_count)
+
+    @property
+    def model_name(self) -> str:
+        """What the engine's users call the model."""
+        return self.served_model_name or self.model
+
+    @property
+    def probe_host(self) -> str:
+        """The address at which the engine answers on this node."""
+        return reachable(self.host)
+
+    @property
+    def url(self) -> str:
+        """The root of its server, as seen from this node."""
+        return root_url(self.host, self.port)
+
+    @property
+    def uses_bootstrap(self) -> bool:
+        """Whether its KV goes by SGLang, or by Mooncake: peers ask the prefill engine, on one port.
+
+        NIXL listens on one port for each rank of the model, in every engine.
+        """
+        kv = self.kv_transfer
+        if kv is None or self.engine == "standin":
+            return False
+        return self.engine == "sglang" or (kv.speaks("mooncake") and not kv.speaks("nixl"))
+
+    @property
+    def side_channel_ports(self) -> range:
+        """The ports on which other engines ask this one for KV; none where it has none.
+
+        A stand-in only pretends to move KV.
+        """
+        kv = self.kv_transfer
+        if kv is None or self.engine == "standin":
+            return range(0)
+        if self.uses_bootstrap:
+            asked = self.role is Role.PREFILL or (self.engine, self.role) == ("vllm", Role.MIXED)
+            base = kv.side_channel_port or BOOTSTRAP_DEFAULT_PORT
+            return range(base, base + asked)
+        usual = NIXL_DEFAULT_PORT if kv.speaks("nixl") else 0
+        base = kv.side_channel_port or usual
+        return range(base, base + self.tp_size) if base else range(0)

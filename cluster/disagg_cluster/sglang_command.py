@@ -1,0 +1,83 @@
+"""What an SGLang engine is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from disagg_cluster.config import Worker
+from disagg_exporter.model import Role
+
+_BY_ROLE = "say it with the key role"
+
+OWN_ARGUMENTS: Mapping[str, str] = {
+    "--model-path": "say it with the key model",
+    "--model": "say it with the key model",
+    "--served-model-name": "say it with the key served_model_name",
+    "--host": "say it with the key host",
+    "--port": "say it with the key port",
+    "--tp-size": "say it with the key tensor_parallel_size",
+    "--tensor-parallel-size": "say it with the key tensor_parallel_size",
+    "--tp": "say it with the key tensor_parallel_size",
+    "--base-gpu-id": "say it with the key gpus",
+    "--gpu-id-step": "say it with the key gpus",
+    "--disaggregation-mode": _BY_ROLE,
+    "--encoder-only": _BY_ROLE,
+    "--enable-pd-role-switch": "the GPU-seconds of an engine belong to the one role of its worker",
+    "--disaggregation-transfer-backend": "say it with the key kv_transfer.connector",
+    "--disaggregation-bootstrap-port": "say it with the key kv_transfer.side_channel_port",
+    "--enable-metrics": "it is always given",
+}
+"""Arguments that a node file may not give to SGLang, with the reason."""
+
+OWN_VARIABLES: Mapping[str, str] = {
+    "SGLANG_ENABLE_METRICS_DEVICE_TIMER": "the node counts an engine's GPU-seconds from its timer",
+}
+"""Variables that a node file may not set for SGLang, with the reason."""
+
+OTHER_SIZES: Mapping[str, str] = {
+    "--pp-size": "pipeline",
+    "--pipeline-parallel-size": "pipeline",
+    "--dp-size": "data",
+    "--data-parallel-size": "data",
+}
+"""Arguments that multiply the number of GPUs it needs."""
+
+DATA_WITHIN_TENSOR = "--enable-dp-attention"
+"""With this argument the data parallel ranks share the GPUs of the tensor parallel ones."""
+
+_BACKENDS = {"NixlConnector": "nixl", "MooncakeConnector": "mooncake"}
+_OWN_BACKENDS = ("nixl", "mooncake", "mooncake_tcp", "mori", "ascend")
+
+
+def transfer_backend(connector: str) -> str | None:
+    """SGLang's name for what vLLM calls a connector; its own names are taken, too.
+
+    None if it has nothing of that name.
+    """
+    return connector if connector in _OWN_BACKENDS else _BACKENDS.get(connector)
+
+
+def sglang_argv(worker: Worker) -> tuple[str, ...]:
+    """Its program and arguments."""
+    argv = [worker.python, "-m", "sglang.launch_server"]
+    argv += ["--model-path", worker.model, "--served-model-name", worker.model_name]
+    argv += ["--host", worker.host, "--port", str(worker.port)]
+    argv += ["--tp-size", str(worker.tp_size), "--enable-metrics"]
+    kv = worker.kv_transfer
+    if worker.role in (Role.PREFILL, Role.DECODE) and kv is not None:
+        backend = transfer_backend(kv.connector)
+        argv += ["--disaggregation-mode", worker.role.value]
+        argv += ["--disaggregation-transfer-backend", backend or kv.connector]
+        if kv.side_channel_port is not None:
+            argv += ["--disaggregation-bootstrap-port", str(kv.side_channel_port)]
+    if worker.role is Role.ENCODE:
+        argv += ["--encoder-only"]
+    return (*argv, *worker.args)
+
+
+def sglang_variables(worker: Worker) -> dict[str, str]:
+    """What its environment has beside the worker's own variables; some of those may come first."""
+    # Asked for its health, an idle engine would otherwise make a token: every second work on the
+    # GPU that no user asked for. A scheduler that hangs is ended by SGLang's own watchdog.
+    quiet = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
+    return {"SGLANG_ENABLE_METRICS_DEVICE_TIMER": "1", quiet: worker.env.get(quiet, "false")}
