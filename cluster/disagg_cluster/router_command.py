@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from disagg_cluster.command import Command
 from disagg_cluster.config import NodeConfig, Router, Worker
-from disagg_exporter.model import Role
+from disagg_exporter.model import Phase, Role, RouterEngine
 
 # How often the router asks each engine whether it is well; three misses take it out. Its own
 # default of a minute would send requests to a dead engine for three.
@@ -49,20 +49,25 @@ def router_command(config: NodeConfig, router: Router) -> Command:
     argv += ["--worker-startup-check-interval", "1"]
     # Through a proxy that the daemon's environment names it would wait for its engines for ever;
     # it takes hosts here, no wildcard.
-    hosts = dict.fromkeys(urlsplit(url).hostname or "" for url in router_engines(config, router))
+    engines = router_engines(config, router)
+    hosts = dict.fromkeys(urlsplit(engine.url).hostname or "" for engine in engines)
     direct = ",".join(hosts)
     environment = {"NO_PROXY": direct, "no_proxy": direct, **router.env}
     return Command((*argv, *router.args), environment)
 
 
-def router_engines(config: NodeConfig, router: Router) -> dict[str, str]:
-    """What to call each engine of the router, by the URL that the router knows it by.
+def router_engines(config: NodeConfig, router: Router) -> tuple[RouterEngine, ...]:
+    """Every engine that the router sends requests to.
 
-    One of this node has its worker's name, one elsewhere its host and port.
+    One of this node goes by its worker's name, one elsewhere by its host and port.
     """
-    own = (*_of_role(config, Role.PREFILL), *_of_role(config, Role.DECODE))
-    elsewhere = {url: urlsplit(url).netloc for url in (*router.prefill, *router.decode)}
-    return {**elsewhere, **{worker.url: worker.name for worker in own}}
+    elsewhere = {Phase.PREFILL: router.prefill, Phase.DECODE: router.decode}
+    engines: list[RouterEngine] = []
+    for role, phase in ((Role.PREFILL, Phase.PREFILL), (Role.DECODE, Phase.DECODE)):
+        own = _of_role(config, role)
+        engines += [RouterEngine(worker.url, worker.name, phase) for worker in own]
+        engines += [RouterEngine(url, urlsplit(url).netloc, phase) for url in elsewhere[phase]]
+    return tuple(engines)
 
 
 def start_seconds(config: NodeConfig, router: Router) -> float:

@@ -14,6 +14,7 @@ _TITLES = {
     Data.ACCOUNTS: "Devices: committed seconds",
     Data.NODE: "Sums over the node",
     Data.ENGINES: "Engines",
+    Data.ROUTER: "Router",
     Data.WORKERS: "Workers",
     Data.COLLECTORS: "Collectors",
     Data.BUILD: "Build",

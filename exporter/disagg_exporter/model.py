@@ -334,6 +334,53 @@ class CollectorStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RouterEngine:
+    """An engine as a router knows it, by its URL, and as we call it; `phase` is its part."""
+
+    url: str
+    name: str
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class RouterCounts:
+    """Requests that a router has answered, failed ones included, and its errors by engine."""
+
+    requests: float = 0.0
+    prefill_errors: Mapping[str, float] = field(default_factory=dict)
+    decode_errors: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPage:
+    """What a router's metrics page says; engines go by the URL under which the router knows them.
+
+    `totals` count since the router started. `active` are the requests at engines of a phase, queued
+    there or running; `pending` those whose decode engine is chosen and waits for their prefill;
+    empty or None where the page does not tell.
+    """
+
+    t_ns: int
+    totals: RouterCounts = field(default_factory=RouterCounts)
+    active: Mapping[Phase, float] = field(default_factory=dict)
+    pending: float | None = None
+    worker_health: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterStatus:
+    """The router as the daemon sees it.
+
+    `counts` count since the daemon first saw the router's page, through all restarts of the
+    router; None before. `page` is its last, None while it has none that can be read.
+    """
+
+    engines: tuple[RouterEngine, ...]
+    counts: RouterCounts | None = None
+    page: RouterPage | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything the metrics page shows, made at one instant and swapped whole.
 
@@ -356,3 +403,4 @@ class Snapshot:
     collectors: tuple[CollectorStatus, ...] = ()
     worker_states: tuple[str, ...] = ()
     simulated: bool = False
+    router: RouterStatus | None = None

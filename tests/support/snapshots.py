@@ -17,6 +17,10 @@ from disagg_exporter.model import (
     Phase,
     Reason,
     Role,
+    RouterCounts,
+    RouterEngine,
+    RouterPage,
+    RouterStatus,
     Snapshot,
     TokenAccount,
     Use,
@@ -174,6 +178,20 @@ def golden_snapshot() -> Snapshot:
         ),
         worker_states=WORKER_STATES,
         simulated=True,
+        router=RouterStatus(
+            (
+                RouterEngine("http://127.0.0.1:8100", "prefill-0", Phase.PREFILL),
+                RouterEngine("http://127.0.0.1:8200", "decode-0", Phase.DECODE),
+            ),
+            RouterCounts(1_200.0, {"http://127.0.0.1:8100": 3.0}),
+            RouterPage(
+                TAKEN_NS,
+                RouterCounts(200.0, {"http://127.0.0.1:8100": 1.0}),
+                {Phase.PREFILL: 5.0, Phase.DECODE: 18.0},
+                5.0,
+                {"http://127.0.0.1:8100": True, "http://127.0.0.1:8200": False},
+            ),
+        ),
     )
 
 

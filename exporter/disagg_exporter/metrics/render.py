@@ -10,6 +10,7 @@ import disagg_exporter
 from disagg_exporter.metrics.device_rows import write_accounts, write_devices
 from disagg_exporter.metrics.engine_rows import write_engines
 from disagg_exporter.metrics.node_rows import write_node
+from disagg_exporter.metrics.router_rows import write_router
 from disagg_exporter.metrics.sheet import Labels, Sheet
 from disagg_exporter.metrics.table import FAMILIES, Family, Kind
 from disagg_exporter.model import Snapshot
@@ -19,6 +20,7 @@ _WRITERS: tuple[Callable[[Sheet, Snapshot], None], ...] = (
     write_accounts,
     write_node,
     write_engines,
+    write_router,
 )
 
 

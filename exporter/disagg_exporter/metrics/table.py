@@ -26,6 +26,7 @@ class Data(StrEnum):
     ACCOUNTS = "accounts"
     NODE = "node sums"
     ENGINES = "engines"
+    ROUTER = "router"
     WORKERS = "workers"
     COLLECTORS = "collectors"
     BUILD = "build"
@@ -137,6 +138,18 @@ FAMILIES: tuple[Family, ...] = (
            "Step records that came after their time had been committed."),
     Family("disagg_lost_records_total", _C, Data.ENGINES, ("engine",), "",
            "Step records that never came, by the gaps in their numbering."),
+    Family("disagg_router_requests_total", _C, Data.ROUTER, (), "",
+           "Requests the router has answered, failed ones included."),
+    Family("disagg_router_prefill_errors_total", _C, Data.ROUTER, ("worker",), "",
+           "Requests that failed at a prefill engine, as the router saw it."),
+    Family("disagg_router_decode_errors_total", _C, Data.ROUTER, ("worker",), "",
+           "Requests that failed at a decode engine, as the router saw it."),
+    Family("disagg_router_active_requests", _G, Data.ROUTER, ("phase",), "",
+           "Requests the router has at engines of a phase, waiting there or running."),
+    Family("disagg_router_pending_requests", _G, Data.ROUTER, (), "",
+           "Requests whose decode engine is chosen and waits for their prefill to end."),
+    Family("disagg_router_worker_health", _G, Data.ROUTER, ("worker",), "",
+           "1 while the router holds an engine well and sends it requests, 0 while it does not."),
     Family("disagg_worker_state", _G, Data.WORKERS, ("worker", "state"), "",
            "1 for the state a worker is in, 0 for the others."),
     Family("disagg_worker_restarts_total", _C, Data.WORKERS, ("worker",), "",
@@ -177,6 +190,7 @@ LABELS: dict[str, str] = {
     "kind": "which inference server the engine is, such as vllm; of steps: what they computed",
     "version": "version of the engine, or of disagg-node",
     "method": "how the engine's GPU-seconds were found",
-    "worker": "name of the child process in the node file",
+    "worker": "name of the child process in the node file; of a router's engine elsewhere its "
+    "address",
     "collector": "which reader of devices, steps or pages",
 }

@@ -6,6 +6,7 @@ import pytest
 
 from disagg_cluster.config import NodeConfig, Router
 from disagg_cluster.router_command import router_command, router_engines, start_seconds
+from disagg_exporter.model import Phase, RouterEngine
 from support.node_files import node, worker
 
 
@@ -58,7 +59,7 @@ def test_a_file_may_say_more_to_the_router() -> None:
     assert {("--host", "0.0.0.0"), ("--port", "80"), ("--prometheus-port", "29001")} < {*asked}
     assert ("--policy", "cache_aware") in asked
     assert command.argv[-2:] == ("--log-level", "warning")
-    assert command.env == {"NO_PROXY": "mine", "no_proxy": "10.0.0.7,10.0.0.8,127.0.0.1"}
+    assert command.env == {"NO_PROXY": "mine", "no_proxy": "127.0.0.1,10.0.0.7,10.0.0.8"}
 
 
 def test_a_mooncake_engine_is_named_with_the_port_on_which_it_says_who_it_is() -> None:
@@ -77,12 +78,12 @@ def test_a_mooncake_engine_is_named_with_the_port_on_which_it_says_who_it_is() -
 
 
 def test_an_engine_is_called_by_its_worker_or_by_where_it_is() -> None:
-    assert router_engines(*standins(decode=["http://10.0.0.8:8200"])) == {
-        "http://10.0.0.8:8200": "10.0.0.8:8200",
-        "http://127.0.0.1:8100": "prefill-0",
-        "http://127.0.0.1:8101": "prefill-1",
-        "http://127.0.0.1:8200": "decode-0",
-    }
+    assert router_engines(*standins(decode=["http://10.0.0.8:8200"])) == (
+        RouterEngine("http://127.0.0.1:8100", "prefill-0", Phase.PREFILL),
+        RouterEngine("http://127.0.0.1:8101", "prefill-1", Phase.PREFILL),
+        RouterEngine("http://127.0.0.1:8200", "decode-0", Phase.DECODE),
+        RouterEngine("http://10.0.0.8:8200", "10.0.0.8:8200", Phase.DECODE),
+    )
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,41 @@ def test_an_engine_that_is_gone_serves_no_device() -> None:
     assert not samples(dataclasses.replace(golden, engines=gone), "disagg_gpu_assignment_info")
 
 
+def test_a_node_without_a_router_says_nothing_of_one() -> None:
+    without = dataclasses.replace(golden_snapshot(), router=None)
+
+    assert not [name for name in names(without, TAKEN_NS) if "_router_" in name]
+
+
+def test_a_router_whose_page_cannot_be_read_keeps_its_counters_alone() -> None:
+    golden = golden_snapshot()
+    assert golden.router is not None
+    silent = dataclasses.replace(golden, router=dataclasses.replace(golden.router, page=None))
+
+    assert {name for name in names(silent, TAKEN_NS) if "_router_" in name} == {
+        "disagg_router_requests_total",
+        "disagg_router_prefill_errors_total",
+        "disagg_router_decode_errors_total",
+    }
+
+
+def test_an_engine_that_only_the_router_knows_goes_by_its_url() -> None:
+    golden = golden_snapshot()
+    assert golden.router is not None
+    nameless = dataclasses.replace(golden, router=dataclasses.replace(golden.router, engines=()))
+
+    assert samples(nameless, "disagg_router_worker_health") == {
+        "http://127.0.0.1:8100": 1.0,
+        "http://127.0.0.1:8200": 0.0,
+    }
+
+
 # Rows that stand at 0
+
+
+def test_a_router_s_engine_has_its_errors_before_the_first() -> None:
+    assert samples(golden_snapshot(), "disagg_router_decode_errors_total") == {"decode-0": 0.0}
+    assert samples(golden_snapshot(), "disagg_router_prefill_errors_total") == {"prefill-0": 3.0}
 
 
 def test_a_new_device_has_all_its_pairs_at_zero() -> None:
