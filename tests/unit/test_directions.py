@@ -18,7 +18,6 @@ CORE = [
     "disagg_exporter.errors",
     "disagg_exporter.accounting",
     "disagg_exporter.devices",
-    "disagg_exporter.router_pages",
     "disagg_exporter.silence",
     "disagg_exporter.step_messages",
     "disagg_cluster.config",
