@@ -22,12 +22,14 @@ class Target:
     """Where a worker should answer, as what. `host` is an IP address.
 
     An empty `served_model_name` asks for no model. `api_key` is what the models page wants.
+    `health_path` answers 200 while the worker itself is well.
     """
 
     port: int
     served_model_name: str
     host: str = "127.0.0.1"
     api_key: str = field(default="", repr=False)
+    health_path: str = "/health"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def probe(
 
 
 def _probe(target: Target, session: int, until: float, proven: frozenset[int]) -> ProbeResult:
-    health = get(target, "/health", until)
+    health = get(target, target.health_path, until)
     inodes = listening_inodes(target.host, target.port)
     if inodes and inodes == proven:
         return judge(Facts(target, health, Owner.OURS, inodes, None))
@@ -96,9 +98,10 @@ def judge(facts: Facts) -> ProbeResult:
     if facts.owner is Owner.OTHER:
         return ProbeResult(Health.FOREIGN, f"another process listens on port {facts.target.port}")
     if facts.health.status == 0:
-        return ProbeResult(Health.NO_ANSWER, f"/health: {facts.health.why}")
+        return ProbeResult(Health.NO_ANSWER, f"{facts.target.health_path}: {facts.health.why}")
     if facts.health.status != 200:
-        return ProbeResult(Health.UNHEALTHY, f"/health answers {facts.health.status}")
+        why = f"{facts.target.health_path} answers {facts.health.status}"
+        return ProbeResult(Health.UNHEALTHY, why)
     ours = facts.owner is Owner.OURS
     if facts.models is None:
         return ProbeResult(Health.HEALTHY, "healthy", facts.inodes)

@@ -97,6 +97,12 @@ def test_a_worker_without_a_model_is_known_by_its_socket_only() -> None:
     assert judge(replace(router, owner=Owner.UNKNOWN)).health is Health.UNHEALTHY
 
 
+def test_a_worker_may_say_elsewhere_that_it_is_well() -> None:
+    alive = replace(TARGET, health_path="/liveness")
+
+    assert judge(replace(WELL, target=alive, health=Answer(500))).why == "/liveness answers 500"
+
+
 def test_sockets_proven_before_need_no_models_page() -> None:
     assert judge(replace(WELL, models=None)) == ProbeResult(Health.HEALTHY, "healthy", INODES)
 

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from disagg_cluster.config import NodeConfig, Router
+from disagg_cluster.readiness import Target
+from disagg_cluster.router import RouterWatch, router_post
 from disagg_cluster.router_command import router_command, router_engines, start_seconds
-from disagg_exporter.model import Phase, RouterEngine
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Phase, RouterCounts, RouterEngine
 from support.node_files import node, worker
 
 
@@ -95,3 +102,123 @@ def test_unless_told_the_router_may_take_longer_to_start_than_its_slowest_engine
 ) -> None:
     """It listens only when all of them are well."""
     assert start_seconds(*standins(deadlines=deadlines)) == seconds
+
+
+def test_the_router_is_kept_as_a_worker_whose_health_is_its_own() -> None:
+    """Its /readiness says no when engines are gone; killing the router would bring none back."""
+    config, router = standins(
+        port=80, deadlines={"drain_seconds": 20, "stop_seconds": 5}, restart={"crash_limit": 9}
+    )
+
+    post = router_post(config, router, Path("/run/n/logs/router.log"))
+
+    assert (post.name, post.log_path) == ("router", Path("/run/n/logs/router.log"))
+    assert post.command == router_command(config, router)
+    assert post.target == Target(80, "", "127.0.0.1", health_path="/liveness")
+    assert (post.policy.start_seconds, post.policy.crash_limit) == (960.0, 9)
+
+
+def test_the_router_itself_waits_for_the_requests_it_has_when_it_is_told_to_end() -> None:
+    config, router = standins(deadlines={"drain_seconds": 20, "stop_seconds": 5})
+
+    waits = router_post(config, router, Path("router.log")).policy
+
+    assert (waits.drain_seconds, waits.stop_seconds) == (0.0, 25.0)
+
+
+PREFILL = RouterEngine("http://127.0.0.1:8100", "prefill-0", Phase.PREFILL)
+Told = bytes | str
+"""A page, or why there is none."""
+
+
+def page(requests: int, errors: int = 0, health: int = 1) -> bytes:
+    """What the router's page holds after so many requests."""
+    return (
+        f'vllm_router_pd_requests_total{{route="/v1/completions"}} {requests}\n'
+        f'vllm_router_pd_prefill_errors_total{{worker="{PREFILL.url}"}} {errors}\n'
+        f'vllm_router_worker_health{{worker="{PREFILL.url}"}} {health}\n'
+    ).encode()
+
+
+def watched(*looks: tuple[int | None, Told]) -> RouterWatch:
+    """A watch after looks at processes (their pids) that tell this or that."""
+    script: Iterator[tuple[int | None, Told]] = iter(looks)
+    told: list[Told] = []
+    over = asyncio.Event()
+
+    def process() -> int | None:
+        look = next(script, None)
+        if look is None:
+            over.set()
+            raise asyncio.CancelledError
+        told.append(look[1])
+        return look[0]
+
+    def fetch(url: str, deadline_seconds: float) -> bytes:
+        assert (url, deadline_seconds) == ("http://127.0.0.1:29000/metrics", 2.0)
+        if isinstance(answer := told[-1], str):
+            raise DisaggError(answer)
+        return answer
+
+    watch = RouterWatch(
+        "http://127.0.0.1:29000/metrics", (PREFILL,), 0.0, process, fetch=fetch, wall=lambda: 9.0
+    )
+
+    async def look_at_all() -> None:
+        task = asyncio.create_task(watch.run())
+        await over.wait()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(look_at_all())
+    return watch
+
+
+def test_a_router_is_counted_from_the_first_look_on_and_through_its_restarts() -> None:
+    watch = watched((7, page(100)), (7, page(110, errors=1)), (None, ""), (8, page(5)))
+
+    assert watch.status().counts == RouterCounts(15.0, {PREFILL.url: 1.0})
+    assert watch.status().page is not None
+
+
+def test_a_new_process_has_counted_from_nothing_even_if_it_has_counted_more() -> None:
+    watch = watched((7, page(100)), (8, page(150)))
+
+    assert watch.status().counts == RouterCounts(150.0, {PREFILL.url: 0.0})
+
+
+def test_a_router_that_does_not_answer_shows_its_counters_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        watch = watched((7, page(1)), (7, "no answer"), (7, "no answer"), (7, "no answer"))
+
+    status = watch.status()
+    assert (status.counts, status.page) == (RouterCounts(), None)
+    (collector,) = watch.collectors()
+    assert (collector.collector, collector.success) == ("router", False)
+    assert collector.last_success_timestamp_seconds == 9.0
+    assert caplog.messages == ["router: metrics page: no answer"]
+
+
+def test_a_router_that_answers_again_is_said_to_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        watch = watched((7, "a"), (7, "a"), (7, page(1)), (7, page(2)))
+
+    assert caplog.messages == [
+        "router: metrics page: a",
+        "router: metrics page is readable again",
+    ]
+    assert watch.collectors()[0].success
+
+
+def test_while_no_router_runs_nothing_is_said_of_its_page() -> None:
+    watch = watched((7, page(1)), (None, ""))
+
+    assert (watch.status().page, watch.collectors()) == (None, ())
+
+
+def test_a_page_of_somebody_else_is_a_failed_look() -> None:
+    watch = watched((7, b"<html>\n"))
+
+    assert watch.status().counts is None
+    assert not watch.collectors()[0].success
