@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from disagg_cluster.config import NodeConfig, Worker
-from disagg_cluster.problems import Finding, config_error, path_text
+from disagg_cluster.problems import Finding, YamlPath, config_error, path_text
 from disagg_exporter.devices import DeviceKind, pseudo_device
 from disagg_exporter.model import Device
 
@@ -84,7 +84,12 @@ class Sharing:
         return tuple(sorted(left, key=lambda device: device.index))
 
 
-def place(config: NodeConfig, devices: tuple[Device, ...] | None, source: str = "") -> Layout:
+def place(
+    config: NodeConfig,
+    devices: tuple[Device, ...] | None,
+    source: str = "",
+    lines: Mapping[YamlPath, int] | None = None,
+) -> Layout:
     """Give every worker its devices.
 
     Args:
@@ -92,6 +97,7 @@ def place(config: NodeConfig, devices: tuple[Device, ...] | None, source: str = 
         devices: What this node has; None or empty on a node without GPUs, where each worker
             gets a pseudo-device (accounting A1).
         source: What to call the node file in the report.
+        lines: The line of each of its paths (`nodefile.lines_of`), if the report is to have them.
 
     Raises:
         ConfigError: Devices that do not exist, belong to two workers or are too few.
@@ -99,7 +105,7 @@ def place(config: NodeConfig, devices: tuple[Device, ...] | None, source: str = 
     wanted = [Wish(place, worker.name, worker.gpus) for place, worker in enumerate(config.workers)]
     sharing = share(wanted, devices or ())
     if sharing.findings:
-        raise config_error(sharing.findings, source or "node file")
+        raise config_error(sharing.findings, source or "node file", lines)
     placements = tuple(
         Placement(worker.name, sharing.given[position])
         for position, worker in enumerate(config.workers)

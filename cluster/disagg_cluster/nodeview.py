@@ -14,6 +14,7 @@ from disagg_exporter.model import (
     DeviceSweep,
     EngineState,
     EngineStatus,
+    RouterStatus,
     Snapshot,
     WorkerStatus,
 )
@@ -86,6 +87,7 @@ def compose(
     workers: Sequence[WorkerStatus],
     collectors: Iterable[CollectorStatus],
     simulated: bool,
+    router: RouterStatus | None = None,
 ) -> Snapshot:
     """Put one snapshot together; everything in it is frozen."""
     busy, busy_window_seconds = ledger.busy(now_ns)
@@ -105,4 +107,5 @@ def compose(
         collectors=(look.status(now_ns), *collectors),
         worker_states=tuple(WorkerState),
         simulated=simulated,
+        router=router,
     )

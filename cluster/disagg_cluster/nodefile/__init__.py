@@ -1,5 +1,5 @@
 """The node file: from the text that a person wrote to a frozen configuration, or a report."""
 
-from disagg_cluster.nodefile.reading import expected_devices, from_mapping, load, parse
+from disagg_cluster.nodefile.reading import expected_devices, from_mapping, lines_of, load, parse
 
-__all__ = ["expected_devices", "from_mapping", "load", "parse"]
+__all__ = ["expected_devices", "from_mapping", "lines_of", "load", "parse"]

@@ -11,7 +11,7 @@ from disagg_cluster.nodefile.checks import check
 from disagg_cluster.nodefile.draft import understand
 from disagg_cluster.nodefile.marked import Marked, read_yaml
 from disagg_cluster.nodefile.oneworker import THIS_HOST, Host
-from disagg_cluster.problems import ConfigError, Finding, Problem, config_error
+from disagg_cluster.problems import ConfigError, Finding, Problem, YamlPath, config_error
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.model import Device
 from disagg_exporter.simdevices import SimDevices
@@ -23,12 +23,16 @@ def load(path: Path, host: Host = THIS_HOST) -> NodeConfig:
     Raises:
         ConfigError: The file cannot be read, or has problems; all of them are in it.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
-        raise ConfigError([Problem("", None, f"cannot be read: {why}")], str(path)) from error
-    return parse(text, str(path), host)
+    return parse(_text(path), str(path), host)
+
+
+def lines_of(path: Path) -> Mapping[YamlPath, int]:
+    """The line of everything in a node file, for problems that only its node can see.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    return read_yaml(_text(path)).lines
 
 
 def parse(text: str, source: str, host: Host = THIS_HOST) -> NodeConfig:
@@ -59,6 +63,14 @@ def expected_devices(config: NodeConfig) -> tuple[Device, ...] | None:
     if config.devices is DeviceKind.SIM:
         return SimDevices(Path(), config.sim_devices).inventory()
     return assume(config)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise ConfigError([Problem("", None, f"cannot be read: {why}")], str(path)) from error
 
 
 def _configure(marked: Marked, source: str, host: Host) -> NodeConfig:

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_cluster.layout import Wish, assume, place, share
+from disagg_cluster.nodefile import lines_of, load
 from disagg_cluster.problems import ConfigError
 from disagg_exporter.devices import pseudo_device
 from disagg_exporter.model import Device
-from support.node_files import gpu, node, worker
+from support.node_files import HAS_ALL, gpu, node, worker
 
 FOUR = tuple(gpu(index) for index in range(4))
 
@@ -63,6 +66,18 @@ def test_what_this_node_lacks_is_refused_with_what_it_has() -> None:
         "    this node has GPU-0000, GPU-0001, GPU-0002, GPU-0003"
     )
     assert refused.value.exit_code == 2
+
+
+def test_what_this_node_lacks_is_shown_at_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(
+        "workers:\n  - name: a\n    role: mixed\n    model: org/m\n    port: 1\n    gpus: [9]\n"
+    )
+
+    with pytest.raises(ConfigError) as refused:
+        place(load(file, HAS_ALL), FOUR, "node.yaml", lines_of(file))
+
+    assert [problem.line for problem in refused.value.problems] == [6]
 
 
 def test_one_gpu_named_by_index_and_by_uuid_is_seen_to_be_one() -> None:
