@@ -1,0 +1,115 @@
+"""GPUs and models as far as the time, the memory and the power of a step depend on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_BF16_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What one GPU can do at most.
+
+    `flops` are dense BF16 operations a second, `peer_bytes_per_second` is what it can send to the
+    other GPUs of its node in one direction.
+    """
+
+    name: str
+    flops: float
+    bytes_per_second: float
+    memory_bytes: int
+    peer_bytes_per_second: float
+    max_watts: float
+    idle_watts: float
+    max_clock_hertz: float
+    idle_clock_hertz: float
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What one model costs.
+
+    `active_parameters` take part in the computation of each token. `dense_weight_bytes` are read
+    in every step; of `expert_weight_bytes` only those experts that some token of the step chose.
+    `attention_width` is heads × head size.
+    """
+
+    name: str
+    active_parameters: float
+    dense_weight_bytes: float
+    layers: int
+    hidden: int
+    attention_width: int
+    kv_bytes_per_token: int
+    expert_weight_bytes: float = 0.0
+    experts: int = 1
+    experts_per_token: int = 1
+
+    @property
+    def weight_bytes(self) -> float:
+        """All weights, as they lie in memory."""
+        return self.dense_weight_bytes + self.expert_weight_bytes
+
+    def weight_bytes_read(self, tokens: int) -> float:
+        """Weights that a step over `tokens` tokens reads, experts chosen evenly at random."""
+        untouched = (1 - self.experts_per_token / self.experts) ** tokens
+        return self.dense_weight_bytes + self.expert_weight_bytes * (1 - untouched)
+
+
+def _kv_bytes(layers: int, kv_heads: int, head_size: int) -> int:
+    return 2 * layers * kv_heads * head_size * _BF16_BYTES
+
+
+H100 = Gpu(
+    "NVIDIA H100 80GB HBM3", 989.4e12, 3.35e12, 80 * 10**9, 450e9, 700.0, 70.0, 1.98e9, 345e6
+)
+"""SXM5. NVIDIA H100 data sheet and Hopper architecture paper (2023); idle power and clock are
+what such devices show at rest."""
+
+H200 = Gpu("NVIDIA H200", 989.4e12, 4.8e12, 141 * 10**9, 450e9, 700.0, 75.0, 1.98e9, 345e6)
+"""SXM5. NVIDIA H200 data sheet (2024)."""
+
+A100 = Gpu("NVIDIA A100-SXM4-80GB", 312e12, 2.039e12, 80 * 10**9, 300e9, 400.0, 60.0, 1.41e9, 210e6)
+"""SXM4, 80 GB. NVIDIA A100 data sheet (2021)."""
+
+L40S = Gpu("NVIDIA L40S", 362e12, 0.864e12, 48 * 10**9, 32e9, 350.0, 35.0, 2.52e9, 210e6)
+"""PCIe Gen4 x16, no NVLink. NVIDIA L40S data sheet (2023)."""
+
+LLAMA_8B = Model(
+    "meta-llama/Llama-3.1-8B-Instruct",
+    active_parameters=8.03e9,
+    dense_weight_bytes=8.03e9 * _BF16_BYTES,
+    layers=32,
+    hidden=4096,
+    attention_width=4096,
+    kv_bytes_per_token=_kv_bytes(32, 8, 128),
+)
+"""BF16. The model's config.json: 32 layers, hidden 4096, 8 KV heads of 128."""
+
+LLAMA_70B = Model(
+    "meta-llama/Llama-3.3-70B-Instruct",
+    active_parameters=70.6e9,
+    dense_weight_bytes=70.6e9 * _BF16_BYTES,
+    layers=80,
+    hidden=8192,
+    attention_width=8192,
+    kv_bytes_per_token=_kv_bytes(80, 8, 128),
+)
+"""BF16. The model's config.json: 80 layers, hidden 8192, 8 KV heads of 128."""
+
+GPT_OSS_120B = Model(
+    "openai/gpt-oss-120b",
+    active_parameters=5.13e9,
+    dense_weight_bytes=4.2e9,
+    layers=36,
+    hidden=2880,
+    attention_width=4096,
+    kv_bytes_per_token=_kv_bytes(36, 8, 64),
+    expert_weight_bytes=61.1e9,
+    experts=128,
+    experts_per_token=4,
+)
+"""MXFP4 experts. OpenAI's gpt-oss model card (2508.10925): 116.8 B parameters, 5.13 B active,
+128 experts of which 4, a checkpoint of 60.8 GiB. Its sliding-window layers are priced as full
+ones."""

@@ -1,0 +1,132 @@
+"""The KV cache of one engine: who holds how many blocks, and prefixes that may be used again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Shared:
+    """The blocks of one prefix, and how many sequences use them now."""
+
+    identity: int
+    blocks: int
+    users: int
+
+
+@dataclass(slots=True)
+class Holding:
+    """What one sequence holds: blocks of its own, and the first `shared_blocks` of `shared`."""
+
+    own_blocks: int = 0
+    shared_blocks: int = 0
+    shared: Shared | None = None
+
+
+class KvCache:
+    """Blocks of `block_tokens` tokens, paged as in vLLM (Kwon et al., SOSP 2023).
+
+    A prefix that nobody uses is kept, the one used last the longest, as long as its blocks are
+    not needed; so it counts as free.
+    """
+
+    def __init__(self, blocks: int, block_tokens: int) -> None:
+        self.blocks = blocks
+        self.block_tokens = block_tokens
+        self.used_blocks = 0
+        self._prefixes: dict[int, Shared] = {}
+        self._resting: OrderedDict[int, Shared] = OrderedDict()
+        self._resting_blocks = 0
+
+    @property
+    def usage_ratio(self) -> float:
+        """Blocks in use, 0 to 1."""
+        return self.used_blocks / self.blocks
+
+    def blocks_of(self, tokens: int) -> int:
+        """How many blocks `tokens` tokens take."""
+        return -(-tokens // self.block_tokens)
+
+    def find(self, identity: int, holding: Holding, most_tokens: int) -> int:
+        """Let `holding` share a prefix that is here; return how many tokens that saves.
+
+        At most `most_tokens`, and whole blocks only.
+        """
+        shared = self._prefixes.get(identity)
+        if shared is None:
+            return 0
+        blocks = min(shared.blocks, most_tokens // self.block_tokens)
+        if not blocks:
+            return 0
+        if not shared.users:
+            del self._resting[identity]
+            self._resting_blocks -= shared.blocks
+            self.used_blocks += shared.blocks
+        shared.users += 1
+        holding.shared, holding.shared_blocks = shared, blocks
+        return blocks * self.block_tokens
+
+    def hold(self, holding: Holding, tokens: int) -> bool:
+        """Let `holding` grow to `tokens` tokens; False, and nothing changed, without room."""
+        more = -(-tokens // self.block_tokens) - holding.own_blocks - holding.shared_blocks
+        if more <= 0:
+            return True
+        if more > self.blocks - self.used_blocks:
+            return False
+        self.used_blocks += more
+        holding.own_blocks += more
+        while self._resting_blocks > self.blocks - self.used_blocks:
+            identity, oldest = self._resting.popitem(last=False)
+            self._resting_blocks -= oldest.blocks
+            del self._prefixes[identity]
+        return True
+
+    def publish(self, identity: int, holding: Holding, tokens: int) -> None:
+        """Let others share the first `tokens` tokens of `holding`, which are computed now."""
+        blocks = tokens // self.block_tokens
+        shared = self._prefixes.get(identity)
+        if shared is None and holding.shared is None and blocks:
+            holding.shared = self._prefixes[identity] = Shared(identity, 0, users=1)
+        elif shared is None or shared is not holding.shared:
+            return
+        mine = holding.shared
+        # Whoever shares only a part of it cannot tell what follows.
+        if mine is not None and blocks > mine.blocks == holding.shared_blocks:
+            holding.own_blocks -= blocks - mine.blocks
+            holding.shared_blocks = mine.blocks = blocks
+
+    def release(self, holding: Holding) -> None:
+        """Take everything back; a prefix that nobody uses any more rests."""
+        self.used_blocks -= holding.own_blocks
+        shared = holding.shared
+        if shared is not None:
+            shared.users -= 1
+            if not shared.users:
+                self.used_blocks -= shared.blocks
+                self._resting[shared.identity] = shared
+                self._resting_blocks += shared.blocks
+        holding.own_blocks, holding.shared_blocks, holding.shared = 0, 0, None
+
+    def steps_with_room(self, growing: Collection[tuple[Holding, int]], steps: int) -> int:
+        """How many of `steps` steps fit, in each of which every holding grows by one token.
+
+        `growing` are holdings with the tokens they have now.
+        """
+        free_blocks = self.blocks - self.used_blocks
+        fitting, failing = 0, steps + 1
+        while failing - fitting > 1:
+            middle = (fitting + failing) // 2
+            if sum(self._more(held, tokens + middle) for held, tokens in growing) <= free_blocks:
+                fitting = middle
+            else:
+                failing = middle
+        return fitting
+
+    def surely_fits(self, holdings: int, tokens: int) -> bool:
+        """Whether so many holdings can grow by `tokens` tokens each, wherever they stand."""
+        return holdings * (self.blocks_of(tokens) + 1) <= self.blocks - self.used_blocks
+
+    def _more(self, holding: Holding, tokens: int) -> int:
+        return max(0, self.blocks_of(tokens) - holding.own_blocks - holding.shared_blocks)

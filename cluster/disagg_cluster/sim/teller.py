@@ -1,0 +1,105 @@
+"""The records of one engine process, as the plugin inside a real one would send them."""
+
+from __future__ import annotations
+
+from disagg_cluster.sim.batch import Standing
+from disagg_cluster.sim.steps import Outcome
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.inside_engine.disagg_steps.counting import (
+    DROPS,
+    NOTHING_YET,
+    STEPS,
+    Facts,
+    count,
+)
+from disagg_exporter.model import Step, StepTotals, StreamKey
+from disagg_exporter.step_messages import Message, MessageKind
+
+_NEWS_KV_RATIO = 0.01
+
+
+class Teller:
+    """One stream: numbers its records and carries the running totals, which the plugin counts.
+
+    Args:
+        engine: The engine's name.
+        pid, incarnation: Whose stream it is.
+        flags: `wire` flags of every record, beside SIMULATED.
+    """
+
+    def __init__(self, engine: str, pid: int, incarnation: int, flags: int = 0) -> None:
+        self._key = StreamKey(engine, pid, incarnation, engine_index=0)
+        self._flags = flags | wire.SIMULATED
+        self._sequence = 0
+        self._totals = list(NOTHING_YET)
+        self._shown = StepTotals()
+        self._told = Facts()
+
+    def step(self, outcome: Outcome, standing: Standing, t_ns: int) -> Message:
+        """Tell steps that have ended; more than one at once as if they were one long step."""
+        facts = Facts(
+            elapsed_ns=outcome.elapsed_ns,
+            context_requests=outcome.context_requests,
+            context_tokens=outcome.context_tokens,
+            generation_requests=outcome.generation_requests,
+            generation_tokens=outcome.generation_tokens * outcome.count,
+            computed_tokens=outcome.computed_tokens,
+            cached_tokens=outcome.cached_tokens,
+            external_tokens=outcome.external_tokens,
+            running=standing.running,
+            waiting=standing.waiting,
+            deferred=standing.deferred,
+            kv_usage_ratio=standing.kv_usage_ratio,
+            preemptions=outcome.preempted,
+        )
+        count(self._totals, facts)
+        # Runs are of pure writing, so all of their steps are of this one kind.
+        self._totals[STEPS + wire.GENERATION] += outcome.count - 1
+        return self._next(facts, t_ns)
+
+    def state(self, standing: Standing, t_ns: int) -> Message | None:
+        """Tell a new state between two steps; None if it is no news."""
+        told = self._told
+        requests = (standing.running, standing.waiting, standing.deferred)
+        if requests == (told.running, told.waiting, told.deferred) and (
+            abs(standing.kv_usage_ratio - told.kv_usage_ratio) < _NEWS_KV_RATIO
+        ):
+            return None
+        return self._next(_state(*requests, standing.kv_usage_ratio), t_ns)
+
+    def hello(self, t_ns: int) -> Message:
+        """Tell that the connection is new."""
+        return self._standing(MessageKind.HELLO, t_ns)
+
+    def heartbeat(self, t_ns: int) -> Message:
+        """Tell that the process lives."""
+        return self._standing(MessageKind.HEARTBEAT, t_ns)
+
+    def drop(self) -> None:
+        """Count a record that was made and could not be sent."""
+        self._totals[DROPS] += 1
+
+    def _next(self, facts: Facts, t_ns: int) -> Message:
+        self._sequence += 1
+        self._told = facts
+        totals = self._totals
+        self._shown = StepTotals(
+            (totals[0], totals[1], totals[2], totals[3]),
+            (totals[4], totals[5], totals[6], totals[7]),
+            *totals[8:],
+        )
+        return self._message(MessageKind.STEP, facts, t_ns)
+
+    def _standing(self, kind: MessageKind, t_ns: int) -> Message:
+        told = self._told
+        state = _state(told.running, told.waiting, told.deferred, told.kv_usage_ratio)
+        return self._message(kind, state, t_ns)
+
+    def _message(self, kind: MessageKind, facts: Facts, t_ns: int) -> Message:
+        # Built without a `wire.Record` in between, which would take most of a simulated day.
+        step = Step(t_ns, facts[0], self._sequence, *facts[1:], False, self._shown)
+        return Message(kind, self._key, self._flags, step, t_ns)
+
+
+def _state(running: int, waiting: int, deferred: int, kv_usage_ratio: float) -> Facts:
+    return Facts(running=running, waiting=waiting, deferred=deferred, kv_usage_ratio=kv_usage_ratio)

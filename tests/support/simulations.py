@@ -1,0 +1,117 @@
+"""Small simulated clusters, and short ways to run them through a ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from disagg_cluster.sim.cluster import ClusterSpec, EngineSpec, Telling, disaggregated
+from disagg_cluster.sim.drive import add_devices, drive
+from disagg_cluster.sim.events import Event, PageText, RequestEnded
+from disagg_cluster.sim.hardware import Model
+from disagg_cluster.sim.load import Mix, Shape
+from disagg_cluster.sim.simulation import Simulation
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import Assignment, DeviceSweep, EngineAccount, Role, Step
+from disagg_exporter.step_messages import Message, MessageKind
+
+SECOND_NS = 1_000_000_000
+NODE = "sim-node"
+
+TINY = Model(
+    "tiny",
+    active_parameters=1e8,
+    dense_weight_bytes=2e8,
+    layers=2,
+    hidden=64,
+    attention_width=64,
+    kv_bytes_per_token=512,
+)
+"""Small enough that a minute of it is simulated at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A load that stops, so that everything ends."""
+
+    shape: Shape
+    seconds: float
+
+    def rate(self, t_seconds: float) -> Mix:
+        return self.shape.rate(t_seconds) if t_seconds < self.seconds else Mix(0, 0, 0)
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a simulation told, by kind, with the time at which it was heard."""
+
+    messages: list[tuple[int, Message]] = field(default_factory=list)
+    pages: list[PageText] = field(default_factory=list)
+    sweeps: list[DeviceSweep] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    requests: list[RequestEnded] = field(default_factory=list)
+
+    def __call__(self, t_ns: int, event: Event) -> None:
+        match event:
+            case Message():
+                self.messages.append((t_ns, event))
+            case PageText():
+                self.pages.append(event)
+            case DeviceSweep():
+                self.sweeps.append(event)
+            case Assignment():
+                self.assignments.append(event)
+            case RequestEnded():
+                self.requests.append(event)
+
+    def steps(self, engine: str) -> list[Step]:
+        """The step records of one engine, in the order in which they were heard."""
+        return [
+            message.step
+            for _, message in self.messages
+            if message.kind is MessageKind.STEP
+            and message.key.engine == engine
+            and message.step is not None
+        ]
+
+
+def pair(prefill: int = 1, decode: int = 1, **more: object) -> ClusterSpec:
+    """Prefill and decode engines on one node."""
+    return ClusterSpec(disaggregated(prefill, decode, **more))  # type: ignore[arg-type]
+
+
+def alone(**more: object) -> ClusterSpec:
+    """One engine that does everything."""
+    spec: dict[str, object] = {"name": "mixed-0", "role": Role.MIXED, "gpus": ("GPU-0",), **more}
+    return ClusterSpec((EngineSpec(**spec),))  # type: ignore[arg-type]
+
+
+def listen(simulation: Simulation, seconds: float) -> Heard:
+    """Run a simulation and keep what it tells."""
+    heard = Heard()
+    for t_ns, event in simulation.events(round(seconds * SECOND_NS)):
+        heard(t_ns, event)
+    return heard
+
+
+def account(simulation: Simulation, seconds: float) -> tuple[Ledger, Heard]:
+    """Run a simulation through a ledger; return both it and what was told."""
+    ledgers = {node: Ledger() for node in simulation.nodes}
+    add_devices(ledgers, simulation)
+    heard = Heard()
+    drive(ledgers, simulation, round(seconds * SECOND_NS), watch=heard)
+    return ledgers[NODE], heard
+
+
+def engine_account(ledger: Ledger, engine: str, seconds: float) -> EngineAccount:
+    """One engine's account."""
+    accounts = ledger.engine_accounts(round(seconds * SECOND_NS))
+    return next(account for account in accounts if account.engine == engine)
+
+
+def busy_seconds(ledger: Ledger, engine: str, seconds: float) -> float:
+    """The GPU-seconds that a ledger credits to an engine."""
+    return sum(engine_account(ledger, engine, seconds).gpu_seconds.values())
+
+
+QUIET = Telling(heartbeat_seconds=None, page_seconds=None, sweep_seconds=None)
+"""Steps and nothing else."""
