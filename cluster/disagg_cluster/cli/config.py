@@ -10,6 +10,9 @@ config = LazyGroup(
         "check": Row(
             "disagg_cluster.cli.config_check:check", "Check a node file and show its layout."
         ),
+        "schema": Row(
+            "disagg_cluster.cli.config_schema:schema", "Print the JSON schema of node files."
+        ),
     },
     help="Look at a node file without starting it.",
 )

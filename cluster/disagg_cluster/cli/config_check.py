@@ -13,10 +13,12 @@ import click
 
 from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.command import build
-from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.config import NodeConfig, Router, Worker
+from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.layout import Placement, place
-from disagg_cluster.nodefile import expected_devices, load
+from disagg_cluster.nodefile import expected_devices, lines_of, load
 from disagg_cluster.problems import ConfigError, Problem
+from disagg_cluster.router_command import router_command, router_engines
 from disagg_cluster.rundir import default_run_dir
 
 
@@ -32,7 +34,7 @@ def check(file: Path, as_json: bool) -> None:
     """
     try:
         config = load(file)
-        layout = place(config, expected_devices(config), str(file))
+        layout = place(config, expected_devices(config), str(file), lines_of(file))
     except ConfigError as error:
         if as_json:
             problems = [_problem_value(problem) for problem in error.problems]
@@ -68,13 +70,19 @@ def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
     head = f"{config.node}: devices {config.devices}, metrics page on {config.listen.metrics}"
     certain = _counts_are_certain(config)
     rows = [_TITLES, *(_row(entry, certain) for entry in entries)]
+    if config.router is not None:
+        port, engine = str(config.router.port), config.router.engine
+        rows.append((ROUTER_NAME, "-", engine, "-", port, "-", "-"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    commands = [f"{entry.worker.name}:\n  {shlex.join(entry.argv)}" for entry in entries]
-    return "\n\n".join([head, "\n".join(table), *commands] if entries else [head, "no workers"])
+    argvs = [(entry.worker.name, entry.argv) for entry in entries]
+    if config.router is not None:
+        argvs.append((ROUTER_NAME, router_command(config, config.router).argv))
+    commands = [f"{name}:\n  {shlex.join(argv)}" for name, argv in argvs]
+    return "\n\n".join([head, "\n".join(table), *commands] if commands else [head, "no workers"])
 
 
 def _row(entry: _Entry, certain: bool) -> tuple[str, ...]:
@@ -117,6 +125,7 @@ def _as_json(config: NodeConfig, entries: Sequence[_Entry]) -> str:
             "role": entry.worker.role.value,
             "engine": entry.worker.engine,
             "gpus": _gpus(entry, certain),
+            "host": entry.worker.host,
             "port": entry.worker.port,
             "kv_ports": list(entry.worker.side_channel_ports),
             "model": entry.worker.model_name,
@@ -125,7 +134,19 @@ def _as_json(config: NodeConfig, entries: Sequence[_Entry]) -> str:
         for entry in entries
     ]
     node = {"node": config.node, "devices": config.devices.value, "metrics": config.listen.metrics}
-    return json.dumps({**node, "workers": workers, "problems": []}, indent=2)
+    router = None if config.router is None else _router_value(config, config.router)
+    return json.dumps({**node, "workers": workers, "router": router, "problems": []}, indent=2)
+
+
+def _router_value(config: NodeConfig, router: Router) -> dict[str, object]:
+    engines = router_engines(config, router)
+    return {
+        "engine": router.engine,
+        "port": router.port,
+        "metrics_port": router.metrics_port,
+        "engines": {engine.url: engine.name for engine in engines},
+        "argv": list(router_command(config, router).argv),
+    }
 
 
 def _problem_value(problem: Problem) -> dict[str, object]:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from disagg_cluster.cli.lazy import LazyGroup
 from disagg_cluster.cli.main import main
+from disagg_cluster.nodefile.schema import node_file_schema
 from disagg_exporter import __version__
 from disagg_exporter.errors import DisaggError
 
@@ -147,19 +148,30 @@ def test_a_broken_node_file_is_reported_whole(name: str, monkeypatch: pytest.Mon
     assert run("config", "check", f"{name}.yaml") == (2, "", report)
 
 
-def test_a_good_node_file_is_shown_as_it_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["pair", "routed"])
+def test_a_good_node_file_is_shown_as_it_would_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(DATA)
 
-    shown = (DATA / "pair.txt").read_text(encoding="utf-8")
-    assert run("config", "check", "pair.yaml") == (0, shown, "")
+    shown = (DATA / f"{name}.txt").read_text(encoding="utf-8")
+    assert run("config", "check", f"{name}.yaml") == (0, shown, "")
     assert "secret" not in shown
 
 
-def test_json_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["pair", "routed"])
+def test_json_says_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(DATA)
 
-    shown = (DATA / "pair.json").read_text(encoding="utf-8")
-    assert run("config", "check", "--json", "pair.yaml") == (0, shown, "")
+    shown = (DATA / f"{name}.json").read_text(encoding="utf-8")
+    assert run("config", "check", "--json", f"{name}.yaml") == (0, shown, "")
+
+
+def test_the_schema_for_editors_is_printed() -> None:
+    exit_code, out, err = run("config", "schema")
+
+    assert (exit_code, err) == (0, "")
+    assert json.loads(out) == node_file_schema()
 
 
 def test_problems_come_as_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
