@@ -13,12 +13,10 @@ import pytest
 
 from disagg_cluster.demo import tiny_model
 from support.running_node import free_port, prometheus_beside, running_node
-from support.vllm_nodes import example_connector_node
+from support.vllm_nodes import SLOW_MODEL, example_connector_node
 from support.vllm_session import RealPair, Say
 
 PYTHON_ENVIRONMENT = "DISAGG_VLLM_PYTHON"
-# Steps of 20 ms and more: stamps of a millisecond's worth of queueing are then well below 5 %.
-SLOW_MODEL = ("--hidden", "512", "--layers", "8")
 
 
 @pytest.fixture

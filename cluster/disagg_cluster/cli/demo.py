@@ -19,7 +19,6 @@ from disagg_cluster.cli.start import opened_devices, say_where
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.daemon import Daemon
 from disagg_cluster.demo import realpair
-from disagg_cluster.demo.disaggregated_client import EXAMPLE
 from disagg_cluster.demo.load import LoadGenerator, send_through
 from disagg_cluster.demo.loadshape import TINY_OUTPUT_HEAVY, TINY_PROMPT_HEAVY, LoadShape
 from disagg_cluster.demo.nodefile import WORKERS, demo_node_file, free_ports
@@ -102,7 +101,7 @@ def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGe
     node_file = realpair.pair_node_file(
         python,
         model,
-        free_ports(realpair.WORKERS),
+        free_ports(realpair.PORTS),
         gpus=gpus,
         metrics_address=metrics,
         run_dir=str(run_dir),
@@ -111,7 +110,7 @@ def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGe
     return config, LoadGenerator(
         _urls(config, Role.PREFILL),
         _urls(config, Role.DECODE),
-        send_through(realpair.MODEL_NAME, connector=EXAMPLE, timeout_seconds=60.0),
+        send_through(realpair.MODEL_NAME, timeout_seconds=60.0),
         shape=LoadShape(TINY_PROMPT_HEAVY, TINY_OUTPUT_HEAVY),
         concurrency=8,
     )

@@ -34,8 +34,8 @@ class LoadCounts:
     in_flight: int = 0
 
 
-def send_through(model: str, *, connector: str = NIXL, timeout_seconds: float = 30.0) -> Send:
-    """A `Send` that hands the KV over the way of a connector.
+def send_through(model: str, *, timeout_seconds: float = 30.0) -> Send:
+    """A `Send` that hands the KV over the way vLLM's NixlConnector does.
 
     No two prompts begin alike: an engine that caches prefixes would compute only the first.
     """
@@ -44,7 +44,7 @@ def send_through(model: str, *, connector: str = NIXL, timeout_seconds: float = 
     def send(prefill_url: str, decode_url: str, mix: Mix) -> object:
         prompt = f"{next(numbers):<8}{_TOKEN_TEXT * mix.prompt_tokens}"
         return complete(
-            prefill_url, decode_url, model, prompt, mix.output_tokens, connector, timeout_seconds
+            prefill_url, decode_url, model, prompt, mix.output_tokens, NIXL, timeout_seconds
         )
 
     return send

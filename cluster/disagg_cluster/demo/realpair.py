@@ -12,9 +12,10 @@ from disagg_exporter.errors import DisaggError
 
 MODEL_NAME = "tiny"
 WORKERS = 2
+PORTS = 2 * WORKERS
 _MODEL_SECONDS = 300.0
 # On one core a step then takes some tens of milliseconds: long enough to watch.
-_SIZE = ("--hidden", "512", "--layers", "8")
+_SIZE = ("--hidden", "128", "--layers", "64")
 
 # A fixed number of small blocks: measuring memory would take half a minute, and twice the memory.
 _ARGS = (
@@ -29,6 +30,8 @@ _ENVIRONMENT = {
 }
 # Both engines share the machine's cores; each takes one.
 _CPU_ENVIRONMENT = {
+    "UCX_TLS": "tcp,self",
+    "UCX_NET_DEVICES": "lo",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
@@ -66,24 +69,17 @@ def pair_node_file(
 ) -> Mapping[str, Any]:
     """The node file of one prefill and one decode engine.
 
-    The KV goes through files (vLLM's ExampleConnector): it needs no network card, does not spin
-    while it rests, and hands over whole blocks only, so that the decode engine computes the rest
-    of each prompt itself: its leakage is real.
+    The KV goes over NIXL, on the CPU over TCP.
 
     Args:
         python: The engines' interpreter.
         model: The model's folder.
-        ports: One for each engine, prefill first.
+        ports: Two for each engine: its own and that of its KV side channel; prefill first.
         gpus: How many GPUs the node has; below two both engines run on the CPU.
         metrics_address: Where the page is served.
         run_dir: For sockets, logs and the KV.
     """
     on_gpus = gpus >= WORKERS
-    transfer = {
-        "connector": "ExampleConnector",
-        "role": "kv_both",
-        "extra_config": {"shared_storage_path": f"{run_dir}/kv"},
-    }
     workers = [
         {
             "name": f"{role}-0",
@@ -92,14 +88,18 @@ def pair_node_file(
             "model": str(model),
             "served_model_name": MODEL_NAME,
             "python": str(python),
-            "port": port,
+            "port": ports[2 * number],
             "args": list(_ARGS),
             "env": _ENVIRONMENT if on_gpus else {**_ENVIRONMENT, **_CPU_ENVIRONMENT},
-            "kv_transfer": transfer,
+            "kv_transfer": {
+                "connector": "NixlConnector",
+                "side_channel_port": ports[2 * number + 1],
+                **({} if on_gpus else {"buffer_device": "cpu"}),
+            },
             "deadlines": {"start_seconds": 300, "drain_seconds": 10, "stop_seconds": 10},
             **({"gpus": 1} if on_gpus else {}),
         }
-        for role, port in zip(("prefill", "decode"), ports, strict=True)
+        for number, role in enumerate(("prefill", "decode"))
     ]
     return {
         "node": "demo-node",

@@ -68,15 +68,15 @@ def is_made(folder: Path, wanted: dict[str, int]) -> bool:
 def write_model(folder: Path, wanted: dict[str, int]) -> None:
     """Write tokenizer and weights into the existing `folder`."""
     # Slow imports, needed only when there is something to make; the engine's, not ours.
-    import torch  # type: ignore[import-not-found,unused-ignore]
-    from tokenizers import (  # type: ignore[import-not-found,unused-ignore]
+    import torch
+    from tokenizers import (
         Tokenizer,
         decoders,
         models,
         pre_tokenizers,
         trainers,
     )
-    from transformers import (  # type: ignore[import-not-found,unused-ignore]
+    from transformers import (
         LlamaConfig,
         LlamaForCausalLM,
         PreTrainedTokenizerFast,
