@@ -7,7 +7,7 @@ it does on a real page.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from disagg_cluster.sim.batch import Standing
 from disagg_cluster.sim.page_counters import Histogram, PageCounters
@@ -181,7 +181,7 @@ _TIMES = (
 )
 
 FAMILIES: tuple[Family, ...] = (
-    *(family for family in _NIXL),
+    *(replace(family, connector=True) for family in _NIXL),
     *_STATE,
     *_TOKENS,
     *_REQUESTS,

@@ -75,11 +75,8 @@ class Process:
 
     def submit(self, sequence: Sequence) -> None:
         """Take a request."""
-        # Behind others that wait for room it changes nothing yet.
-        news = not self.scheduler.queueing
         self.scheduler.submit(sequence)
-        if news or self.engine.run is None:
-            self._disturb()
+        self._disturb()
 
     def receive(self, number: int) -> None:
         """Take the KV of a request's prompt, which has come."""

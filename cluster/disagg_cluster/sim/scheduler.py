@@ -25,6 +25,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.to_fetch: list[Sequence] = []
         self._prefix_caching = prefix_caching
+        self._submitted: list[Sequence] = []
         self._waiting: deque[Sequence] = deque()
         self._deferred: dict[int, Sequence] = {}
         self._arrived: deque[Sequence] = deque()
@@ -35,14 +36,9 @@ class Scheduler:
         whole = sequence.prompt_tokens + sequence.max_tokens
         return self.cache.blocks_of(whole) <= self.cache.blocks
 
-    @property
-    def queueing(self) -> bool:
-        """Whether requests wait for room."""
-        return bool(self._waiting)
-
     def submit(self, sequence: Sequence) -> None:
-        """Queue a request."""
-        self._waiting.append(sequence)
+        """Take a request; it is in the queue, and counted, from the next step on."""
+        self._submitted.append(sequence)
 
     def receive(self, number: int) -> None:
         """The KV of a request in `to_fetch` has come."""
@@ -76,6 +72,8 @@ class Scheduler:
 
     def schedule(self, now_ns: int) -> Batch | None:
         """Choose the work of the next step; None when there is none."""
+        self._waiting.extend(self._submitted)
+        self._submitted.clear()
         batch = Batch()
         budget = self._continue_running(batch)
         if batch.preempted and not (batch.context or batch.writing):
