@@ -9,7 +9,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.config import NodeConfig, Restart, Router, Worker
 from disagg_cluster.nodefile import from_mapping, load, parse
 from disagg_cluster.nodefile.checks import LONGEST_SOCKET_PATH_BYTES
 from disagg_cluster.nodefile.shape import find_spot
@@ -314,7 +314,8 @@ def problems_of(read: Callable[[], NodeConfig]) -> list[Problem]:
 
 
 WORKER_KEYS = [*Worker.model_fields, "x"]
-KEYS = st.sampled_from([*NodeConfig.model_fields, *WORKER_KEYS, "connector", "metrics"])
+OTHER_KEYS = [*Router.model_fields, *Restart.model_fields, "connector", "metrics", "currency"]
+KEYS = st.sampled_from([*NodeConfig.model_fields, *WORKER_KEYS, *OTHER_KEYS])
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -323,6 +324,7 @@ SCALARS = st.one_of(
     st.text(max_size=8),
     st.dates(),
     st.sampled_from(["prefill", "decode", "mixed", "NixlConnector", "sim", "1:2", 1, 8100]),
+    st.sampled_from(["sglang", "elsewhere", "::1", "0.0.0.0", "http://h:1", "mooncake"]),
 )
 VALUES = st.recursive(
     SCALARS,
@@ -349,6 +351,23 @@ def test_no_worker_hides_a_problem_elsewhere(value: dict[str, object]) -> None:
     problems = problems_of(lambda: from_mapping(mapping, "test", HAS_NOTHING))
 
     assert {"nodes", "workers[2]"} < {problem.path for problem in problems}
+
+
+@FUZZ
+@given(
+    router=st.dictionaries(st.sampled_from([*Router.model_fields, "x"]), VALUES, max_size=6),
+    restart=st.dictionaries(st.sampled_from([*Restart.model_fields]), SCALARS, max_size=3),
+)
+def test_no_router_and_no_restart_breaks_us(
+    router: dict[str, object], restart: dict[str, object]
+) -> None:
+    """Nor do they hide a problem elsewhere."""
+    mapping = {**pair(restart=restart), "router": router, "restart": restart, "nodes": "n"}
+
+    problems = problems_of(lambda: from_mapping(mapping, "test", HAS_ALL))
+
+    assert "nodes" in {problem.path for problem in problems}
+    assert not any("pydantic" in p.message or "refused" in p.message for p in problems)
 
 
 @FUZZ
