@@ -98,11 +98,14 @@ class LoadGenerator:
     def stop(self, deadline_seconds: float = 5.0) -> None:
         """Send nothing more and wait for what is in flight, at most `deadline_seconds`."""
         self._stopping.set()
+        if self._pace is not None:
+            # It waits for nothing but the event just set, and starts no request after it.
+            self._pace.join()
         until = time.monotonic() + deadline_seconds
         with self._lock:
-            waited_for = [*self._requests, *([self._pace] if self._pace else [])]
-        for thread in waited_for:
-            thread.join(max(0.0, until - time.monotonic()))
+            in_flight = tuple(self._requests)
+        for request in in_flight:
+            request.join(max(0.0, until - time.monotonic()))
 
     def counts(self) -> LoadCounts:
         """What became of the load until now."""
@@ -133,7 +136,8 @@ class LoadGenerator:
                 target=self._request, args=(prefill_url, decode_url, mix), daemon=True
             )
             self._requests.add(request)
-        request.start()
+            # Before anybody can see it: `stop` joins what it finds.
+            request.start()
 
     def _request(self, prefill_url: str, decode_url: str, mix: Mix) -> None:
         completed = 0
