@@ -1,7 +1,8 @@
 """The node daemon: the one place where the parts meet.
 
 It opens the metrics page and the steps sockets before it starts an engine, so that nothing an
-engine does goes unseen; it ends the engines before it closes them. Decisions are made elsewhere.
+engine does goes unseen; it ends the engines before it closes them, or leaves them to the next
+daemon. Decisions are made elsewhere.
 """
 
 from __future__ import annotations
@@ -9,37 +10,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
-from disagg_cluster.assets import engine_side_folder
-from disagg_cluster.command import Command, build
-from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.engines import Engines
+from disagg_cluster.journal import Journal
+from disagg_cluster.journal_text import Tag
+from disagg_cluster.launch import post_of
 from disagg_cluster.layout import Layout
-from disagg_cluster.life import Policy
-from disagg_cluster.nodeview import DeviceLook, WallClock, compose
+from disagg_cluster.nodeview import WallClock, compose
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.posts import Post
-from disagg_cluster.readiness import Target
+from disagg_cluster.rotation import Rotation
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.runlock import RunLock
 from disagg_cluster.stepfeed import StepFeed
 from disagg_cluster.workers import Crew
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.listen import ListenAddress
-from disagg_exporter.model import DeviceSweep, Snapshot
-from disagg_exporter.sampler import Sampler
+from disagg_exporter.model import Snapshot
 from disagg_exporter.server import MetricsServer
 
 # How often the fast gauges are made anew, every how many of these the books are advanced, and
-# how often silent engines are looked for.
+# how often silent engines are looked for and a journal that failed is tried again.
 TICK_SECONDS = 0.25
 ADVANCE_TICKS = 4
 SILENCE_TICKS = 20
 
 _log = logging.getLogger("disagg_node")
+
+AtEnd = Literal["stop", "leave"]
+"""What becomes of the engines: drained and stopped, or left running for the next daemon."""
 
 
 class Daemon:
@@ -49,31 +56,41 @@ class Daemon:
         config: The node file.
         layout: Who has which device.
         source: The devices; closed by the caller.
-        run_folder: For sockets and logs; made if it is not there.
+        run_folder: For sockets, journal and logs; made if it is not there.
+        on_failure: What becomes of the engines if the daemon itself fails.
     """
 
     def __init__(
-        self, config: NodeConfig, layout: Layout, source: DeviceSource, run_folder: Path
+        self,
+        config: NodeConfig,
+        layout: Layout,
+        source: DeviceSource,
+        run_folder: Path,
+        *,
+        on_failure: AtEnd = "stop",
     ) -> None:
         self._config = config
         self._layout = layout
         self._source = source
-        self._run_folder = run_folder
+        self._folder = RunFolder(run_folder)
+        self._on_failure = on_failure
+        self._posts = {
+            w.name: post_of(w, layout.of(w.name), self._folder, config.restart, os.environ)
+            for w in config.workers
+        }
         self._ledger = Ledger()
-        self._engines = Engines(
-            config.workers, {w.name: layout.of(w.name).gpus for w in config.workers}, self._ledger
-        )
+        self._journal = Journal(self._folder.journal, _log)
+        self._crew: Crew | None = None
+        self._engines = Engines(config.workers, self._tag, self._ledger)
         self._pages = PageWatch(
-            {worker.name: f"http://127.0.0.1:{worker.port}" for worker in config.workers},
-            config.intervals.pages_seconds,
-            self._engines.answers,
+            self._engines.urls, config.intervals.pages_seconds, self._engines.answers
         )
-        self._look = DeviceLook(source.name)
+        self._devices = DeviceWatch(source, self._ledger)
         self._wall = WallClock()
         self._snapshot: Snapshot | None = None
         self._tick_ns = time.monotonic_ns()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._crew: Crew | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._at_end: AtEnd = "stop"
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -85,21 +102,29 @@ class Daemon:
         """Whether all engines are ready."""
         return self._engines.all_ready
 
+    @property
+    def on_sigterm(self) -> AtEnd:
+        """What the node file says SIGTERM means."""
+        return self._config.on_sigterm
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[ListenAddress]:
         """Run everything; yield the address of the metrics page; on leaving, end everything.
 
+        Engines that a daemon before us left in the run folder are adopted, not started.
+
         Raises:
+            RunLockError: Another daemon runs in the run folder; nothing was touched.
             ListenError: The metrics address cannot be listened on; no engine was started.
             StepsSocketError: A steps socket cannot be made; no engine was started.
         """
-        self._loop = asyncio.get_running_loop()
-        self._run_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self._run_folder / "sim").mkdir(exist_ok=True)
-        start_ns = time.monotonic_ns()
-        for device in self._layout.devices:
-            self._ledger.add_device(device, start_ns)
+        loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(RunLock(self._folder.lock))
+            self._folder.sim.mkdir(exist_ok=True)
+            start_ns = time.monotonic_ns()
+            for device in self._layout.devices:
+                self._ledger.add_device(device, start_ns)
             server = MetricsServer(
                 self._config.listen.metrics_address,
                 lambda: self._snapshot,
@@ -108,61 +133,72 @@ class Daemon:
             )
             address = server.start()
             stack.callback(server.close)
-            posts = [self._open_post(worker, stack, self._loop) for worker in self._config.workers]
-            sampler = Sampler(
-                self._source, self._config.intervals.devices_seconds, self._swept_elsewhere
-            )
-            sampler.start()
-            stack.callback(sampler.stop)
-            self._crew = Crew(
-                posts,
+            for post in self._posts.values():
+                self._hear(post, stack, loop)
+            looking = self._devices.running(loop, self._config.intervals.devices_seconds)
+            stack.enter_context(looking)
+            crew = self._crew = Crew(
+                tuple(self._posts.values()),
                 self._engines.changed,
                 self._pages.page,
+                journal=self._journal,
                 health_seconds=self._config.intervals.health_seconds,
             )
-            tasks = [asyncio.create_task(self._pages.run()), asyncio.create_task(self._tick())]
-            stack.push_async_callback(_cancel, tasks)
+            rotation = Rotation(crew.logs, crew.log_was_cut, self._config.log_megabytes, _log)
+            work = (self._pages.run(), self._tick(), rotation.run())
+            self._tasks = [asyncio.create_task(part) for part in work]
+            stack.push_async_callback(_cancel, self._tasks)
+            at_end = self._on_failure
             try:
-                await self._crew.start()
+                crew.adopt(self._journal.read())
+                await crew.start()
                 yield address
+                at_end = self._at_end
             finally:
-                left = await self._crew.stop()
-                if left:
-                    _log.error("still there after SIGKILL: %s", ", ".join(left))
+                await self._end(crew, at_end)
+
+    def check(self) -> None:
+        """Raise what has ended one of the daemon's parts; a daemon without it measures nothing."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+
+    def leave(self) -> None:
+        """While it serves: let the engines go on alone when it ends."""
+        self._at_end = "leave"
 
     async def hurry(self) -> None:
         """While it is leaving: wait for no more requests."""
-        if self._crew is not None:
+        if self._crew is not None and self._at_end == "stop":
             await self._crew.stop(drain=False)
 
-    def _open_post(
-        self, worker: Worker, stack: contextlib.AsyncExitStack, loop: asyncio.AbstractEventLoop
-    ) -> Post:
-        """Open a worker's steps socket; return what to run and how patiently."""
-        name, deadlines = worker.name, worker.deadlines
-        socket = self._run_folder / f"{name}.sock"
-        command: Command = build(
-            worker,
-            self._layout.of(name),
-            steps_socket=socket,
-            engine_side_folder=engine_side_folder(),
-            sim_folder=self._run_folder / "sim",
+    async def _end(self, crew: Crew, at_end: AtEnd) -> None:
+        if at_end == "leave":
+            await crew.leave()
+            _log.info("the engines go on; `disagg-node stop --workers` ends them")
+            return
+        left = await crew.stop()
+        if left:
+            _log.error("still there after SIGKILL: %s", ", ".join(left))
+
+    def _tag(self, worker: str) -> Tag:
+        return self._posts[worker].tag if self._crew is None else self._crew.tag(worker)
+
+    def _hear(
+        self, post: Post, stack: contextlib.AsyncExitStack, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Open a worker's steps socket."""
+        name = post.name
+        feed = StepFeed(
+            name,
+            self._folder.socket(name),
+            self._ledger,
+            lambda: self._engines.pid(name),
+            post.command.env,
         )
-        feed = StepFeed(name, socket, self._ledger, lambda: self._engines.pid(name), command.env)
         feed.open(loop)
         stack.callback(feed.close)
         self._engines.hear(name, feed)
-        return Post(
-            name,
-            command,
-            self._run_folder / "logs" / f"{name}.log",
-            Target(worker.port, worker.model_name),
-            Policy(
-                start_seconds=deadlines.start_seconds,
-                drain_seconds=deadlines.drain_seconds,
-                stop_seconds=deadlines.stop_seconds,
-            ),
-        )
 
     async def _tick(self) -> None:
         ticks = 0
@@ -172,6 +208,8 @@ class Daemon:
                 self._ledger.advance(now_ns)
             if ticks % SILENCE_TICKS == 0:
                 self._engines.listen_for_silence(self._pages)
+                if self._crew is not None:
+                    self._crew.record()
             self._snapshot = self._compose(now_ns)
             ticks += 1
             await asyncio.sleep(TICK_SECONDS)
@@ -182,29 +220,15 @@ class Daemon:
             now_ns,
             self._wall.offset_seconds(now_ns, time.time()),
             devices=self._layout.devices,
-            look=self._look,
+            look=self._devices.look,
             engines=self._engines.statuses(self._pages),
             workers=self._crew.statuses() if self._crew else (),
-            collectors=(*self._engines.collectors(), *self._pages.statuses()),
-            simulated=self._source.name == "sim" or self._engines.simulated,
-        )
-
-    def _swept_elsewhere(self, sweep: DeviceSweep, duration_seconds: float) -> None:
-        """Bring a sweep from the sampler's thread to the loop's."""
-        assert self._loop is not None
-        # The loop may be closed already when the daemon ends.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._swept, sweep, duration_seconds)
-
-    def _swept(self, sweep: DeviceSweep, duration_seconds: float) -> None:
-        self._ledger.read(sweep)
-        self._look = replace(
-            self._look,
-            sweep=sweep,
-            duration_seconds=duration_seconds,
-            success_timestamp_seconds=(
-                self._look.success_timestamp_seconds if sweep.failures else time.time()
+            collectors=(
+                self._journal.status(),
+                *self._engines.collectors(),
+                *self._pages.statuses(),
             ),
+            simulated=self._source.name == "sim" or self._engines.simulated,
         )
 
 

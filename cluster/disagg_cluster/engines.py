@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from disagg_cluster.config import Worker
+from disagg_cluster.journal_text import Tag
 from disagg_cluster.life import WorkerState
 from disagg_cluster.nodeview import ENGINE_STATES
 from disagg_cluster.pagewatch import PageWatch
@@ -20,10 +21,13 @@ _log = logging.getLogger("disagg_node")
 
 @dataclass(slots=True)
 class _Engine:
-    """One worker's engine; `pid` is the leader of its session, None without a process."""
+    """One worker's engine; `pid` is the leader of its session, None without a process.
+
+    `tag` says as what that process was started: one that was adopted may differ from the file.
+    """
 
     worker: Worker
-    gpus: tuple[str, ...]
+    tag: Tag
     state: WorkerState = WorkerState.STOPPED
     pid: int | None = None
     ready_ns: int = 0
@@ -31,12 +35,26 @@ class _Engine:
     feed: StepFeed | None = field(default=None, repr=False)
 
 
+class _Urls(Mapping[str, str]):
+    def __init__(self, engines: Mapping[str, _Engine]) -> None:
+        self._engines = engines
+
+    def __getitem__(self, name: str) -> str:
+        return self._engines[name].tag.url
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._engines)
+
+    def __len__(self) -> int:
+        return len(self._engines)
+
+
 class Engines:
     """Turns what the crew reports into the ledger's assignments and the page's statuses.
 
     Args:
         workers: The node file's workers.
-        gpus: The devices of each, by name.
+        tag_of: As what the present process of a worker was started, or would be.
         ledger: Told of every change.
         clock_ns: CLOCK_MONOTONIC.
     """
@@ -44,12 +62,13 @@ class Engines:
     def __init__(
         self,
         workers: tuple[Worker, ...],
-        gpus: Mapping[str, tuple[str, ...]],
+        tag_of: Callable[[str], Tag],
         ledger: Ledger,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._engines = {w.name: _Engine(w, gpus[w.name]) for w in workers}
+        self._engines = {w.name: _Engine(w, tag_of(w.name)) for w in workers}
+        self._tag_of = tag_of
         self._ledger = ledger
         self._clock_ns = clock_ns
 
@@ -60,6 +79,11 @@ class Engines:
     def pid(self, name: str) -> int | None:
         """Return the engine's process."""
         return self._engines[name].pid
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """The roots of the engines' servers, as they are whenever they are looked up."""
+        return _Urls(self._engines)
 
     def answers(self, name: str) -> bool:
         """Say whether the engine is worth asking for its page."""
@@ -87,6 +111,8 @@ class Engines:
             self._assign(engine, EngineState.GONE, now_ns)
         if engine.feed is not None and pid is not None and engine.pid != pid:
             engine.feed.begin()
+        if pid is not None and engine.pid != pid:
+            engine.tag = self._tag_of(name)
         engine.state, engine.pid = new, pid
         if new is WorkerState.READY and old is not WorkerState.READY:
             engine.ready_ns = now_ns
@@ -98,11 +124,11 @@ class Engines:
         return tuple(
             EngineStatus(
                 engine=name,
-                role=engine.worker.role,
+                role=engine.tag.role,
                 kind=engine.worker.engine,
                 version=pages.version(name),
-                model_name=engine.worker.model_name,
-                devices=engine.gpus,
+                model_name=engine.tag.model_name,
+                devices=engine.tag.gpus,
                 state=EngineState.GONE if engine.pid is None else ENGINE_STATES[engine.state],
                 up=engine.pid is not None and engine.state is WorkerState.READY,
                 source="config",
@@ -137,11 +163,11 @@ class Engines:
         self._ledger.assign(
             Assignment(
                 engine=engine.worker.name,
-                role=engine.worker.role,
-                devices=engine.gpus,
+                role=engine.tag.role,
+                devices=engine.tag.gpus,
                 state=state,
                 since_ns=now_ns,
                 pids=() if engine.pid is None else (engine.pid,),
-                model_name=engine.worker.model_name,
+                model_name=engine.tag.model_name,
             )
         )

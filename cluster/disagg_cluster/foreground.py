@@ -39,7 +39,8 @@ async def run(
 ) -> None:
     """Run until SIGINT or SIGTERM, or for `seconds` after all workers are ready.
 
-    The first signal drains and stops the workers; another one makes it wait for no request.
+    The first signal drains and stops the workers; another one makes it wait for no request. If
+    the daemon is to leave its engines at SIGTERM, that ends it alone.
 
     Args:
         daemon: What to run.
@@ -52,15 +53,17 @@ async def run(
     stopping = asyncio.Event()
     hurrying: list[asyncio.Task[None]] = []
 
-    def asked() -> None:
+    def asked(sign: signal.Signals) -> None:
         if stopping.is_set():
             hurrying.append(loop.create_task(daemon.hurry()))
+        elif sign is signal.SIGTERM and daemon.on_sigterm == "leave":
+            daemon.leave()
         stopping.set()
 
     # Inherited as ignored, it would let the kernel take exit codes away from us.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for sign in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sign, asked)
+        loop.add_signal_handler(sign, asked, sign)
     try:
         async with daemon.running() as address:
             serving(address)
@@ -80,6 +83,7 @@ async def _serve(
     seconds: float | None,
 ) -> None:
     loop = asyncio.get_running_loop()
+    told = True
     with contextlib.ExitStack() as stack:
         until: float | None = None
         begun = False
@@ -88,8 +92,19 @@ async def _serve(
                 begun = True
                 stack.enter_context(beside(daemon, address))
                 until = None if seconds is None else loop.time() + seconds
-            if daemon.snapshot is not None:
-                each_second(daemon.snapshot)
+            daemon.check()
+            if daemon.snapshot is not None and told:
+                told = _tell(each_second, daemon.snapshot)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await stopping.wait()
+
+
+def _tell(each_second: EachSecond, snapshot: Snapshot) -> bool:
+    """Whether somebody still listens: a closed terminal is no reason to end the engines."""
+    try:
+        each_second(snapshot)
+    except OSError as error:
+        logging.getLogger(__name__).warning("no more lines are printed: %s", error)
+        return False
+    return True

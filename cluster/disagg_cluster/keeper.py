@@ -6,29 +6,33 @@ import asyncio
 import logging
 import os
 from collections import deque
-from functools import partial
+from dataclasses import replace
 
+from disagg_cluster import procfs
+from disagg_cluster.adoption import Found, unrecorded_life
 from disagg_cluster.command import child_environment
+from disagg_cluster.journal_text import Entry, Tag
 from disagg_cluster.life import (
     Action,
-    Drained,
     Event,
     Exited,
     Gone,
     Life,
     Presence,
-    Probed,
+    Resumed,
     Start,
     StartFailed,
+    StopRequested,
     Tick,
     WorkerState,
 )
 from disagg_cluster.logs import last_lines
+from disagg_cluster.lookout import Lookout
 from disagg_cluster.posts import Post, Surroundings
-from disagg_cluster.readiness import ProbeResult
+from disagg_cluster.readiness import Target
 from disagg_cluster.supervise import decide, due_ns
 from disagg_cluster.worker import Child, StartError, start
-from disagg_exporter.model import EnginePage, WorkerStatus
+from disagg_exporter.model import WorkerStatus
 
 _SHOWN_LINES = 10
 
@@ -44,14 +48,38 @@ class Keeper:
         self._around = around
         self._loop = asyncio.get_running_loop()
         self._child: Child | None = None
-        self._started_timestamp_seconds = 0.0
-        self._log_start_bytes = 0
-        self._told_pid: int | None = None
-        self._proven: frozenset[int] = frozenset()
-        self._probing: asyncio.Future[ProbeResult] | None = None
+        self._process = post.entry(0, 0.0)
+        self._told: tuple[WorkerState, int, int | None] = (WorkerState.STOPPED, 0, None)
+        self._lookout = Lookout(post.name, around, lambda: self.life, self.tell)
         self._burial: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._next_look: asyncio.TimerHandle | None = None
+
+    def adopt(self, entry: Entry | None, found: Found, *, wanted: bool) -> None:
+        """Go on where the daemon before us ended; without an entry only the process is known.
+
+        One that is not `wanted` is asked to stop and never started again.
+        """
+        if entry is not None:
+            self.life, self._process = entry.life, entry
+        if not found.recorded:
+            self.life = unrecorded_life(self.life, self._around.clock())
+            assert found.child is not None
+            self._process = self._new_process(found.child.start_ticks)
+        self._child = found.child
+        if found.child is not None and found.presence is Presence.RUNNING:
+            self._watch(found.child, in_seconds=0.0)
+            if wanted and not self._process.runs(self.post.command):
+                self._around.log.warning(
+                    "%s: runs with another command than the node file's and goes on with it; "
+                    "the next start uses the new one",
+                    self.post.name,
+                )
+        elif found.child is not None:
+            self._burial = self._loop.create_task(self._bury(found.child, self.life.incarnation))
+        if not wanted:
+            self.tell(StopRequested())
+        if wanted or found.presence is not Presence.RUNNING:
+            self.tell(Resumed(self.life.incarnation, found.presence, wanted))
 
     def tell(self, event: Event) -> None:
         """Take in what happened and act on it, with all that follows from it."""
@@ -67,53 +95,87 @@ class Keeper:
                 why += self._last_words(old)
             for action in decision.actions:
                 events.extend(self._do(action))
-            self._publish(old, why)
+            self._publish(why)
+            if decision.actions or self.life != old:
+                self._around.record()
         self._set_alarm()
 
     def status(self) -> WorkerStatus:
         """What the metrics page shows of it."""
         running = self._child is not None
-        started = self._started_timestamp_seconds if running else None
+        started = self._process.started_timestamp_seconds if running else None
         return WorkerStatus(self.post.name, self.life.state, self.life.restarts, started)
+
+    def entry(self) -> Entry:
+        """What the next daemon has to know of it."""
+        pid = None if self._child is None else self._child.pid
+        return self._process.model_copy(update={"life": self.life, "pid": pid})
+
+    @property
+    def tag(self) -> Tag:
+        """As what its process was started."""
+        return self.post.tag if self._child is None else self._process.tag
+
+    def log_was_cut(self) -> None:
+        """Its log begins anew: what the present process writes is at the very front."""
+        self._process = self._process.model_copy(update={"log_start_bytes": 0})
 
     async def close(self) -> None:
         """Look no longer; whatever still runs goes on alone."""
-        for handle in (self._alarm, self._next_look):
-            if handle is not None:
-                handle.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self._child is not None:
             self._loop.remove_reader(self._child.pidfd)
+        await self._lookout.close()
         if self._burial is not None:
             self._burial.cancel()
-        await asyncio.gather(
-            *(waited for waited in (self._burial, self._probing) if waited is not None),
-            return_exceptions=True,
-        )
+            await asyncio.gather(self._burial, return_exceptions=True)
+        if self._child is not None:
+            self._child.let_go()
 
     def _do(self, action: Action) -> tuple[Event, ...]:
         if not isinstance(action, Start):
+            self._around.record()
             if self._child is not None and not self._child.signal_group(action.signal):
                 self._around.log.warning("%s: its group could not be signalled", self.post.name)
             return ()
+        self._process = self._new_process(procfs.now_ticks())
+        # Should we die before the next line, our successor knows what to look for.
+        self._around.record()
         command = self.post.command
         environment = child_environment(self._around.environment, command.env)
         try:
             child = start(command.argv, environment, self.post.log_path, self.post.cwd)
         except StartError as error:
             return (StartFailed(action.incarnation, str(error)),)
+        if child.log_lost:
+            self._around.log.error("%s: %s", self.post.name, child.log_lost)
         self._child = child
-        self._started_timestamp_seconds = self._around.wall()
-        self._log_start_bytes = child.log_start_bytes
-        self._proven = frozenset()
-        self._loop.add_reader(child.pidfd, self._leader_died, child, action.incarnation)
-        self._look_later()
+        present = {"start_ticks": child.start_ticks, "log_start_bytes": child.log_start_bytes}
+        self._process = self._process.model_copy(update=present)
+        self._watch(child, in_seconds=self._around.health_seconds)
         return ()
 
-    def _publish(self, old: Life, why: str) -> None:
+    def _new_process(self, start_ticks: int) -> Entry:
+        age_seconds = (procfs.now_ticks() - start_ticks) / os.sysconf("SC_CLK_TCK")
+        return self.post.entry(start_ticks, self._around.wall() - age_seconds)
+
+    def _watch(self, child: Child, in_seconds: float) -> None:
+        self._loop.add_reader(child.pidfd, self._leader_died, child, self.life.incarnation)
+        self._lookout.begin(child.pid, self._target(), in_seconds)
+
+    def _target(self) -> Target:
+        tag = self._process.tag
+        return replace(
+            self.post.target, host=tag.host, port=tag.port, served_model_name=tag.model_name
+        )
+
+    def _publish(self, why: str) -> None:
         life = self.life
+        old_state, _, _ = self._told
         bad = life.state in (WorkerState.BACKOFF, WorkerState.FAILED)
         if why:
-            change = f"{old.state} → {life.state}: " if old.state is not life.state else ""
+            change = f"{old_state} → {life.state}: " if old_state is not life.state else ""
             level = logging.WARNING if bad else logging.INFO
             self._around.log.log(level, "%s: %s%s", self.post.name, change, why)
         if life.state is WorkerState.STOPPED and life.presence is Presence.GONE:
@@ -121,16 +183,15 @@ class Keeper:
         else:
             self.ended.clear()
         pid = self._child.pid if self._child is not None else None
-        moved = life.state is not old.state or life.incarnation != old.incarnation
-        if moved or pid != self._told_pid:
-            self._told_pid = pid
-            self._around.on_change(self.post.name, old.state, life.state, pid, why)
+        if (life.state, life.incarnation, pid) != self._told:
+            self._told = (life.state, life.incarnation, pid)
+            self._around.on_change(self.post.name, old_state, life.state, pid, why)
 
     def _last_words(self, old: Life) -> str:
         """The end of the log, if the worker has just crashed."""
         if self.life.crashes_ns[-1:] in ((), old.crashes_ns[-1:]):
             return ""
-        lines = last_lines(self.post.log_path, _SHOWN_LINES, self._log_start_bytes)
+        lines = last_lines(self.post.log_path, _SHOWN_LINES, self._process.log_start_bytes)
         return f"; end of {self.post.log_path}:\n  " + "\n  ".join(lines) if lines else ""
 
     def _leader_died(self, child: Child, incarnation: int) -> None:
@@ -154,37 +215,6 @@ class Keeper:
         self._child = None
         self.tell(Gone(incarnation))
 
-    def _look_later(self) -> None:
-        if self._next_look is not None:
-            self._next_look.cancel()
-        self._next_look = self._loop.call_later(self._around.health_seconds, self._look)
-
-    def _look(self) -> None:
-        """Probe a worker that should serve; see whether a draining one is done."""
-        life, child = self.life, self._child
-        if child is None or life.presence is not Presence.RUNNING or life.sent is not None:
-            return
-        self._look_later()
-        if life.state is WorkerState.DRAINING:
-            page = self._around.page_of(self.post.name)
-            # A page older than the drain may not know of the last requests.
-            if page is not None and page.t_ns > life.since_ns and _is_done(page):
-                self.tell(Drained(life.incarnation))
-        elif self._probing is None:
-            around = self._around
-            arguments = (self.post.target, child.pid, around.probe_seconds, self._proven)
-            self._probing = self._loop.run_in_executor(around.executor, around.probe, *arguments)
-            self._probing.add_done_callback(partial(self._probed, life.incarnation))
-
-    def _probed(self, incarnation: int, probing: asyncio.Future[ProbeResult]) -> None:
-        self._probing = None
-        if probing.cancelled():
-            return
-        result = probing.result()
-        if result.proven and incarnation == self.life.incarnation:
-            self._proven = result.proven
-        self.tell(Probed(incarnation, result.health, result.why))
-
     def _set_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
@@ -193,10 +223,6 @@ class Keeper:
         if due is not None:
             seconds = max(due - self._around.clock(), 0) / 1e9
             self._alarm = self._loop.call_later(seconds, self.tell, Tick())
-
-
-def _is_done(page: EnginePage) -> bool:
-    return page.running == 0 and not page.waiting
 
 
 async def _readable(descriptor: int) -> None:

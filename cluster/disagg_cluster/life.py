@@ -62,9 +62,11 @@ class Policy:
     It is given up when n, or the crashes of the last `crash_window_seconds`, reach `crash_limit`.
     `hang_probes` failed probes in a row kill a ready worker, but not in its first
     `hang_grace_seconds`. `leftover_seconds` is what the rest of a group gets once its leader died.
+    A worker that served under the daemon before us has `resume_seconds` to answer again.
     """
 
     start_seconds: float = 900.0
+    resume_seconds: float = 30.0
     drain_seconds: float = 30.0
     stop_seconds: float = 10.0
     leftover_seconds: float = 1.0
@@ -85,8 +87,9 @@ class Life:
 
     `since_ns` is when `state` began, `retry_ns` when `backoff` ends. `sent` is the last signal
     given to the present process, at `sent_ns`. `failed_probes` came one after the other, the last
-    for the reason `probe_why`. `restarts` counts the starts after a crash, `streak` the crashes
-    since it last was steady, `crashes_ns` those inside the window.
+    for the reason `probe_why`. `served` while it starts: it was ready before, under an earlier
+    daemon. `restarts` counts the starts after a crash, `streak` the crashes since it last was
+    steady, `crashes_ns` those inside the window.
     """
 
     state: WorkerState = WorkerState.STOPPED
@@ -98,6 +101,7 @@ class Life:
     sent_ns: int = 0
     failed_probes: int = 0
     probe_why: str = ""
+    served: bool = False
     restarts: int = 0
     streak: int = 0
     crashes_ns: tuple[int, ...] = ()
@@ -164,7 +168,21 @@ class Drained:
     incarnation: int
 
 
-Event = Tick | StartRequested | StopRequested | StartFailed | Exited | Gone | Probed | Drained
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A new daemon goes on with this life and has looked what is left of its process.
+
+    Not `wanted` is a worker that it was told to stop before.
+    """
+
+    incarnation: int
+    presence: Presence
+    wanted: bool = True
+
+
+Event = (
+    Tick | StartRequested | StopRequested | StartFailed | Exited | Gone | Probed | Drained | Resumed
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class PageWatch:
     """The last page of each engine, and how the last look at it went.
 
     Args:
-        bases: The root of each engine's server, by the engine's name.
+        bases: The root of each engine's server, by the engine's name; asked anew at each look.
         interval_seconds: From one look at an engine to the next.
         running: Whether an engine has a process worth asking.
         deadline_seconds: What one look may take, however slowly the engine drips.
@@ -40,7 +40,7 @@ class PageWatch:
         wall: Callable[[], float] = time.time,
         log: logging.Logger | None = None,
     ) -> None:
-        self._bases = dict(bases)
+        self._bases = bases
         self._interval_seconds = interval_seconds
         self._running = running
         self._deadline_seconds = deadline_seconds

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster.command import Command
-from disagg_cluster.life import Policy, WorkerState
+from disagg_cluster.journal_text import Entry, Tag, digest
+from disagg_cluster.life import Life, Policy, WorkerState
 from disagg_cluster.readiness import ProbeResult, Target
-from disagg_exporter.model import EnginePage
+from disagg_exporter.model import EnginePage, Role
 
 OnChange = Callable[[str, WorkerState, WorkerState, int | None, str], None]
 """Told worker, old state, new state, pid (None without a process) and why, inside the loop.
@@ -27,7 +28,10 @@ Probe = Callable[[Target, int, float, frozenset[int]], ProbeResult]
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What to run, where its log goes, where it should answer, how patient to be with it."""
+    """What to run, where its log goes, where it should answer, how patient to be with it.
+
+    `role` and `gpus` (UUIDs) are what it is started for.
+    """
 
     name: str
     command: Command
@@ -35,19 +39,52 @@ class Post:
     target: Target
     policy: Policy
     cwd: Path | None = None
+    role: Role = Role.UNKNOWN
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def tag(self) -> Tag:
+        """As what a process is started by it."""
+        target = self.target
+        return Tag(
+            role=self.role,
+            gpus=self.gpus,
+            model_name=target.served_model_name,
+            host=target.host,
+            port=target.port,
+        )
+
+    def entry(self, start_ticks: int, started_timestamp_seconds: float) -> Entry:
+        """What the journal says of a process started by it, before there is one."""
+        return Entry(
+            worker=self.name,
+            life=Life(),
+            pid=None,
+            start_ticks=start_ticks,
+            argv=self.command.argv,
+            environment=digest(self.command),
+            log_path=str(self.log_path),
+            log_start_bytes=0,
+            started_timestamp_seconds=started_timestamp_seconds,
+            tag=self.tag,
+            drain_seconds=self.policy.drain_seconds,
+            stop_seconds=self.policy.stop_seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a keeper needs from outside.
 
-    `page_of` gives the last metrics page of a worker, None if there is none. `environment` is what
+    `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
+    where all workers stand: before what was decided is done, and after. `environment` is what
     children inherit. `clock` is CLOCK_MONOTONIC in ns, `wall` Unix seconds, `jitter` draws from
     0..1.
     """
 
     on_change: OnChange
     page_of: Callable[[str], EnginePage | None]
+    record: Callable[[], None]
     probe: Probe
     executor: Executor
     environment: Mapping[str, str]

@@ -1,8 +1,9 @@
-"""What the kernel tells of processes: when one started, and who belongs to its session."""
+"""What the kernel tells of processes: when one started, who is in its session, what it runs."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -25,22 +26,78 @@ def is_alive(pid: int) -> bool:
 
 def session_pids(session: int) -> tuple[int, ...]:
     """The processes of a session, its leader and zombies included, in no order."""
-    pids = []
-    for name in os.listdir(_PROC):  # noqa: PTH208 - thousands of entries, no Path for each
-        if not name.isdigit():
-            continue
-        try:
-            if os.getsid(int(name)) == session:
-                pids.append(int(name))
-        except (ProcessLookupError, PermissionError):
-            continue
-    return tuple(pids)
+    return tuple(pid for pid in _pids() if session_of(pid) == session)
+
+
+def now_ticks() -> int:
+    """Now, in the clock of `start_ticks`: nothing that starts from here on has less."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def leaders_writing(log_path: Path) -> tuple[int, ...]:
+    """The living session leaders whose standard output is this file, oldest first."""
+    try:
+        log = log_path.stat()
+    except OSError:
+        return ()
+    found = []
+    for pid in _pids():
+        if writes(pid, log) and session_of(pid) == pid and is_alive(pid):
+            found.append((start_ticks(pid) or 0, pid))
+    return tuple(pid for _, pid in sorted(found))
+
+
+def writes(pid: int, log: os.stat_result) -> bool:
+    """Whether a process has this file as its standard output; False if we may not see."""
+    try:
+        output = (_PROC / str(pid) / "fd" / "1").stat()
+    except OSError:
+        return False
+    return os.path.samestat(output, log)
+
+
+def session_of(pid: int) -> int | None:
+    """The number of a process's session; None if it has gone."""
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+def command_line(pid: int) -> tuple[str, ...]:
+    """What a process says it was started with; nothing if it has gone or hides it."""
+    try:
+        text = (_PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return ()
+    return tuple(os.fsdecode(argument) for argument in text.split(b"\0")[:-1])
+
+
+def boot_id() -> str:
+    """The kernel's name for the time since it booted; empty if it has none."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def pid_namespace() -> str:
+    """The kernel's name for the set of processes we see; empty if it has none."""
+    try:
+        return os.readlink(_PROC / "self/ns/pid")  # noqa: PTH115 - it is no path
+    except OSError:
+        return ""
+
+
+def _pids() -> list[int]:
+    # Thousands of entries: no Path for each.
+    return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208
 
 
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/<pid>/stat from the third (state) on; empty if it has gone."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text()
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return []
     # The second field is the command in brackets and may hold spaces and brackets itself.

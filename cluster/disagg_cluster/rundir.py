@@ -1,9 +1,40 @@
-"""Where the daemon keeps its sockets and logs when the node file does not say."""
+"""The folder in which a daemon keeps its sockets, its journal and its workers' logs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One daemon's folder; what has to outlive it is found here by the next."""
+
+    path: Path
+
+    @property
+    def lock(self) -> Path:
+        """Held by the daemon that runs here."""
+        return self.path / "lock"
+
+    @property
+    def journal(self) -> Path:
+        """What must outlive the daemon."""
+        return self.path / "journal.json"
+
+    @property
+    def sim(self) -> Path:
+        """Where stand-ins write what their devices do."""
+        return self.path / "sim"
+
+    def socket(self, worker: str) -> Path:
+        """Where a worker's engine tells of its steps."""
+        return self.path / f"{worker}.sock"
+
+    def log(self, worker: str) -> Path:
+        """Where a worker's output goes."""
+        return self.path / "logs" / f"{worker}.log"
 
 
 def default_run_dir(environ: Mapping[str, str], uid: int) -> Path:

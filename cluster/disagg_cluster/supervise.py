@@ -30,6 +30,7 @@ from disagg_cluster.life import (
     Policy,
     Presence,
     Probed,
+    Resumed,
     Signal,
     Start,
     StartFailed,
@@ -38,6 +39,7 @@ from disagg_cluster.life import (
     WorkerState,
     to_ns,
 )
+from disagg_cluster.resume import lives_on
 
 
 def decide(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) -> Decision:
@@ -70,7 +72,7 @@ def due_ns(life: Life, policy: Policy) -> int | None:
         # A kill without effect (a process stuck in the kernel) is not repeated in a busy loop.
         return life.sent_ns + to_ns(max(policy.stop_seconds, 1.0))
     if life.state is WorkerState.STARTING:
-        return life.since_ns + to_ns(policy.start_seconds)
+        return life.since_ns + to_ns(_ready_seconds(life, policy))
     if life.state is WorkerState.DRAINING:
         return life.since_ns + to_ns(policy.drain_seconds)
     return None
@@ -94,8 +96,27 @@ def _hear(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) 
         case Drained() if _is_running(life, event.incarnation) and life.sent is None:
             draining = life.state is WorkerState.DRAINING
             return _send(life, TERM, now_ns, "drained") if draining else Decision(life)
+        case Resumed() if life.incarnation == event.incarnation:
+            return _resumed(life, event, now_ns, policy, jitter)
         case _:
             return Decision(life)
+
+
+def _resumed(life: Life, event: Resumed, now_ns: int, policy: Policy, jitter: float) -> Decision:
+    if life.presence is Presence.GONE:
+        return Decision(life)
+    if event.presence is Presence.RUNNING:
+        return lives_on(life, now_ns)
+    alone = event.presence is Presence.GONE
+    if life.state is WorkerState.DRAINING and event.wanted and not alone:
+        # The stop was another daemon's business: when the rest has ended, it starts anew.
+        left = replace(life, presence=Presence.LEFTOVER, retry_ns=now_ns)
+        life = left.into(WorkerState.BACKOFF, now_ns)
+    if life.presence is Presence.RUNNING:
+        return _leader_died(life, "ended while no daemon ran", alone, now_ns, policy, jitter)
+    if alone:
+        return Decision(_without_process(life, now_ns), notes=("nothing is left of it",))
+    return _send(life, life.sent or TERM, now_ns, "others of its group are left")
 
 
 def _act(life: Life, now_ns: int, policy: Policy, jitter: float) -> Decision:
@@ -107,7 +128,7 @@ def _act(life: Life, now_ns: int, policy: Policy, jitter: float) -> Decision:
         return _send(life, KILL, now_ns, why)
     if life.state is WorkerState.STARTING:
         last = f" ({life.probe_why})" if life.probe_why else ""
-        why = f"not ready within {policy.start_seconds:g} s{last}"
+        why = f"not ready within {_ready_seconds(life, policy):g} s{last}"
         counted, then = crashed(life, now_ns, policy, jitter)
         return _send(counted, TERM, now_ns, f"{why}, {then}")
     return _send(life, TERM, now_ns, f"still busy after {policy.drain_seconds:g} s of draining")
@@ -121,6 +142,7 @@ def _start(life: Life, now_ns: int) -> Decision:
         sent=None,
         failed_probes=0,
         probe_why="",
+        served=False,
         restarts=life.restarts + (life.streak > 0),
     )
     return Decision(started, (Start(started.incarnation),), (f"start {started.incarnation}",))
@@ -163,7 +185,8 @@ def _probed(life: Life, event: Probed, now_ns: int, policy: Policy, jitter: floa
         well = replace(life, failed_probes=0, probe_why="")
         if life.state is not WorkerState.STARTING:
             return Decision(well)
-        return Decision(well.into(WorkerState.READY, now_ns), notes=(event.why,))
+        ready = replace(well.into(WorkerState.READY, now_ns), served=False)
+        return Decision(ready, notes=(event.why,))
     notes = () if event.why == life.probe_why else (f"not healthy: {event.why}",)
     # A probe that we could not make (no descriptor left, say) is no reason to kill anybody.
     counts = life.state is WorkerState.READY and event.health is not Health.UNDECIDED
@@ -194,6 +217,10 @@ def _is_running(life: Life, incarnation: int) -> bool:
 
 def _is_leftover(life: Life, incarnation: int) -> bool:
     return life.presence is Presence.LEFTOVER and life.incarnation == incarnation
+
+
+def _ready_seconds(life: Life, policy: Policy) -> float:
+    return policy.resume_seconds if life.served else policy.start_seconds
 
 
 def _is_ending(life: Life) -> bool:

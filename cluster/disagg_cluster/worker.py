@@ -39,7 +39,7 @@ class Child:
     def __init__(
         self,
         pid: int,
-        start_ticks: int | None,
+        start_ticks: int,
         pidfd: int,
         log_start_bytes: int,
         log_lost: str = "",
@@ -156,7 +156,8 @@ def start(
     # From here on we wait for it ourselves, by its pidfd.
     process.returncode = 0
     try:
-        ticks = procfs.start_ticks(process.pid)
+        # Zero only where something else reaps our children: it is then never the same again.
+        ticks = procfs.start_ticks(process.pid) or 0
         pidfd = os.pidfd_open(process.pid)
     except OSError as error:
         # Without a descriptor left nobody would watch it: better no child than that.
@@ -194,17 +195,10 @@ def _member_pidfd(pid: int, session: int) -> int | None:
     except ProcessLookupError:
         return None
     # Asked after the pidfd was opened, so that the answer is about the process it stands for.
-    if _session_of(pid) == session:
+    if procfs.session_of(pid) == session:
         return pidfd
     os.close(pidfd)
     return None
-
-
-def _session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
 
 
 def _signal(pidfd: int, sign: signal.Signals) -> None:

@@ -9,9 +9,13 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+from disagg_cluster import adoption
+from disagg_cluster.journal import Journal
+from disagg_cluster.journal_text import Entry, Tag
 from disagg_cluster.keeper import Keeper
-from disagg_cluster.life import StartRequested, StopRequested
+from disagg_cluster.life import Presence, StartRequested, StopRequested, WorkerState
 from disagg_cluster.posts import OnChange, Post, Probe, Surroundings
 from disagg_cluster.readiness import probe as probe_worker
 from disagg_exporter.model import EnginePage, WorkerStatus
@@ -28,6 +32,7 @@ class Crew:
         on_change: Told of every change, see `OnChange`.
         page_of: The last metrics page of a worker; a drain is over when a page made after its
             begin shows no request.
+        journal: What the next daemon is to know is written there; nowhere if None.
         health_seconds: How often each worker is probed.
         probe_seconds: The deadline of one probe.
         environment: What the workers inherit; ours by default.
@@ -40,6 +45,7 @@ class Crew:
         on_change: OnChange,
         page_of: Callable[[str], EnginePage | None],
         *,
+        journal: Journal | None = None,
         health_seconds: float = 1.0,
         probe_seconds: float = 1.0,
         environment: Mapping[str, str] | None = None,
@@ -54,6 +60,7 @@ class Crew:
         around = Surroundings(
             on_change=on_change,
             page_of=page_of,
+            record=self.record,
             probe=probe,
             executor=self._executor,
             environment=os.environ if environment is None else environment,
@@ -64,15 +71,53 @@ class Crew:
             jitter=jitter,
             log=log or logging.getLogger(__name__),
         )
+        self._log = around.log
+        self._journal = journal
+        self._strays: tuple[Entry, ...] = ()
+        self._unadopted: dict[str, Entry] = {}
         self._keepers = tuple(Keeper(post, around) for post in posts)
-        self._stopping = False
+        self._by_name = {keeper.post.name: keeper for keeper in self._keepers}
+        self._stopping = self._leaving = False
+
+    def adopt(self, entries: Sequence[Entry], *, wanted: bool = True) -> None:
+        """Go on with the workers of the daemon before us; before `start`, and without a pause.
+
+        What is left of workers that we have no post for is left alone and kept in the journal.
+
+        Args:
+            entries: What the journal says.
+            wanted: Whether they are to run, and be started again; otherwise they are stopped.
+        """
+        self._unadopted = {e.worker: e for e in entries if e.worker in self._by_name}
+        strays = (entry for entry in entries if entry.worker not in self._by_name)
+        self._strays = tuple(entry for entry in strays if adoption.is_there(entry))
+        for stray in self._strays:
+            self._log.warning(
+                "%s is not in the node file and goes on without us (pid %s); "
+                "`disagg-node stop --workers` ends it",
+                stray.worker,
+                stray.pid,
+            )
+        for keeper in self._keepers:
+            post = keeper.post
+            entry = self._unadopted.pop(post.name, None)
+            if entry is not None:
+                keeper.adopt(entry, adoption.find(entry), wanted=wanted)
+                continue
+            found = adoption.find_unrecorded(post.log_path, 0, post.command.argv)
+            if found.presence is not Presence.GONE:
+                keeper.adopt(None, found, wanted=wanted)
 
     async def start(self) -> None:
-        """Start all workers at once; returns when they run, long before they are ready."""
+        """Start all workers at once; returns when they run, long before they are ready.
+
+        Those that were adopted go on as they are.
+        """
         for keeper in self._keepers:
             if self._stopping:
                 return
-            keeper.tell(StartRequested())
+            if keeper.life.state is WorkerState.STOPPED:
+                keeper.tell(StartRequested())
             await asyncio.sleep(0)
 
     async def stop(self, drain: bool = True) -> tuple[str, ...]:
@@ -85,14 +130,47 @@ class Crew:
         for keeper in self._keepers:
             keeper.tell(StopRequested(drain))
         await asyncio.gather(*(_ended(keeper) for keeper in self._keepers))
-        for keeper in self._keepers:
-            await keeper.close()
-        self._executor.shutdown()
+        await self._close()
         return tuple(k.post.name for k in self._keepers if not k.ended.is_set())
+
+    async def leave(self) -> None:
+        """End the watch and nothing else: the workers go on, the next daemon adopts them."""
+        self._stopping = self._leaving = True
+        self.record()
+        await self._close()
+
+    def record(self) -> None:
+        """Write down where all workers stand."""
+        if self._journal is not None:
+            present = (k.entry() for k in self._keepers if k.post.name not in self._unadopted)
+            entries = [*self._strays, *self._unadopted.values(), *present]
+            if self._leaving:
+                # What has no process waits for nothing: whoever comes next starts it afresh.
+                entries = [e for e in entries if e.life.presence is not Presence.GONE]
+            self._journal.write(entries)
+
+    def tag(self, worker: str) -> Tag:
+        """As what a worker's process was started."""
+        return self._by_name[worker].tag
+
+    def logs(self) -> Mapping[str, Path]:
+        """The logs of all workers, those left alone included."""
+        logs = {entry.worker: Path(entry.log_path) for entry in self._strays}
+        return logs | {keeper.post.name: keeper.post.log_path for keeper in self._keepers}
+
+    def log_was_cut(self, worker: str) -> None:
+        """Take that a worker's log was rotated."""
+        if worker in self._by_name:
+            self._by_name[worker].log_was_cut()
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
         """Every worker as the metrics page shows it, in the order given."""
         return tuple(keeper.status() for keeper in self._keepers)
+
+    async def _close(self) -> None:
+        for keeper in self._keepers:
+            await keeper.close()
+        self._executor.shutdown()
 
 
 async def _ended(keeper: Keeper) -> None:

@@ -30,6 +30,8 @@ CORE = [
     "disagg_cluster.life",
     "disagg_cluster.crashes",
     "disagg_cluster.supervise",
+    "disagg_cluster.resume",
+    "disagg_cluster.journal_text",
     "disagg_cluster.nodeview",
     "disagg_cluster.statusline",
     "disagg_cluster.demo.engine",

@@ -37,14 +37,16 @@ def start(file: Path, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Launch the workers of a node file and measure their GPU-seconds by phase.
 
     Runs until Ctrl-C or SIGTERM, which drains and stops the workers; a second Ctrl-C waits for no
-    request. Prints a line a second with the prefill:decode ratio and serves the metrics page.
+    request. Should it die, the workers go on and the next start adopts them; so it is at SIGTERM
+    with `on_sigterm: leave`. Prints a line a second with the prefill:decode ratio and serves the
+    metrics page.
     """
     log_to_stderr(verbose)
     config = load(file)
     run_folder = config.run_folder or default_run_dir(os.environ, os.getuid())
     with opened_devices(config, run_folder) as source:
         layout = place(config, source.inventory(), str(file))
-        daemon = Daemon(config, layout, source, run_folder)
+        daemon = Daemon(config, layout, source, run_folder, on_failure="leave")
         printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
         asyncio.run(run(daemon, printer.snapshot, serving=say_where))
 

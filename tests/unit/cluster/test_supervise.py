@@ -27,6 +27,7 @@ from disagg_cluster.life import (
     Policy,
     Presence,
     Probed,
+    Resumed,
     Signal,
     Start,
     StartFailed,
@@ -377,6 +378,93 @@ def test_news_of_an_older_incarnation_changes_nothing() -> None:
     assert worker.life == now
 
 
+def resumed(worker: Told, found: Presence, after_seconds: float = 0) -> list[Start | Signal]:
+    return worker.tell(Resumed(worker.life.incarnation, found), after_seconds)
+
+
+def test_a_worker_that_lives_on_is_looked_at_again_and_not_started_again() -> None:
+    worker = started()
+    worker.healthy(5)
+
+    assert resumed(worker, Presence.RUNNING, 1000) == []
+    assert worker.life.state is WorkerState.STARTING
+    worker.healthy(1)
+    assert worker.life.state is WorkerState.READY
+    assert (worker.life.restarts, worker.life.crashes_ns, worker.life.served) == (0, (), False)
+
+
+def test_a_worker_that_served_and_answers_no_more_does_not_get_a_whole_start_to_do_so() -> None:
+    worker = started()
+    worker.healthy(5)
+    resumed(worker, Presence.RUNNING, 1000)
+
+    assert worker.tell(Tick(), POLICY.resume_seconds - 1) == []
+    assert worker.tell(Tick(), 1) == [Signal(1, TERM)]
+    assert "not ready within 30 s" in worker.notes[-1]
+
+
+def test_a_start_that_nobody_watched_gets_its_whole_deadline_again() -> None:
+    worker = started()
+
+    assert resumed(worker, Presence.RUNNING, 1000) == []
+    assert worker.tell(Tick(), POLICY.start_seconds - 1) == []
+    assert worker.life.state is WorkerState.STARTING
+
+
+def test_a_drain_that_the_daemon_did_not_survive_is_called_off() -> None:
+    worker = started()
+    worker.healthy(5)
+    worker.tell(StopRequested())
+
+    assert resumed(worker, Presence.RUNNING) == []
+    worker.healthy(1)
+    assert worker.life.state is WorkerState.READY
+
+
+def test_a_worker_that_was_told_to_end_is_told_again_and_then_started_anew() -> None:
+    worker = started()
+    worker.tell(StopRequested())
+    assert worker.life.sent is TERM
+
+    assert resumed(worker, Presence.RUNNING, 5) == [Signal(1, TERM)]
+    assert worker.tell(Tick(), POLICY.stop_seconds) == [Signal(1, KILL)]
+    assert worker.exits(-9) == [Start(2)]
+    assert (worker.life.restarts, worker.life.crashes_ns) == (0, ())
+
+
+def test_a_worker_that_ended_while_no_daemon_ran_has_crashed() -> None:
+    worker = started()
+    worker.healthy(5)
+
+    assert resumed(worker, Presence.GONE, 10) == []
+    assert worker.life.state is WorkerState.BACKOFF
+    assert worker.notes[-1] == "ended while no daemon ran, next start in 1.0 s"
+    assert worker.tell(Tick(), 1) == [Start(2)]
+    assert worker.life.restarts == 1
+
+
+def test_those_a_leader_left_while_no_daemon_ran_are_ended_first() -> None:
+    worker = started()
+    worker.healthy(5)
+
+    assert resumed(worker, Presence.LEFTOVER, 10) == [Signal(1, TERM)]
+    assert worker.tell(Tick(), 1) == [Signal(1, KILL)]
+    assert worker.tell(Gone(1)) == [Start(2)]
+
+
+def test_a_back_off_and_a_failure_outlast_the_daemon() -> None:
+    worker = started()
+    worker.exits(1)
+    assert resumed(worker, Presence.GONE, 0.5) == []
+    assert worker.tell(Tick(), 0.5) == [Start(2)]
+
+    while worker.life.state is not WorkerState.FAILED:
+        worker.exits(1)
+        worker.tell(Tick(), 8)
+    assert resumed(worker, Presence.GONE, 1000) == []
+    assert worker.life.state is WorkerState.FAILED
+
+
 def test_without_back_off_the_successor_starts_in_the_same_decision() -> None:
     worker = ready(replace(POLICY, backoff_first_seconds=0))
 
@@ -528,6 +616,19 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(back=st.integers(0, 2))
     def it_is_drained(self, back: int) -> None:
         self.tell(Drained(self.life.incarnation - back))
+
+    @rule()
+    def another_daemon_takes_over(self) -> None:
+        """What the one before had not heard is never heard."""
+        self.mail.clear()
+        self.delivered.clear()
+        self.wanted = True
+        others = Presence.GONE if self.others is None else Presence.LEFTOVER
+        found = others if self.leader is None else Presence.RUNNING
+        self.tell(Resumed(self.life.incarnation, found))
+        if self.life.state is WorkerState.STOPPED:
+            self.tell(StartRequested())
+        assert self.life.state is not WorkerState.DRAINING
 
     @invariant()
     def the_life_makes_sense(self) -> None:

@@ -5,16 +5,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from disagg_cluster.command import Command
 from disagg_cluster.life import Health, Policy, WorkerState
-from disagg_cluster.posts import Post, Probe
+from disagg_cluster.posts import Post
 from disagg_cluster.readiness import ProbeResult, Target, probe
 from disagg_cluster.worker import start
 from disagg_cluster.workers import Crew
@@ -26,85 +25,21 @@ from support.children import (
     Ear,
     children,
     descriptors,
-    free_port,
     is_gone,
     wait_readable,
 )
-
-STOPPED, STARTING, READY = WorkerState.STOPPED, WorkerState.STARTING, WorkerState.READY
-DRAINING, BACKOFF, FAILED = WorkerState.DRAINING, WorkerState.BACKOFF, WorkerState.FAILED
-
-QUICK = Policy(
-    start_seconds=15,
-    drain_seconds=0,
-    stop_seconds=10,
-    leftover_seconds=0.02,
-    backoff_first_seconds=0.02,
-    backoff_jitter_ratio=0,
-    crash_limit=3,
-    hang_probes=3,
-    hang_grace_seconds=0,
+from support.crews import (
+    BACKOFF,
+    DRAINING,
+    FAILED,
+    QUICK,
+    READY,
+    STARTING,
+    STOPPED,
+    Bridge,
+    aboard,
+    tiny_post,
 )
-
-
-class Change(NamedTuple):
-    worker: str
-    old: WorkerState
-    new: WorkerState
-    pid: int | None
-    why: str
-
-
-@dataclass
-class Bridge:
-    """A crew with its changes as a queue."""
-
-    crew: Crew
-    changes: asyncio.Queue[Change]
-    pages: dict[str, EnginePage]
-
-    async def until(self, state: WorkerState, worker: str | None = None) -> Change:
-        """The next change into a state."""
-        while True:
-            change = await self.changes.get()
-            if change.new is state and worker in (None, change.worker):
-                return change
-
-    def seen(self) -> list[WorkerState]:
-        """The states that came and were not waited for."""
-        return [self.changes.get_nowait().new for _ in range(self.changes.qsize())]
-
-
-def aboard(
-    posts: list[Post],
-    story: Callable[[Bridge], Awaitable[None]],
-    probe_seconds: float = 5.0,
-    probe: Probe = probe,
-) -> None:
-    """Run a story with a crew at work; afterwards nothing of it may be left."""
-
-    async def run() -> None:
-        changes: asyncio.Queue[Change] = asyncio.Queue()
-        pages: dict[str, EnginePage] = {}
-        crew = Crew(
-            posts,
-            lambda *change: changes.put_nowait(Change(*change)),
-            pages.get,
-            health_seconds=0.02,
-            probe_seconds=probe_seconds,
-            probe=probe,
-        )
-        async with asyncio.timeout(60):
-            await crew.start()
-            try:
-                await story(Bridge(crew, changes, pages))
-            finally:
-                assert await crew.stop() == ()
-        assert {status.state for status in crew.statuses()} == {"stopped"}
-
-    before = descriptors(), children()
-    asyncio.run(run())
-    assert (descriptors(), children()) == before
 
 
 @pytest.fixture
@@ -114,11 +49,7 @@ def post(tmp_path: Path) -> Callable[..., Post]:
     def post(
         script: str | None = None, *arguments: str, name: str = "w", policy: Policy = QUICK
     ) -> Post:
-        target = Target(free_port(), "tiny")
-        if script is None:
-            script, arguments = SERVER, (str(target.port), "tiny")
-        command = Command((*PYTHON, script, *arguments), {})
-        return Post(name, command, tmp_path / f"{name}.log", target, policy)
+        return tiny_post(tmp_path, script, *arguments, name=name, policy=policy)
 
     return post
 

@@ -1,0 +1,109 @@
+"""The journal on disk: what the next daemon has to know if this one ends without a word."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from disagg_cluster import procfs
+from disagg_cluster.journal_text import Entry, JournalError, Where, decode, encode
+from disagg_exporter.model import CollectorStatus
+
+
+class Journal:
+    """One file, replaced whole.
+
+    Args:
+        path: Where it is; its folder exists.
+        log: Told when it cannot be trusted or written, once each time that begins.
+        where: What pids mean here.
+        clock, wall: Seconds, monotonic and Unix.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        log: logging.Logger,
+        *,
+        where: Where | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._log = log
+        self._where = where or Where(boot_id=procfs.boot_id(), pid_namespace=procfs.pid_namespace())
+        self._clock = clock
+        self._wall = wall
+        self._written: str | None = None
+        self._complaint = ""
+        self._seconds = 0.0
+        self._success_wall: float | None = None
+
+    def read(self) -> tuple[Entry, ...]:
+        """What the daemon before left; nothing if there is none, or none that can be trusted.
+
+        One that is not trusted is kept beside it, `<journal>.rejected`, and said.
+        """
+        try:
+            with self._path.open("rb") as file:
+                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                    raise JournalError("it belongs to another user")
+                return decode(file.read().decode(errors="replace"), self._where)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            why = error.strerror
+        except JournalError as error:
+            why = str(error)
+        self._log.warning("the journal %s is not trusted: %s", self._path, why)
+        self._put_aside()
+        return ()
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Replace it; one that cannot be written is said, and tried again the next time."""
+        try:
+            text = encode(self._where, entries)
+        except JournalError as error:
+            self._complain(f"cannot write the journal {self._path}: {error}")
+            return
+        if text == self._written:
+            return
+        began = self._clock()
+        unfinished = self._path.with_name(f"{self._path.name}.new")
+        try:
+            # Not synced: what a power cut leaves of it is of another boot, and never used.
+            with open(unfinished, "w", encoding="utf-8", opener=_private) as file:
+                file.write(text)
+            unfinished.replace(self._path)
+        except OSError as error:
+            self._written = None
+            self._complain(f"cannot write the journal {self._path}: {error.strerror}")
+            return
+        self._written = text
+        self._seconds = self._clock() - began
+        self._success_wall = self._wall()
+        self._complain("")
+
+    def status(self) -> CollectorStatus:
+        """The collector `journal`: failed while what is on disk is not what is."""
+        return CollectorStatus("journal", not self._complaint, self._seconds, self._success_wall)
+
+    def _complain(self, why: str) -> None:
+        if why and why != self._complaint:
+            self._log.error("%s; workers may be lost if the daemon dies now", why)
+        elif self._complaint and not why:
+            self._log.info("the journal is written again")
+        self._complaint = why
+
+    def _put_aside(self) -> None:
+        try:
+            self._path.replace(self._path.with_name(f"{self._path.name}.rejected"))
+        except OSError as error:
+            self._log.warning("cannot keep it aside: %s", error.strerror)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

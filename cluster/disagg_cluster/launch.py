@@ -1,0 +1,62 @@
+"""From a worker of the node file to the post that its keeper fills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from disagg_cluster.assets import engine_side_folder
+from disagg_cluster.command import build
+from disagg_cluster.config import Restart, Worker
+from disagg_cluster.config.patience import policy
+from disagg_cluster.layout import Placement
+from disagg_cluster.posts import Post
+from disagg_cluster.readiness import Target
+from disagg_cluster.rundir import RunFolder
+
+
+def post_of(
+    worker: Worker,
+    placement: Placement,
+    folder: RunFolder,
+    restart: Restart,
+    inherited: Mapping[str, str],
+) -> Post:
+    """What to run for a worker, where it answers and how patient to be with it.
+
+    Args:
+        worker: What the node file says of it.
+        placement: Its devices.
+        folder: Where its socket and its log are.
+        restart: The node's rules; the worker's own come first.
+        inherited: The environment it gets from us.
+    """
+    command = build(
+        worker,
+        placement,
+        steps_socket=folder.socket(worker.name),
+        engine_side_folder=engine_side_folder(),
+        sim_folder=folder.sim,
+    )
+    return Post(
+        worker.name,
+        command,
+        folder.log(worker.name),
+        Target(worker.port, worker.model_name, worker.probe_host, api_key(worker, inherited)),
+        policy(worker.deadlines, restart.with_changes(worker.restart)),
+        role=worker.role,
+        gpus=placement.gpus,
+    )
+
+
+def api_key(worker: Worker, inherited: Mapping[str, str]) -> str:
+    """A key that the engine's server asks for; empty if it asks for none.
+
+    Args:
+        worker: Its arguments come before its variables, and these before what it inherits.
+        inherited: The environment it gets from us.
+    """
+    for position, argument in enumerate(worker.args):
+        name, given, value = argument.partition("=")
+        if name == "--api-key":
+            return value if given else "".join(worker.args[position + 1 : position + 2])
+    return {**inherited, **worker.env}.get("VLLM_API_KEY", "") if worker.engine == "vllm" else ""

@@ -1,0 +1,96 @@
+"""Looks at one worker on a clock: is it healthy, and is it done with its requests?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from disagg_cluster.life import Drained, Event, Life, Presence, Probed, WorkerState
+from disagg_cluster.posts import Surroundings
+from disagg_cluster.readiness import ProbeResult, Target
+from disagg_exporter.model import EnginePage
+
+
+class Lookout:
+    """The looks at one worker's processes, one process after the other.
+
+    Args:
+        worker: Its name.
+        around: Clocks, probe and pages.
+        life: Where it stands now.
+        tell: Told what was seen.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        around: Surroundings,
+        life: Callable[[], Life],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._worker = worker
+        self._around = around
+        self._life = life
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._next: asyncio.TimerHandle | None = None
+        self._probing: asyncio.Future[ProbeResult] | None = None
+        self._overdue = False
+        self._proven: frozenset[int] = frozenset()
+        self._session = 0
+        self._target = Target(0, "")
+
+    def begin(self, session: int, target: Target, in_seconds: float) -> None:
+        """Look at this process from now on, for the first time in so many seconds."""
+        self._session, self._target = session, target
+        self._proven = frozenset()
+        self._later(in_seconds)
+
+    async def close(self) -> None:
+        """Look no more; waits for a probe that is on its way."""
+        if self._next is not None:
+            self._next.cancel()
+        if self._probing is not None:
+            await asyncio.gather(self._probing, return_exceptions=True)
+
+    def _later(self, seconds: float) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._next = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Probe a worker that should serve; see whether a draining one is done."""
+        life = self._life()
+        if life.presence is not Presence.RUNNING or life.sent is not None:
+            return
+        self._later(self._around.health_seconds)
+        if life.state is WorkerState.DRAINING:
+            page = self._around.page_of(self._worker)
+            # A page older than the drain may not know of the last requests.
+            if page is not None and page.t_ns > life.since_ns and _is_done(page):
+                self._tell(Drained(life.incarnation))
+        elif self._probing is None:
+            around = self._around
+            arguments = (self._target, self._session, around.probe_seconds, self._proven)
+            self._probing = self._loop.run_in_executor(around.executor, around.probe, *arguments)
+            self._probing.add_done_callback(partial(self._probed, life.incarnation))
+        else:
+            self._overdue = True
+
+    def _probed(self, incarnation: int, probing: asyncio.Future[ProbeResult]) -> None:
+        self._probing = None
+        if probing.cancelled():
+            return
+        result = probing.result()
+        if result.proven and incarnation == self._life().incarnation:
+            self._proven = result.proven
+        self._tell(Probed(incarnation, result.health, result.why))
+        if self._overdue:
+            # It took longer than from one look to the next: a hang is not to be seen late.
+            self._overdue = False
+            self._look()
+
+
+def _is_done(page: EnginePage) -> bool:
+    return page.running == 0 and not page.waiting

@@ -1,0 +1,33 @@
+"""What becomes of a worker whose process has outlived the daemon that kept it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from disagg_cluster.life import Decision, Life, Signal, WorkerState
+
+
+def lives_on(life: Life, now_ns: int) -> Decision:
+    """Go on with a process that still runs; it is wanted, as the node file names it.
+
+    One that nobody had told to end is only looked at again: `starting` until a probe says that it
+    is healthy. A drain that was under way is called off. One that had been told to end is told
+    again, as nobody knows whether the signal was sent, and started anew when it has gone.
+    """
+    if life.sent is None:
+        served = life.served or life.state in (WorkerState.READY, WorkerState.DRAINING)
+        # Its deadline begins anew: nobody looked at it meanwhile.
+        looked_at = replace(
+            life,
+            state=WorkerState.STARTING,
+            since_ns=now_ns,
+            served=served,
+            failed_probes=0,
+            probe_why="",
+        )
+        return Decision(looked_at, notes=("adopted from the daemon before",))
+    told = replace(life, sent_ns=now_ns)
+    if life.state is WorkerState.DRAINING:
+        told = replace(told.into(WorkerState.BACKOFF, now_ns), retry_ns=now_ns)
+    note = f"adopted while it ends: {life.sent.name} to the group again"
+    return Decision(told, (Signal(life.incarnation, life.sent),), (note,))

@@ -1,0 +1,128 @@
+"""Crews of small real children under test: their changes come as a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from disagg_cluster.command import Command
+from disagg_cluster.journal import Journal
+from disagg_cluster.journal_text import Entry
+from disagg_cluster.life import Policy, WorkerState
+from disagg_cluster.posts import Post, Probe
+from disagg_cluster.readiness import Target, probe
+from disagg_cluster.workers import Crew
+from disagg_exporter.model import EnginePage
+from support.children import PYTHON, SERVER, children, descriptors, free_port
+
+STOPPED, STARTING, READY = WorkerState.STOPPED, WorkerState.STARTING, WorkerState.READY
+DRAINING, BACKOFF, FAILED = WorkerState.DRAINING, WorkerState.BACKOFF, WorkerState.FAILED
+
+QUICK = Policy(
+    start_seconds=15,
+    drain_seconds=0,
+    stop_seconds=10,
+    leftover_seconds=0.02,
+    backoff_first_seconds=0.02,
+    backoff_jitter_ratio=0,
+    crash_limit=3,
+    hang_probes=3,
+    hang_grace_seconds=0,
+)
+
+
+class Change(NamedTuple):
+    worker: str
+    old: WorkerState
+    new: WorkerState
+    pid: int | None
+    why: str
+
+
+@dataclass
+class Bridge:
+    """A crew with its changes as a queue."""
+
+    crew: Crew
+    changes: asyncio.Queue[Change]
+    pages: dict[str, EnginePage]
+    left: bool = False
+
+    async def until(self, state: WorkerState, worker: str | None = None) -> Change:
+        """The next change into a state."""
+        while True:
+            change = await self.changes.get()
+            if change.new is state and worker in (None, change.worker):
+                return change
+
+    def seen(self) -> list[WorkerState]:
+        """The states that came and were not waited for."""
+        return [self.changes.get_nowait().new for _ in range(self.changes.qsize())]
+
+
+def aboard(
+    posts: list[Post],
+    story: Callable[[Bridge], Awaitable[None]],
+    probe_seconds: float = 5.0,
+    probe: Probe = probe,
+    journal: Journal | None = None,
+    entries: Sequence[Entry] | None = None,
+    wanted: bool = True,
+) -> None:
+    """Run a story with a crew at work; afterwards nothing of it may be left.
+
+    With `entries`, it goes on with the workers that these name. A story that lets its workers go
+    leaves them running.
+    """
+
+    async def run() -> None:
+        changes: asyncio.Queue[Change] = asyncio.Queue()
+        pages: dict[str, EnginePage] = {}
+        crew = Crew(
+            posts,
+            lambda *change: changes.put_nowait(Change(*change)),
+            pages.get,
+            health_seconds=0.02,
+            probe_seconds=probe_seconds,
+            probe=probe,
+            journal=journal,
+        )
+        bridge = Bridge(crew, changes, pages)
+        async with asyncio.timeout(60):
+            if entries is not None:
+                crew.adopt(entries, wanted=wanted)
+            if wanted:
+                await crew.start()
+            try:
+                await story(bridge)
+            finally:
+                if bridge.left:
+                    await crew.leave()
+                else:
+                    assert await crew.stop() == ()
+        if not bridge.left:
+            assert {status.state for status in crew.statuses()} == {"stopped"}
+            assert children() <= before
+
+    before = children()
+    open_before = descriptors()
+    asyncio.run(run())
+    assert descriptors() == open_before
+
+
+def tiny_post(
+    folder: Path,
+    script: str | None = None,
+    *arguments: str,
+    name: str = "w",
+    policy: Policy = QUICK,
+) -> Post:
+    """A post that runs a script, or the test server if there is none."""
+    target = Target(free_port(), "tiny")
+    if script is None:
+        script, arguments = SERVER, (str(target.port), "tiny")
+    command = Command((*PYTHON, script, *arguments), {})
+    return Post(name, command, folder / f"{name}.log", target, policy)

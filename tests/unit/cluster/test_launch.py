@@ -1,0 +1,67 @@
+"""From a worker of the node file to what its keeper needs."""
+
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.launch import api_key, post_of
+from disagg_cluster.layout import place
+from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.rundir import RunFolder, default_run_dir
+from disagg_exporter.model import Role
+
+
+def config(**worker: object) -> NodeConfig:
+    file = {"name": "w", "role": "mixed", "model": "tiny", "port": 8100} | worker
+    return from_mapping({"devices": "cpu", "workers": [file]}, "node.yaml")
+
+
+def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path: Path) -> None:
+    node = config(
+        deadlines={"stop_seconds": 3}, restart={"hang_probes": 2}, args=["--api-key", "k"]
+    )
+    [worker] = node.workers
+    placement = place(node, None).of("w")
+
+    post = post_of(worker, placement, RunFolder(tmp_path), node.restart, {})
+
+    assert (post.name, post.role, post.gpus) == ("w", Role.MIXED, placement.gpus)
+    assert post.log_path == tmp_path / "logs" / "w.log"
+    assert post.command.env["DISAGG_STEPS_SOCKET"] == str(tmp_path / "w.sock")
+    assert (post.target.port, post.target.served_model_name) == (8100, "tiny")
+    assert post.target.api_key == "k"
+    assert (post.policy.stop_seconds, post.policy.hang_probes) == (3, 2)
+    assert post.tag.url == "http://127.0.0.1:8100"
+
+
+@pytest.mark.parametrize(
+    ("worker", "inherited", "key"),
+    [
+        ({}, {}, ""),
+        ({"args": ["--api-key", "a", "--seed", "1"]}, {"VLLM_API_KEY": "c"}, "a"),
+        ({"args": ["--api-key=a=b"]}, {}, "a=b"),
+        ({"args": ["--api-key"]}, {}, ""),
+        ({"env": {"VLLM_API_KEY": "b"}}, {"VLLM_API_KEY": "c"}, "b"),
+        ({}, {"VLLM_API_KEY": "c"}, "c"),
+        ({"engine": "sglang"}, {"VLLM_API_KEY": "c"}, ""),
+    ],
+)
+def test_the_key_of_an_engines_server_is_where_the_engine_finds_it(
+    worker: dict[str, object], inherited: dict[str, str], key: str
+) -> None:
+    assert api_key(config(**worker).workers[0], inherited) == key
+
+
+@pytest.mark.parametrize(
+    ("environ", "uid", "folder"),
+    [
+        ({"XDG_RUNTIME_DIR": "/run/user/7", "HOME": "/home/a"}, 7, "/run/user/7/disagg-node"),
+        ({"HOME": "/root"}, 0, "/run/disagg-node"),
+        ({"HOME": "/home/a"}, 7, "/home/a/.cache/disagg-node"),
+    ],
+)
+def test_a_daemon_has_its_folder_where_its_user_may_write(
+    environ: dict[str, str], uid: int, folder: str
+) -> None:
+    assert default_run_dir(environ, uid) == Path(folder)
