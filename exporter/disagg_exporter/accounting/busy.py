@@ -14,7 +14,7 @@ from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
 
 def window_ns(lanes: Iterable[Lane]) -> int:
     """Return the width of the window: 1 s, or twice the longest recent step if that is longer."""
-    longest_ns = max((r.length_ns for lane in lanes for r in lane.recent), default=0)
+    longest_ns = max((lane.longest_ns for lane in lanes), default=0)
     return max(SECOND_NS, 2 * longest_ns)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from disagg_exporter.accounting.phase import Work
-from disagg_exporter.model import Reason, StepTotals, StreamKey
+from disagg_exporter.model import Reason, StepTotals
 
 
 class Piece(NamedTuple):
@@ -33,6 +33,18 @@ class Recent(NamedTuple):
     work: Work
 
 
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One counter of an engine: what is settled of it, and which later records are here.
+
+    Everything up to `sequence` is in the books; `seen` are the numbers beyond it that came.
+    """
+
+    sequence: int
+    totals: StepTotals
+    seen: set[int] = field(default_factory=set)
+
+
 @dataclass(slots=True, order=True)
 class Entry:
     """A step that is not frozen yet; entries sort in the order their records were made.
@@ -47,7 +59,7 @@ class Entry:
     sequence: int
     elapsed_ns: int = field(compare=False)
     work: Work = field(compare=False)
-    key: StreamKey = field(compare=False)
+    stream: Stream = field(compare=False)
     kind: int = field(compare=False, default=0)
     tokens: tuple[int, int] = field(compare=False, default=(0, 0))
     totals: StepTotals = field(compare=False, default_factory=StepTotals)
@@ -56,11 +68,3 @@ class Entry:
     marker: bool = field(compare=False, default=False)
     lost: int = field(compare=False, default=0)
     begun: bool = field(compare=False, default=False)
-
-
-@dataclass(slots=True)
-class Stream:
-    """What is settled of one counter: everything up to `sequence` is in the books."""
-
-    sequence: int
-    totals: StepTotals

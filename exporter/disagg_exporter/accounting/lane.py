@@ -22,8 +22,11 @@ from disagg_exporter.accounting.phase import (
     work_of,
 )
 from disagg_exporter.accounting.restore import restored
-from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.model import Phase, Reason, Step, StreamKey
+
+# What the fast gauges may look back on, unless steps are longer than half of it.
+_RECENT_NS = 2 * SECOND_NS
 
 
 class Lane:
@@ -36,6 +39,7 @@ class Lane:
         self.overflows: list[Overflow] = []
         self.tokens = dict.fromkeys(Phase, 0)
         self.recent: deque[Recent] = deque()
+        self.longest_ns = 0
         self.late_records = 0
         self.lost_records = 0
         self.last_step: Step | None = None
@@ -45,7 +49,6 @@ class Lane:
         self._split = split
         self._overlapped = False
         self._streams: dict[StreamKey, Stream] = {}
-        self._seen: dict[StreamKey, set[int]] = {}
         self._pending: list[Entry] = []
         self._last_message_ns = since_ns
         self._committing_ns = since_ns
@@ -58,33 +61,34 @@ class Lane:
         self._overlapped = overlapped
         t_ns = min(said.t_ns, now_ns)
         self._last_message_ns = max(self._last_message_ns, t_ns)
-        if key not in self._streams:
+        stream = self._streams.get(key)
+        if stream is None:
             # An engine adopted in the middle of its work says so, before its next step can.
-            self._streams[key] = Stream(said.sequence, said.totals)
+            stream = self._streams[key] = Stream(said.sequence, said.totals)
             self.promises_work = _promises_work(said)
         if not self.promises_work:
             self._committing_ns = max(self._committing_ns, t_ns)
-        newest = max(self._seen.setdefault(key, set()), default=self._streams[key].sequence)
-        if said.sequence > newest:
-            marker = Entry(t_ns, said.sequence, 0, PREFILL, key, totals=said.totals, marker=True)
+        if said.sequence > max(stream.seen, default=stream.sequence):
+            marker = Entry(t_ns, said.sequence, 0, PREFILL, stream, totals=said.totals, marker=True)
             insort(self._pending, marker)
 
     def add(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
         """Take one step record; a duplicate, or one older than the books, is counted as late."""
         t_ns = min(step.t_ns, now_ns)
         # The first message of a stream is its baseline: what came before it is not ours to count.
-        books = self._streams.setdefault(key, Stream(step.sequence - 1, step.totals))
-        seen = self._seen.setdefault(key, set())
-        if step.sequence <= books.sequence or step.sequence in seen:
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = Stream(step.sequence - 1, step.totals)
+        if step.sequence <= stream.sequence or step.sequence in stream.seen:
             self.late_records += 1
             return
-        seen.add(step.sequence)
+        stream.seen.add(step.sequence)
         entry = Entry(
             t_ns,
             step.sequence,
             self._believable(t_ns, step.elapsed_ns),
             work_of(step, self._split),
-            key,
+            stream,
             kind=kind_of(step),
             tokens=tokens_of(step),
             totals=step.totals,
@@ -171,22 +175,23 @@ class Lane:
             unfinished += 1
         self._append(cursor_ns, target_ns, None, Reason.NO_RECORD if silent else self._gap)
         self._pending = [e for e, _ in entries[unfinished:] if e.begun or not e.lost]
-        for key, books in self._streams.items():
-            self._seen[key] = {number for number in self._seen[key] if number > books.sequence}
+        for stream in self._streams.values():
+            stream.seen = {number for number in stream.seen if number > stream.sequence}
         self.mark_ns = target_ns
 
     def _spans(self) -> list[tuple[Entry, int]]:
         """Return the pending entries with their lengths, those standing for lost records too."""
         spans: list[tuple[Entry, int]] = []
-        books = dict(self._streams)
+        positions = {id(s): (s.sequence, s.totals) for s in self._streams.values()}
         before_ns, work_before = self._settled_t_ns, self._settled_pending
         for entry in self._pending:
-            if not entry.begun:
-                lost = restored(entry, books[entry.key], overlapped=self._overlapped)
-                if lost is not None:
-                    spans.append((lost, lost.elapsed_ns))
-            if entry.sequence > books[entry.key].sequence:
-                books[entry.key] = Stream(entry.sequence, entry.totals)
+            sequence, totals = positions[id(entry.stream)]
+            if entry.sequence > sequence:
+                if entry.sequence > sequence + 1 or entry.marker:
+                    lost = restored(entry, sequence, totals, overlapped=self._overlapped)
+                    if lost is not None:
+                        spans.append((lost, lost.elapsed_ns))
+                positions[id(entry.stream)] = entry.sequence, entry.totals
             chained = self._overlapped and work_before and not entry.begun and not entry.marker
             spans.append((entry, entry.t_ns - before_ns if chained else entry.elapsed_ns))
             if not entry.marker:
@@ -199,9 +204,8 @@ class Lane:
         self._enter(entry)
 
     def _enter(self, entry: Entry) -> None:
-        books = self._streams[entry.key]
-        if entry.sequence > books.sequence:
-            self._streams[entry.key] = Stream(entry.sequence, entry.totals)
+        if entry.sequence > entry.stream.sequence:
+            entry.stream.sequence, entry.stream.totals = entry.sequence, entry.totals
 
     def _settle(self, entry: Entry, overflow_ns: int) -> None:
         self._enter(entry)
@@ -223,9 +227,12 @@ class Lane:
 
     def _remember(self, recent: Recent) -> None:
         self.recent.append(recent)
-        horizon_ns = recent.t_ns - self._rules.live_ns
-        while self.recent and self.recent[0].t_ns < horizon_ns:
-            self.recent.popleft()
+        self.longest_ns = max(self.longest_ns, recent.length_ns)
+        forgotten_ns = 0
+        while self.recent[0].t_ns < recent.t_ns - max(_RECENT_NS, 2 * self.longest_ns):
+            forgotten_ns = max(forgotten_ns, self.recent.popleft().length_ns)
+        if forgotten_ns == self.longest_ns:
+            self.longest_ns = max(kept.length_ns for kept in self.recent)
 
 
 def _promises_work(step: Step) -> bool:

@@ -6,28 +6,30 @@ messages, the totals say how much step time and how many tokens the missing reco
 
 from __future__ import annotations
 
-from disagg_exporter.accounting.entry import Entry, Stream
+from disagg_exporter.accounting.entry import Entry
 from disagg_exporter.accounting.phase import Work
 from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import StepTotals
 
 
-def restored(entry: Entry, books: Stream, *, overlapped: bool) -> Entry | None:
-    """Return one entry that stands for all records missing between the books and `entry`.
+def restored(entry: Entry, sequence: int, totals: StepTotals, *, overlapped: bool) -> Entry | None:
+    """Return one entry that stands for all records missing between a position and `entry`.
 
-    None if none is missing. Its time is the lost step time of all kinds together, its phase the
+    The position is the last record before `entry` in its stream, and its running totals. None if
+    nothing is missing. Its time is the lost step time of all kinds together, its phase the
     time-weighted mean of theirs (a lost mixed step counts by the tokens lost). Of an overlapped
     engine only tokens are restored: its elapsed times are mere waits (A2).
     """
     own_records = 0 if entry.marker else 1
-    lost = entry.sequence - books.sequence - own_records
+    lost = entry.sequence - sequence - own_records
     if lost <= 0:
         return None
     elapsed = [
         max(after - before, 0)
-        for after, before in zip(entry.totals.elapsed_ns, books.totals.elapsed_ns, strict=True)
+        for after, before in zip(entry.totals.elapsed_ns, totals.elapsed_ns, strict=True)
     ]
-    prefill_tokens = entry.totals.prefill_tokens - books.totals.prefill_tokens - entry.tokens[0]
-    decode_tokens = entry.totals.decode_tokens - books.totals.decode_tokens - entry.tokens[1]
+    prefill_tokens = entry.totals.prefill_tokens - totals.prefill_tokens - entry.tokens[0]
+    decode_tokens = entry.totals.decode_tokens - totals.decode_tokens - entry.tokens[1]
     tokens = max(prefill_tokens, 0), max(decode_tokens, 0)
     if not entry.marker:
         elapsed[entry.kind] = max(elapsed[entry.kind] - entry.elapsed_ns, 0)
@@ -36,7 +38,7 @@ def restored(entry: Entry, books: Stream, *, overlapped: bool) -> Entry | None:
         sequence=entry.sequence - own_records,
         elapsed_ns=0 if overlapped else sum(elapsed),
         work=_mean_work(elapsed, tokens),
-        key=entry.key,
+        stream=entry.stream,
         tokens=tokens,
         totals=entry.totals,
         lost=lost,
