@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from disagg_exporter.accounting.activity import TRAIL_NS, Activity, unexplained
+from disagg_exporter.accounting.debts import Debts
 from disagg_exporter.accounting.entry import Overflow, Piece
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.slices import Slice, cut, model_of, role_of
@@ -21,9 +22,6 @@ from disagg_exporter.model import (
     Role,
     Use,
 )
-
-# Idle time that an engine's owed step time may be paid into, best first.
-_PAYABLE = (Reason.HOST_GAP, Reason.NO_REQUEST, Reason.KV_WAIT)
 
 
 class Used(NamedTuple):
@@ -44,13 +42,12 @@ class DeviceLedger:
         self.watermark_ns = start_ns
         self.last_death_ns = start_ns
         self.cells: Counter[Cell] = Counter()
-        self.cut_ns: Counter[str] = Counter()
+        self.debts = Debts(rules.debt_limit_ns)
         self._rules = rules
         self._engines: dict[str, Assignment] = {}
         self._changes: deque[tuple[int, Assignment]] = deque()
         self._samples: deque[Activity] = deque()
         self._busy_until_ns = start_ns - TRAIL_NS
-        self._debts: dict[tuple[str, Role], list[int]] = {}
 
     def assign(self, assignment: Assignment) -> None:
         """Take a change of an engine's state or role, from `since_ns` on."""
@@ -65,22 +62,8 @@ class DeviceLedger:
             self._samples.append(activity)
 
     def owe(self, engine: str, overflow: Overflow) -> None:
-        """Add step time that found no room, to be paid into the engine's next idle here."""
-        prefill_ns, decode_ns, _ = overflow.work.divide(overflow.length_ns)
-        owner = self.engines().get(engine)
-        if owner is None:
-            self.cut_ns[engine] += prefill_ns + decode_ns
-            return
-        debt = self._debts.setdefault((engine, owner.role), [0, 0])
-        room_ns = max(self._rules.debt_limit_ns - sum(debt), 0)
-        self.cut_ns[engine] += max(prefill_ns + decode_ns - room_ns, 0)
-        taken_ns = min(prefill_ns, room_ns)
-        debt[0] += taken_ns
-        debt[1] += min(decode_ns, room_ns - taken_ns)
-
-    def owed_ns(self, engine: str) -> int:
-        """Return the step time still owed for an engine."""
-        return sum(sum(debt) for (name, _), debt in self._debts.items() if name == engine)
+        """Take over step time that found no room, to be paid into the engine's next idle here."""
+        self.debts.owe(engine, self.engines().get(engine), overflow)
 
     def engines(self) -> Mapping[str, Assignment]:
         """Return who uses the device after all changes known now."""
@@ -96,7 +79,7 @@ class DeviceLedger:
             while self._changes and self._changes[0][0] <= self.watermark_ns:
                 _apply(self._engines, self._changes.popleft()[1])
             end_ns = min(target_ns, self._changes[0][0]) if self._changes else target_ns
-            self._close_debts()
+            self.debts.close(self._engines)
             slices = cut(self.watermark_ns, end_ns, self._engines, pieces)
             used.extend(self._commit_slices(slices))
             self.watermark_ns = end_ns
@@ -131,7 +114,10 @@ class DeviceLedger:
         role = role_of(self._engines)
         unheld, active = self._unheld(slices)
         used = [item for piece in slices for item in self._share(piece, role)]
-        used.extend(self._pay(unheld, active, role))
+        idle = Counter({reason: ns - active[reason] for reason, ns in unheld.items()})
+        for engine, reason, prefill_ns, decode_ns in self.debts.pay(idle, self._engines):
+            unheld[reason] -= prefill_ns + decode_ns
+            used.extend(self._credit(engine, role, prefill_ns, decode_ns))
         observed = self.device.is_pseudo or self._watched(slices[-1].end_ns)
         owner = model_of(self._engines)
         for reason, length_ns in unheld.items():
@@ -164,21 +150,6 @@ class DeviceLedger:
             self._book(role, Use.UNATTRIBUTED, Reason.DUMMY, owned_by, dummy_ns)
         return used
 
-    def _pay(self, unheld: Counter[Reason], active: Counter[Reason], role: Role) -> list[Used]:
-        """Pay owed step time out of this stretch's idle time (A2)."""
-        used: list[Used] = []
-        for (engine, _), debt in self._debts.items():
-            if self._engines[engine].state is not EngineState.READY:
-                continue
-            for reason in _PAYABLE:
-                paid_ns = min(sum(debt), max(unheld[reason] - active[reason], 0))
-                prefill_ns = min(debt[0], paid_ns)
-                debt[0] -= prefill_ns
-                debt[1] -= paid_ns - prefill_ns
-                unheld[reason] -= paid_ns
-                used.extend(self._credit(engine, role, prefill_ns, paid_ns - prefill_ns))
-        return used
-
     def _credit(self, engine: str, role: Role, prefill_ns: int, decode_ns: int) -> list[Used]:
         owner = self._engines[engine]
         owned_by = owner.model_name, owner.engine_namespace
@@ -195,13 +166,6 @@ class DeviceLedger:
     ) -> None:
         if length_ns:
             self.cells[Cell(role, use, reason, *owned_by)] += length_ns
-
-    def _close_debts(self) -> None:
-        """Cut what is owed for an engine that left or changed its role: its idle will not come."""
-        for engine, role in list(self._debts):
-            here = self._engines.get(engine)
-            if here is None or here.role is not role:
-                self.cut_ns[engine] += sum(self._debts.pop((engine, role)))
 
 
 def _apply(engines: dict[str, Assignment], assignment: Assignment) -> None:

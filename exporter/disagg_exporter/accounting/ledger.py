@@ -215,8 +215,8 @@ class Ledger:
         lanes = list(books.lanes.values())
         heard = [lane for lane in lanes if lane.live(now_ns)]
         last = [lane.last_step for lane in heard if lane.last_step is not None]
-        owed_ns = sum(ledger.owed_ns(owner.engine) for ledger in self._ledgers(owner))
-        cut_ns = sum(ledger.cut_ns[owner.engine] for ledger in self._devices.values())
+        owed_ns = sum(ledger.debts.owed_ns(owner.engine) for ledger in self._ledgers(owner))
+        cut_ns = sum(ledger.debts.cut_ns[owner.engine] for ledger in self._devices.values())
         return EngineAccount(
             engine=owner.engine,
             role=owner.role,
