@@ -13,6 +13,28 @@ from disagg_cluster.journal_text import Entry, JournalError, Where, decode, enco
 from disagg_exporter.model import CollectorStatus
 
 
+def here() -> Where:
+    """Which processes a pid can mean now."""
+    return Where(boot_id=procfs.boot_id(), pid_namespace=procfs.pid_namespace())
+
+
+def load(path: Path, where: Where) -> tuple[Entry, ...]:
+    """What a journal says; nothing if there is none.
+
+    Raises:
+        JournalError: It cannot be read or is not to be trusted.
+    """
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                raise JournalError("it belongs to another user")
+            return decode(file.read().decode(errors="replace"), where)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise JournalError(f"it cannot be read: {error.strerror}") from error
+
+
 class Journal:
     """One file, replaced whole.
 
@@ -48,14 +70,7 @@ class Journal:
         One that is not trusted is kept beside it, `<journal>.rejected`, and said.
         """
         try:
-            with self._path.open("rb") as file:
-                if os.fstat(file.fileno()).st_uid != os.geteuid():
-                    raise JournalError("it belongs to another user")
-                return decode(file.read().decode(errors="replace"), self._where)
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            why = error.strerror
+            return load(self._path, self._where)
         except JournalError as error:
             why = str(error)
         self._log.warning("the journal %s is not trusted: %s", self._path, why)

@@ -12,8 +12,10 @@ from disagg_exporter.errors import DisaggError
 
 _ROWS = {
     "start": Row("disagg_cluster.cli.start:start", "Launch and watch the workers of a node file."),
+    "stop": Row("disagg_cluster.cli.stop:stop", "End a daemon, or the workers that one has left."),
     "demo": Row("disagg_cluster.cli.demo:demo", "Run a simulated node; needs no GPU."),
     "config": Row("disagg_cluster.cli.config:config", "Look at a node file without starting it."),
+    "init": Row("disagg_cluster.cli.init:init", "Be the first process of a container."),
     "completion": Row(
         "disagg_cluster.cli.completion:completion", "Print the completion script of a shell."
     ),

@@ -40,8 +40,10 @@ Options:
 
 Commands:
   start       Launch and watch the workers of a node file.
+  stop        End a daemon, or the workers that one has left.
   demo        Run a simulated node; needs no GPU.
   config      Look at a node file without starting it.
+  init        Be the first process of a container.
   completion  Print the completion script of a shell.
 
   Exit codes: 0 done, 1 failed, 2 bad input or usage.

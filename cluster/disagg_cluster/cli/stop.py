@@ -1,0 +1,70 @@
+"""`disagg-node stop`: end a daemon, or the workers that one has left."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from disagg_cluster.nodefile import load
+from disagg_cluster.rundir import RunFolder, default_run_dir
+from disagg_cluster.stopping import Ended, end_daemon, end_workers, left_behind, unnamed
+
+
+@click.command
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="The node file of the daemon: it says the run folder.",
+)
+@click.option("--run-dir", type=click.Path(path_type=Path), help="The run folder of the daemon.")
+@click.option("--workers", is_flag=True, help="End the workers that outlived their daemon, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) -> None:
+    """Drain and stop a running daemon with its workers.
+
+    With --workers, also those that go on without one, after a crash of their daemon, say: they are
+    drained, told to end, and killed at their deadline. Exits with 0 if nothing is left running.
+    """
+    if file is not None and run_dir is not None:
+        raise click.UsageError("say either --config or --run-dir")
+    configured = load(file).run_folder if file is not None else run_dir
+    folder = RunFolder(configured or default_run_dir(os.environ, os.getuid()))
+
+    daemon = end_daemon(folder, _say)
+    ended: tuple[Ended, ...] = ()
+    if workers and (daemon is None or daemon.ended):
+        ended = end_workers(folder, _say)
+    left = [(entry.worker, entry.pid) for entry in left_behind(folder)]
+    strangers = unnamed(folder, (pid for _, pid in left))
+    if as_json:
+        outcome = {
+            "run_dir": str(folder.path),
+            "daemon": None if daemon is None else _without_name(daemon),
+            "workers": [{"worker": each.name, **_without_name(each)} for each in ended],
+            "left": [{"worker": worker, "pid": pid} for worker, pid in left],
+            "unnamed": [{"worker": worker, "pid": pid} for worker, pid in strangers],
+        }
+        click.echo(json.dumps(outcome, indent=2))
+    elif not (daemon or ended or left or strangers):
+        click.echo(f"nothing runs in {folder.path}")
+    for worker, pid in left:
+        hint = "" if workers else "; --workers ends it"
+        _say(f"{worker} (pid {pid}): still runs{hint}")
+    for worker, pid in strangers:
+        _say(f"pid {pid} writes the log of {worker}, but no journal names it: it is left alone")
+    if left or strangers or not (daemon is None or daemon.ended):
+        raise click.exceptions.Exit(1)
+
+
+def _without_name(ended: Ended) -> dict[str, object]:
+    return {key: value for key, value in asdict(ended).items() if key != "name"}
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

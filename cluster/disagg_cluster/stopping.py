@@ -1,0 +1,170 @@
+"""Ends a daemon from outside, and the workers that one has left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from disagg_cluster import adoption, procfs
+from disagg_cluster.command import Command
+from disagg_cluster.journal import Journal, here, load
+from disagg_cluster.journal_text import Entry, JournalError
+from disagg_cluster.life import Policy, WorkerState
+from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.posts import Post
+from disagg_cluster.readiness import Target
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.runlock import RunLock, holder
+from disagg_cluster.workers import Crew
+
+Say = Callable[[str], None]
+
+_LOOK_SECONDS = 0.3
+# Beyond the deadlines of its workers: for what a daemon does before and after.
+_DAEMON_SECONDS = 20.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One process that was asked to end, and whether it did; `name` is that of the worker."""
+
+    name: str
+    pid: int | None
+    ended: bool
+
+
+def end_daemon(folder: RunFolder, say: Say, patience_seconds: float | None = None) -> Ended | None:
+    """Ask the daemon of a run folder to drain and stop, and wait; None if none runs there.
+
+    Args:
+        folder: Its folder.
+        say: Told each change of a worker.
+        patience_seconds: How long to wait; as its workers' deadlines ask for if None.
+    """
+    pid = holder(folder.lock)
+    if pid is None:
+        return None
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        # Asked again, so that the answer is about the process that the pidfd stands for.
+        if holder(folder.lock) != pid:
+            return None
+        say(f"daemon (pid {pid}): asked to stop")
+        signal.pidfd_send_signal(pidfd, signal.SIGINT)
+        ended = _watch_end(pidfd, folder, say, patience_seconds)
+    finally:
+        os.close(pidfd)
+    say(f"daemon (pid {pid}): " + ("ended" if ended else "is still there"))
+    return Ended("daemon", pid, ended)
+
+
+def end_workers(folder: RunFolder, say: Say) -> tuple[Ended, ...]:
+    """Drain and end, and if need be kill, the workers that the journal names.
+
+    Raises:
+        RunLockError: A daemon runs in the folder.
+    """
+    if not folder.lock.exists():
+        return ()
+    with RunLock(folder.lock):
+        journal = Journal(folder.journal, _log)
+        left = [entry for entry in journal.read() if adoption.is_there(entry)]
+        return asyncio.run(_end_all(left, journal, say)) if left else ()
+
+
+def left_behind(folder: RunFolder) -> tuple[Entry, ...]:
+    """The journal's workers of which something is left; none if it is not to be trusted."""
+    return tuple(entry for entry in _entries(folder) if adoption.is_there(entry))
+
+
+def unnamed(folder: RunFolder, known: Iterable[int | None]) -> tuple[tuple[str, int], ...]:
+    """Processes that write a worker's log although no journal names them: worker and pid."""
+    return tuple(
+        (log.stem, pid)
+        for log in sorted((folder.path / "logs").glob("*.log"))
+        for pid in procfs.leaders_writing(log)
+        if pid not in set(known)
+    )
+
+
+async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[Ended, ...]:
+    def changed(
+        worker: str, _old: WorkerState, new: WorkerState, pid: int | None, why: str
+    ) -> None:
+        process = "" if pid is None else f" (pid {pid})"
+        say(f"{worker}{process}: {new.value}, {why.partition(chr(10))[0]}")
+
+    # What is to be said is said by `changed`; a page that is gone is what we want.
+    silent = logging.Logger("stopping", logging.CRITICAL)
+    roots = {entry.worker: entry.tag.url for entry in entries}
+    pages = PageWatch(roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
+    crew = Crew(
+        [_post(entry) for entry in entries],
+        changed,
+        pages.page,
+        journal=journal,
+        health_seconds=_LOOK_SECONDS,
+        log=silent,
+    )
+    crew.adopt(entries, wanted=False)
+    looking = asyncio.create_task(pages.run())
+    left = await crew.stop()
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    return tuple(Ended(e.worker, e.pid, e.worker not in left) for e in entries)
+
+
+def _entries(folder: RunFolder) -> tuple[Entry, ...]:
+    try:
+        return load(folder.journal, here())
+    except JournalError:
+        return ()
+
+
+def _post(entry: Entry) -> Post:
+    """A post that is never filled again."""
+    tag = entry.tag
+    return Post(
+        entry.worker,
+        Command(entry.argv, {}),
+        Path(entry.log_path),
+        Target(tag.port, tag.model_name, tag.host),
+        Policy(drain_seconds=entry.drain_seconds, stop_seconds=entry.stop_seconds),
+        role=tag.role,
+        gpus=tag.gpus,
+    )
+
+
+def _watch_end(pidfd: int, folder: RunFolder, say: Say, patience_seconds: float | None) -> bool:
+    """Wait for the end of a process, saying what its workers do meanwhile."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    told = {entry.worker: entry.life.state for entry in left_behind(folder)}
+    until = None
+    while not poll.poll(_LOOK_SECONDS * 1000):
+        entries = _entries(folder)
+        states = {entry.worker: entry.life.state for entry in entries}
+        for worker in told:
+            state = states.get(worker, WorkerState.STOPPED)
+            if state is not told[worker]:
+                say(f"{worker}: {state.value}")
+                told[worker] = state
+        if until is None:
+            longest = max((e.drain_seconds + e.stop_seconds for e in entries), default=0.0)
+            wait = longest + _DAEMON_SECONDS if patience_seconds is None else patience_seconds
+            until = time.monotonic() + wait
+        if time.monotonic() > until:
+            return False
+    return True
