@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 VLLM_VENV := .venv-vllm
+ROUTER_VENV := .venv-router
+ROUTER := vllm-router==0.1.17
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SYSTEM := scripts/system-packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-vllm test test-vllm check lint types docs clean
+.PHONY: help setup vllm-environment router-environment run run-vllm test test-vllm check lint types docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +31,15 @@ vllm-environment: $(READY)
 	@$(BIN)/python -m disagg_cluster.demo.vllm_environment $(VLLM_VENV) || \
 		{ code=$$?; [ $$code -eq 3 ] && [ "$(MAKECMDGOALS)" = test ] || exit $$code; }
 
+# The router brings a stack of its own and gets an environment of its own.
+$(ROUTER_VENV)/.ready-$(ROUTER):
+	@echo "--> router environment $(ROUTER_VENV)"
+	$(PYTHON) -m venv --clear $(ROUTER_VENV)
+	$(ROUTER_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(ROUTER)
+	@touch $@
+
+router-environment: $(ROUTER_VENV)/.ready-$(ROUTER)
+
 # --- the main job ---------------------------------------------------------------------------
 
 run: $(READY) ## Run a simulated 8-GPU node until Ctrl-C: page on 127.0.0.1:9847, a line a second
@@ -39,16 +50,19 @@ run-vllm: $(READY) vllm-environment ## The same with a real vLLM prefill and dec
 	@$(SYSTEM) --optional prometheus
 	$(BIN)/disagg-node demo --vllm $(VLLM_VENV)/bin/python
 
+# What the tests with real engines and a real router run them with.
+ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUTER_VENV)/bin/python
+
 # --- tests ----------------------------------------------------------------------------------
 
-test: $(READY) vllm-environment ## Everything CI runs, real Prometheus and a real vLLM pair included
+test: $(READY) vllm-environment router-environment ## Everything CI runs, real Prometheus and a real vLLM pair included
 	@$(SYSTEM) prometheus gcc
 	$(MAKE) --no-print-directory lint types
-	DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/pytest -m "not vllm_long and not gpu" -ra
+	$(ENGINES) $(BIN)/pytest -m "not vllm_long and not gpu" -ra
 
-test-vllm: $(READY) vllm-environment ## The long tests with real vLLM engines
+test-vllm: $(READY) vllm-environment router-environment ## The long tests with real vLLM engines
 	@$(SYSTEM) prometheus gcc
-	DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/pytest -m "vllm or vllm_long" -ra
+	$(ENGINES) $(BIN)/pytest -m "vllm or vllm_long" -ra
 
 check: $(READY) lint types ## Fast tests, lint and types: under two minutes
 	$(BIN)/pytest -m "not vllm and not vllm_long and not gpu and not prometheus" -q tests/unit
@@ -69,4 +83,4 @@ bench-%: $(READY)
 	$(BIN)/python -m bench.$*
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) $(VLLM_VENV) $(ROUTER_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out

@@ -11,7 +11,7 @@ from disagg_exporter.scrape import EngineUnreachable
 PAGE = (
     b'vllm:num_requests_running{model_name="m"} 3\nvllm:generation_tokens_total{model_name="m"} 5\n'
 )
-BASES = {"a": lambda: "http://a", "b": lambda: "http://b"}
+BASES = {"a": "http://a", "b": "http://b"}
 
 
 def watch(fetch: Callable[[str, float], bytes], until: Callable[[PageWatch], bool]) -> PageWatch:
