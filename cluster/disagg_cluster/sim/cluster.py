@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from disagg_cluster.sim.batch import Limits
 from disagg_cluster.sim.hardware import H100, LLAMA_8B, Gpu, Model
@@ -49,6 +49,10 @@ class EngineSpec:
         """The costs of its GPUs and model."""
         return Roofline(self.gpu, self.model, len(self.gpus))
 
+    def step_costs(self, clock_ratio: float = 1.0) -> CostModel:
+        """What its steps take with its slowest GPU at this part of its clock."""
+        return self.costs or replace(self.roofline(), clock_ratio=clock_ratio)
+
     def limits(self) -> Limits:
         """What it can hold; raises `SpecError` if that is nothing."""
         tokens = self.roofline().kv_tokens() if self.kv_tokens is None else self.kv_tokens
@@ -81,6 +85,8 @@ class Telling:
     requests: bool = True
     report_seconds: float = 0.0003
     """From the end of a step to its record."""
+    wall_offset_seconds: float = 1.75e9
+    """What turns virtual into Unix time on the pages."""
 
 
 BRIEF = Telling(single_steps=False, page_seconds=15.0, sweep_seconds=1.0)

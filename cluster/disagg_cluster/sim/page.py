@@ -72,13 +72,13 @@ class Page:
         self.counters = counters
         self._families = [f for f in FAMILIES if facts.connector or not f.connector]
         self._heads: list[str] = []
-        self._text = _family("disagg_simulated_info", "gauge", "A simulated engine: no GPU works.")
-        self._text += _head("disagg_simulated_info", _base(facts)) + "1.0\n"
+        self._tail = _family("disagg_simulated_info", "gauge", "A simulated engine: no GPU works.")
+        self._tail += _head("disagg_simulated_info", _base(facts)) + "1.0\n"
         for family in self._families:
             self._add(family, facts)
         name = "vllm:cache_config_info"
-        self._text += _family(name, "gauge", "What the KV cache is like.")
-        self._text += _head(name, {"engine": "0", **_cache_config(facts)}) + "1.0\n"
+        self._tail += _family(name, "gauge", "What the KV cache is like.")
+        self._tail += _head(name, {"engine": "0", **_cache_config(facts)}) + "1.0\n"
 
     def render(self, standing: Standing) -> str:
         """The page as text format 0.0.4."""
@@ -92,15 +92,19 @@ class Page:
                 values.append(value)
             else:
                 values.extend(value)
-        samples = (
-            f"{head}{number(value)}\n" for head, value in zip(self._heads, values, strict=True)
-        )
-        return "".join(samples) + self._text
+        parts: list[str] = []
+        known, text = 0.0, "0.0"
+        for head, value in zip(self._heads, values, strict=True):
+            # Next to each other many are alike: the upper buckets of a histogram, what stays 0.
+            if value != known:
+                known, text = value, number(value)
+            parts += (head, text)
+        return "".join(parts) + self._tail
 
     def _add(self, family: Family, facts: PageFacts) -> None:
         name = "vllm:" + family.name
         base = _base(facts) if family.engine else {"model_name": facts.model_name}
-        self._text += _family(name, family.kind, family.text)
+        self._tail += _family(name, family.kind, family.text)
         if family.kind == "histogram":
             value = family.read(self.counters, Standing())
             bounds = value.bounds if isinstance(value, Histogram) else ()
@@ -115,14 +119,14 @@ class Page:
             created = name.removesuffix("_total") + "_created"
             if family.kind == "histogram":
                 created = name + "_created"
-            self._text += _family(created, "gauge", family.text)
+            self._tail += _family(created, "gauge", family.text)
             for labels in _splits(family, base):
-                self._text += _head(created, labels) + number(facts.created_seconds) + "\n"
+                self._tail += _head(created, labels) + number(facts.created_seconds) + "\n"
 
     def _sample(self, head: str) -> None:
         """A sample follows whatever text there is since the one before."""
-        self._heads.append(self._text + head)
-        self._text = ""
+        self._heads.append(self._tail + head)
+        self._tail = "\n"
 
 
 def number(value: float) -> str:

@@ -12,7 +12,7 @@ from disagg_cluster.sim.engine import Engine, Run
 from disagg_cluster.sim.events import PageText
 from disagg_cluster.sim.gpus import GpuGroup
 from disagg_cluster.sim.pace import Pace
-from disagg_cluster.sim.roofline import CostModel, Price
+from disagg_cluster.sim.roofline import Price
 from disagg_cluster.sim.scheduler import Scheduler
 from disagg_cluster.sim.sequence import Sequence
 from disagg_cluster.sim.telemetry import Telemetry
@@ -61,7 +61,7 @@ class Process:
         self.scheduler = Scheduler(spec.limits(), prefix_caching=spec.prefix_caching)
         self.engine = Engine(
             self.scheduler,
-            spec.costs or spec.roofline(),
+            spec.step_costs(gpus.clock_ratio),
             Pace(spec.noise, rng),
             gap_seconds=spec.gap_seconds,
         )
@@ -104,9 +104,9 @@ class Process:
         else:
             self._await(self.engine.run)
 
-    def set_costs(self, costs: CostModel) -> None:
-        """Let the steps after the one under way cost something else."""
-        self.engine.costs = costs
+    def reprice(self) -> None:
+        """Let the steps after the one under way cost what they do at the clock of its GPUs now."""
+        self.engine.costs = self.spec.step_costs(self._gpus.clock_ratio)
         self._disturb()
 
     def slow_down(self, factor: float) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Protocol
 
 from disagg_cluster.sim.agenda import Agenda
 from disagg_cluster.sim.cluster import EngineSpec, Telling
 from disagg_cluster.sim.gpus import GpuGroup
 from disagg_cluster.sim.process import Listener, Process
-from disagg_cluster.sim.roofline import CostModel, Price
+from disagg_cluster.sim.roofline import Price
 from disagg_exporter.model import Assignment, DeviceReading, EngineState
 
 _AT_REST = Price(0.0)
@@ -92,7 +91,7 @@ class Server:
         """Let one of its GPUs run at this part of its clock; 1 ends it."""
         self.gpus.throttle(gpu, clock_ratio)
         if self.process is not None:
-            self.process.set_costs(self._costs())
+            self.process.reprice()
 
     def read_gpus(self) -> list[DeviceReading]:
         """What the driver says of its GPUs now."""
@@ -107,13 +106,7 @@ class Server:
         self.process = Process(
             self.spec, pid, self._agenda, self.gpus, self._telling, self._keeper, rng
         )
-        self.process.engine.costs = self._costs()
         self._keeper.came(self)
-
-    def _costs(self) -> CostModel:
-        if self.spec.costs is not None:
-            return self.spec.costs
-        return replace(self.spec.roofline(), clock_ratio=self.gpus.clock_ratio)
 
     def _tell(self, state: EngineState) -> None:
         self._agenda.tell(

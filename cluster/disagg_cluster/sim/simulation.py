@@ -14,7 +14,7 @@ from disagg_cluster.sim.faults import Fault
 from disagg_cluster.sim.gpus import device
 from disagg_cluster.sim.kvtransfer import KvTransfer
 from disagg_cluster.sim.load import Arrivals, Lengths, Shape
-from disagg_cluster.sim.path import Path
+from disagg_cluster.sim.journeys import Journeys
 from disagg_cluster.sim.server import Server
 from disagg_exporter.model import Assignment, Device, DeviceSweep
 from disagg_exporter.step_messages import Message
@@ -53,19 +53,19 @@ class Simulation:
         self.cluster = cluster
         self._agenda = agenda = Agenda(start_ns)
         transfer = KvTransfer(cluster.link, _chance(seed, "transfer"))
-        self.path = Path(cluster, agenda, transfer, tell=telling.requests)
+        self.journeys = Journeys(cluster, agenda, transfer, tell=telling.requests)
         self.servers: Mapping[str, Server] = {
             spec.name: Server(
                 spec,
                 _FIRST_PID * (number + 1),
                 agenda,
                 telling,
-                self.path,
+                self.journeys,
                 f"{seed} engine",
             )
             for number, spec in enumerate(cluster.engines)
         }
-        self.path.servers = self.servers
+        self.journeys.servers = self.servers
         self._devices = _devices(cluster)
         self._node_of_engine = {spec.name: spec.node for spec in cluster.engines}
         self._node_of_gpu = {gpu: spec.node for spec in cluster.engines for gpu in spec.gpus}
@@ -122,7 +122,7 @@ class Simulation:
 
         def arrive() -> None:
             if request is not None:
-                self.path.arrive(request)
+                self.journeys.arrive(request)
             self._draw()
 
         self._agenda.at(t_ns, arrive)

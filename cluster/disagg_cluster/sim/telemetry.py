@@ -32,17 +32,23 @@ class Telemetry:
         self._agenda = agenda
         self._report_ns = round(telling.report_seconds * _NS)
         self._teller = Teller(spec.name, pid, incarnation=agenda.now_ns)
-        self._page = Page(_facts(spec, spec.limits(), agenda.now_ns), self.counters)
+        created_seconds = agenda.now_ns / _NS + telling.wall_offset_seconds
+        self._page = Page(_facts(spec, spec.limits(), created_seconds), self.counters)
+        self._latest = Standing()
         self._dead = False
         agenda.at(agenda.now_ns, self._hello)
 
     def step(self, outcome: Outcome, standing: Standing) -> None:
         """Let steps that have ended be counted and told as soon as the API server hears of them."""
+        self._latest = standing
         t_ns = outcome.ended_ns + self._report_ns
         self._agenda.at(t_ns, partial(self._report, outcome, standing))
 
     def state(self, standing: Standing) -> None:
-        """Let the state between two steps be told, if it is news by then."""
+        """Let the state between two steps be told, if it is news."""
+        if standing == self._latest:
+            return
+        self._latest = standing
         t_ns = self._agenda.now_ns + self._report_ns
         self._agenda.at(t_ns, partial(self._report_state, standing))
 
@@ -87,10 +93,10 @@ class Telemetry:
         return self.channel.send(message)
 
 
-def _facts(spec: EngineSpec, limits: Limits, now_ns: int) -> PageFacts:
+def _facts(spec: EngineSpec, limits: Limits, created_seconds: float) -> PageFacts:
     return PageFacts(
         model_name=spec.model.name,
-        created_seconds=now_ns / _NS,
+        created_seconds=created_seconds,
         connector=spec.role is not Role.MIXED,
         blocks=limits.kv_blocks + 1,
         block_tokens=limits.block_tokens,

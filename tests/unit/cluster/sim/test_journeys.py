@@ -115,13 +115,13 @@ def test_the_router_keeps_requests_while_nobody_is_ready() -> None:
     cluster = pair(start_seconds=5.0)
     simulation = Simulation(cluster, LOAD, faults=[Crash(5.0, "prefill-0")], telling=QUIET, seed=1)
     listen(simulation, 10.0)
-    queued = simulation.path.queued
+    queued = simulation.journeys.queued
 
     listen(simulation, 60.0)
 
     assert queued > 5
-    assert simulation.path.queued == simulation.path.under_way == 0
-    assert simulation.path.failed <= 4
+    assert simulation.journeys.queued == simulation.journeys.under_way == 0
+    assert simulation.journeys.failed <= 4
 
 
 def test_a_request_that_no_cache_could_hold_fails_at_once() -> None:

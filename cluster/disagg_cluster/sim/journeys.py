@@ -28,7 +28,7 @@ class Journey:
     read: bool = False
 
 
-class Path:
+class Journeys:
     """Brings requests through the engines, and says what became of them.
 
     The prefill engine is chosen when a request arrives, the decode engine when its prompt is
