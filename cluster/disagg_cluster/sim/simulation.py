@@ -12,9 +12,9 @@ from disagg_cluster.sim.events import Event, PageText, RequestEnded
 from disagg_cluster.sim.faultline import Faultline
 from disagg_cluster.sim.faults import Fault
 from disagg_cluster.sim.gpus import device
+from disagg_cluster.sim.journeys import Journeys
 from disagg_cluster.sim.kvtransfer import KvTransfer
 from disagg_cluster.sim.load import Arrivals, Lengths, Shape
-from disagg_cluster.sim.journeys import Journeys
 from disagg_cluster.sim.server import Server
 from disagg_exporter.model import Assignment, Device, DeviceSweep
 from disagg_exporter.step_messages import Message

@@ -21,7 +21,7 @@ from disagg_exporter.step_messages import Message, MessageKind, to_message
 from support.books import captured_steps
 from support.simulations import TINY, Heard, Until, alone, listen, pair
 
-CAPTURES = Journeys(__file__).parents[3] / "data" / "vllm-0.32.0"
+CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 SECONDS = 12
 
 

@@ -10,7 +10,7 @@ from disagg_cluster.sim.load import Arrivals, Constant, Lengths, Mix, Shape, Shi
 from disagg_cluster.sim.sequence import Request
 from disagg_cluster.sim.traces import TraceError, parse_trace, read_trace
 
-TRACE = Journeys(__file__).parents[3] / "data" / "traces" / "azure2023_conv__60s.csv"
+TRACE = Path(__file__).parents[3] / "data" / "traces" / "azure2023_conv__60s.csv"
 HEADER = "t_s,requests_per_s,prompt_tokens_per_s,output_tokens_per_s,prefill_share\n"
 
 
