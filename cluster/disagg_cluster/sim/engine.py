@@ -120,6 +120,18 @@ class Engine:
             self.scheduler.end(outcome.finished)
         return outcome
 
+    def finish(self, now_ns: int) -> Outcome | None:
+        """Apply the one step under way, which has ended now, whenever it was planned to.
+
+        For who lives in real time, where a step ends when its sleeper wakes.
+        """
+        run = self.run
+        if run is None:
+            return None
+        run.count = 1
+        run.length_ns = max(1, now_ns - run.begun_ns - run.gap_ns)
+        return self.settle(run.end_ns(1))
+
     def cut(self, now_ns: int) -> bool:
         """Let the step under way be the last of its run; False if it is already."""
         run = self.run

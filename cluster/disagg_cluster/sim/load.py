@@ -58,8 +58,8 @@ class Shifting:
         high, low = self.high, self.low
         return Mix(
             _between(low.requests_per_second, high.requests_per_second, weight),
-            _between(low.prompt_tokens, high.prompt_tokens, weight),
-            _between(low.output_tokens, high.output_tokens, weight),
+            round(_between(low.prompt_tokens, high.prompt_tokens, weight)),
+            round(_between(low.output_tokens, high.output_tokens, weight)),
         )
 
 

@@ -61,6 +61,7 @@ class PageCounters:
         self.generation_tokens = 0
         self.preemptions = 0
         self.finished = 0
+        self.aborted = 0
         self.failed_transfers = 0
         self.expired_requests = 0
         tokens = one_two_five(longest_tokens)

@@ -145,7 +145,7 @@ _REQUESTS = (
     _counter(
         "request_success",
         "Requests ended, by how.",
-        lambda c, _: (0, c.finished, 0, 0, 0),
+        lambda c, _: (0, c.finished, c.aborted, 0, 0),
         label="finished_reason",
         values=("stop", "length", "abort", "error", "repetition"),
     ),

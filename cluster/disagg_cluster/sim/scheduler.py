@@ -54,6 +54,15 @@ class Scheduler:
         sequence.external_tokens = 0
         self._arrived.append(sequence)
 
+    def abort(self, sequence: Sequence) -> None:
+        """Forget a request, wherever it is; the step under way still ends as it was planned."""
+        sequence.aborted = True
+        self._deferred.pop(sequence.number, None)
+        for queue in (self.running, self._submitted, self._waiting, self._arrived):
+            if sequence in queue:
+                queue.remove(sequence)
+        self.cache.release(sequence.holding)
+
     def let_go(self, number: int) -> bool:
         """Free the KV kept of a request that has ended; False if there is none."""
         sequence = self._kept.pop(number, None)

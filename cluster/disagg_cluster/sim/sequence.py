@@ -34,7 +34,8 @@ class Sequence:
     Each step computes some of the rest, and writes one more token once none is left.
 
     `remote_prompt`: the KV of the prompt comes from another engine (`received` when it is here).
-    `kept`: its own KV stays after the last token, until another engine has fetched it.
+    `kept`: its own KV stays after the last token, until another engine has fetched it. `aborted`:
+    its user is gone.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Sequence:
     remote_prompt: bool = False
     kept: bool = False
     received: bool = False
+    aborted: bool = False
     tokens: int = field(init=False)
     computed: int = 0
     cached_tokens: int = 0

@@ -63,9 +63,9 @@ def apply(
         later = (count - 1) * len(batch.writing)
         outcome.gaps[period_ns] = outcome.gaps.get(period_ns, 0) + later
     for sequence in outcome.started:
-        if sequence.prefix is not None:
+        if sequence.prefix is not None and not sequence.aborted:
             cache.publish(sequence.prefix.identity, sequence.holding, sequence.prefix.tokens)
-    outcome.finished = [sequence for sequence in batch.everyone() if not sequence.left]
+    outcome.finished = [s for s in batch.everyone() if not (s.left or s.aborted)]
     return outcome
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from disagg_cluster.sim.batch import Standing
+from disagg_cluster.sim.facts import facts_of, state_of
 from disagg_cluster.sim.steps import Outcome
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.counting import (
@@ -37,21 +38,7 @@ class Teller:
 
     def step(self, outcome: Outcome, standing: Standing, t_ns: int) -> Message:
         """Tell steps that have ended; more than one at once as if they were one long step."""
-        facts = Facts(
-            elapsed_ns=outcome.elapsed_ns,
-            context_requests=outcome.context_requests,
-            context_tokens=outcome.context_tokens,
-            generation_requests=outcome.generation_requests,
-            generation_tokens=outcome.generation_tokens * outcome.count,
-            computed_tokens=outcome.computed_tokens,
-            cached_tokens=outcome.cached_tokens,
-            external_tokens=outcome.external_tokens,
-            running=standing.running,
-            waiting=standing.waiting,
-            deferred=standing.deferred,
-            kv_usage_ratio=standing.kv_usage_ratio,
-            preemptions=outcome.preempted,
-        )
+        facts = facts_of(outcome, standing)
         count(self._totals, facts)
         # Runs are of pure writing, so all of their steps are of this one kind.
         self._totals[STEPS + wire.GENERATION] += outcome.count - 1
@@ -65,7 +52,7 @@ class Teller:
             abs(standing.kv_usage_ratio - told.kv_usage_ratio) < _NEWS_KV_RATIO
         ):
             return None
-        return self._next(_state(*requests, standing.kv_usage_ratio), t_ns)
+        return self._next(state_of(standing), t_ns)
 
     def hello(self, t_ns: int) -> Message:
         """Tell that the connection is new."""
@@ -92,14 +79,10 @@ class Teller:
 
     def _standing(self, kind: MessageKind, t_ns: int) -> Message:
         told = self._told
-        state = _state(told.running, told.waiting, told.deferred, told.kv_usage_ratio)
-        return self._message(kind, state, t_ns)
+        standing = Standing(told.running, told.waiting, told.deferred, told.kv_usage_ratio)
+        return self._message(kind, state_of(standing), t_ns)
 
     def _message(self, kind: MessageKind, facts: Facts, t_ns: int) -> Message:
         # Built without a `wire.Record` in between, which would take most of a simulated day.
         step = Step(t_ns, facts[0], self._sequence, *facts[1:], False, self._shown)
         return Message(kind, self._key, self._flags, step, t_ns)
-
-
-def _state(running: int, waiting: int, deferred: int, kv_usage_ratio: float) -> Facts:
-    return Facts(running=running, waiting=waiting, deferred=deferred, kv_usage_ratio=kv_usage_ratio)

@@ -182,3 +182,19 @@ def test_drift_swings_to_both_sides_in_its_period() -> None:
 def _spread(values: list[float]) -> float:
     mean = sum(values) / len(values)
     return (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+
+
+def test_in_real_time_a_step_ends_when_it_has_ended() -> None:
+    """Whatever was planned: latencies and lengths are those that were."""
+    made = engine()
+    made.scheduler.submit(Sequence(1, 100, 2, 0))
+    made.begin(10 * MS)
+    first = made.finish(150 * MS)
+    made.begin(160 * MS)
+    second = made.finish(190 * MS)
+
+    assert first is not None
+    assert second is not None
+    assert (first.ended_ns, first.length_ns) == (150 * MS, 138 * MS)
+    assert second.gaps == {40 * MS: 1}
+    assert [sequence.number for sequence in second.finished] == [1]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.sim.batch import Batch, Limits
+from disagg_cluster.sim.batch import Batch, Limits, Standing
 from disagg_cluster.sim.scheduler import Scheduler
 from disagg_cluster.sim.sequence import Prefix, Sequence
 from disagg_cluster.sim.steps import Outcome, apply
@@ -264,3 +264,35 @@ def test_every_request_is_answered_whole_whatever_the_limits(
 
     assert [sequence.left for sequence in sequences] == [0] * len(sequences)
     assert scheduler.cache.used_blocks == 0
+
+
+def test_an_aborted_request_leaves_the_engine_wherever_it_is() -> None:
+    engine = bench(running_requests=1)
+    running, travelling = asked(1, 10, 5), asked(2, 10, 5, remote_prompt=True)
+    waiting, submitted = asked(3, 10, 5), asked(4, 10, 5)
+    engine.scheduler.submit(travelling)
+    engine.step()
+    for sequence in (running, waiting):
+        engine.scheduler.submit(sequence)
+    engine.step()
+    engine.scheduler.submit(submitted)
+
+    for sequence in (running, travelling, waiting, submitted):
+        engine.scheduler.abort(sequence)
+
+    assert engine.scheduler.standing() == Standing()
+    assert engine.step() is None
+
+
+def test_a_request_aborted_during_its_step_does_not_come_back() -> None:
+    engine = bench()
+    sequence = asked(1, 10, 1, prefix=Prefix(1, 8))
+    engine.scheduler.submit(sequence)
+    batch = engine.scheduler.schedule(0)
+    assert batch is not None
+
+    engine.scheduler.abort(sequence)
+    outcome = engine.finish(batch)
+
+    assert (outcome.context_tokens, outcome.finished) == (10, [])
+    assert engine.scheduler.standing() == Standing()
