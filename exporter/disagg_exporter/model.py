@@ -57,6 +57,25 @@ class Reason(StrEnum):
     NONE = ""
 
 
+class Unit(StrEnum):
+    """The part of a device whose activity is counted."""
+
+    GRAPHICS = "graphics"
+    SM = "sm"
+    TENSOR = "tensor"
+    DRAM = "dram"
+
+
+class Throttle(StrEnum):
+    """Why a device's clocks are lower than they could be; several may hold at once."""
+
+    POWER_CAP = "power_cap"
+    THERMAL = "thermal"
+    HW_SLOWDOWN = "hw_slowdown"
+    SYNC_BOOST = "sync_boost"
+    OTHER = "other"
+
+
 class EngineState(StrEnum):
     """Where an engine stands in its life, as its supervisor or discovery sees it."""
 
@@ -101,7 +120,10 @@ class Device:
 class DeviceReading:
     """What one device told at one instant; None where it does not tell.
 
-    `busy_ratio` (0 to 1) is its activity over the interval since the reading before.
+    `busy_ratio` (0 to 1) is its activity over the interval since the reading before: of its
+    performance counters where it has them (`graphics_ratio`, beside those of its parts), else of
+    its driver. `throttles` is empty where nothing holds the clocks back. ECC errors are those of
+    the device's whole life.
     """
 
     gpu: str
@@ -113,6 +135,13 @@ class DeviceReading:
     energy_joules: float | None = None
     sm_clock_hertz: float | None = None
     pids: tuple[int, ...] = ()
+    graphics_ratio: float | None = None
+    sm_ratio: float | None = None
+    tensor_ratio: float | None = None
+    dram_ratio: float | None = None
+    throttles: tuple[Throttle, ...] | None = None
+    ecc_corrected_errors: int | None = None
+    ecc_uncorrected_errors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +246,23 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivityCell:
+    """Whose activity of one part of a device it was."""
+
+    role: Role
+    unit: Unit
+    model_name: str = ""
+    engine_namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceAccount:
     """All committed time of one device, in weighted seconds (weight × wall).
 
     The values of `cells` sum to weight × (watermark − start), to 1e-6 (invariant a).
+    `activity_seconds` (weighted, too) and `throttle_seconds` (wall) are booked as read and do not
+    wait for the watermark; what the device never told has no entry. `energy_joules` is what was
+    used up to the watermark, by cells without a reason; None where the device tells no energy.
     """
 
     device: Device
@@ -228,6 +270,9 @@ class DeviceAccount:
     start_ns: int
     watermark_ns: int
     cells: Mapping[Cell, float]
+    activity_seconds: Mapping[ActivityCell, float] = field(default_factory=dict)
+    throttle_seconds: Mapping[Throttle, float] = field(default_factory=dict)
+    energy_joules: Mapping[Cell, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

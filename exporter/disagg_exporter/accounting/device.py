@@ -16,6 +16,7 @@ from disagg_exporter.model import (
     Cell,
     Device,
     DeviceAccount,
+    DeviceReading,
     EngineState,
     Phase,
     Reason,
@@ -47,6 +48,7 @@ class DeviceLedger:
         self._engines: dict[str, Assignment] = {}
         self._changes: deque[tuple[int, Assignment]] = deque()
         self._samples: deque[Activity] = deque()
+        self._read_ns: int | None = None
         self._busy_until_ns = start_ns - TRAIL_NS
 
     def assign(self, assignment: Assignment) -> None:
@@ -56,10 +58,15 @@ class DeviceLedger:
         self._changes.append((assignment.since_ns, assignment))
         self._changes = deque(sorted(self._changes, key=lambda change: change[0]))
 
-    def watch(self, activity: Activity) -> None:
-        """Take one activity sample; samples come in time order."""
-        if activity.end_ns > self.watermark_ns:
-            self._samples.append(activity)
+    def read(self, reading: DeviceReading) -> None:
+        """Take what the device told since the reading before; readings come in time order."""
+        before_ns, self._read_ns = self._read_ns, reading.t_ns
+        if before_ns is None or reading.busy_ratio is None:
+            return
+        # After a hole in the readings the ratio says nothing about the hole.
+        start_ns = max(before_ns, reading.t_ns - SECOND_NS)
+        if reading.t_ns > self.watermark_ns:
+            self._samples.append(Activity(start_ns, reading.t_ns, reading.busy_ratio))
 
     def owe(self, engine: str, overflow: Overflow) -> None:
         """Take over step time that found no room, to be paid into the engine's next idle here."""

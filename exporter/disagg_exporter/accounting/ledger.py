@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from disagg_exporter.accounting.activity import Activity
 from disagg_exporter.accounting.busy import busy_gpus, window_ns
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.lane import Lane
@@ -59,7 +58,6 @@ class Ledger:
         self._split = split
         self._devices: dict[str, DeviceLedger] = {}
         self._engines: dict[str, _EngineBooks] = {}
-        self._read_ns: dict[str, int] = {}
         self._tokens: Counter[_TokenKey] = Counter()
 
     def add_device(self, device: Device, start_ns: int) -> None:
@@ -99,16 +97,10 @@ class Ledger:
             lane.add(key, step, now_ns=now_ns)
 
     def read(self, sweep: DeviceSweep) -> None:
-        """Take one round of device readings as activity since the round before."""
+        """Take one round of device readings."""
         for reading in sweep.readings:
-            before_ns = self._read_ns.get(reading.gpu)
-            self._read_ns[reading.gpu] = reading.t_ns
-            ledger = self._devices.get(reading.gpu)
-            if ledger is None or before_ns is None or reading.busy_ratio is None:
-                continue
-            # After a hole in the readings the ratio says nothing about the hole.
-            start_ns = max(before_ns, reading.t_ns - SECOND_NS)
-            ledger.watch(Activity(start_ns, reading.t_ns, reading.busy_ratio))
+            if reading.gpu in self._devices:
+                self._devices[reading.gpu].read(reading)
 
     def advance(self, now_ns: int) -> None:
         """Commit everything that can no longer change."""
