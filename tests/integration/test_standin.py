@@ -18,6 +18,7 @@ import pytest
 
 from disagg_cluster.demo.costs import Costs
 from disagg_cluster.demo.disaggregated_client import NIXL, complete, complete_on_one
+from disagg_cluster.sim.roofline import StepWork
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.simdevices import SimDevices
 from support.standins import MODEL, SECONDS, StandInProcess, standin, standin_argv
@@ -54,7 +55,6 @@ def wait_for(engine: StandInProcess, series: str, value: float) -> None:
 
 def test_a_prefill_and_a_decode_engine_serve_together_and_their_steps_say_who_did_what() -> None:
     """The decode engine computes no prompt: as on a real NIXL pair."""
-    costs = Costs()
     with standin("prefill") as prefill, standin("decode") as decode:
         done = complete(prefill.url, decode.url, MODEL, "word" * 3000, 5, NIXL, SECONDS)
 
@@ -76,8 +76,8 @@ def test_a_prefill_and_a_decode_engine_serve_together_and_their_steps_say_who_di
         *[(0, 0)] * 4,
     ]
     assert (decode_steps[-1].prefill_tokens, decode_steps[-1].decode_tokens) == (0, 5)
-    planned_ns = costs.step_ns(prefill_tokens=2048, decode_requests=0, kv_tokens=0)
-    assert prefill_steps[0].elapsed_ns >= planned_ns
+    planned = Costs().price(StepWork(context_tokens=2048))
+    assert prefill_steps[0].elapsed_ns >= round(planned.seconds * 1e9)
     assert {step.flags for step in prefill_steps + decode_steps} == {wire.SIMULATED}
     assert {step.pid for step in prefill_steps} == {prefill.process.pid}
 

@@ -34,7 +34,8 @@ CORE = [
     "disagg_cluster.journal_text",
     "disagg_cluster.nodeview",
     "disagg_cluster.statusline",
-    "disagg_cluster.demo.engine",
+    "disagg_cluster.sim.drive",
+    "disagg_cluster.demo.costs",
     "disagg_cluster.demo.loadshape",
 ]
 EDGES = {"pynvml", "requests", "grpc", "vllm", "torch", "click", "http.client", "http.server"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_NS = 1_000_000_000
+from disagg_cluster.sim.batch import Limits
+from disagg_cluster.sim.roofline import Price, StepWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +28,19 @@ class Costs:
     transfer_thousand_tokens_seconds: float = 0.004
     """Each 1000 prompt tokens whose KV comes from another engine; the GPU is idle meanwhile."""
 
-    def step_ns(self, *, prefill_tokens: int, decode_requests: int, kv_tokens: int) -> int:
-        """How long a step with this work lasts, in nanoseconds."""
-        seconds = (
+    def price(self, work: StepWork) -> Price:
+        """How long a step with this work lasts."""
+        return Price(
             self.step_base_seconds
-            + self.prefill_token_seconds * prefill_tokens
-            + self.decode_request_seconds * decode_requests
-            + self.kv_thousand_tokens_seconds * kv_tokens / 1000
+            + self.prefill_token_seconds * work.context_tokens
+            + self.decode_request_seconds * work.writers
+            + self.kv_thousand_tokens_seconds * work.writers_kv_tokens / 1000
         )
-        return round(seconds * _NS)
 
-    def transfer_ns(self, prompt_tokens: int) -> int:
-        """How long the KV of a prompt travels to this engine, in nanoseconds."""
-        return round(self.transfer_thousand_tokens_seconds * prompt_tokens / 1000 * _NS)
+    def transfer_seconds(self, prompt_tokens: int) -> float:
+        """How long the KV of a prompt travels to this engine."""
+        return self.transfer_thousand_tokens_seconds * prompt_tokens / 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a stand-in engine can hold: the three knobs of vLLM's scheduler that matter here."""
-
-    running_requests: int = 256
-    """Requests in the batch at once (`--max-num-seqs`)."""
-    step_tokens: int = 2048
-    """Tokens of one step, decode first; longer prompts are cut into chunks."""
-    kv_tokens: int = 400_000
-    """Room of the KV cache. A request takes its whole prompt and output on admission, so nothing
-    is ever preempted."""
+LIMITS = Limits(kv_blocks=25_000, block_tokens=16, running_requests=256, step_tokens=2048)
+"""What a stand-in engine can hold."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from disagg_cluster.demo.disaggregated_client import NIXL, CompletionError, complete
-from disagg_cluster.demo.loadshape import LoadShape, Mix
+from disagg_cluster.demo.loadshape import LoadShape
+from disagg_cluster.sim.load import Mix
 
 _TOKEN_TEXT = "word"  # four characters: about a token to every engine, exactly one to a stand-in
 _LONGEST_PAUSE_SECONDS = 1.0  # an arrival drawn at a low rate must not outlive a change of rate
@@ -42,9 +43,10 @@ def send_through(model: str, *, timeout_seconds: float = 30.0) -> Send:
     numbers = itertools.count()
 
     def send(prefill_url: str, decode_url: str, mix: Mix) -> object:
-        prompt = f"{next(numbers):<8}{_TOKEN_TEXT * mix.prompt_tokens}"
+        prompt = f"{next(numbers):<8}{_TOKEN_TEXT * round(mix.prompt_tokens)}"
+        output_tokens = round(mix.output_tokens)
         return complete(
-            prefill_url, decode_url, model, prompt, mix.output_tokens, NIXL, timeout_seconds
+            prefill_url, decode_url, model, prompt, output_tokens, NIXL, timeout_seconds
         )
 
     return send

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 import uuid
@@ -10,11 +11,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from disagg_cluster.demo import completions
-from disagg_cluster.demo.engine import Engine
-from disagg_cluster.demo.enginepage import CONTENT_TYPE, PageCounters, render
 from disagg_cluster.demo.http1 import HttpAnswer, HttpRequest
 from disagg_cluster.demo.steploop import StepLoop
-from disagg_cluster.demo.steps import Request
+from disagg_cluster.sim.page import CONTENT_TYPE, Page
+from disagg_cluster.sim.scheduler import Scheduler
+from disagg_cluster.sim.sequence import Sequence
 
 _DRAIN_SECONDS = 2.0
 
@@ -23,13 +24,14 @@ class Routes:
     """The routes of one stand-in engine, over its step loop."""
 
     def __init__(
-        self, name: str, model: str, engine: Engine, counters: PageCounters, steps: StepLoop
+        self, name: str, model: str, scheduler: Scheduler, page: Page, steps: StepLoop
     ) -> None:
         self._name = name
         self._model = model
-        self._engine = engine
-        self._counters = counters
+        self._scheduler = scheduler
+        self._page = page
         self._steps = steps
+        self._numbers = itertools.count()
         self._draining = False
 
     async def handle(self, request: HttpRequest) -> HttpAnswer:
@@ -41,8 +43,7 @@ class Routes:
                 model = {"id": self._model, "object": "model", "owned_by": "stand-in"}
                 return _json(200, {"object": "list", "data": [model]})
             case ("GET", "/metrics"):
-                load = self._engine.load()
-                page = render(self._counters, load, model_name=self._model)
+                page = self._page.render(self._scheduler.standing())
                 return HttpAnswer(200, page.encode(), CONTENT_TYPE)
             case ("POST", "/v1/completions"):
                 return await self._complete(request.body)
@@ -63,15 +64,17 @@ class Routes:
             return _refusal(400, str(error))
         if asked.model not in ("", self._model):
             return _refusal(404, f"the model {asked.model!r} does not exist")
-        request = Request(
+        sequence = Sequence(
+            number=next(self._numbers),
             prompt_tokens=asked.prompt_tokens,
             max_tokens=asked.max_tokens,
             arrived_ns=time.monotonic_ns(),
             remote_prompt=asked.remote_prompt,
         )
-        if not self._engine.fits(request):
-            return _refusal(400, f"{request.room_tokens} tokens are more than the KV cache holds")
-        await self._steps.complete(request)
+        if not self._scheduler.fits(sequence):
+            tokens = asked.prompt_tokens + asked.max_tokens
+            return _refusal(400, f"{tokens} tokens are more than the KV cache holds")
+        await self._steps.complete(sequence)
         request_id = f"cmpl-{uuid.uuid4().hex}"
         return _json(
             200,

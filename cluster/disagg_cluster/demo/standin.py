@@ -1,8 +1,9 @@
 """A stand-in for an inference engine: vLLM's endpoints and telemetry, but no model and no GPU.
 
-Runs as a child process of the demo, `python -m disagg_cluster.demo.standin --help`. Its steps
-take real time at stated constant costs (`costs.Costs`); its step records go through the same
-sender and socket as those of the vLLM plugin, marked as simulated.
+It is the simulator's engine in real time, a child process of the demo:
+`python -m disagg_cluster.demo.standin --help`. Its steps take real time at stated constant costs
+(`costs.Costs`); its step records go through the same sender and socket as those of the vLLM
+plugin, marked as simulated.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from disagg_cluster.demo.costs import Costs, Limits
-from disagg_cluster.demo.engine import Engine
-from disagg_cluster.demo.enginepage import PageCounters
+from disagg_cluster.demo.costs import LIMITS, Costs
 from disagg_cluster.demo.http1 import Connection
 from disagg_cluster.demo.routes import Routes
 from disagg_cluster.demo.simgpu import SimGpus
 from disagg_cluster.demo.steploop import StepLoop
+from disagg_cluster.sim.engine import Engine
+from disagg_cluster.sim.page import Page, PageFacts
+from disagg_cluster.sim.page_counters import PageCounters
+from disagg_cluster.sim.scheduler import Scheduler
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 
@@ -44,18 +47,20 @@ class Options:
     gpus: tuple[int, ...] = ()
     sim_dir: Path | None = None
     costs: Costs = field(default_factory=Costs)
-    limits: Limits = field(default_factory=Limits)
 
 
 async def serve(options: Options, steps_socket: str | None) -> None:
     """Serve until SIGTERM or SIGINT; raises `OSError` when the port cannot be had."""
-    engine, counters = Engine(options.costs, options.limits), PageCounters()
+    scheduler = Scheduler(LIMITS, prefix_caching=False)
+    engine = Engine(scheduler, options.costs, gap_seconds=0.0, longest_run=1)
+    facts = _page_facts(options)
+    counters = PageCounters(facts.longest_tokens)
     gpus = None
     if options.sim_dir is not None and options.gpus:
         gpus = SimGpus(options.sim_dir, options.gpus, time.monotonic_ns())
     sender = Sender(steps_socket, flags=wire.SIMULATED) if steps_socket else None
-    steps = StepLoop(engine, counters, sink=sender, gpus=gpus)
-    routes = Routes(options.name, options.model, engine, counters, steps)
+    steps = StepLoop(engine, counters, options.costs.transfer_seconds, sink=sender, gpus=gpus)
+    routes = Routes(options.name, options.model, scheduler, Page(facts, counters), steps)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -107,6 +112,18 @@ def main() -> int:
         _say(f"stand-in engine {options.name} stops: {error}")
         return 1
     return 0
+
+
+def _page_facts(options: Options) -> PageFacts:
+    return PageFacts(
+        model_name=options.model,
+        created_seconds=time.time(),
+        connector=options.role != "mixed",
+        blocks=LIMITS.kv_blocks + 1,
+        block_tokens=LIMITS.block_tokens,
+        longest_tokens=131_072,
+        prefix_caching=False,
+    )
 
 
 def _indices(text: str) -> tuple[int, ...]:

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from disagg_cluster.demo.engine import Engine
-from disagg_cluster.demo.enginepage import PageCounters
 from disagg_cluster.demo.simgpu import SimGpus
-from disagg_cluster.demo.steps import Load, Request, StepOutcome
+from disagg_cluster.sim.engine import Engine, Run
+from disagg_cluster.sim.facts import facts_of, state_of
+from disagg_cluster.sim.page_counters import PageCounters
+from disagg_cluster.sim.sequence import Sequence
+from disagg_cluster.sim.steps import Outcome
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts
 
 _GPU_WRITE_SECONDS = 0.1  # as often as the daemon looks
@@ -30,8 +32,9 @@ class StepLoop:
     """Runs an `Engine` in real time: it sleeps while a step lasts and while there is no work.
 
     Args:
-        engine: The step model.
+        engine: The simulated engine, which plans one step at a time.
         counters: What the engine's page tells.
+        transfer_seconds: How long the KV of so many tokens travels to this engine.
         sink: Where records go; None when no daemon listens.
         gpus: The engine's simulated GPUs; None when it has none.
         clock_ns: CLOCK_MONOTONIC.
@@ -41,39 +44,42 @@ class StepLoop:
         self,
         engine: Engine,
         counters: PageCounters,
+        transfer_seconds: Callable[[int], float],
         *,
         sink: StepSink | None = None,
         gpus: SimGpus | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._engine = engine
+        self._scheduler = engine.scheduler
         self._counters = counters
+        self._transfer_seconds = transfer_seconds
         self._sink = sink
         self._gpus = gpus
         self._clock_ns = clock_ns
-        self._answers: dict[Request, asyncio.Future[None]] = {}
+        self._answers: dict[Sequence, asyncio.Future[None]] = {}
+        self._transfers: dict[int, asyncio.TimerHandle] = {}
         self._submitted = asyncio.Event()
         self._awake = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._working_until_ns = clock_ns()
-        self._told = engine.load()
+        self._told = self._scheduler.standing()
 
-    async def complete(self, request: Request) -> None:
-        """Run `request` to its last token; cancelling this takes it out of the engine."""
+    async def complete(self, sequence: Sequence) -> None:
+        """Run a request to its last token; cancelling this takes it out of the engine."""
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._answers[request] = answer
+        self._answers[sequence] = answer
         self._empty.clear()
-        self._engine.submit(request)
+        self._scheduler.submit(sequence)
         self._submitted.set()
         try:
             await answer
         except asyncio.CancelledError:
-            self._engine.abort(request)
-            self._counters.aborted += 1
+            self._abort(sequence)
             raise
         finally:
-            del self._answers[request]
+            del self._answers[sequence]
             if not self._answers:
                 self._empty.set()
 
@@ -84,21 +90,23 @@ class StepLoop:
     async def run(self) -> None:
         """Take step after step until cancelled."""
         while True:
-            plan = self._engine.begin(self._clock_ns())
-            if plan is None:
+            run = self._begin()
+            if run is None:
                 await self._rest()
                 continue
             if self._gpus is not None:
-                self._gpus.work(prefill=bool(plan.chunks), now_ns=plan.begun_ns)
-            self._working_until_ns = plan.begun_ns + plan.planned_ns
+                self._gpus.work(prefill=bool(run.batch.context), now_ns=run.begun_ns)
+            self._working_until_ns = run.end_ns(1)
             self._awake.set()
             await asyncio.sleep((self._working_until_ns - self._clock_ns()) / 1e9)
-            outcome = self._engine.finish(plan, self._clock_ns())
+            outcome = self._engine.finish(self._clock_ns())
+            if outcome is None:
+                continue
             if self._gpus is not None:
                 self._gpus.rest(outcome.ended_ns)
             self._tell(outcome)
-            for request in outcome.finished:
-                answer = self._answers.get(request)
+            for sequence in outcome.finished:
+                answer = self._answers.get(sequence)
                 if answer is not None and not answer.done():
                     answer.set_result(None)
 
@@ -112,25 +120,47 @@ class StepLoop:
                 self._awake.clear()
                 await _wait_for(self._awake, _GPU_REST_WRITE_SECONDS)
 
+    def _begin(self) -> Run | None:
+        """Plan a step, and let the KV set out for which there is room now."""
+        run = self._engine.begin(self._clock_ns())
+        loop = asyncio.get_running_loop()
+        for sequence in self._scheduler.to_fetch:
+            seconds = self._transfer_seconds(sequence.external_tokens)
+            self._transfers[sequence.number] = loop.call_later(
+                seconds, self._receive, sequence.number
+            )
+        self._scheduler.to_fetch.clear()
+        return run
+
+    def _receive(self, number: int) -> None:
+        del self._transfers[number]
+        self._scheduler.receive(number)
+        self._submitted.set()
+
+    def _abort(self, sequence: Sequence) -> None:
+        transfer = self._transfers.pop(sequence.number, None)
+        if transfer is not None:
+            transfer.cancel()
+        self._scheduler.abort(sequence)
+        self._counters.aborted += 1
+
     async def _rest(self) -> None:
         """Wait for a request or for the KV of one; the state between steps is told once."""
-        load = self._engine.load()
-        if self._sink is not None and load != self._told:
-            self._told = load
-            self._sink.step(_facts(StepOutcome(0, 0), load), self._clock_ns(), counted=False)
+        standing = self._scheduler.standing()
+        if self._sink is not None and standing != self._told:
+            self._told = standing
+            self._sink.step(state_of(standing), self._clock_ns(), counted=False)
         # Written where work ends and where it begins again: no reader then smears the edges.
         self._write_gpus()
         self._submitted.clear()
-        arrival_ns = self._engine.next_arrival_ns()
-        wait_ns = None if arrival_ns is None else arrival_ns - self._clock_ns()
-        await _wait_for(self._submitted, None if wait_ns is None else wait_ns / 1e9)
+        await self._submitted.wait()
         self._write_gpus()
 
-    def _tell(self, outcome: StepOutcome) -> None:
+    def _tell(self, outcome: Outcome) -> None:
         self._counters.count(outcome)
-        self._told = self._engine.load()
+        self._told = self._scheduler.standing()
         if self._sink is not None:
-            self._sink.step(_facts(outcome, self._told), outcome.ended_ns)
+            self._sink.step(facts_of(outcome, self._told), outcome.ended_ns)
 
     def _write_gpus(self) -> None:
         if self._gpus is None:
@@ -142,26 +172,10 @@ class StepLoop:
             print(f"stand-in: no more GPU files: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _facts(outcome: StepOutcome, load: Load) -> Facts:
-    return Facts(
-        elapsed_ns=outcome.elapsed_ns,
-        context_requests=outcome.context_requests,
-        context_tokens=outcome.context_tokens,
-        generation_requests=outcome.generation_requests,
-        generation_tokens=outcome.generation_tokens,
-        computed_tokens=outcome.computed_tokens,
-        external_tokens=outcome.external_tokens,
-        running=load.running,
-        waiting=load.waiting,
-        deferred=load.deferred,
-        kv_usage_ratio=load.kv_usage_ratio,
-    )
-
-
-async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait for `event`, at most so long; None waits for ever."""
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait for `event`, at most so long."""
     try:
-        async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
+        async with asyncio.timeout(seconds):
             await event.wait()
     except TimeoutError:
         return

@@ -7,10 +7,11 @@ whose plan no longer holds is cut after the step that is under way.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from disagg_cluster.sim.batch import Batch
-from disagg_cluster.sim.pace import Pace
+from disagg_cluster.sim.pace import Noise, Pace
 from disagg_cluster.sim.roofline import CostModel, Price
 from disagg_cluster.sim.scheduler import Scheduler
 from disagg_cluster.sim.steps import Outcome, apply
@@ -61,7 +62,7 @@ class Engine:
     Args:
         scheduler: What it works on.
         costs: What a step takes; may be replaced between two steps.
-        pace: What it takes more than that.
+        pace: What it takes more than that; None for nothing.
         gap_seconds: Host time before each step: scheduling, and taking in the last output.
         longest_run: The most steps planned at once. Their length is that of the middle one,
             so this bounds how far the growth of the cache is averaged over.
@@ -71,14 +72,14 @@ class Engine:
         self,
         scheduler: Scheduler,
         costs: CostModel,
-        pace: Pace,
+        pace: Pace | None = None,
         *,
         gap_seconds: float = 0.0005,
         longest_run: int = 128,
     ) -> None:
         self.scheduler = scheduler
         self.costs = costs
-        self.pace = pace
+        self.pace = pace or Pace(Noise(), random.Random(0))
         self.run: Run | None = None
         self._gap_ns = round(gap_seconds * _NS)
         self._longest_run = longest_run
