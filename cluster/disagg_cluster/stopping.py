@@ -8,7 +8,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,13 +89,13 @@ def left_behind(folder: RunFolder) -> tuple[Entry, ...]:
     return tuple(entry for entry in _entries(folder) if adoption.is_there(entry))
 
 
-def unnamed(folder: RunFolder, known: Iterable[int | None]) -> tuple[tuple[str, int], ...]:
+def unnamed(folder: RunFolder, known: Collection[int | None]) -> tuple[tuple[str, int], ...]:
     """Processes that write a worker's log although no journal names them: worker and pid."""
     return tuple(
         (log.stem, pid)
         for log in sorted((folder.path / "logs").glob("*.log"))
         for pid in procfs.leaders_writing(log)
-        if pid not in set(known)
+        if pid not in known
     )
 
 

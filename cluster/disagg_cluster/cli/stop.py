@@ -41,7 +41,7 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
     if workers and (daemon is None or daemon.ended):
         ended = end_workers(folder, _say)
     left = [(entry.worker, entry.pid) for entry in left_behind(folder)]
-    strangers = unnamed(folder, (pid for _, pid in left))
+    strangers = unnamed(folder, [pid for _, pid in left])
     if as_json:
         outcome = {
             "run_dir": str(folder.path),

@@ -1,0 +1,255 @@
+"""Engines serve on whatever becomes of the daemon, and the next daemon goes on with them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster import procfs
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.stopping import end_workers
+from support.children import wait_readable
+from support.running_node import DISAGG_NODE, Page
+from support.tiny_daemons import NAMES, TinyDaemons
+from support.two_planes import Clients, Scraper, node, standin_node, wait_until
+
+SCRAPE_SECONDS = 0.5
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: Unix sockets allow 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)
+
+
+def decode_seconds(page: Page) -> float:
+    return page.sum("disagg_engine_gpu_seconds_total", engine="decode-0")
+
+
+def the_one(page: Page, name: str, **labels: str) -> float:
+    [value] = [v for have, v in page.samples.get(name, []) if labels.items() <= have.items()]
+    return value
+
+
+def test_a_killed_daemon_costs_no_request_and_the_next_adopts_its_engines(folder: Path) -> None:
+    """`increase` over the gap is invariant (b): it counts no second twice and loses the gap only.
+
+    What a daemon had not yet committed when it died is part of the gap.
+    """
+    with node(standin_node(folder), folder) as planes:
+        planes.daemon.wait_ready()
+        urls = planes.daemon.url("prefill-0"), planes.daemon.url("decode-0")
+        with Clients(*urls).running() as clients, Scraper(planes.daemon).running() as scraper:
+            wait_until(
+                "busy books", lambda: scraper.pages and decode_seconds(scraper.pages[-1]) > 4
+            )
+            pids = planes.pids()
+            started = the_one(
+                scraper.pages[-1], "disagg_worker_start_timestamp_seconds", worker="decode-0"
+            )
+            before = len(scraper.pages)
+            served = clients.completed
+
+            planes.kill_daemon()
+            wait_until("requests without a daemon", lambda: clients.completed > served + 4)
+            successor = planes.next_daemon()
+            successor.wait_ready()
+            wait_until("busy books again", lambda: decode_seconds(scraper.pages[-1]) > 4)
+        pages = scraper.pages
+
+        assert planes.pids() == pids
+        assert clients.failures == []
+        last = pages[-1]
+        assert last.sum("disagg_worker_restarts_total") == 0
+        assert the_one(
+            last, "disagg_worker_start_timestamp_seconds", worker="decode-0"
+        ) == pytest.approx(started, abs=0.02)
+        assert "adopted from the daemon before" in successor.log()
+
+        def watermark(page: Page) -> float:
+            device = next(
+                have["gpu"]
+                for have, _ in page.samples["disagg_gpu_assignment_info"]
+                if have["engine"] == "decode-0"
+            )
+            return the_one(page, "disagg_gpu_watermark_timestamp_seconds", gpu=device)
+
+        shown = [page for page in pages if decode_seconds(page) > 0]
+        old = [page for page in shown if pages.index(page) < before]
+        new = [page for page in shown if pages.index(page) >= before]
+        assert [decode_seconds(p) for p in old] == sorted(decode_seconds(p) for p in old)
+        assert [decode_seconds(p) for p in new] == sorted(decode_seconds(p) for p in new)
+        # As Prometheus does: a counter that is less than before began anew at 0.
+        increase = decode_seconds(old[-1]) - decode_seconds(old[0]) + decode_seconds(new[-1])
+        wall = watermark(new[-1]) - watermark(old[0])
+        start = min(value for _, value in new[-1].samples["disagg_gpu_start_timestamp_seconds"])
+        gap = start - watermark(old[-1])
+        assert 0 <= increase <= wall
+        assert increase >= wall - gap - 2 * SCRAPE_SECONDS
+        assert successor.stop() == 0
+        assert planes.stop() == (0, outcome(planes.run_dir))
+
+
+def outcome(run_dir: Path, **changes: object) -> dict[str, object]:
+    nothing: dict[str, object] = {"daemon": None, "workers": [], "left": [], "unnamed": []}
+    return {"run_dir": str(run_dir), **nothing, **changes}
+
+
+def test_a_killed_engine_is_started_again_and_no_counter_steps_back(folder: Path) -> None:
+    with node(standin_node(folder), folder) as planes:
+        planes.daemon.wait_ready()
+        urls = planes.daemon.url("prefill-0"), planes.daemon.url("decode-0")
+        with Clients(*urls).running() as clients, Scraper(planes.daemon).running() as scraper:
+            wait_until(
+                "busy books", lambda: scraper.pages and decode_seconds(scraper.pages[-1]) > 1
+            )
+            before = decode_seconds(scraper.pages[-1])
+            os.kill(planes.pids()["decode-0"], signal.SIGKILL)
+
+            def again() -> bool:
+                page = scraper.pages[-1]
+                up = the_one(page, "disagg_worker_state", worker="decode-0", state="ready")
+                return up == 1 and page.sum("disagg_worker_restarts_total") == 1
+
+            wait_until("the engine to be ready again", again)
+            served = clients.completed
+            wait_until("requests to be served again", lambda: clients.completed > served + 5)
+            wait_until("its books to go on", lambda: decode_seconds(scraper.pages[-1]) > before + 3)
+
+        pages = scraper.pages
+        assert the_one(pages[-1], "disagg_worker_restarts_total", worker="decode-0") == 1
+        assert the_one(pages[-1], "disagg_worker_restarts_total", worker="prefill-0") == 0
+        assert all("decode" in failure for failure in clients.failures)
+        assert steps_back(pages) == []
+
+
+def test_engines_that_were_left_are_adopted_or_ended_as_the_operator_says(folder: Path) -> None:
+    """SIGTERM with `on_sigterm: leave`, a worker out of the file, `stop`, `stop --workers`."""
+    node_file = standin_node(folder, on_sigterm="leave")
+    for worker in node_file["workers"]:
+        worker["role"] = "mixed"
+    with node(node_file, folder) as planes:
+        planes.daemon.wait_ready()
+        pids = planes.pids()
+        second = subprocess.run(
+            [*DISAGG_NODE, "start", "-c", str(folder / "node.yaml")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (second.returncode, second.stdout) == (1, "")
+        pid = planes.daemon.process.pid
+        assert f"another disagg-node (pid {pid}) runs in {planes.run_dir}; " in second.stderr
+
+        planes.daemon.process.terminate()
+        assert planes.daemon.process.wait(20) == 0
+        planes.daemon._log.close()
+        assert all(procfs.is_alive(pid) for pid in pids.values())
+        left = [{"worker": name, "pid": pid} for name, pid in pids.items()]
+        assert planes.stop() == (1, outcome(planes.run_dir, left=left))
+
+        kept = node_file["workers"][1:]
+        planes.next_daemon(workers=[{**kept[0], "args": ["--costs", "{}"]}]).wait_ready()
+        said = planes.daemon.log()
+        assert (
+            f"prefill-0 is not in the node file and goes on without us (pid {pids['prefill-0']})"
+            in said
+        )
+        assert "decode-0: runs with another command than the node file's" in said
+        assert planes.pids() == pids
+
+        pid = planes.daemon.process.pid
+        ended = {"pid": pid, "ended": True}
+        assert planes.stop() == (1, outcome(planes.run_dir, daemon=ended, left=left[:1]))
+        assert planes.daemon.process.wait(20) == 0
+        gone = [{"worker": "prefill-0", "pid": pids["prefill-0"], "ended": True}]
+        assert planes.stop("--workers") == (0, outcome(planes.run_dir, workers=gone))
+
+
+def test_stop_ends_a_running_daemon_with_all_its_workers(folder: Path) -> None:
+    with node(standin_node(folder), folder) as planes:
+        planes.daemon.wait_ready()
+        pids = planes.pids()
+        ended = {"pid": planes.daemon.process.pid, "ended": True}
+
+        assert planes.stop() == (0, outcome(planes.run_dir, daemon=ended))
+        assert planes.daemon.process.wait(20) == 0
+        assert not any(procfs.is_alive(pid) for pid in pids.values())
+
+
+def steps_back(pages: list[Page]) -> list[str]:
+    """The counters that were ever less than before, or gone."""
+    found = []
+    for old, new in itertools.pairwise(pages):
+        for name in old.samples:
+            if not name.endswith("_total"):
+                continue
+            values = {tuple(sorted(have.items())): value for have, value in new.samples[name]}
+            for have, value in old.samples[name]:
+                now = values.get(tuple(sorted(have.items())))
+                if now is None or now < value:
+                    found.append(f"{name}{have}: {value} then {now}")
+    return found
+
+
+@pytest.fixture
+def tiny(folder: Path) -> Iterator[TinyDaemons]:
+    daemons = TinyDaemons(folder)
+    yield daemons
+    daemons.close()
+    for pids in daemons.alive().values():
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_daemon_killed_at_fifty_moments_orphans_nothing_and_doubles_nothing(
+    tiny: TinyDaemons,
+) -> None:
+    """While it starts, adopts, serves, restarts and drains; and right at its journal's writes."""
+    numbers = random.Random(20261121)
+    adopted = 0
+    for round_number in range(50):
+        exactly = round_number % 2 == 0
+        writes = numbers.randint(1, 12) if exactly else None
+        before = {name: set(pids) for name, pids in tiny.alive().items()}
+        daemon = tiny.start(dies_at_write=writes, before=numbers.random() < 0.5)
+        try:
+            what = numbers.choice(["start", "drain", "restart"])
+            ended = wait_readable(daemon, numbers.uniform(0, 0.6))
+            if not ended and what == "restart":
+                kill_one(tiny, numbers)
+                ended = wait_readable(daemon, numbers.uniform(0, 0.1))
+            elif not ended and what == "drain":
+                signal.pidfd_send_signal(daemon, signal.SIGINT)
+                ended = wait_readable(daemon, numbers.uniform(0, 0.2))
+            if not ended:
+                signal.pidfd_send_signal(daemon, signal.SIGKILL)
+            assert wait_readable(daemon)
+        finally:
+            os.close(daemon)
+        alive = tiny.alive()
+        assert all(len(pids) <= 1 for pids in alive.values()), f"round {round_number}: {alive}"
+        adopted += sum(bool(before[name] & set(alive[name])) for name in NAMES)
+
+    ended_workers = end_workers(RunFolder(tiny.run_dir), lambda _text: None)
+    assert all(each.ended for each in ended_workers)
+    assert tiny.alive() == {name: [] for name in NAMES}
+    # What the moments were for has happened.
+    assert adopted >= 10
+    assert tiny.started() >= 20
+
+
+def kill_one(tiny: TinyDaemons, numbers: random.Random) -> None:
+    alive = [pid for pids in tiny.alive().values() for pid in pids]
+    if alive:
+        os.kill(numbers.choice(alive), signal.SIGKILL)

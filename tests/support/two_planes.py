@@ -1,0 +1,154 @@
+"""A node whose daemons come and go, clients that notice, and a scraper that does not mind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from disagg_cluster import procfs
+from disagg_cluster.demo.disaggregated_client import NIXL, CompletionError, complete
+from disagg_exporter.errors import DisaggError
+from support.running_node import DISAGG_NODE, Page, RunningNode, free_port
+
+MODEL = "demo-8b"
+
+
+def standin_node(folder: Path, **changes: Any) -> dict[str, Any]:
+    """The node file of one prefill and one decode stand-in on the CPU."""
+    quick = {"start_seconds": 30, "drain_seconds": 5, "stop_seconds": 5}
+
+    def worker(name: str, role: str) -> dict[str, Any]:
+        what = {"name": name, "engine": "standin", "role": role, "model": MODEL}
+        return {**what, "port": free_port(), "deadlines": quick}
+
+    node: dict[str, Any] = {
+        "node": "test",
+        "devices": "cpu",
+        "run_dir": str(folder / "run"),
+        "listen": {"metrics": f"127.0.0.1:{free_port()}"},
+        "workers": [worker("prefill-0", "prefill"), worker("decode-0", "decode")],
+    }
+    return node | changes
+
+
+class Clients:
+    """Threads that send one completion after the other through a prefill and a decode engine."""
+
+    def __init__(self, prefill_url: str, decode_url: str, count: int = 4) -> None:
+        self.completed = 0
+        self.failures: list[str] = []
+        self._urls = prefill_url, decode_url
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(count)]
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                complete(*self._urls, MODEL, "word" * 50, 60, NIXL, 30.0)
+            except CompletionError as error:
+                self.failures.append(str(error))
+                self._stop.wait(0.05)
+            else:
+                self.completed += 1
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Clients]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join()
+
+
+class Scraper:
+    """Reads a page twice a second; a daemon that is down is a gap."""
+
+    def __init__(self, node: RunningNode) -> None:
+        self.pages: list[Page] = []
+        self._node = node
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.5):
+            with contextlib.suppress(DisaggError):
+                self.pages.append(self._node.page())
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Scraper]:
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            self._thread.join()
+
+
+class Node:
+    """One run folder, and one daemon after the other on it."""
+
+    def __init__(self, node_file: dict[str, Any], folder: Path) -> None:
+        self.node_file = node_file
+        self.folder = folder
+        self.run_dir = Path(node_file["run_dir"])
+        self.daemon = RunningNode(node_file, folder)
+
+    def next_daemon(self, **changes: Any) -> RunningNode:
+        """Start another daemon, with a changed node file if wanted."""
+        self.node_file |= changes
+        self.daemon = RunningNode(self.node_file, self.folder)
+        return self.daemon
+
+    def kill_daemon(self) -> None:
+        """As `kill -9` does."""
+        self.daemon.process.kill()
+        self.daemon.process.wait()
+        self.daemon._log.close()
+
+    def pids(self) -> dict[str, int]:
+        """The workers' processes as the journal names them."""
+        journal = json.loads((self.run_dir / "journal.json").read_text())
+        return {entry["worker"]: entry["pid"] for entry in journal["workers"]}
+
+    def stop(self, *options: str) -> tuple[int, dict[str, Any]]:
+        """`disagg-node stop`: its exit code and what it says as JSON."""
+        argv = [*DISAGG_NODE, "stop", "--run-dir", str(self.run_dir), "--json", *options]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def node(node_file: dict[str, Any], folder: Path) -> Iterator[Node]:
+    """Run a node; whatever a test does to it, nothing of it is left behind."""
+    running = Node(node_file, folder)
+    try:
+        yield running
+    except BaseException:
+        running.daemon.tell_logs()
+        raise
+    finally:
+        if running.daemon.process.poll() is None:
+            running.daemon.stop()
+        if not running.daemon._log.closed:
+            running.daemon._log.close()
+        running.stop("--workers")
+        for log in (running.run_dir / "logs").glob("*.log"):
+            assert procfs.leaders_writing(log) == (), f"left behind: {log.stem}"
+
+
+def wait_until(what: str, probe: object, seconds: float = 60.0) -> None:
+    """Wait until a probe is true."""
+    assert callable(probe)
+    until, tick = time.monotonic() + seconds, threading.Event()
+    while not probe():
+        assert time.monotonic() < until, f"waited {seconds:g} s in vain for {what}"
+        tick.wait(0.05)
