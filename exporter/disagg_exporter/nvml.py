@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from disagg_exporter.devices import DevicesUnavailable
+from disagg_exporter.gpm import NOT_TOLD, GpmMeter, PartRatios, open_meter
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+from disagg_exporter.nvml_health import ecc_errors, throttles_of
 from disagg_exporter.nvml_inventory import OpenDevice, Opened, ask, open_all
 
-PROCESSES_EVERY_NS = 1_000_000_000
-"""The list of processes costs ten times any other call, and nobody needs it more often."""
+SLOW_EVERY_NS = 1_000_000_000
+"""How often processes and ECC errors are asked for: the list of processes costs ten times any
+other call, and nobody needs either more often."""
 
 REOPEN_EVERY_NS = 5_000_000_000
 """A driver that has gone is not asked to start again more often than this."""
@@ -19,15 +22,17 @@ _WAY_OUT = (
     "check that nvidia-smi works here (in a container: that it is given the driver), "
     "or set `devices: cpu`"
 )
-_NOT_TOLD = (2**32 - 1, 2**64 - 1)
+_NOT_AVAILABLE = (2**32 - 1, 2**64 - 1)
 """All bits set is how the driver says "not available" inside a successful answer."""
 
 
 class NvmlDevices:
     """The GPUs and MIG instances of this host, opened once and read by their handles.
 
-    `busy_ratio` is the driver's `utilization.gpu`: the share of its own last sample period (a
-    sixth of a second to a second) in which some kernel ran. MIG instances have none.
+    `busy_ratio` is the share of the time since the sweep before in which anything ran, by the
+    device's performance counters (GPM). Where there are none it is the driver's
+    `utilization.gpu`: the share of its own last sample period (a sixth of a second to a second)
+    in which some kernel ran, which MIG instances do not have.
 
     Raises:
         DevicesUnavailable: No driver, one that does not start, or no device that can be opened.
@@ -52,6 +57,7 @@ class NvmlDevices:
             pynvml.NVMLError_NotReady,
         )
         self._reopen_at_ns: int | None = None
+        self._meters: dict[str, GpmMeter] = {}
         self._opened = self._open()
 
     def inventory(self) -> tuple[Device, ...]:
@@ -82,6 +88,7 @@ class NvmlDevices:
         """Let go of the driver; sweeps are empty from then on."""
         if self._opened.devices:
             self._opened = Opened((), ())
+            self._close_meters()
             self._shut_down()
 
     def _open(self) -> Opened:
@@ -98,7 +105,18 @@ class NvmlDevices:
             self._shut_down()
             why = ", ".join(f"{failure.gpu}: {failure.why}" for failure in opened.failures)
             raise DevicesUnavailable(f"NVML has no device ({why or 'none listed'})", _WAY_OUT)
+        self._close_meters()
+        for device in opened.devices:
+            if device.countable:
+                meter = open_meter(self._nvml, device.gpu_handle, device.gpu_instance)
+                if meter is not None:
+                    self._meters[device.device.gpu] = meter
         return opened
+
+    def _close_meters(self) -> None:
+        for meter in self._meters.values():
+            meter.close()
+        self._meters.clear()
 
     def _shut_down(self) -> None:
         try:
@@ -121,28 +139,41 @@ class NvmlDevices:
     def _read(self, opened: OpenDevice, now_ns: int) -> DeviceReading:
         nvml, handle = self._nvml, opened.handle
         memory = None if opened.memory is None else self._core(opened.memory, handle)
-        busy = power = energy = None
+        utilization = power = energy = None
         # Asked of an instance, these are refused, or answered for the whole GPU and so counted
         # once per instance.
         if not opened.mig:
             rates = self._core(nvml.nvmlDeviceGetUtilizationRates, handle)
-            busy = None if rates is None else _known(rates.gpu)
+            utilization = None if rates is None else _known(rates.gpu)
             power = _known(ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle))
             energy = _known(ask(nvml, nvml.nvmlDeviceGetTotalEnergyConsumption, handle))
         try:
             clock = _known(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         except nvml.NVMLError:
             clock = None
+        throttles = (
+            None if opened.throttles is None else ask(nvml, opened.throttles, opened.gpu_handle)
+        )
+        self._look_slowly(opened, now_ns)
+        meter = self._meters.get(opened.device.gpu)
+        parts = NOT_TOLD if meter is None else meter.read()
         return DeviceReading(
             gpu=opened.device.gpu,
             t_ns=now_ns,
-            busy_ratio=None if busy is None else min(1.0, busy / 100),
+            busy_ratio=_busy(parts, utilization),
             memory_used_bytes=None if memory is None else _known(memory.used),
             memory_total_bytes=None if memory is None else _known(memory.total),
             power_watts=None if power is None else power / 1e3,
             energy_joules=None if energy is None else energy / 1e3,
             sm_clock_hertz=None if clock is None else clock * 1e6,
-            pids=self._pids(opened, now_ns),
+            pids=opened.pids,
+            graphics_ratio=parts.graphics_ratio,
+            sm_ratio=parts.sm_ratio,
+            tensor_ratio=parts.tensor_ratio,
+            dram_ratio=parts.dram_ratio,
+            throttles=None if throttles is None else throttles_of(throttles),
+            ecc_corrected_errors=opened.ecc[0],
+            ecc_uncorrected_errors=opened.ecc[1],
         )
 
     def _core(self, call: Callable[[Any], Any], handle: Any) -> Any:
@@ -156,15 +187,23 @@ class NvmlDevices:
         except self._not_told:
             return None
 
-    def _pids(self, opened: OpenDevice, now_ns: int) -> tuple[int, ...]:
-        if opened.pids_ns is None or now_ns - opened.pids_ns >= PROCESSES_EVERY_NS:
-            call = opened.processes
-            told = None if call is None else ask(self._nvml, call, opened.handle)
-            # A process of another PID namespace is told as 0, which is nobody.
-            opened.pids = tuple(sorted({process.pid for process in told or () if process.pid}))
-            opened.pids_ns = now_ns
-        return opened.pids
+    def _look_slowly(self, opened: OpenDevice, now_ns: int) -> None:
+        if opened.slow_ns is not None and now_ns - opened.slow_ns < SLOW_EVERY_NS:
+            return
+        opened.slow_ns = now_ns
+        call = opened.processes
+        told = None if call is None else ask(self._nvml, call, opened.handle)
+        # A process of another PID namespace is told as 0, which is nobody.
+        opened.pids = tuple(sorted({process.pid for process in told or () if process.pid}))
+        if not opened.mig:
+            opened.ecc = ecc_errors(self._nvml, opened.handle)
+
+
+def _busy(parts: PartRatios, utilization_percent: int | None) -> float | None:
+    if parts.graphics_ratio is not None or utilization_percent is None:
+        return parts.graphics_ratio
+    return min(1.0, utilization_percent / 100)
 
 
 def _known(told: int | None) -> int | None:
-    return None if told in _NOT_TOLD else told
+    return None if told in _NOT_AVAILABLE else told

@@ -5,6 +5,7 @@ The binding is an argument here (`nvml`, the module pynvml), so that one room al
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,17 +21,29 @@ MIG_SLICES = 7
 class OpenDevice:
     """One device with what it takes to read it again without looking it up.
 
-    `memory` and `processes` are the newest calls that this driver has for them, or None.
-    `pids` were read at `pids_ns`; the list is asked for less often than the rest.
+    `gpu_handle` is that of the whole GPU, `gpu_instance` the MIG instance's number on it; it is
+    None, too, of a compute instance that shares its GPU instance, because nothing is counted apart
+    for it. `memory`, `processes` and `throttles` are the newest calls that this driver has for
+    them, or None. `pids` and `ecc` were read at `slow_ns`; they are asked for less often than the
+    rest.
     """
 
     device: Device
     handle: Any
     mig: bool
+    gpu_handle: Any
+    gpu_instance: int | None
     memory: Callable[[Any], Any] | None
     processes: Callable[[Any], Any] | None
+    throttles: Callable[[Any], Any] | None
     pids: tuple[int, ...] = ()
-    pids_ns: int | None = None
+    ecc: tuple[int | None, int | None] = (None, None)
+    slow_ns: int | None = None
+
+    @property
+    def countable(self) -> bool:
+        """Whether performance counters can be those of this device alone."""
+        return not self.mig or self.gpu_instance is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +86,29 @@ def _open_gpu(nvml: Any, index: int) -> list[OpenDevice]:
     )
     mode = ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
     if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
-        return [_with_calls(nvml, whole, handle, mig=False)]
+        return [_with_calls(nvml, whole, handle, handle)]
     instances = []
     for slot in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
         except nvml.NVMLError_NotFound:
             continue  # slots may be empty between used ones
-        device = _instance(nvml, instance, whole)
-        instances.append(_with_calls(nvml, device, instance, mig=True))
-    return instances
+        instances.append((instance, nvml.nvmlDeviceGetGpuInstanceId(instance)))
+    sharers = Counter(number for _, number in instances)
+    return [
+        _with_calls(
+            nvml,
+            _instance(nvml, instance, number, whole),
+            instance,
+            handle,
+            mig=True,
+            gpu_instance=number if sharers[number] == 1 else None,
+        )
+        for instance, number in instances
+    ]
 
 
-def _instance(nvml: Any, handle: Any, whole: Device) -> Device:
-    gpu_instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
+def _instance(nvml: Any, handle: Any, gpu_instance: int, whole: Device) -> Device:
     compute_instance = nvml.nvmlDeviceGetComputeInstanceId(handle)
     suffix = f"/ci{compute_instance}" if compute_instance else ""
     slices = nvml.nvmlDeviceGetAttributes(handle).computeInstanceSliceCount
@@ -101,7 +123,15 @@ def _instance(nvml: Any, handle: Any, whole: Device) -> Device:
     )
 
 
-def _with_calls(nvml: Any, device: Device, handle: Any, *, mig: bool) -> OpenDevice:
+def _with_calls(
+    nvml: Any,
+    device: Device,
+    handle: Any,
+    gpu_handle: Any,
+    *,
+    mig: bool = False,
+    gpu_instance: int | None = None,
+) -> OpenDevice:
     memory = _first_known(
         nvml,
         handle,
@@ -116,13 +146,22 @@ def _with_calls(nvml: Any, device: Device, handle: Any, *, mig: bool) -> OpenDev
         nvml.nvmlDeviceGetComputeRunningProcesses_v3,
         nvml.nvmlDeviceGetComputeRunningProcesses_v2,
     )
+    throttles = _first_known(
+        nvml,
+        gpu_handle,
+        nvml.nvmlDeviceGetCurrentClocksEventReasons,
+        nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
+    )
     told = None if memory is None else ask(nvml, memory, handle)
     return OpenDevice(
         device=replace(device, memory_total_bytes=None if told is None else int(told.total)),
         handle=handle,
         mig=mig,
+        gpu_handle=gpu_handle,
+        gpu_instance=gpu_instance,
         memory=memory,
         processes=processes,
+        throttles=throttles,
     )
 
 

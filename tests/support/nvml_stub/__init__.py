@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import disagg_exporter
 from disagg_exporter.devices import DevicesUnavailable
-from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep, Throttle
 from support.nvml_stub.state import State
 
 _HERE = Path(__file__).parent
@@ -92,7 +92,7 @@ class NvmlChild:
         told = self.call("sweep", *now_ns)
         return DeviceSweep(
             told["t_ns"],
-            tuple(DeviceReading(**{**r, "pids": tuple(r["pids"])}) for r in told["readings"]),
+            tuple(_reading(reading) for reading in told["readings"]),
             tuple(DeviceFailure(**failure) for failure in told["failures"]),
         )
 
@@ -108,6 +108,15 @@ class NvmlChild:
         if "unavailable" in answer:
             raise DevicesUnavailable(*answer["unavailable"])
         return answer["answer"]
+
+
+def _reading(told: dict[str, Any]) -> DeviceReading:
+    throttles = told["throttles"]
+    lists = {
+        "pids": tuple(told["pids"]),
+        "throttles": None if throttles is None else tuple(map(Throttle, throttles)),
+    }
+    return DeviceReading(**{**told, **lists})
 
 
 @dataclass(frozen=True, slots=True)

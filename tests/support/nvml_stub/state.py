@@ -24,6 +24,7 @@ class Instance(Structure):
 
     _fields_ = (
         *_words("slices", "gpu_instance", "compute_instance", "process"),
+        ("gpm_busy_milliseconds", c_uint32 * 4),
         ("memory_total_bytes", c_uint64),
         ("memory_used_bytes", c_uint64),
     )
@@ -34,7 +35,8 @@ class Gpu(Structure):
 
     _fields_ = (
         *_words("open_error", "error", "utilization_error", "memory_error", "power_error"),
-        *_words("energy_error", "clock_error", "processes_error"),
+        *_words("energy_error", "clock_error", "processes_error", "throttle_error", "ecc_error"),
+        *_words("gpm_error", "gpm_metric_error"),
         *_words("minor", "utilization_percent", "power_milliwatts", "sm_clock_megahertz"),
         ("memory_total_bytes", c_uint64),
         ("memory_used_bytes", c_uint64),
@@ -43,6 +45,10 @@ class Gpu(Structure):
         ("processes", c_uint32 * 8),
         *_words("mig", "unused"),
         ("instances", Instance * 7),
+        ("throttle_reasons", c_uint64),
+        ("ecc_errors", c_uint64 * 2),
+        *_words("gpm_supported", "gpm_milliseconds"),
+        ("gpm_busy_milliseconds", c_uint32 * 4),
     )
 
     def run(self, *pids: int) -> None:
@@ -50,13 +56,23 @@ class Gpu(Structure):
         self.process_count = len(pids)
         self.processes[: len(pids)] = pids
 
+    def count(self, milliseconds: int, *busy: int, slot: int | None = None) -> None:
+        """Let time pass on the performance counters: busy graphics, SM, tensor, DRAM in it."""
+        self.gpm_milliseconds += milliseconds
+        counters = self if slot is None else self.instances[slot]
+        for part, passed in enumerate(busy):
+            counters.gpm_busy_milliseconds[part] += passed
+
 
 class State(Structure):
-    """The whole driver; the last three numbers before the GPUs are counted by the stub."""
+    """The whole driver; the last four numbers before the GPUs are counted by the stub.
+
+    `gpm_samples` are those that nobody has freed yet.
+    """
 
     _fields_ = (
         *_words("init_error", "count_error", "gpu_count"),
-        *_words("inits", "shutdowns", "process_calls"),
+        *_words("inits", "shutdowns", "process_calls", "gpm_samples"),
         ("gpus", Gpu * MAX_GPUS),
     )
 
@@ -71,6 +87,8 @@ def set_defaults(state: State) -> None:
             power_milliwatts=70_000,
             sm_clock_megahertz=345,
             memory_total_bytes=80 * 1024**3,
+            throttle_error=NOT_SUPPORTED,
+            ecc_error=NOT_SUPPORTED,
         )
 
 

@@ -22,24 +22,28 @@ enum { MAX_GPUS = 8, MAX_INSTANCES = 7, MAX_PROCESSES = 8 };
 typedef struct {
     /* An empty slot has no slices. */
     uint32_t slices, gpu_instance, compute_instance, process;
+    uint32_t gpm_busy_milliseconds[4];
     uint64_t memory_total_bytes, memory_used_bytes;
 } instance_t;
 
 typedef struct {
     /* What the calls return instead of OK; `error` is for all calls on an open handle. */
     uint32_t open_error, error, utilization_error, memory_error, power_error, energy_error,
-        clock_error, processes_error;
+        clock_error, processes_error, throttle_error, ecc_error, gpm_error, gpm_metric_error;
     uint32_t minor, utilization_percent, power_milliwatts, sm_clock_megahertz;
     uint64_t memory_total_bytes, memory_used_bytes, energy_millijoules;
     uint32_t process_count, processes[MAX_PROCESSES];
     uint32_t mig, unused;
     instance_t instances[MAX_INSTANCES];
+    uint64_t throttle_reasons, ecc_errors[2];
+    /* Running counters: the time that has passed and, in it, busy graphics, SM, tensor, DRAM. */
+    uint32_t gpm_supported, gpm_milliseconds, gpm_busy_milliseconds[4];
 } gpu_t;
 
 typedef struct {
     uint32_t init_error, count_error, gpu_count;
     /* Counted by the stub. */
-    uint32_t inits, shutdowns, process_calls;
+    uint32_t inits, shutdowns, process_calls, gpm_samples;
     gpu_t gpus[MAX_GPUS];
 } state_t;
 
@@ -195,6 +199,21 @@ int nvmlDeviceGetClockInfo(handle_t handle, unsigned kind, uint32_t *megahertz) 
     return OK;
 }
 
+int nvmlDeviceGetCurrentClocksThrottleReasons(handle_t handle, uint64_t *reasons) {
+    FIND;
+    UNLESS(throttle_error);
+    *reasons = gpu->throttle_reasons;
+    return instance ? NOT_SUPPORTED : OK;
+}
+
+int nvmlDeviceGetTotalEccErrors(handle_t handle, unsigned kind, unsigned counter, uint64_t *told) {
+    FIND;
+    UNLESS(ecc_error);
+    if (kind > 1 || counter != 1) return INVALID;
+    *told = gpu->ecc_errors[kind];
+    return OK;
+}
+
 typedef struct {
     uint32_t pid;
     uint64_t memory_used_bytes;
@@ -283,6 +302,88 @@ int nvmlDeviceGetAttributes_v2(handle_t handle, void *told) {
         uint64_t memory_megabytes;
     } attributes = {.gpu_slices = MAX_INSTANCES, .compute_slices = instance->slices};
     memcpy(told, &attributes, sizeof attributes);
+    return OK;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(handle_t handle, uint64_t *reasons) {
+    return nvmlDeviceGetCurrentClocksThrottleReasons(handle, reasons);
+}
+
+typedef struct {
+    uint32_t taken, milliseconds, busy_milliseconds[4], metric_error;
+} sample_t;
+
+int nvmlGpmQueryDeviceSupport(handle_t handle, uint32_t told[2]) {
+    FIND;
+    if (told[0] != 1 || instance) return INVALID;
+    told[1] = gpu->gpm_supported;
+    return OK;
+}
+
+int nvmlGpmSampleAlloc(sample_t **sample) {
+    if (!references) return UNINITIALIZED;
+    *sample = calloc(1, sizeof(sample_t));
+    state->gpm_samples++;
+    return OK;
+}
+
+int nvmlGpmSampleFree(sample_t *sample) {
+    free(sample);
+    state->gpm_samples--;
+    return OK;
+}
+
+static int take(gpu_t *gpu, const uint32_t *busy, sample_t *sample) {
+    UNLESS(gpm_error);
+    if (!gpu->gpm_supported) return NOT_SUPPORTED;
+    *sample = (sample_t){1, gpu->gpm_milliseconds, {0}, gpu->gpm_metric_error};
+    memcpy(sample->busy_milliseconds, busy, sizeof sample->busy_milliseconds);
+    return OK;
+}
+
+int nvmlGpmSampleGet(handle_t handle, sample_t *sample) {
+    FIND;
+    if (instance || gpu->mig) return NOT_SUPPORTED;
+    return take(gpu, gpu->gpm_busy_milliseconds, sample);
+}
+
+int nvmlGpmMigSampleGet(handle_t handle, unsigned number, sample_t *sample) {
+    FIND;
+    if (instance) return INVALID; /* it wants the handle of the whole GPU */
+    for (unsigned slot = 0; slot < MAX_INSTANCES; slot++) {
+        instance = &gpu->instances[slot];
+        if (instance->slices && instance->gpu_instance == number)
+            return take(gpu, instance->gpm_busy_milliseconds, sample);
+    }
+    return INVALID;
+}
+
+int nvmlGpmMetricsGet(void *told) {
+    struct {
+        uint32_t version, count;
+        sample_t *older, *newer;
+        struct {
+            uint32_t id, error;
+            double value;
+            char *names[3];
+        } metrics[];
+    } *question = told;
+    const uint32_t ids[] = {1, 2, 5, 10};
+    if (!references) return UNINITIALIZED;
+    if (question->version != 1 || !question->older->taken || !question->newer->taken)
+        return INVALID;
+    double passed = (double)question->newer->milliseconds - question->older->milliseconds;
+    for (unsigned i = 0; i < question->count; i++) {
+        question->metrics[i].error = INVALID;
+        for (unsigned part = 0; part < 4; part++) {
+            if (question->metrics[i].id != ids[part]) continue;
+            /* The last of them only: one part may be told where another is not. */
+            question->metrics[i].error = part == 3 ? question->newer->metric_error : OK;
+            question->metrics[i].value = 100.0 *
+                ((double)question->newer->busy_milliseconds[part] -
+                 question->older->busy_milliseconds[part]) / passed;
+        }
+    }
     return OK;
 }
 

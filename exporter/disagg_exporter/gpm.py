@@ -1,0 +1,120 @@
+"""Activity of a GPU's parts by its performance counters: NVML's GPM, on Hopper and newer.
+
+GPM has no figure of the moment: it compares two samples of running counters, so a ratio is a true
+mean over the time between them. It needs no root and no profiling session. The binding is an
+argument here (`nvml`, the module pynvml), so that one room alone imports it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PartRatios:
+    """How active the parts of a device were between two samples (0 to 1); None where not told.
+
+    `graphics_ratio`: share of the time in which anything ran. `sm_ratio`: busy multiprocessors.
+    `tensor_ratio`: multiprocessors whose tensor cores worked, in any number format. `dram_ratio`:
+    memory bandwidth used, of the device's peak.
+    """
+
+    graphics_ratio: float | None = None
+    sm_ratio: float | None = None
+    tensor_ratio: float | None = None
+    dram_ratio: float | None = None
+
+
+NOT_TOLD = PartRatios()
+
+
+class GpmMeter:
+    """The counters of one GPU or MIG instance; holds two of the driver's sample buffers.
+
+    Args:
+        nvml: The binding.
+        take: Fills a sample buffer with the counters as they are now.
+        samples: Two buffers; the meter frees them.
+    """
+
+    def __init__(self, nvml: Any, take: Callable[[Any], Any], samples: tuple[Any, Any]) -> None:
+        self._nvml = nvml
+        self._take = take
+        self._older, self._newer = samples
+        self._has_older = False
+        # The structure is 19 kB, so it is made once.
+        self._question = nvml.c_nvmlGpmMetricsGet_t()
+        self._question.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        metrics = (
+            nvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
+            nvml.NVML_GPM_METRIC_SM_UTIL,
+            nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
+            nvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
+        )
+        self._question.numMetrics = len(metrics)
+        for place, metric in enumerate(metrics):
+            self._question.metrics[place].metricId = metric
+
+    def read(self) -> PartRatios:
+        """The mean ratios since the call before; none at the first call and after a failed one."""
+        had_older, self._has_older = self._has_older, False
+        try:
+            self._take(self._newer)
+            self._older, self._newer = self._newer, self._older
+            self._has_older = True
+            if not had_older:
+                return NOT_TOLD
+            # The newest sample has just become the older one of the next call.
+            self._question.sample1, self._question.sample2 = self._newer, self._older
+            self._nvml.nvmlGpmMetricsGet(self._question)
+        except self._nvml.NVMLError:
+            return NOT_TOLD
+        answers = self._question.metrics
+        return PartRatios(*(self._ratio(answers[place]) for place in range(4)))
+
+    def close(self) -> None:
+        """Give the buffers back; the meter is not read again."""
+        _free(self._nvml, self._older, self._newer)
+
+    def _ratio(self, answer: Any) -> float | None:
+        if answer.nvmlReturn != self._nvml.NVML_SUCCESS or not math.isfinite(answer.value):
+            return None
+        return float(min(max(answer.value / 100, 0.0), 1.0))
+
+
+def open_meter(nvml: Any, gpu: Any, gpu_instance: int | None = None) -> GpmMeter | None:
+    """A meter of a whole GPU, or of one of its MIG instances; None where the driver has none.
+
+    Args:
+        nvml: The binding.
+        gpu: Handle of the whole GPU, also for an instance.
+        gpu_instance: Number of the GPU instance, None for the whole.
+    """
+    samples: list[Any] = []
+    try:
+        if not nvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
+            return None
+        for _ in range(2):
+            samples.append(nvml.nvmlGpmSampleAlloc())
+    except nvml.NVMLError:
+        _free(nvml, *samples)
+        return None
+
+    def take(sample: Any) -> None:
+        if gpu_instance is None:
+            nvml.nvmlGpmSampleGet(gpu, sample)
+        else:
+            nvml.nvmlGpmMigSampleGet(gpu, gpu_instance, sample)
+
+    return GpmMeter(nvml, take, (samples[0], samples[1]))
+
+
+def _free(nvml: Any, *samples: Any) -> None:
+    for sample in samples:
+        try:
+            nvml.nvmlGpmSampleFree(sample)
+        except nvml.NVMLError:
+            continue  # the driver that gave it is gone
