@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from disagg_cluster.sim.hardware import Gpu
 from disagg_cluster.sim.roofline import Price
-from disagg_exporter.model import Device, DeviceReading
+from disagg_exporter.model import Device, DeviceReading, Throttle
 
 _NS = 1_000_000_000
 
-# Shares of the range between idle and maximal power that busy arithmetic units and a busy memory
-# draw: with them prefill of a large model comes near the limit and decode to some six tenths,
-# as operators report of H100s (Patel et al., POLCA, ASPLOS 2024, for the shape).
-_COMPUTE_POWER_SHARE = 0.8
-_MEMORY_POWER_SHARE = 0.6
+# Shares of the range between idle and maximal power that arithmetic and memory draw at their
+# peaks: with them prefill of a large model comes near the limit and decode to some six tenths,
+# the shape that operators report (Patel et al., POLCA, ASPLOS 2024).
+_COMPUTE_POWER_SHARE = 1.2
+_MEMORY_POWER_SHARE = 0.65
 
 
 def watts(gpu: Gpu, price: Price) -> float:
@@ -34,22 +35,47 @@ def device(gpu: Gpu, uuid: str, index: int) -> Device:
     )
 
 
+class _Done(NamedTuple):
+    """Running totals of what the GPUs of a group have done; time in which they only rest left out.
+
+    `tensor_ns` and `dram_ns` weigh the busy time with the use made of either peak.
+    """
+
+    busy_ns: int = 0
+    tensor_ns: float = 0.0
+    dram_ns: float = 0.0
+    joules: float = 0.0
+
+    def plus(self, busy_ns: int, price: Price, extra_watts: float) -> _Done:
+        """The totals after steps of this price."""
+        return _Done(
+            self.busy_ns + busy_ns,
+            self.tensor_ns + busy_ns * price.compute_ratio,
+            self.dram_ns + busy_ns * price.memory_ratio,
+            self.joules + busy_ns * extra_watts / _NS,
+        )
+
+
 class GpuGroup:
     """The GPUs of one engine. They work in step, so all of them do the same.
 
-    `busy_ns` and `energy_joules` count from the start and outlive the engine's processes.
-    `memory_used_bytes` and `pids` are those of the process now.
+    `memory_used_bytes` and `pids` are those of the engine's process now; all else goes on from
+    one process to the next.
     """
 
     def __init__(self, gpu: Gpu, uuids: Sequence[str], now_ns: int) -> None:
         self.memory_used_bytes = 0
         self.pids: tuple[int, ...] = ()
-        self.busy_ns = 0
         self._gpu = gpu
         self._start_ns = now_ns
-        self._extra_joules = 0.0
+        self._done = self._seen = _Done()
+        self._seen_ns = now_ns
         self._clock_ratios = dict.fromkeys(uuids, 1.0)
-        self._last = (now_ns, 0, 0.0)
+
+    @property
+    def busy_ns(self) -> int:
+        """How long the GPUs have worked."""
+        return self._done.busy_ns
 
     @property
     def clock_ratio(self) -> float:
@@ -62,24 +88,20 @@ class GpuGroup:
 
     def work(self, busy_ns: int, price: Price) -> None:
         """Charge steps that have ended."""
-        self.busy_ns += busy_ns
-        self._extra_joules += self._extra_watts(price) * busy_ns / _NS
+        self._done = self._done.plus(busy_ns, price, self._extra_watts(price))
 
     def read(self, now_ns: int, under_way_ns: int, price: Price) -> list[DeviceReading]:
         """What the driver says now, `under_way_ns` of work at `price` not being charged yet.
 
-        Activity and power are the means since the last reading; at the first there are none.
+        Activity and power are the means since the last reading.
         """
-        busy_ns = self.busy_ns + under_way_ns
-        joules = (
-            self._gpu.idle_watts * (now_ns - self._start_ns)
-            + self._extra_watts(price) * under_way_ns
-        ) / _NS + self._extra_joules
-        last_ns, last_busy_ns, last_joules = self._last
-        self._last = (now_ns, busy_ns, joules)
-        passed_ns = now_ns - last_ns
-        busy_ratio = min(1.0, (busy_ns - last_busy_ns) / passed_ns) if passed_ns else None
-        power_watts = (joules - last_joules) * _NS / passed_ns if passed_ns else None
+        done = self._done.plus(under_way_ns, price, self._extra_watts(price))
+        seen, passed_ns = self._seen, now_ns - self._seen_ns
+        self._seen, self._seen_ns = done, now_ns
+        if not passed_ns:
+            return []
+        busy_ratio = min(1.0, (done.busy_ns - seen.busy_ns) / passed_ns)
+        idle_watts = self._gpu.idle_watts
         return [
             DeviceReading(
                 gpu=uuid,
@@ -87,10 +109,15 @@ class GpuGroup:
                 busy_ratio=busy_ratio,
                 memory_used_bytes=self.memory_used_bytes,
                 memory_total_bytes=self._gpu.memory_bytes,
-                power_watts=power_watts,
-                energy_joules=joules,
-                sm_clock_hertz=self._clock_hertz(clock_ratio, busy=bool(busy_ratio)),
+                power_watts=idle_watts + (done.joules - seen.joules) * _NS / passed_ns,
+                energy_joules=idle_watts * (now_ns - self._start_ns) / _NS + done.joules,
+                sm_clock_hertz=self._clock_hertz(clock_ratio, busy=busy_ratio > 0),
                 pids=self.pids,
+                graphics_ratio=busy_ratio,
+                sm_ratio=busy_ratio,
+                tensor_ratio=min(1.0, (done.tensor_ns - seen.tensor_ns) / passed_ns),
+                dram_ratio=min(1.0, (done.dram_ns - seen.dram_ns) / passed_ns),
+                throttles=(Throttle.THERMAL,) if clock_ratio < 1 else (),
             )
             for uuid, clock_ratio in self._clock_ratios.items()
         ]

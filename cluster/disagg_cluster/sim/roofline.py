@@ -32,7 +32,7 @@ class StepWork:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one step takes, and which part of it the arithmetic units and the memory are busy."""
+    """What one step takes, and which part of the peaks of arithmetic and memory it makes use of."""
 
     seconds: float
     compute_ratio: float = 0.0
@@ -67,15 +67,16 @@ class Roofline:
     def price(self, work: StepWork) -> Price:
         """The price of one step with this work."""
         tokens = padded(work.context_tokens + work.writers)
-        compute_seconds = self._operations(work, tokens) / (
-            self.gpu.flops * self.compute_efficiency * self.clock_ratio * self.tensor_parallel
-        )
+        peak_seconds = self._operations(work, tokens) / (self.gpu.flops * self.tensor_parallel)
         memory_seconds = self._bytes(work, tokens) / (
-            self.gpu.bytes_per_second * self.bandwidth_efficiency * self.tensor_parallel
+            self.gpu.bytes_per_second * self.tensor_parallel
         )
-        busy_seconds = max(compute_seconds, memory_seconds)
+        busy_seconds = max(
+            peak_seconds / (self.compute_efficiency * self.clock_ratio),
+            memory_seconds / self.bandwidth_efficiency,
+        )
         seconds = busy_seconds + self.launch_seconds + self._exchange_seconds(tokens)
-        return Price(seconds, compute_seconds / seconds, memory_seconds / seconds)
+        return Price(seconds, peak_seconds / seconds, memory_seconds / seconds)
 
     def kv_tokens(self, memory_ratio: float = 0.9, reserved_bytes: int = 4 * 10**9) -> int:
         """Room of the KV cache: what weights and working memory leave of the engine's share.

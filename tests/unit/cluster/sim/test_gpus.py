@@ -8,11 +8,11 @@ from disagg_cluster.sim.hardware import H100
 from disagg_cluster.sim.load import Constant, Mix
 from disagg_cluster.sim.roofline import Price
 from disagg_cluster.sim.simulation import Simulation
-from disagg_exporter.model import DeviceReading
+from disagg_exporter.model import DeviceReading, Throttle
 from support.simulations import Heard, Until, alone, listen, pair
 
 SECOND = 10**9
-HARD = Price(1.0, compute_ratio=1.0, memory_ratio=0.3)
+HARD = Price(1.0, compute_ratio=0.6, memory_ratio=0.2)
 LOAD = Until(Constant(Mix(3, 1500, 60)), 20)
 
 
@@ -43,10 +43,23 @@ def test_a_gpu_at_rest_draws_its_idle_power_at_its_idle_clock() -> None:
 
 
 def test_prefill_draws_more_than_decode_and_neither_more_than_the_limit() -> None:
-    prefill, decode = Price(1, 0.98, 0.1), Price(1, 0.05, 0.95)
+    prefill, decode = Price(1, 0.64, 0.1), Price(1, 0.05, 0.8)
 
     assert 0.9 * 700 > watts(H100, prefill) > watts(H100, decode) > 0.5 * 700
     assert watts(H100, Price(1, 1.0, 1.0)) == 700
+
+
+def test_prefill_shows_in_the_tensor_units_and_decode_in_the_memory() -> None:
+    heard = listen(Simulation(pair(), LOAD, seed=2), 20)
+
+    for gpu, more, less in (
+        ("0000", "tensor_ratio", "dram_ratio"),
+        ("0001", "dram_ratio", "tensor_ratio"),
+    ):
+        busy = [r for r in of(heard, gpu) if r.busy_ratio]
+        assert sum(getattr(r, more) for r in busy) > 2 * sum(getattr(r, less) for r in busy)
+        assert all(r.graphics_ratio == r.sm_ratio == r.busy_ratio for r in busy)
+        assert all(getattr(r, more) < r.busy_ratio for r in busy)
 
 
 def test_readings_integrate_to_what_the_steps_held() -> None:
@@ -82,6 +95,8 @@ def test_a_throttled_gpu_shows_its_clock_and_slows_its_whole_group() -> None:
     assert ill.spent_seconds("decode-0") == pytest.approx(well.spent_seconds("decode-0"), rel=0.05)
     clocks = [max(r.sm_clock_hertz or 0 for r in of(heard, gpu)) for gpu in cluster.engines[0].gpus]
     assert clocks == [H100.max_clock_hertz, H100.max_clock_hertz / 2]
+    assert of(heard, cluster.engines[0].gpus[0])[5].throttles == ()
+    assert of(heard, hot)[5].throttles == (Throttle.THERMAL,)
 
 
 def test_throttling_ends() -> None:
