@@ -77,7 +77,7 @@ class Policy:
     steady_seconds: float = 60.0
     crash_limit: int = 5
     crash_window_seconds: float = 600.0
-    hang_probes: int = 8
+    hang_probes: int = 7
     hang_grace_seconds: float = 10.0
 
 

@@ -138,7 +138,9 @@ def _costs(text: str) -> Costs:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - the log of this process is its standard output
+    # A full disk is no reason to end.
+    with suppress(OSError):
+        print(text, flush=True)  # noqa: T201 - the log of this process is its standard output
 
 
 if __name__ == "__main__":

@@ -1,0 +1,237 @@
+"""One worker in trouble: its state is told truthfully within ten seconds, others are unharmed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disagg_cluster import procfs
+from disagg_cluster.readiness import Target, probe
+from disagg_cluster.worker import start
+from support.children import PYTHON, SERVER, STUBBORN, is_gone, wait_readable
+from support.running_node import free_port
+from support.two_planes import MODEL, Node, node, standin_node, wait_until
+
+TRUTH_SECONDS = 10.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: Unix sockets allow 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)
+
+
+def pair(folder: Path, **victim: Any) -> dict[str, Any]:
+    """The node file of a victim and its neighbour, which share nothing but the daemon."""
+    file = standin_node(folder)
+    for worker, name in zip(file["workers"], ("victim", "neighbour"), strict=True):
+        worker |= {"name": name, "role": "mixed"}
+    file["workers"][0] |= victim
+    file["restart"] = {"backoff_first_seconds": 0.1, "backoff_max_seconds": 0.1}
+    return file
+
+
+def engine(folder: Path, script: str, interpreter: str = "/bin/sh") -> dict[str, Any]:
+    """What makes a victim run a script in place of an engine."""
+    program = folder / "engine"
+    program.write_text(f"#!{interpreter}\n{script}")
+    program.chmod(0o755)
+    return {"engine": "vllm", "python": str(program)}
+
+
+def state(planes: Node, worker: str) -> str:
+    page = planes.daemon.page()
+    [told] = [
+        have["state"]
+        for have, value in page.samples["disagg_worker_state"]
+        if have["worker"] == worker and value == 1
+    ]
+    return told
+
+
+def wait_state(planes: Node, worker: str, *states: str, seconds: float = TRUTH_SECONDS) -> None:
+    wait_until(f"{worker} to be {states}", lambda: state(planes, worker) in states, seconds)
+
+
+def wait_served(planes: Node) -> None:
+    """Wait until the page is served."""
+    wait_until("the page", lambda: "metrics page: " in planes.daemon.log(), 30.0)
+
+
+def unharmed(planes: Node) -> None:
+    page = planes.daemon.page()
+    assert state(planes, "neighbour") == "ready"
+    assert page.sum("disagg_worker_restarts_total", worker="neighbour") == 0
+    assert page.sum("disagg_engine_up", engine="neighbour") == 1
+
+
+def test_a_full_disk_stops_nothing_and_is_shown(folder: Path) -> None:
+    """Journal and log cannot be written; a worker that dies meanwhile is started again."""
+    file = pair(folder)
+    logs = Path(file["run_dir"]) / "logs"
+    logs.mkdir(parents=True)
+    (logs / "victim.log").symlink_to("/dev/full")
+    unfinished = logs.parent / "journal.json.new"
+    unfinished.symlink_to("/dev/full")
+    with node(file, folder) as planes:
+        planes.daemon.wait_ready()
+        assert journal_success(planes) == 0
+        [victim] = [
+            pid
+            for pid in procfs.leaders_writing(logs / "victim.log")
+            if "victim" in procfs.command_line(pid)
+        ]
+        os.kill(victim, signal.SIGKILL)
+
+        def again() -> bool:
+            restarts = planes.daemon.page().sum("disagg_worker_restarts_total", worker="victim")
+            return restarts == 1 and state(planes, "victim") == "ready"
+
+        wait_until("the victim to serve again", again, TRUTH_SECONDS)
+        unharmed(planes)
+        assert planes.daemon.log().count("cannot write the journal") == 1
+        assert "No space left on device" in planes.daemon.log()
+
+        unfinished.unlink()
+        wait_until("the journal to be written", lambda: journal_success(planes) == 1, TRUTH_SECONDS)
+        assert set(planes.pids()) == {"victim", "neighbour"}
+
+
+def journal_success(planes: Node) -> float:
+    return planes.daemon.page().sum("disagg_collector_success", collector="journal")
+
+
+def test_a_foreign_server_on_the_port_that_answers_200_makes_no_worker_ready(folder: Path) -> None:
+    port = free_port()
+    served = [*PYTHON, SERVER, str(port), MODEL]
+    foreign = start(served, dict(os.environ), folder / "foreign.log")
+    deadlines = {"start_seconds": 3, "stop_seconds": 1}
+    sleeps = engine(folder, "exec sleep 1000\n")
+    file = pair(folder, port=port, deadlines=deadlines, restart={"crash_limit": 1}, **sleeps)
+    try:
+        answers = Target(port, MODEL)
+        wait_until("the foreign server", lambda: probe(answers, foreign.pid, 5).proven)
+        with node(file, folder) as planes:
+            wait_served(planes)
+            seen = set()
+
+            def over() -> bool:
+                seen.add(state(planes, "victim"))
+                return "failed" in seen
+
+            wait_until("the start to be given up", over, 3 + TRUTH_SECONDS)
+            assert seen <= {"starting", "failed"}
+            assert f"another process listens on port {port}" in planes.daemon.log()
+            unharmed(planes)
+    finally:
+        foreign.signal_group(signal.SIGKILL)
+        assert wait_readable(foreign.pidfd)
+        foreign.reap()
+
+
+def test_an_engine_that_is_stopped_by_a_signal_is_not_called_ready(folder: Path) -> None:
+    """It hangs: its process lives and answers nothing. It is killed and started again."""
+    with node(pair(folder), folder) as planes:
+        planes.daemon.wait_ready()
+        first = planes.pids()["victim"]
+        # Not in the first seconds after ready: no hang is believed then.
+        wait_until("the grace to pass", lambda: uptime(planes) > 11)
+        os.kill(first, signal.SIGSTOP)
+
+        wait_until(
+            "it to be called hung", lambda: state(planes, "victim") != "ready", TRUTH_SECONDS
+        )
+        assert "hangs: " in planes.daemon.log()
+        unharmed(planes)
+        wait_state(planes, "victim", "ready")
+        assert planes.pids()["victim"] != first
+        assert planes.daemon.page().sum("disagg_worker_restarts_total", worker="victim") == 1
+
+
+def uptime(planes: Node) -> float:
+    page = planes.daemon.page()
+    return time.time() - page.sum("disagg_worker_start_timestamp_seconds", worker="victim")
+
+
+def test_a_worker_that_ignores_sigterm_is_ended_in_time(folder: Path) -> None:
+    page = "".join(SERVER.replace("sys.argv[1]", "said('--port')").splitlines(keepends=True)[1:])
+    page = page.replace("sys.argv[2]", "said('--served-model-name')")
+    argument = "import sys\nsaid = lambda name: sys.argv[sys.argv.index(name) + 1]\n"
+    stubborn = engine(folder, STUBBORN + argument + page, f"{PYTHON[0]} -SE")
+    deadlines = {"start_seconds": 30, "drain_seconds": 0.1, "stop_seconds": 2}
+    with node(pair(folder, deadlines=deadlines, **stubborn), folder) as planes:
+        planes.daemon.wait_ready()
+        victim = planes.pids()["victim"]
+        planes.daemon.process.send_signal(signal.SIGINT)
+
+        wait_state(planes, "victim", "draining")
+        assert is_gone(victim, TRUTH_SECONDS)
+        assert planes.daemon.process.wait(TRUTH_SECONDS) == 0
+        said = planes.daemon.log()
+        assert "did not end at SIGTERM: SIGKILL to the group" in said
+        assert "victim: draining → stopped: ended by signal 9 (Killed)" in said
+        assert "neighbour: draining → stopped: ended with exit code 0" in said
+
+
+def test_a_start_that_never_becomes_ready_is_ended_and_given_up(folder: Path) -> None:
+    late = {"deadlines": {"start_seconds": 1, "stop_seconds": 1}, "restart": {"crash_limit": 2}}
+    sleeps = engine(folder, "echo loading; exec sleep 1000\n")
+    with node(pair(folder, **late, **sleeps), folder) as planes:
+        wait_served(planes)
+        assert state(planes, "victim") in ("starting", "backoff")
+
+        wait_state(planes, "victim", "failed", seconds=2 + TRUTH_SECONDS)
+        said = planes.daemon.log()
+        assert "not ready within 1 s" in said
+        assert "given up after 2 crashes" in said
+        assert "\n  loading" in said
+        wait_state(planes, "neighbour", "ready")
+        unharmed(planes)
+        [log] = procfs.leaders_writing(planes.run_dir / "logs" / "neighbour.log")
+        wait_until(
+            "its process to end",
+            lambda: not procfs.leaders_writing(planes.run_dir / "logs" / "victim.log"),
+            TRUTH_SECONDS,
+        )
+        assert procfs.is_alive(log)
+
+
+def test_a_wall_clock_that_jumps_moves_nothing_but_timestamps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day ahead, then two back: nobody is taken for hung, no restart waits for a day."""
+    shim, ahead = folder / "shim.so", folder / "ahead"
+    source = Path(__file__).parents[1] / "support" / "clock_shim.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], check=True)
+    ahead.write_text("0")
+    monkeypatch.setenv("LD_PRELOAD", str(shim))
+    monkeypatch.setenv("CLOCK_SHIM_FILE", str(ahead))
+    with node(pair(folder), folder) as planes:
+        monkeypatch.delenv("LD_PRELOAD")
+        planes.daemon.wait_ready()
+        for day in (1, -1):
+            before = planes.daemon.page()
+            ahead.write_text(str(86_400 * day))
+            os.kill(planes.pids()["victim"], signal.SIGKILL)
+
+            def back(count: float = before.sum("disagg_worker_restarts_total") + 1) -> bool:
+                page = planes.daemon.page()
+                ready = state(planes, "victim") == "ready"
+                return ready and page.sum("disagg_worker_restarts_total") == count
+
+            wait_until("the victim to serve again", back, TRUTH_SECONDS)
+            unharmed(planes)
+            page = planes.daemon.page()
+            started = page.sum("disagg_worker_start_timestamp_seconds", worker="victim")
+            assert started == pytest.approx(time.time() + 86_400 * day, abs=30)
+            idle = "disagg_gpu_idle_seconds_total"
+            assert 0 <= page.sum(idle) - before.sum(idle) < 100
