@@ -23,10 +23,12 @@ from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Tag
 from disagg_cluster.launch import post_of
 from disagg_cluster.layout import Layout
+from disagg_cluster.life import WorkerState
 from disagg_cluster.nodeview import WallClock, compose
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.posts import Post
 from disagg_cluster.rotation import Rotation
+from disagg_cluster.router import Gate
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
 from disagg_cluster.stepfeed import StepFeed
@@ -86,6 +88,7 @@ class Daemon:
             self._engines.urls, config.intervals.pages_seconds, self._engines.answers
         )
         self._devices = DeviceWatch(source, self._ledger)
+        self._router = Gate(config, config.router, self._folder) if config.router else None
         self._wall = WallClock()
         self._snapshot: Snapshot | None = None
         self._tick_ns = time.monotonic_ns()
@@ -138,14 +141,16 @@ class Daemon:
             looking = self._devices.running(loop, self._config.intervals.devices_seconds)
             stack.enter_context(looking)
             crew = self._crew = Crew(
-                tuple(self._posts.values()),
-                self._engines.changed,
+                (*([self._router.post] if self._router else []), *self._posts.values()),
+                self._changed,
                 self._pages.page,
                 journal=self._journal,
                 health_seconds=self._config.intervals.health_seconds,
             )
             rotation = Rotation(crew.logs, crew.log_was_cut, self._config.log_megabytes, _log)
-            work = (self._pages.run(), self._tick(), rotation.run())
+            work = [self._pages.run(), self._tick(), rotation.run()]
+            if self._router is not None:
+                work.append(self._router.watch.run())
             self._tasks = [asyncio.create_task(part) for part in work]
             stack.push_async_callback(_cancel, self._tasks)
             at_end = self._on_failure
@@ -180,6 +185,15 @@ class Daemon:
         left = await crew.stop()
         if left:
             _log.error("still there after SIGKILL: %s", ", ".join(left))
+
+    def _changed(
+        self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str
+    ) -> None:
+        """Pass a change of a worker on to those it concerns."""
+        if self._router is not None and name == self._router.post.name:
+            self._router.changed(pid)
+        else:
+            self._engines.changed(name, old, new, pid, why)
 
     def _tag(self, worker: str) -> Tag:
         return self._posts[worker].tag if self._crew is None else self._crew.tag(worker)
@@ -227,7 +241,9 @@ class Daemon:
                 self._journal.status(),
                 *self._engines.collectors(),
                 *self._pages.statuses(),
+                *(self._router.watch.collectors() if self._router else ()),
             ),
+            router=self._router.watch.status() if self._router else None,
             simulated=self._source.name == "sim" or self._engines.simulated,
         )
 

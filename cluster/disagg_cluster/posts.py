@@ -30,7 +30,8 @@ Probe = Callable[[Target, int, float, frozenset[int]], ProbeResult]
 class Post:
     """What to run, where its log goes, where it should answer, how patient to be with it.
 
-    `role` and `gpus` (UUIDs) are what it is started for.
+    `role` and `gpus` (UUIDs) are what it is started for. What stands `in_front` of the others is
+    ended before them: requests it has let in still need them.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Post:
     cwd: Path | None = None
     role: Role = Role.UNKNOWN
     gpus: tuple[str, ...] = ()
+    in_front: bool = False
 
     @property
     def tag(self) -> Tag:

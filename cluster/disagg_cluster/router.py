@@ -15,7 +15,8 @@ from disagg_cluster.config.patience import policy
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.posts import Post
 from disagg_cluster.readiness import Target
-from disagg_cluster.router_command import router_command, start_seconds
+from disagg_cluster.router_command import router_command, router_engines, start_seconds
+from disagg_cluster.rundir import RunFolder
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, RouterEngine, RouterPage, RouterStatus
 from disagg_exporter.router_pages import count_on, parse_router_page
@@ -38,7 +39,32 @@ def router_post(config: NodeConfig, router: Router, log_path: Path) -> Post:
     )
     # Its /health and /readiness speak of its engines: it must not be killed because they are gone.
     target = Target(router.port, "", router.probe_host, health_path="/liveness")
-    return Post(ROUTER_NAME, router_command(config, router), log_path, target, patience)
+    return Post(
+        ROUTER_NAME,
+        router_command(config, router),
+        log_path,
+        target,
+        patience,
+        in_front=True,
+    )
+
+
+class Gate:
+    """The node's router: what to run, and what is known of it while it runs."""
+
+    def __init__(self, config: NodeConfig, router: Router, folder: RunFolder) -> None:
+        self.post = router_post(config, router, folder.log(ROUTER_NAME))
+        self.watch = RouterWatch(
+            router.metrics_url,
+            router_engines(config, router),
+            config.intervals.pages_seconds,
+            lambda: self._pid,
+        )
+        self._pid: int | None = None
+
+    def changed(self, pid: int | None) -> None:
+        """Take the router's present process."""
+        self._pid = pid
 
 
 class RouterWatch:

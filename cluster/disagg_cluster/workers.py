@@ -123,13 +123,15 @@ class Crew:
     async def stop(self, drain: bool = True) -> tuple[str, ...]:
         """Drain, end and if need be kill all workers; returns the names of those still there.
 
-        Only a process stuck in the kernel can still be there. Called again with `drain` false
-        meanwhile, it waits for no more requests.
+        What stands in front of the others ends first. Only a process stuck in the kernel can
+        still be there. Called again with `drain` false meanwhile, it waits for no more requests.
         """
         self._stopping = True
-        for keeper in self._keepers:
-            keeper.tell(StopRequested(drain))
-        await asyncio.gather(*(_ended(keeper) for keeper in self._keepers))
+        for in_front in (True, False):
+            stage = [k for k in self._keepers if k.post.in_front is in_front]
+            for keeper in stage:
+                keeper.tell(StopRequested(drain))
+            await asyncio.gather(*(_ended(keeper) for keeper in stage))
         await self._close()
         return tuple(k.post.name for k in self._keepers if not k.ended.is_set())
 

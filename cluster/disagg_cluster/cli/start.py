@@ -14,7 +14,7 @@ from disagg_cluster.config import NodeConfig
 from disagg_cluster.daemon import Daemon
 from disagg_cluster.foreground import log_to_stderr, run
 from disagg_cluster.layout import place
-from disagg_cluster.nodefile import load
+from disagg_cluster.nodefile import lines_of, load
 from disagg_cluster.rundir import default_run_dir
 from disagg_cluster.statusline import LinePrinter
 from disagg_exporter.devices import DeviceSource, choose_devices
@@ -45,7 +45,7 @@ def start(file: Path, as_json: bool, quiet: bool, verbose: bool) -> None:
     config = load(file)
     run_folder = config.run_folder or default_run_dir(os.environ, os.getuid())
     with opened_devices(config, run_folder) as source:
-        layout = place(config, source.inventory(), str(file))
+        layout = place(config, source.inventory(), str(file), lines_of(file))
         daemon = Daemon(config, layout, source, run_folder, on_failure="leave")
         printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
         asyncio.run(run(daemon, printer.snapshot, serving=say_where))
