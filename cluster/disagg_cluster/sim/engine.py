@@ -104,7 +104,7 @@ class Engine:
         if run is None:
             return None
         ended = run.ended(now_ns)
-        if ended == run.done:
+        if ended <= run.done:
             return None
         outcome = apply(
             run.batch,

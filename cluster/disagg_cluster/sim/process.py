@@ -115,8 +115,8 @@ class Process:
         self._disturb()
 
     def die(self) -> None:
-        """End at once, and all requests with it."""
-        self._settle()
+        """End at once, and all requests with it; what is not reported yet never will be."""
+        self._settle(self._agenda.now_ns - self.telemetry.report_ns)
         run, self.engine.run = self.engine.run, None
         if run is not None:
             self._gpus.work(run.unsettled_ns(self._agenda.now_ns), run.price)
@@ -170,9 +170,9 @@ class Process:
             if run is self.engine.run:
                 self._await(run)
 
-    def _settle(self) -> None:
+    def _settle(self, until_ns: int | None = None) -> None:
         run = self.engine.run
-        outcome = self.engine.settle(self._agenda.now_ns)
+        outcome = self.engine.settle(self._agenda.now_ns if until_ns is None else until_ns)
         if run is None or outcome is None:
             return
         self._gpus.work(outcome.elapsed_ns, run.price)

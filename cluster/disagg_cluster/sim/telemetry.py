@@ -21,7 +21,10 @@ _NS = 1_000_000_000
 
 
 class Telemetry:
-    """One process's plugin, with its socket, and its page. It says hello when it is made."""
+    """One process's plugin, with its socket, and its page. It says hello when it is made.
+
+    `report_ns` pass from the end of a step until the API server hears of it and the plugin tells.
+    """
 
     def __init__(
         self, spec: EngineSpec, pid: int, agenda: Agenda, telling: Telling, rng: random.Random
@@ -30,7 +33,7 @@ class Telemetry:
         self.counters = PageCounters(spec.longest_tokens)
         self._spec = spec
         self._agenda = agenda
-        self._report_ns = round(telling.report_seconds * _NS)
+        self.report_ns = round(telling.report_seconds * _NS)
         self._teller = Teller(spec.name, pid, incarnation=agenda.now_ns)
         created_seconds = agenda.now_ns / _NS + telling.wall_offset_seconds
         self._page = Page(_facts(spec, spec.limits(), created_seconds), self.counters)
@@ -41,15 +44,18 @@ class Telemetry:
     def step(self, outcome: Outcome, standing: Standing) -> None:
         """Let steps that have ended be counted and told as soon as the API server hears of them."""
         self._latest = standing
-        t_ns = outcome.ended_ns + self._report_ns
-        self._agenda.at(t_ns, partial(self._report, outcome, standing))
+        t_ns = outcome.ended_ns + self.report_ns
+        if t_ns > self._agenda.now_ns:
+            self._agenda.at(t_ns, partial(self._report, outcome, standing))
+        elif (message := self._report(outcome, standing)) is not None:
+            self._agenda.tell(message)
 
     def state(self, standing: Standing) -> None:
         """Let the state between two steps be told, if it is news."""
         if standing == self._latest:
             return
         self._latest = standing
-        t_ns = self._agenda.now_ns + self._report_ns
+        t_ns = self._agenda.now_ns + self.report_ns
         self._agenda.at(t_ns, partial(self._report_state, standing))
 
     def beat(self) -> Message | None:

@@ -128,6 +128,20 @@ def test_without_room_the_last_comer_is_put_back_and_computes_again() -> None:
     assert engine.scheduler.cache.used_blocks == 0
 
 
+def test_a_step_that_preempts_admits_nobody() -> None:
+    """As in vLLM; the one put back has lost all, though a chunk of it would fit at once."""
+    engine = bench(blocks=5, step_tokens=10)
+    first, second = asked(1, 32, 20), asked(2, 32, 20)
+    engine.scheduler.submit(first)
+    engine.scheduler.submit(second)
+    while not (step := engine.step()).preempted:  # type: ignore[union-attr]
+        assert engine.now_ns < 1000 * MS
+
+    assert (step.generation_requests, step.generation_tokens, step.context_tokens) == (1, 1, 0)
+    assert (second.computed, second.holding.own_blocks) == (0, 0)
+    assert engine.scheduler.standing().waiting == 1
+
+
 def test_what_is_computed_again_after_writing_is_told_as_generation() -> None:
     """As vLLM tells it: context is only what has written nothing yet."""
     engine = bench(blocks=5)
