@@ -1,0 +1,165 @@
+"""The verdict: all claims weighed, the best taken, doubt kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from disagg_exporter.model import Role
+from disagg_exporter.roles.claims import Claim, Kind, Says, Source
+from disagg_exporter.roles.environment import environment_claims
+from disagg_exporter.roles.labels import label_claims
+from disagg_exporter.roles.nouns import Confidence, Evidence, Markers, Peers, Verdict
+from disagg_exporter.roles.options import MODE
+from disagg_exporter.roles.page import page_claims
+from disagg_exporter.roles.process import read_process
+from disagg_exporter.roles.traffic import traffic_claim
+from disagg_exporter.roles.words import name_claim
+
+_PHASES = (Role.PREFILL, Role.DECODE, Role.ENCODE)
+_FETCH = "kv_fetch_by_stage"
+
+
+def explain(markers: Markers) -> Verdict:
+    """Say what an engine is for, how surely, and why.
+
+    The same markers in another order give the same verdict. Nothing but `DISAGG_NODE_ROLE` or
+    the label `disagg-node/role` gives `certain`.
+    """
+    process = read_process(markers.argv, markers.env)
+    claims = list(process.claims)
+    mode_given = any(claim.marker == MODE for claim in claims)
+    env = {**markers.env, **process.env}
+    claims += environment_claims(env, mode_given)
+    claims += label_claims(markers.labels)
+    from_page, totals = page_claims(markers.page)
+    claims += from_page
+    if markers.name and (named := name_claim("name", markers.name)):
+        claims.append(named)
+    traffic = markers.traffic or totals
+    if traffic is not None and (told := traffic_claim(traffic)):
+        claims.append(told)
+    ordered = sorted(set(claims), key=Claim.sort_key)
+    return judge(ordered, markers.peers, has_engine=process.has_engine)
+
+
+def judge(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict:
+    """Weigh claims, which come in their order.
+
+    Args:
+        claims: What the markers claim.
+        peers: Which other engines of the model are known.
+        has_engine: The command line runs an engine, whatever else claims that it does not.
+    """
+    said = [claim for claim in claims if claim.kind is Kind.STATED]
+    program = [c for c in said if c.says is None and c.source is Source.PROGRAM]
+    if program and not has_engine:
+        # A sidecar has its pod's labels, so none of them speaks of it.
+        return _verdict(program[0], program[0].confidence, claims, peers)
+    if has_engine:
+        said = [claim for claim in said if claim.says is not None]
+    if said:
+        return _stated(said, claims, peers)
+    conditional = next((c for c in claims if c.kind is Kind.CONDITIONAL), None)
+    if conditional is not None:
+        return _conditional(conditional, claims, peers)
+    return _hinted(claims, peers, has_engine=has_engine)
+
+
+def _stated(said: Sequence[Claim], claims: Sequence[Claim], peers: Peers) -> Verdict:
+    """The first phase that is stated wins; dissent makes it less sure."""
+    explicit = [claim for claim in said if claim.source is Source.EXPLICIT]
+    strong = [c for c in said if c.confidence.rank >= Confidence.MEDIUM.rank]
+    phases = [claim for claim in strong if claim.says in _PHASES]
+    first = (explicit or phases or strong or said)[0]
+    same = {c.says for c in said if c.source is first.source and c.says in _PHASES}
+    if len(same) > 1:
+        return _unknown(claims, peers)
+    agreeing = {c.source for c in said if c.says is first.says}
+    sure = max((c.confidence for c in said if c.says is first.says), key=lambda c: c.rank)
+    if sure is Confidence.MEDIUM and len(agreeing) > 1:
+        sure = Confidence.HIGH
+    return _verdict(first, sure.lowered(_dissent(first.says, claims)), claims, peers)
+
+
+def _dissent(says: Says, claims: Sequence[Claim]) -> int:
+    """Steps of confidence to take off for what the other markers say."""
+    others = [c for c in claims if c.says is not Role.UNKNOWN and c.says is not says]
+    if any(
+        c.kind is Kind.STATED and c.confidence.rank >= Confidence.MEDIUM.rank and c.says in _PHASES
+        for c in others
+    ):
+        return 2
+    fetches = says is Role.PREFILL and any(_FETCH in claim.marker for claim in claims)
+    return 1 if others or fetches else 0
+
+
+def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Verdict:
+    """Decode if something else makes it so; a name of the same template does not."""
+    traffic = _of_kind(claims, Kind.TRAFFIC)
+    inferred = _of_kind(claims, Kind.INFERRED)
+    agrees = traffic is not None and traffic.says is Role.DECODE
+    if traffic is not None and not agrees:
+        if traffic.says is Role.MIXED and not peers.prefill:
+            return _verdict(traffic, Confidence.LOW, claims, peers)
+        return _unknown(claims, peers)
+    if inferred is not None and not agrees:
+        # Nothing here can take KV from a prefill engine: the label is of an aggregated pod.
+        if peers.prefill:
+            return _verdict(claim, Confidence.LOW, claims, peers)
+        return _verdict(inferred, Confidence.LOW, claims, peers)
+    if peers.prefill or agrees:
+        both = peers.prefill and agrees
+        return _verdict(claim, Confidence.HIGH if both else Confidence.MEDIUM, claims, peers)
+    return _unknown(claims, peers)
+
+
+def _hinted(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict:
+    """Only defaults, names and traffic are left: they must not contradict each other."""
+    kinds = (Kind.INFERRED, Kind.WEAK, Kind.TRAFFIC)
+    hints = [c for c in claims if c.kind in kinds and not (has_engine and c.says is None)]
+    if not hints:
+        return _unknown(claims, peers)
+    inferred, traffic = _of_kind(hints, Kind.INFERRED), _of_kind(hints, Kind.TRAFFIC)
+    names = {hint.says for hint in hints if hint.kind is Kind.WEAK}
+    if len(names) > 1:
+        # A name of a router beside one of a phase: a pod called llama-prefill behind router-svc.
+        names = set()
+    if inferred is not None:
+        if names - {inferred.says}:
+            return _unknown(claims, peers)
+        doubt = 1 if traffic is not None and traffic.says is not inferred.says else 0
+        return _verdict(inferred, inferred.confidence.lowered(doubt), claims, peers)
+    answers = names | ({traffic.says} if traffic is not None else set())
+    if len(answers) != 1:
+        return _unknown(claims, peers)
+    (answer,) = answers
+    if answer is Role.PREFILL and any(_FETCH in claim.marker for claim in claims):
+        return _unknown(claims, peers)
+    first = next(hint for hint in hints if hint.says is answer)
+    sure = Confidence.MEDIUM if names and traffic is not None else Confidence.LOW
+    return _verdict(first, sure, claims, peers)
+
+
+def _of_kind(claims: Sequence[Claim], kind: Kind) -> Claim | None:
+    return next((claim for claim in claims if claim.kind is kind), None)
+
+
+def _unknown(claims: Sequence[Claim], peers: Peers) -> Verdict:
+    return Verdict(Role.UNKNOWN, Source.NONE.value, Confidence.NONE, _evidence(claims, peers))
+
+
+def _verdict(first: Claim, sure: Confidence, claims: Sequence[Claim], peers: Peers) -> Verdict:
+    others = [claim for claim in claims if claim is not first]
+    role = Role.NONE if first.says is None else first.says
+    evidence = _evidence([first, *others], peers)
+    return Verdict(role, first.source.value, sure, evidence, is_engine=first.says is not None)
+
+
+def _evidence(claims: Sequence[Claim], peers: Peers) -> tuple[Evidence, ...]:
+    known = [("prefill", peers.prefill), ("decode", peers.decode)]
+    beside = [
+        Evidence(Source.PEERS.value, "peer of the same model", word, "unknown", Confidence.NONE)
+        for word, there in known
+        if there
+    ]
+    return (*(claim.evidence() for claim in claims), *beside)

@@ -1,0 +1,116 @@
+"""What a command line says of the role of the engine that it starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from disagg_exporter.roles.claims import Claim, Source, stated
+from disagg_exporter.roles.environment import ARGUMENT_NAMES
+from disagg_exporter.roles.flags import Flags, read_flags
+from disagg_exporter.roles.nouns import Confidence
+from disagg_exporter.roles.options import option_claims
+from disagg_exporter.roles.programs import Found, Program, find_program
+from disagg_exporter.roles.shellwords import commands, split_arguments
+from disagg_exporter.roles.silence import silence_claims
+
+_ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]{0,79})=(.*)", re.S)
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|[@*0-9])")
+_ROUTER_OPTIONS = (
+    *("pd-disaggregation", "vllm-pd-disaggregation", "prefill-selector", "decode-selector"),
+    *("prefiller-hosts", "prefiller-host", "decoder-hosts", "decoder-host", "prefill-model-labels"),
+    *("decode-model-labels", "vllm-port", "static-backends", "worker-urls", "encoder-urls"),
+    *("prefill-servers-urls", "decode-servers-urls", "pool-name"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A command line as far as roles go.
+
+    `programs` are what it runs, `env` what it sets in its own environment (a shell's
+    assignments, `env`, `docker run -e`), `claims` what its options say.
+    """
+
+    programs: tuple[Program, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether one of the programs is an engine."""
+        beside = (Program.NOT_AN_ENGINE, Program.UNKNOWN)
+        return any(program not in beside for program in self.programs)
+
+
+def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
+    """Read a command line; `env` resolves the variables that hold more arguments."""
+    parts = [(tokens, find_program(tokens)) for tokens in commands(argv)] or _arguments_only(env)
+    set_here = {
+        match[1]: match[2]
+        for tokens, found in parts
+        for token in tokens[: found.arguments_at or len(tokens)]
+        if (match := _ASSIGNMENT.fullmatch(token))
+    }
+    whole = {**env, **set_here}
+    programs = tuple(found.program for _, found in parts)
+    engines = [part for part in parts if part[1].program not in _BESIDE]
+    claims: list[Claim] = []
+    if not engines:
+        claims.extend(_not_an_engine(parts))
+    for tokens, found in engines or [part for part in parts if not claims]:
+        claims.extend(_command_claims(tokens, found, whole))
+    return Process(programs, set_here, tuple(claims))
+
+
+_BESIDE = (Program.NOT_AN_ENGINE, Program.UNKNOWN)
+_Part = tuple[list[str], Found]
+
+
+def _arguments_only(env: Mapping[str, str]) -> list[_Part]:
+    """A process of which we know nothing but arguments in its environment."""
+    return [([], Found(Program.UNKNOWN))] if any(name in env for name in ARGUMENT_NAMES) else []
+
+
+def _not_an_engine(parts: Sequence[_Part]) -> Iterator[Claim]:
+    for tokens, found in parts:
+        if found.program is Program.NOT_AN_ENGINE:
+            yield stated(Source.PROGRAM, "program", found.word, None, Confidence.HIGH)
+        elif _routes(read_flags(tokens)):
+            yield stated(Source.PROGRAM, "options", "router's", None, Confidence.HIGH)
+
+
+def _routes(flags: Flags) -> bool:
+    """Whether these are options of a router: it is told where prefill and decode are."""
+    if any(flags.has(name) for name in _ROUTER_OPTIONS):
+        return True
+    sides = [flags.value(side) or "" for side in ("prefill", "decode")]
+    return any(re.match(r"(https?|grpc)://", side) for side in sides)
+
+
+def _command_claims(tokens: Sequence[str], found: Found, env: Mapping[str, str]) -> Iterator[Claim]:
+    own = list(tokens[found.arguments_at :])
+    more = [
+        argument
+        for name in ARGUMENT_NAMES
+        if name in env
+        for argument in split_arguments(env[name])
+    ]
+    flags = read_flags([*own, *more])
+    title = tokens[0] if tokens else ""
+    said = list(option_claims(found, flags, title))
+    yield from said
+    if not _open_ended(own, env):
+        yield from silence_claims(found.program, flags, said)
+
+
+def _open_ended(tokens: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether a variable stands where whole options may be, so that absence means nothing."""
+    return any(
+        match[1] not in env
+        for at, token in enumerate(tokens)
+        if (match := _VARIABLE.match(token.strip("\"'")))
+        # After an option it is that option's value.
+        and not (at and tokens[at - 1].startswith("--"))
+    )

@@ -1,0 +1,162 @@
+"""Which programs are engines and which only stand beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from disagg_exporter.roles.shellwords import program_name
+
+
+class Program(StrEnum):
+    """A kind of program, as far as roles go."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    TENSORRT_LLM = "tensorrt-llm"
+    DYNAMO_VLLM = "dynamo.vllm"
+    DYNAMO_SGLANG = "dynamo.sglang"
+    DYNAMO_TRTLLM = "dynamo.trtllm"
+    DYNAMO_OTHER = "dynamo"
+    LMDEPLOY = "lmdeploy"
+    OTHER_ENGINE = "engine"
+    ENCODER = "encoder"
+    NOT_AN_ENGINE = "not_an_engine"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_dynamo(self) -> bool:
+        """Whether it is one of Dynamo's workers."""
+        return self.value.startswith("dynamo")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The program of a command: what it is, what we call it and where its own arguments begin."""
+
+    program: Program
+    word: str = ""
+    arguments_at: int = 0
+
+
+# By the bare name of the program, or by the dotted module behind `-m`; the first match counts.
+_TABLE: tuple[tuple[str, Program, str], ...] = (
+    (r"dynamo\.vllm(\..*)?", Program.DYNAMO_VLLM, "dynamo.vllm"),
+    (r"dynamo\.sglang(\..*)?", Program.DYNAMO_SGLANG, "dynamo.sglang"),
+    (r"dynamo\.trtllm(\..*)?", Program.DYNAMO_TRTLLM, "dynamo.trtllm"),
+    (r"dynamo\.(mocker|llama_cpp|tokenspeed)(\..*)?", Program.DYNAMO_OTHER, "dynamo worker"),
+    (r"dynamo\.[\w.]+", Program.NOT_AN_ENGINE, "dynamo component"),
+    (r"dynamo-[a-z]+-sidecar", Program.NOT_AN_ENGINE, "dynamo sidecar"),
+    (r"vllm\.entrypoints\.(openai|cli|api_server|grpc_server)(\..*)?", Program.VLLM, "vllm"),
+    (r"vllm\.benchmarks(\..*)?", Program.NOT_AN_ENGINE, "vllm benchmark"),
+    (r"vllm([-_]router|_router\.\S+)", Program.NOT_AN_ENGINE, "vllm-router"),
+    (r"sglang\.srt\.disaggregation\.encode_server", Program.ENCODER, "encode_server"),
+    (r"sglang\.srt\.disaggregation\.(mini_lb|launch_lb)", Program.NOT_AN_ENGINE, "mini_lb"),
+    (r"sglang\.(launch_server|srt\.entrypoints\.\S+)", Program.SGLANG, "sglang"),
+    (r"sglang\.(bench_\w+|profiler|eval\S*|check_env)", Program.NOT_AN_ENGINE, "sglang tool"),
+    (r"sglang[-_]router\.launch_server", Program.UNKNOWN, "sglang_router.launch_server"),
+    (r"(sglang|sgl)[-_]router(\.\S+)?|smg(\.\S+)?", Program.NOT_AN_ENGINE, "sglang router"),
+    (r"tensorrt_llm\.commands\.serve", Program.TENSORRT_LLM, "trtllm-serve"),
+    (r"trtllm-(bench|eval|build|refit)", Program.NOT_AN_ENGINE, "trtllm tool"),
+    (r"lmcache[-_]?(server|controller)|lmcache\.\S+", Program.NOT_AN_ENGINE, "lmcache server"),
+    (
+        r"mooncake_(master|client|http_metadata_server)|mooncake\.\S+",
+        Program.NOT_AN_ENGINE,
+        "mooncake server",
+    ),
+    (
+        r"llm-d-inference-sim|tritonserver|rtp_llm\.\S+|fastdeploy\.\S+",
+        Program.OTHER_ENGINE,
+        "engine",
+    ),
+    (
+        r"\S*(routing-sidecar|pd-sidecar|routing-proxy|inference-scheduler|endpoint-?picker)\S*"
+        r"|llm-d-router\S*|llm-d-epp|epp|kthena-router|gateway-plugins?|body-based-routing|bbr",
+        Program.NOT_AN_ENGINE,
+        "router",
+    ),
+    (r"\S*(proxy|mini_?lb|load_?balanc\w*|router)\S*\.py", Program.NOT_AN_ENGINE, "proxy script"),
+    (r"\S*bench\w*\.py", Program.NOT_AN_ENGINE, "benchmark script"),
+    (
+        r"envoy|nginx|haproxy|traefik|socat|etcd|nats-server|redis-server|litellm|caddy",
+        Program.NOT_AN_ENGINE,
+        "proxy",
+    ),
+    (
+        r"aiperf|genai-perf|guidellm|inference-perf|evalscope|lm[-_]eval|locust|k6|hey|curl|wget"
+        r"|sleep|prometheus|grafana\S*|dcgm-exporter|nvidia-smi|raylet|gcs_server|ray::proxyactor"
+        r"|ray::servecontroller",
+        Program.NOT_AN_ENGINE,
+        "client or tool",
+    ),
+)
+_RULES = tuple((re.compile(pattern), program, word) for pattern, program, word in _TABLE)
+
+# What one of these programs does is its subcommand's to say.
+_SUBCOMMANDS: dict[str, dict[str, Program]] = {
+    "vllm": {
+        "serve": Program.VLLM,
+        "run-batch": Program.OTHER_ENGINE,
+        **dict.fromkeys(
+            ("launch", "bench", "chat", "complete", "collect-env", "router"), Program.NOT_AN_ENGINE
+        ),
+    },
+    "sglang": {
+        "serve": Program.SGLANG,
+        **dict.fromkeys(("bench", "router", "version"), Program.NOT_AN_ENGINE),
+    },
+    "trtllm-serve": {
+        "disaggregated": Program.NOT_AN_ENGINE,
+        "disaggregated_mpi_worker": Program.OTHER_ENGINE,
+        "mm_embedding_serve": Program.ENCODER,
+    },
+    "lmcache": {},
+}
+_WRAPPER_FLAG = re.compile(r"--?[\w-]+")
+_MAX_SEARCHED = 256
+
+
+def find_program(tokens: Sequence[str]) -> Found:
+    """The program that a command runs, past `env`, `numactl`, `python -m` and other wrappers."""
+    for at, token in enumerate(tokens[:_MAX_SEARCHED]):
+        before = tokens[at - 1] if at else ""
+        if token.startswith("-") or (at and _is_value(before, tokens[:at])):
+            continue
+        name = program_name(token)
+        if name in _SUBCOMMANDS:
+            return _by_subcommand(name, tokens, at)
+        if name == "lmdeploy":
+            rest = [word for word in tokens[at + 1 : at + 4] if not word.startswith("-")]
+            if rest[:1] != ["serve"] or rest[1:2] in (["proxy"], ["gateway"]):
+                return Found(Program.NOT_AN_ENGINE, "lmdeploy", at + 1)
+            return Found(Program.LMDEPLOY, "lmdeploy", at + 1)
+        for pattern, program, word in _RULES:
+            if pattern.fullmatch(name):
+                return Found(program, word, at + 1)
+    return Found(Program.UNKNOWN)
+
+
+def _is_value(before: str, earlier: Sequence[str]) -> bool:
+    """Whether the token after `before` is an option's value rather than a program.
+
+    After the first long option of an engine anything is a value; wrappers' options are short,
+    carry `=` or come before the word `python`, and `-m` is what names a module.
+    """
+    if before == "-m":
+        return not any(program_name(word).startswith("py") for word in earlier)
+    return before.startswith("--") and "=" not in before and bool(_WRAPPER_FLAG.fullmatch(before))
+
+
+def _by_subcommand(name: str, tokens: Sequence[str], at: int) -> Found:
+    table = _SUBCOMMANDS[name]
+    if name == "lmcache":
+        return Found(Program.NOT_AN_ENGINE, "lmcache server", at + 1)
+    first = next((word.strip() for word in tokens[at + 1 :] if not word.startswith("-")), "")
+    if first in table:
+        return Found(table[first], f"{name} {first}", at + 1)
+    if name == "trtllm-serve":
+        return Found(Program.TENSORRT_LLM, name, at + 1)
+    # `vllm` and `sglang` without a subcommand that we know: some new tool of theirs.
+    return Found(Program.UNKNOWN, name, at + 1)

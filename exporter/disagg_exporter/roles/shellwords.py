@@ -1,0 +1,114 @@
+"""Argument vectors and shell scripts to the simple commands in them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+MAX_TOKENS = 8192
+MAX_TOKEN_CHARS = 64 * 1024
+MAX_CHARS = 256 * 1024
+MAX_DEPTH = 4
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "busybox"})
+_SCRIPT_FLAG = re.compile(r"-[a-zA-Z]*c")
+_SEPARATORS = frozenset(";&|\n")
+_FLAG_AND_VALUE = re.compile(r"--?[A-Za-z][\w.+-]*\s")
+
+
+def commands(argv: Sequence[str]) -> list[list[str]]:
+    """Every simple command of a command line; scripts given to a shell are taken apart.
+
+    A plain argument vector is one command. What is longer than the bounds above is cut.
+    """
+    tokens = list(_bounded(argv))
+    if not tokens:
+        return []
+    if re.search(r"\s", tokens[0].strip()) and not tokens[0].lstrip().startswith("-"):
+        return _script(tokens[0], tokens[1:], 0)
+    return _command(tokens, 0)
+
+
+def program_name(token: str) -> str:
+    """A program's bare name: no folders, no `.exe`, lower case."""
+    return token.strip().strip("\"'").rsplit("/", 1)[-1].lower()
+
+
+def _bounded(argv: Sequence[str]) -> Iterator[str]:
+    room = MAX_CHARS
+    for token in argv[:MAX_TOKENS]:
+        cut = token[: min(MAX_TOKEN_CHARS, room)]
+        room -= len(cut)
+        yield cut
+        if room <= 0:
+            return
+
+
+def _command(tokens: list[str], depth: int) -> list[list[str]]:
+    """The command itself, or those of the script that it gives to a shell or to `eval`."""
+    if depth >= MAX_DEPTH:
+        return [tokens]
+    for at, token in enumerate(tokens[:64]):
+        if program_name(token) in _SHELLS:
+            for flag in range(at + 1, min(len(tokens) - 1, at + 12)):
+                if _SCRIPT_FLAG.fullmatch(tokens[flag]):
+                    return _script(tokens[flag + 1], tokens[flag + 2 :], depth + 1)
+            break
+        if token == "eval":
+            return _script(" ".join(tokens[at + 1 :]), [], depth + 1)
+    return [_opened(tokens)]
+
+
+def _script(text: str, arguments: list[str], depth: int) -> list[list[str]]:
+    """The commands of a script; `arguments` are what it sees as `$0`, `$1` and so on."""
+    found = [command for words in _split(text) if words for command in _command(list(words), depth)]
+    if arguments and re.search(r"\$\{?[@*]", text):
+        found = [command + _opened(arguments) for command in found] or [_opened(arguments)]
+    return found
+
+
+def split_arguments(text: str) -> list[str]:
+    """Arguments held in one string, as in an environment variable."""
+    return _opened([word for words in _split(text[:MAX_TOKEN_CHARS]) for word in words])
+
+
+def _split(text: str) -> Iterator[list[str]]:
+    """A script's words, command by command."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\[ \t]*(\n|$)", " ", "\n".join(lines))
+    words: list[str] = []
+    for word in _words(joined):
+        if word and _SEPARATORS.issuperset(word):
+            yield words
+            words = []
+        else:
+            words.append(word)
+    yield words
+
+
+def _words(text: str) -> list[str]:
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    try:
+        return list(lexer)
+    except ValueError:
+        # A quote without its end: words are all that can be had.
+        return [word.strip("\"'") for word in text.split()]
+
+
+def _opened(tokens: list[str]) -> list[str]:
+    """Tokens with those split that hold a flag and its value (`--mode prefill` as one item)."""
+    opened: list[str] = []
+    for token in tokens:
+        bare = _unwrapped(token.strip())
+        if _FLAG_AND_VALUE.match(bare):
+            opened.extend(word for words in _split(bare) for word in words)
+        else:
+            opened.append(bare)
+    return opened[:MAX_TOKENS]
+
+
+def _unwrapped(token: str) -> str:
+    wrapped = len(token) > 1 and token[0] == token[-1] and token[0] in "\"'"
+    return token[1:-1] if wrapped else token
