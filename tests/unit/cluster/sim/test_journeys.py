@@ -111,6 +111,15 @@ def test_requests_of_an_engine_that_dies_fail_and_the_others_go_on() -> None:
     assert {ended.decode_engine for ended in after} == {"decode-1"}
 
 
+def test_kv_that_a_dead_engine_does_not_fetch_any_more_expires() -> None:
+    faults = [SlowTransfer(0, 60, factor=20), Crash(10.0, "decode-0", None)]
+    cluster = replace(pair(1, 2), lease_seconds=20.0)
+    heard = listen(Simulation(cluster, LOAD, faults=faults, seed=1), 60)
+
+    assert _last_value(heard, "prefill-0", "nixl_num_kv_expired_reqs_total") > 0
+    assert _last_value(heard, "prefill-0", "kv_cache_usage_perc") == 0
+
+
 def test_the_router_keeps_requests_while_nobody_is_ready() -> None:
     cluster = pair(start_seconds=5.0)
     simulation = Simulation(cluster, LOAD, faults=[Crash(5.0, "prefill-0")], telling=QUIET, seed=1)
