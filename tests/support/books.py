@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 from disagg_exporter.accounting import Ledger, Rules
 from disagg_exporter.accounting.phase import kind_of, tokens_of
@@ -79,6 +80,7 @@ class Books:
 
     def __init__(self, gpus: int = 1, rules: Rules | None = None, weight: float = 1.0) -> None:
         self.ledger = Ledger(rules)
+        self._joules: defaultdict[str, float] = defaultdict(float)
         self.gpus = [f"g{i}" for i in range(gpus)]
         for index, gpu in enumerate(self.gpus):
             self.ledger.add_device(Device(gpu, index, "H100", f"nvidia{index}", weight=weight), 0)
@@ -110,6 +112,19 @@ class Books:
             reading = DeviceReading(gpu, ns(tick / 10), busy_ratio=ratio)
             self.ledger.read(DeviceSweep(reading.t_ns, (reading,)))
 
+    def tell(self, t: float, gpu: str = "g0", **told: Any) -> None:
+        """Deliver one reading of whatever a device may tell."""
+        reading = DeviceReading(gpu, ns(t), **told)
+        self.ledger.read(DeviceSweep(reading.t_ns, (reading,)))
+
+    def power(self, start: float, end: float, watts: float, gpu: str = "g0") -> None:
+        """Deliver energy and power every 0.1 s over a stretch; the device's total goes on."""
+        for tick in range(round(start * 10), round(end * 10) + 1):
+            if tick > round(start * 10):
+                self._joules[gpu] += watts / 10
+            told_joules = round(self._joules[gpu], 6)
+            self.tell(tick / 10, gpu, energy_joules=told_joules, power_watts=watts)
+
     def advance(self, now: float) -> None:
         """Commit what can be committed at `now`."""
         self.ledger.advance(ns(now))
@@ -137,6 +152,16 @@ class Books:
             if cell.role is role:
                 sums[str(cell.use)] += length  # type: ignore[assignment]
         return {use: round(length, 6) for use, length in sums.items()}
+
+    def joules(self, gpu: str = "g0") -> dict[str, float] | None:
+        """Return a device's energy by use to the millijoule, without the uses that had none."""
+        energy = self._account(gpu).energy_joules
+        if energy is None:
+            return None
+        sums: defaultdict[str, float] = defaultdict(float)
+        for cell, joules in energy.items():
+            sums[str(cell.use)] += joules
+        return {use: round(joules, 3) for use, joules in sums.items() if joules}
 
     def watermark(self, gpu: str = "g0") -> float:
         """Return up to when a device is accounted for."""

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from disagg_exporter.accounting.activity import TRAIL_NS, Activity, unexplained
 from disagg_exporter.accounting.debts import Debts
+from disagg_exporter.accounting.energy import EnergyBooks, Spent
 from disagg_exporter.accounting.entry import Overflow, Piece
+from disagg_exporter.accounting.meters import Meters
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.slices import Slice, cut, model_of, role_of
 from disagg_exporter.model import (
@@ -44,6 +46,8 @@ class DeviceLedger:
         self.last_death_ns = start_ns
         self.cells: Counter[Cell] = Counter()
         self.debts = Debts(rules.debt_limit_ns)
+        self.meters = Meters()
+        self.energy = EnergyBooks()
         self._rules = rules
         self._engines: dict[str, Assignment] = {}
         self._changes: deque[tuple[int, Assignment]] = deque()
@@ -61,6 +65,9 @@ class DeviceLedger:
     def read(self, reading: DeviceReading) -> None:
         """Take what the device told since the reading before; readings come in time order."""
         before_ns, self._read_ns = self._read_ns, reading.t_ns
+        engines = self.engines()
+        self.meters.read(reading, before_ns, role_of(engines), model_of(engines))
+        self.energy.read(reading, self.watermark_ns)
         if before_ns is None or reading.busy_ratio is None:
             return
         # After a hole in the readings the ratio says nothing about the hole.
@@ -105,12 +112,16 @@ class DeviceLedger:
     def account(self) -> DeviceAccount:
         """Return the books as shown: weighted seconds."""
         unit = self.device.weight / SECOND_NS
+        energy, throttled = self.energy.microjoules, self.meters.throttled
         return DeviceAccount(
             device=self.device,
             role=role_of(self.engines()),
             start_ns=self.start_ns,
             watermark_ns=self.watermark_ns,
             cells={cell: length_ns * unit for cell, length_ns in self.cells.items()},
+            activity_seconds={cell: ns * unit for cell, ns in self.meters.activity.items()},
+            throttle_seconds={reason: ns / SECOND_NS for reason, ns in throttled.items()},
+            energy_joules=None if energy is None else {c: told / 1e6 for c, told in energy.items()},
         )
 
     def _watched(self, at_ns: int) -> bool:
@@ -122,15 +133,22 @@ class DeviceLedger:
         unheld, active = self._unheld(slices)
         used = [item for piece in slices for item in self._share(piece, role)]
         idle = Counter({reason: ns - active[reason] for reason, ns in unheld.items()})
+        went: dict[Reason, Counter[Cell]] = {reason: Counter() for reason in unheld}
+        owners = {name: (a.model_name, a.engine_namespace) for name, a in self._engines.items()}
         for engine, reason, prefill_ns, decode_ns in self.debts.pay(idle, self._engines):
             unheld[reason] -= prefill_ns + decode_ns
             used.extend(self._credit(engine, role, prefill_ns, decode_ns))
+            owner = owners[engine]
+            went[reason][Cell(role, Use.PREFILL, Reason.NONE, *owner)] += prefill_ns
+            went[reason][Cell(role, Use.DECODE, Reason.NONE, *owner)] += decode_ns
         observed = self.device.is_pseudo or self._watched(slices[-1].end_ns)
         owner = model_of(self._engines)
         for reason, length_ns in unheld.items():
             active_ns = min(active[reason], length_ns)
             for use, why, part_ns in _uses(reason, active_ns, length_ns - active_ns, observed):
                 self._book(role, use, why, owner, part_ns)
+                went[reason][Cell(role, use, Reason.NONE, *owner)] += part_ns
+        self.energy.commit(Spent(slices, role, owners, went))
         return used
 
     def _unheld(self, slices: Sequence[Slice]) -> tuple[Counter[Reason], Counter[Reason]]:
