@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.demo import tiny_model
 from support.running_node import free_port, prometheus_beside, running_node
 from support.vllm_nodes import SLOW_MODEL, example_connector_node
-from support.vllm_session import RealPair, Say
+from support.vllm_session import RealPair, Say, make_model
 
 PYTHON_ENVIRONMENT = "DISAGG_VLLM_PYTHON"
 
@@ -52,10 +50,7 @@ def short_folder() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def slow_model(vllm_python: Path, short_folder: Path) -> Path:
     """A random model whose steps take long enough to be measured well."""
-    folder = short_folder / "slow-model"
-    script = tiny_model.__file__
-    subprocess.run([vllm_python, script, folder, *SLOW_MODEL], check=True, timeout=300)
-    return folder
+    return make_model(vllm_python, short_folder / "slow-model", SLOW_MODEL)
 
 
 @pytest.fixture(scope="session")

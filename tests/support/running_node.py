@@ -56,6 +56,8 @@ class RunningNode:
         self.folder = folder
         self.page_url = f"http://{node_file['listen']['metrics']}/metrics"
         self.workers = {worker["name"]: worker for worker in node_file["workers"]}
+        if "router" in node_file:
+            self.workers["router"] = node_file["router"]
         path = folder / "node.yaml"
         path.write_text(yaml.safe_dump(node_file), encoding="utf-8")
         self._log = (folder / "daemon.log").open("wb")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from disagg_cluster.demo import tiny_model
 from support.running_node import RunningNode
 
 Say = Callable[[str], None]
@@ -19,3 +21,9 @@ class RealPair:
     node: RunningNode
     prometheus_url: str
     run_dir: Path
+
+
+def make_model(python: Path, folder: Path, size: Sequence[str]) -> Path:
+    """Write a random model of a size (`vllm_nodes`) with the engine's interpreter."""
+    subprocess.run([python, tiny_model.__file__, folder, *size], check=True, timeout=300)
+    return folder
