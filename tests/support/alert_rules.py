@@ -1,0 +1,82 @@
+"""The shipped rules as plain values, and the same with their times made short for a test."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ALERTS = Path(__file__).parents[2] / "alerts"
+RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
+RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
+TEST_FILES = sorted((ALERTS / "tests").glob("*_test.yaml"))
+
+_WINDOW = re.compile(r"\[(\w+)\]")
+_LENGTH = re.compile(r"(\d+)(ms|s|m|h|d)")
+_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_METRIC = re.compile(r"\b(?:[a-z_]+:disagg_[a-z0-9_]+:[a-z0-9_]+|disagg_[a-z0-9_]+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRow:
+    """One line of the table of thresholds in the head of the alerts' file."""
+
+    alert: str
+    severity: str
+    lasting: str
+    text: str
+
+
+def groups(path: Path) -> list[dict[str, Any]]:
+    """Read the groups of a rule file."""
+    return list(yaml.safe_load(path.read_text(encoding="utf-8"))["groups"])
+
+
+def all_rules() -> list[dict[str, Any]]:
+    """Read every rule that is shipped, alerts and recordings."""
+    return [rule for path in RULE_FILES for group in groups(path) for rule in group["rules"]]
+
+
+def all_alerts() -> dict[str, dict[str, Any]]:
+    """Read every alert that is shipped, by its name."""
+    alerts = [rule for rule in all_rules() if "alert" in rule]
+    assert len({rule["alert"] for rule in alerts}) == len(alerts)
+    return {rule["alert"]: rule for rule in alerts}
+
+
+def header_table() -> list[HeaderRow]:
+    """Read the table of thresholds."""
+    text = (ALERTS / "rules" / "disagg-alerts.yaml").read_text(encoding="utf-8")
+    lines = re.findall(r"^#   (Disagg\w+) +(\w+) +(\w+) +(\S.*)$", text, re.MULTILINE)
+    return [HeaderRow(*line) for line in lines]
+
+
+def metric_names(text: str) -> set[str]:
+    """Find the names of ours that an expression or a page of text uses."""
+    return set(_METRIC.findall(text))
+
+
+def hasten(rules: list[dict[str, Any]], divisor: float) -> list[dict[str, Any]]:
+    """Divide every window and every `for`; thresholds stay. For tests against real time only."""
+    return [
+        {**group, "rules": [_hasten_rule(rule, divisor) for rule in group["rules"]]}
+        for group in rules
+    ]
+
+
+def divided(length: str, divisor: float) -> str:
+    """Divide a length of time as Prometheus writes it, such as 90s or 1h30m."""
+    parts = _LENGTH.findall(length)
+    assert parts, length
+    assert "".join(number + unit for number, unit in parts) == length, length
+    total = sum(int(number) * _MILLISECONDS[unit] for number, unit in parts)
+    return f"{round(total / divisor)}ms"
+
+
+def _hasten_rule(rule: dict[str, Any], divisor: float) -> dict[str, Any]:
+    expr = _WINDOW.sub(lambda found: f"[{divided(found.group(1), divisor)}]", rule["expr"])
+    lasting = {"for": divided(rule["for"], divisor)} if "for" in rule else {}
+    return {**rule, "expr": expr, **lasting}

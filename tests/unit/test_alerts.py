@@ -1,0 +1,136 @@
+"""Alerts, their runbooks, their tests and the names they use belong together."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from disagg_exporter.metrics.table import FAMILIES
+from support.alert_rules import (
+    ALERTS,
+    RUNBOOKS,
+    TEST_FILES,
+    HeaderRow,
+    all_alerts,
+    all_rules,
+    divided,
+    hasten,
+    header_table,
+    metric_names,
+)
+
+RULES = all_rules()
+ALERT = all_alerts()
+NAMES = sorted(ALERT)
+PAGES = sorted(path.name for path in RUNBOOKS.glob("*.md"))
+KNOWN = {family.name for family in FAMILIES} | {
+    rule["record"] for rule in RULES if "record" in rule
+}
+TESTS = "".join(path.read_text(encoding="utf-8") for path in TEST_FILES)
+CULPRITS = {"node", "worker", "engine", "gpu", "role"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_alert_says_how_bad_what_who_how_much_and_what_to_do(name: str) -> None:
+    rule = ALERT[name]
+    labels, notes = rule["labels"], rule["annotations"]
+
+    assert name.startswith("Disagg")
+    assert labels["severity"] in ("page", "ticket", "info")
+    assert rule["for"]
+    assert notes["runbook_url"] == f"docs/runbooks/{name}.md"
+    assert notes["summary"].endswith(".")
+    named = set(re.findall(r"\$labels\.(\w+)", notes["summary"])) & CULPRITS
+    assert named or name == "DisaggNoNodes"
+    assert "$value" in notes["description"] or name == "DisaggNodeDown"
+
+
+def test_alerts_and_runbooks_are_one_to_one() -> None:
+    assert sorted([f"{name}.md" for name in NAMES] + ["index.md"]) == PAGES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_runbook_says_what_it_means_where_to_look_what_to_do_and_when_to_silence(
+    name: str,
+) -> None:
+    text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
+    severity = ALERT[name]["labels"]["severity"]
+
+    assert text.startswith(f"# {name}\n\nSeverity `{severity}`. ")
+    titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert titles == ["What it means", "Look at", "Do", "Silence"]
+    assert all(part.strip() for part in re.split(r"^## .+$", text, flags=re.MULTILINE))
+
+
+def test_the_index_lists_every_alert_with_its_severity() -> None:
+    text = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \|", text, re.MULTILINE)
+
+    severities = {name: rule["labels"]["severity"] for name, rule in ALERT.items()}
+    assert {name: severity for name, _, severity in rows} == severities
+    assert all(name == page for name, page, _ in rows)
+
+
+def test_the_head_of_the_file_lists_every_alert_as_it_is() -> None:
+    listed = [(row.alert, row.severity, row.lasting) for row in header_table()]
+
+    rules = [rule for rule in RULES if "alert" in rule]
+    written = [(rule["alert"], rule["labels"]["severity"], rule["for"]) for rule in rules]
+    assert sorted(listed) == sorted(written)
+
+
+@pytest.mark.parametrize("row", header_table(), ids=lambda row: row.alert)
+def test_a_threshold_that_the_head_lists_is_the_one_of_the_rule(row: HeaderRow) -> None:
+    expr = " ".join(ALERT[row.alert]["expr"].split())
+    if row.alert == "DisaggNodeOffMedian":  # its minimum of nodes is in the rule that it rests on
+        expr += next(
+            rule["expr"]
+            for rule in RULES
+            if rule.get("record") == "node_role_model_gpu:disagg_occupancy_off_median:rate5m"
+        )
+
+    for comparison, number in re.findall(r"([<>]=?) ([0-9.]+)", row.text):
+        assert f"{comparison} {number}" in expr
+    for window in re.findall(r"(?:over|in) (\d+[mh])", row.text):
+        assert f"[{window}]" in expr
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert", rule.get("record")))
+def test_a_rule_uses_only_names_that_are_exported_or_recorded(rule: dict[str, str]) -> None:
+    names = metric_names(rule["expr"])
+
+    assert names or "up{" in rule["expr"]
+    assert names - KNOWN == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_runbook_uses_only_names_that_are_exported_or_recorded(page: str) -> None:
+    text = (RUNBOOKS / page).read_text(encoding="utf-8")
+
+    assert metric_names(text) - KNOWN - {"disagg_steps"} == set()
+
+
+@pytest.mark.parametrize("name", [rule.get("alert", rule.get("record")) for rule in RULES])
+def test_every_rule_is_touched_by_a_test(name: str) -> None:
+    assert re.search(rf"(?<![\w:]){re.escape(name)}(?![\w:])", TESTS)
+
+
+def test_the_alertmanager_example_names_alerts_that_there_are() -> None:
+    config = yaml.safe_load((ALERTS / "alertmanager.yaml").read_text(encoding="utf-8"))
+
+    for rule in config["inhibit_rules"]:
+        for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
+            label, pattern = re.fullmatch(r'(\w+)(?:!=|=~|=)"(.+)"', matcher).groups()  # type: ignore[union-attr]
+            assert label == "alertname"
+            assert any(re.fullmatch(pattern, name) for name in NAMES), pattern
+
+
+def test_hastening_divides_windows_and_lasting_and_nothing_else() -> None:
+    rule = {"alert": "A", "expr": "rate(a:rate5m[5m]) > 120", "for": "1h", "labels": {"b": "5m"}}
+
+    [group] = hasten([{"name": "g", "rules": [rule]}], 30)
+
+    assert group["rules"] == [{**rule, "expr": "rate(a:rate5m[10000ms]) > 120", "for": "120000ms"}]
+    assert divided("1h30m", 2) == "2700000ms"
