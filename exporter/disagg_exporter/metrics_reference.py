@@ -11,7 +11,7 @@ from disagg_exporter.metrics import FAMILIES, LABELS, Data, Family
 
 _TITLES = {
     Data.DEVICES: "Devices: facts and latest readings",
-    Data.ACCOUNTS: "Devices: committed seconds",
+    Data.ACCOUNTS: "Devices: seconds and joules",
     Data.NODE: "Sums over the node",
     Data.ENGINES: "Engines",
     Data.ROUTER: "Router",

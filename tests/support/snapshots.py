@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from disagg_exporter.model import (
+    ActivityCell,
     BusyGpus,
     Cell,
     CollectorStatus,
@@ -22,7 +23,9 @@ from disagg_exporter.model import (
     RouterPage,
     RouterStatus,
     Snapshot,
+    Throttle,
     TokenAccount,
+    Unit,
     Use,
     WorkerStatus,
 )
@@ -61,6 +64,12 @@ def golden_snapshot() -> Snapshot:
                 memory_total_bytes=85_520_809_984,
                 power_watts=512.5,
                 sm_clock_hertz=1.98e9,
+                sm_ratio=0.5,
+                tensor_ratio=0.375,
+                dram_ratio=0.25,
+                throttles=(Throttle.POWER_CAP,),
+                ecc_corrected_errors=2,
+                ecc_uncorrected_errors=0,
             ),
             # A driver that tells of memory and nothing else.
             DeviceReading(GPU_1, TAKEN_NS, memory_used_bytes=0, memory_total_bytes=85_520_809_984),
@@ -78,6 +87,21 @@ def golden_snapshot() -> Snapshot:
                     Cell(Role.PREFILL, Use.IDLE, Reason.NO_REQUEST, "llama"): 10.0,
                     Cell(Role.PREFILL, Use.IDLE, Reason.HOST_GAP, "llama"): 1.25,
                     Cell(Role.PREFILL, Use.UNATTRIBUTED, Reason.STRANGER, "llama"): 1.0,
+                },
+                activity_seconds={
+                    ActivityCell(Role.NONE, Unit.GRAPHICS, "llama"): 2.0,
+                    ActivityCell(Role.PREFILL, Unit.GRAPHICS, "llama"): 62.5,
+                    ActivityCell(Role.PREFILL, Unit.SM, "llama"): 40.5,
+                    ActivityCell(Role.PREFILL, Unit.TENSOR, "llama"): 30.25,
+                    ActivityCell(Role.PREFILL, Unit.DRAM, "llama"): 15.125,
+                },
+                throttle_seconds={**dict.fromkeys(Throttle, 0.0), Throttle.POWER_CAP: 12.5},
+                energy_joules={
+                    Cell(Role.NONE, Use.IDLE, model_name="llama"): 1_400.0,
+                    Cell(Role.PREFILL, Use.PREFILL, model_name="llama"): 36_150.0,
+                    Cell(Role.PREFILL, Use.DECODE, model_name="llama"): 600.5,
+                    Cell(Role.PREFILL, Use.IDLE, model_name="llama"): 787.5,
+                    Cell(Role.PREFILL, Use.UNATTRIBUTED, model_name="llama"): 250.0,
                 },
             ),
             DeviceAccount(

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from disagg_exporter.metrics.sheet import Sheet
-from disagg_exporter.model import EngineState, EngineStatus, Reason, Role, Snapshot, Use
+from disagg_exporter.model import (
+    DeviceAccount,
+    EngineState,
+    EngineStatus,
+    Reason,
+    Role,
+    Snapshot,
+    Use,
+)
 
 # Rows that exist at 0 before anything happens: `rate()` cannot see the first move of a counter
 # that appears with it.
@@ -50,6 +58,9 @@ def write_devices(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.put("disagg_gpu_power_watts", reading.power_watts, gpu)
         sheet.put("disagg_gpu_sm_clock_hertz", reading.sm_clock_hertz, gpu)
         sheet.put("disagg_gpu_utilization_ratio", reading.busy_ratio, gpu)
+        ecc = "disagg_gpu_ecc_errors_total"
+        sheet.put(ecc, reading.ecc_corrected_errors, gpu, "corrected")
+        sheet.put(ecc, reading.ecc_uncorrected_errors, gpu, "uncorrected")
 
 
 def write_accounts(sheet: Sheet, snapshot: Snapshot) -> None:
@@ -72,6 +83,30 @@ def write_accounts(sheet: Sheet, snapshot: Snapshot) -> None:
         watermark, start = account.watermark_ns / 1e9, account.start_ns / 1e9
         sheet.put("disagg_gpu_watermark_timestamp_seconds", watermark + offset, gpu)
         sheet.put("disagg_gpu_start_timestamp_seconds", start + offset, gpu)
+        _write_meters(sheet, account)
+        _write_energy(sheet, account)
+
+
+def _write_meters(sheet: Sheet, account: DeviceAccount) -> None:
+    name, gpu = "disagg_gpu_activity_seconds_total", account.device.gpu
+    for unit in dict.fromkeys(cell.unit for cell in account.activity_seconds):
+        for role in STANDING_ROLES:
+            sheet.add(name, 0.0, gpu, role, unit)
+    for cell, seconds in account.activity_seconds.items():
+        sheet.add(name, seconds, gpu, cell.role, cell.unit)
+    for reason, seconds in account.throttle_seconds.items():
+        sheet.put("disagg_gpu_throttle_seconds_total", seconds, gpu, reason)
+
+
+def _write_energy(sheet: Sheet, account: DeviceAccount) -> None:
+    if account.energy_joules is None:
+        return
+    name, gpu = "disagg_gpu_phase_energy_joules_total", account.device.gpu
+    for role in STANDING_ROLES:
+        for use in Use:
+            sheet.add(name, 0.0, gpu, role, use)
+    for cell, joules in account.energy_joules.items():
+        sheet.add(name, joules, gpu, cell.role, cell.use)
 
 
 def engine_namespaces(snapshot: Snapshot) -> dict[str, str]:

@@ -12,16 +12,21 @@ from disagg_exporter.metrics.device_rows import (
 from disagg_exporter.metrics.sheet import Sheet
 from disagg_exporter.model import DeviceAccount, Role, Snapshot, Use
 
+_Standing = dict[tuple[str, str], dict[Role, None]]
+"""For each (model name, namespace): the roles whose rows stand at 0."""
+
 
 def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
     """Write the sums over devices, and over engines of now and of before."""
     for account in snapshot.accounts:
-        gpu_name = account.device.gpu_name
+        gpu_name, standing = account.device.gpu_name, _standing(account, snapshot)
         for role in STANDING_ROLES:
             sheet.add("disagg_node_role_gpus", 0.0, role, gpu_name)
         sheet.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
-        _add_phases(sheet, account, snapshot)
+        _add_phases(sheet, account, standing)
         _add_idle(sheet, account)
+        _add_activity(sheet, account, standing)
+        _add_energy(sheet, account, standing)
     for tokens in snapshot.tokens:
         key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
         sheet.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
@@ -32,9 +37,9 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.put("disagg_node_busy_window_seconds", snapshot.busy_window_seconds)
 
 
-def _add_phases(sheet: Sheet, account: DeviceAccount, snapshot: Snapshot) -> None:
+def _add_phases(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
     name, gpu_name = "disagg_node_phase_seconds_total", account.device.gpu_name
-    for (model_name, namespace), roles in _standing(account, snapshot).items():
+    for (model_name, namespace), roles in standing.items():
         for role in roles:
             for use in SHOWN_USES:
                 sheet.add(name, 0.0, role, use, model_name, gpu_name, namespace)
@@ -54,9 +59,32 @@ def _add_idle(sheet: Sheet, account: DeviceAccount) -> None:
             sheet.add(name, seconds, cell.role, cell.reason, *rest)
 
 
-def _standing(
-    account: DeviceAccount, snapshot: Snapshot
-) -> dict[tuple[str, str], dict[Role, None]]:
+def _add_activity(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
+    name, gpu_name = "disagg_node_activity_seconds_total", account.device.gpu_name
+    units = dict.fromkeys(cell.unit for cell in account.activity_seconds)
+    for (model_name, namespace), roles in standing.items():
+        for role in roles:
+            for unit in units:
+                sheet.add(name, 0.0, role, unit, model_name, gpu_name, namespace)
+    for cell, seconds in account.activity_seconds.items():
+        rest = (cell.model_name, gpu_name, cell.engine_namespace)
+        sheet.add(name, seconds, cell.role, cell.unit, *rest)
+
+
+def _add_energy(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
+    if account.energy_joules is None:
+        return
+    name, gpu_name = "disagg_node_energy_joules_total", account.device.gpu_name
+    for (model_name, namespace), roles in standing.items():
+        for role in roles:
+            for use in Use:
+                sheet.add(name, 0.0, role, use, model_name, gpu_name, namespace)
+    for cell, joules in account.energy_joules.items():
+        rest = (cell.model_name, gpu_name, cell.engine_namespace)
+        sheet.add(name, joules, cell.role, cell.use, *rest)
+
+
+def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:
     """Return, for each (model, namespace) that the device serves or served, its standing roles.
 
     Time without an engine has no model and no role but `none`.

@@ -70,10 +70,14 @@ FAMILIES: tuple[Family, ...] = (
     Family("disagg_gpu_sm_clock_hertz", _G, Data.DEVICES, ("gpu",), "hertz",
            "Clock of the streaming multiprocessors at the latest reading."),
     Family("disagg_gpu_utilization_ratio", _G, Data.DEVICES, ("gpu",), "ratio",
-           "The driver's own figure at the latest reading: the share of its last sample period in "
-           "which at least one kernel ran. It says busy, not full: one small kernel that never "
+           "The share of the time before the latest reading in which at least one kernel ran: "
+           "since the reading before by the device's performance counters, else the driver's own "
+           "figure for its last sample period. It says busy, not full: one small kernel that never "
            "ends shows 1. It is one sample, not an average between scrapes; take shares of time "
            "from the seconds counters."),
+    Family("disagg_gpu_ecc_errors_total", _C, Data.DEVICES, ("gpu", "kind"), "",
+           "Memory errors in the device's whole life, as its driver counts them; absent without "
+           "ECC and on MIG instances."),
     Family("disagg_gpu_phase_seconds_total", _C, Data.ACCOUNTS, ("gpu", "role", "phase"), "seconds",
            "Seconds of a device by what it did and the role it had then, committed up to its "
            "watermark. phase is prefill, decode, idle or unattributed; with the unobserved seconds "
@@ -89,11 +93,29 @@ FAMILIES: tuple[Family, ...] = (
            "Unix time up to which a device's seconds are committed."),
     Family("disagg_gpu_start_timestamp_seconds", _G, Data.ACCOUNTS, ("gpu",), "seconds",
            "Unix time at which the accounting of a device began."),
+    Family("disagg_gpu_activity_seconds_total", _C, Data.ACCOUNTS, ("gpu", "role", "unit"),
+           "seconds",
+           "Activity of a part of the device, integrated over time and weighted like its seconds, "
+           "by the role it had then: divided by wall seconds it is the mean activity. Counted as "
+           "read, without waiting for the watermark; a unit the device never told is absent."),
+    Family("disagg_gpu_throttle_seconds_total", _C, Data.ACCOUNTS, ("gpu", "reason"), "seconds",
+           "Seconds in which a reason held the device's clocks back, as read. Several may hold at "
+           "once; the low clocks of an idle device are no throttling."),
+    Family("disagg_gpu_phase_energy_joules_total", _C, Data.ACCOUNTS, ("gpu", "role", "phase"),
+           "joules",
+           "Energy of a device by what its time went to, committed up to its watermark; phase may "
+           "also be unobserved, and all of them sum to what the device told. Absent where it tells "
+           "no energy, as MIG instances do."),
     Family("disagg_node_phase_seconds_total", _C, Data.NODE, ("role", "phase", *_NODE), "seconds",
            "The sum of this node's device seconds by what they were; take cluster ratios from "
            "these."),
     Family("disagg_node_idle_seconds_total", _C, Data.NODE, ("role", "reason", *_NODE), "seconds",
            "The sum of this node's idle device seconds by reason."),
+    Family("disagg_node_activity_seconds_total", _C, Data.NODE, ("role", "unit", *_NODE), "seconds",
+           "The sum of this node's device activity by part of the device."),
+    Family("disagg_node_energy_joules_total", _C, Data.NODE, ("role", "phase", *_NODE), "joules",
+           "The sum of this node's device energy by what the time went to; of the devices that "
+           "tell it."),
     Family("disagg_node_phase_tokens_total", _C, Data.NODE,
            ("role", "phase", "model_name", "engine_namespace"), "tokens",
            "The sum of this node's tokens computed, by engines long gone too; cached and "
@@ -179,15 +201,20 @@ LABELS: dict[str, str] = {
     "device": "the node's own name of the device, such as nvidia0 or cpu",
     "engine": "name of the engine, unique on its node",
     "role": "what the engine or device is for: prefill, decode, mixed, encode, none, unknown",
-    "phase": "what was done: prefill or decode; for device seconds also idle and unattributed",
-    "reason": "why the seconds were not work",
+    "phase": "what was done: prefill or decode; for device seconds also idle and unattributed, "
+    "for energy unobserved, too",
+    "reason": "why the seconds were not work; of throttling power_cap, thermal, hw_slowdown (by a "
+    "half or more), sync_boost or other (clocks that somebody set, and what drivers add)",
+    "unit": "part of the device: graphics (anything at all ran), sm (multiprocessors busy), tensor "
+    "(their tensor cores, any format), dram (memory bandwidth, of its peak)",
     "state": "state of the requests, or of the worker",
     "source": "where the role is known from",
     "confidence": "how sure the role is",
     "engine_pod": "Kubernetes pod of the engine; empty elsewhere",
     "engine_namespace": "Kubernetes namespace of the engine; empty elsewhere",
     "model_name": "name the engine serves its model under",
-    "kind": "which inference server the engine is, such as vllm; of steps: what they computed",
+    "kind": "which inference server the engine is, such as vllm; of steps: what they computed; "
+    "of memory errors: corrected or uncorrected",
     "version": "version of the engine, or of disagg-node",
     "method": "how the engine's GPU-seconds were found",
     "worker": "name of the child process in the node file; of a router's engine elsewhere its "

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from disagg_exporter.metrics import FAMILIES, LABELS, Family, Kind, render
 from disagg_exporter.model import (
+    ActivityCell,
     Cell,
     Device,
     DeviceAccount,
@@ -23,9 +24,10 @@ from disagg_exporter.model import (
     Reason,
     Role,
     Snapshot,
+    Unit,
     Use,
 )
-from support.snapshots import FRESH_UNTIL_NS, GPU_1, GPU_2, TAKEN_NS, golden_snapshot
+from support.snapshots import FRESH_UNTIL_NS, GPU_0, GPU_1, GPU_2, TAKEN_NS, golden_snapshot
 
 DATA = Path(__file__).parents[2] / "data"
 STALE_NS = FRESH_UNTIL_NS + 1
@@ -67,7 +69,7 @@ def test_each_family_keeps_the_naming_rules(family: Family) -> None:
 
     stem = family.name.removesuffix("_total")
     assert not family.unit or stem.endswith("_" + family.unit)
-    base_units = {"seconds", "bytes", "watts", "hertz", "ratio", "tokens", "gpus"}
+    base_units = {"seconds", "bytes", "watts", "hertz", "ratio", "tokens", "gpus", "joules"}
     assert family.unit in base_units | {""}
     assert family.unit or not any(stem.endswith("_" + unit) for unit in base_units)
 
@@ -302,6 +304,28 @@ def test_a_state_nobody_announced_is_still_shown() -> None:
     assert states["decode-0/ready"] == 0.0
 
 
+def test_a_unit_of_activity_stands_at_zero_for_every_role_once_it_is_told() -> None:
+    rows = samples(golden_snapshot(), "disagg_gpu_activity_seconds_total")
+
+    assert rows[f"{GPU_0}/prefill/tensor"] == 30.25
+    assert rows[f"{GPU_0}/decode/tensor"] == rows[f"{GPU_0}/none/tensor"] == 0.0
+    assert not [row for row in rows if row.startswith(GPU_1)]
+
+
+def test_energy_stands_at_zero_for_every_role_and_is_absent_where_it_is_not_told() -> None:
+    rows = samples(golden_snapshot(), "disagg_gpu_phase_energy_joules_total")
+
+    assert rows[f"{GPU_0}/prefill/prefill"] == 36_150.0
+    assert rows[f"{GPU_0}/decode/decode"] == rows[f"{GPU_0}/none/unobserved"] == 0.0
+    assert not [row for row in rows if not row.startswith(GPU_0)]
+
+
+def test_memory_errors_are_absent_without_ecc_and_zero_with_it() -> None:
+    rows = samples(golden_snapshot(), "disagg_gpu_ecc_errors_total")
+
+    assert rows == {f"{GPU_0}/corrected": 2.0, f"{GPU_0}/uncorrected": 0.0}
+
+
 # Sums
 
 CELLS = st.dictionaries(
@@ -353,6 +377,70 @@ def test_node_seconds_are_the_sum_of_the_devices(
     assert math.fsum(by_node.values()) == pytest.approx(given_seconds, rel=1e-12)
     assert sums(metrics, "disagg_node_idle_seconds_total", "reason") == pytest.approx(
         sums(metrics, "disagg_gpu_idle_seconds_total", "reason"), rel=1e-12
+    )
+
+
+ENERGY = st.dictionaries(
+    st.builds(
+        Cell,
+        st.sampled_from(Role),
+        st.sampled_from(Use),
+        st.just(Reason.NONE),
+        st.sampled_from(["", "llama"]),
+    ),
+    st.floats(0, 1e9),
+    max_size=8,
+)
+ACTIVITY = st.dictionaries(
+    st.builds(
+        ActivityCell,
+        st.sampled_from(Role),
+        st.sampled_from(Unit),
+        st.sampled_from(["", "llama"]),
+    ),
+    st.floats(0, 1e9),
+    max_size=8,
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(ACTIVITY, st.none() | ENERGY), max_size=3))
+def test_node_energy_and_activity_are_the_sums_of_the_devices(
+    devices: list[tuple[dict[ActivityCell, float], dict[Cell, float] | None]],
+) -> None:
+    """Invariant (d); a device that tells no energy adds none."""
+    accounts = tuple(
+        DeviceAccount(
+            Device(f"GPU-{i}", i, "H100", f"nvidia{i}"),
+            Role.NONE,
+            0,
+            0,
+            {},
+            activity_seconds=activity,
+            energy_joules=energy,
+        )
+        for i, (activity, energy) in enumerate(devices)
+    )
+
+    metrics = list(render(Snapshot(0, 0.0, 1, accounts=accounts), now_ns=0))
+
+    for node, device, labels in (
+        (
+            "disagg_node_activity_seconds_total",
+            "disagg_gpu_activity_seconds_total",
+            ("role", "unit"),
+        ),
+        (
+            "disagg_node_energy_joules_total",
+            "disagg_gpu_phase_energy_joules_total",
+            ("role", "phase"),
+        ),
+    ):
+        of_devices = sums(metrics, device, *labels)
+        assert sums(metrics, node, *labels) == pytest.approx(of_devices, rel=1e-12)
+    given_joules = math.fsum(joules for _, energy in devices for joules in (energy or {}).values())
+    assert math.fsum(sums(metrics, "disagg_node_energy_joules_total").values()) == pytest.approx(
+        given_joules, rel=1e-12
     )
 
 
