@@ -26,6 +26,7 @@ from disagg_cluster.layout import Layout
 from disagg_cluster.life import WorkerState
 from disagg_cluster.nodeview import WallClock, compose
 from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.parts import Parts
 from disagg_cluster.posts import Post
 from disagg_cluster.rotation import Rotation
 from disagg_cluster.router import Gate
@@ -92,7 +93,7 @@ class Daemon:
         self._wall = WallClock()
         self._snapshot: Snapshot | None = None
         self._tick_ns = time.monotonic_ns()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._parts = Parts()
         self._at_end: AtEnd = "stop"
 
     @property
@@ -151,8 +152,7 @@ class Daemon:
             work = [self._pages.run(), self._tick(), rotation.run()]
             if self._router is not None:
                 work.append(self._router.watch.run())
-            self._tasks = [asyncio.create_task(part) for part in work]
-            stack.push_async_callback(_cancel, self._tasks)
+            await stack.enter_async_context(self._parts.running(*work))
             at_end = self._on_failure
             try:
                 crew.adopt(self._journal.read())
@@ -164,9 +164,7 @@ class Daemon:
 
     def check(self) -> None:
         """Raise what has ended one of the daemon's parts; a daemon without it measures nothing."""
-        for task in self._tasks:
-            if task.done() and not task.cancelled():
-                task.result()
+        self._parts.check()
 
     def leave(self) -> None:
         """While it serves: let the engines go on alone when it ends."""
@@ -246,9 +244,3 @@ class Daemon:
             router=self._router.watch.status() if self._router else None,
             simulated=self._source.name == "sim" or self._engines.simulated,
         )
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -60,6 +60,7 @@ class Entry(Section):
     tag: Tag
     drain_seconds: float
     stop_seconds: float
+    in_front: bool = False
 
     @property
     def is_over(self) -> bool:

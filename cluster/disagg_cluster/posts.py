@@ -71,6 +71,7 @@ class Post:
             tag=self.tag,
             drain_seconds=self.policy.drain_seconds,
             stop_seconds=self.policy.stop_seconds,
+            in_front=self.in_front,
         )
 
 

@@ -60,17 +60,25 @@ class RunLock:
 
 
 def holder(path: Path) -> int | None:
-    """The living daemon named in a lock file; None if there is none."""
+    """The daemon that holds a lock; None if nobody does, or nobody who is still there."""
     try:
-        pid, ticks = (int(word) for word in path.read_text().split())
-    except (OSError, ValueError):
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
         return None
+    try:
+        if _lock(descriptor, fcntl.LOCK_SH):
+            return None
+        pid, ticks = (int(word) for word in os.read(descriptor, 100).split())
+    except ValueError:
+        return None
+    finally:
+        os.close(descriptor)
     return pid if procfs.is_alive(pid) and procfs.start_ticks(pid) == ticks else None
 
 
-def _lock(descriptor: int) -> bool:
+def _lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -100,6 +100,20 @@ def unnamed(folder: RunFolder, known: Collection[int | None]) -> tuple[tuple[str
 
 
 async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[Ended, ...]:
+    ended: list[Ended] = []
+    for in_front in (True, False):
+        stage = [entry for entry in entries if entry.in_front is in_front]
+        later = [entry for entry in entries if entry.in_front < in_front]
+        if stage:
+            ended += await _end_stage(stage, later, journal, say)
+    return tuple(ended)
+
+
+async def _end_stage(
+    stage: list[Entry], later: list[Entry], journal: Journal, say: Say
+) -> list[Ended]:
+    """End some workers; those whose turn comes later stay in the journal."""
+
     def changed(
         worker: str, _old: WorkerState, new: WorkerState, pid: int | None, why: str
     ) -> None:
@@ -108,22 +122,22 @@ async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[En
 
     # What is to be said is said by `changed`; a page that is gone is what we want.
     silent = logging.Logger("stopping", logging.CRITICAL)
-    roots = {entry.worker: entry.tag.url for entry in entries}
+    roots = {entry.worker: entry.tag.url for entry in stage}
     pages = PageWatch(roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
     crew = Crew(
-        [_post(entry) for entry in entries],
+        [_post(entry) for entry in stage],
         changed,
         pages.page,
         journal=journal,
         health_seconds=_LOOK_SECONDS,
         log=silent,
     )
-    crew.adopt(entries, wanted=False)
+    crew.adopt([*stage, *later], wanted=False)
     looking = asyncio.create_task(pages.run())
     left = await crew.stop()
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
-    return tuple(Ended(e.worker, e.pid, e.worker not in left) for e in entries)
+    return [Ended(entry.worker, entry.pid, entry.worker not in left) for entry in stage]
 
 
 def _entries(folder: RunFolder) -> tuple[Entry, ...]:
@@ -144,6 +158,7 @@ def _post(entry: Entry) -> Post:
         Policy(drain_seconds=entry.drain_seconds, stop_seconds=entry.stop_seconds),
         role=tag.role,
         gpus=tag.gpus,
+        in_front=entry.in_front,
     )
 
 

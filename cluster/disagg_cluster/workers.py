@@ -77,7 +77,7 @@ class Crew:
         self._unadopted: dict[str, Entry] = {}
         self._keepers = tuple(Keeper(post, around) for post in posts)
         self._by_name = {keeper.post.name: keeper for keeper in self._keepers}
-        self._stopping = self._leaving = False
+        self._begun = self._stopping = self._leaving = False
 
     def adopt(self, entries: Sequence[Entry], *, wanted: bool = True) -> None:
         """Go on with the workers of the daemon before us; before `start`, and without a pause.
@@ -88,6 +88,7 @@ class Crew:
             entries: What the journal says.
             wanted: Whether they are to run, and be started again; otherwise they are stopped.
         """
+        self._begun = True
         self._unadopted = {e.worker: e for e in entries if e.worker in self._by_name}
         strays = (entry for entry in entries if entry.worker not in self._by_name)
         self._strays = tuple(entry for entry in strays if adoption.is_there(entry))
@@ -113,6 +114,7 @@ class Crew:
 
         Those that were adopted go on as they are.
         """
+        self._begun = True
         for keeper in self._keepers:
             if self._stopping:
                 return
@@ -142,8 +144,8 @@ class Crew:
         await self._close()
 
     def record(self) -> None:
-        """Write down where all workers stand."""
-        if self._journal is not None:
+        """Write down where all workers stand; not before we know where they stood."""
+        if self._journal is not None and self._begun:
             present = (k.entry() for k in self._keepers if k.post.name not in self._unadopted)
             entries = [*self._strays, *self._unadopted.values(), *present]
             if self._leaving:

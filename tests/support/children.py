@@ -4,6 +4,7 @@ import os
 import select
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 PYTHON = (sys.executable, "-S", "-E", "-c")
@@ -57,8 +58,11 @@ def descriptors() -> int:
 
 def children() -> set[int]:
     """Our own children, zombies included."""
-    found = Path("/proc/self/task").glob("*/children")
-    return {int(pid) for task in found for pid in task.read_text().split()}
+    found: set[int] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found.update(map(int, task.read_text().split()))
+    return found
 
 
 class Ear:

@@ -1,5 +1,6 @@
 """A crew goes on with what the crew before it left."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -15,6 +16,7 @@ from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry
 from disagg_cluster.life import Policy, Presence, WorkerState
 from disagg_cluster.posts import Post
+from disagg_cluster.workers import Crew
 from support.children import PYTHON, SERVER, STUBBORN, is_gone
 from support.crews import (
     BACKOFF,
@@ -332,3 +334,20 @@ def test_a_crew_that_dies_while_it_adopts_has_forgotten_nobody(
         assert {len(page) for page in journal.pages} == {3}
 
     aboard(posts, story, journal=journal, entries=journal.read())
+
+
+def test_a_crew_that_has_not_looked_yet_overwrites_nothing(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    leave_ready([worker := post()], journal)
+    text = journal.read()
+    assert len(text) == 1
+
+    async def story() -> None:
+        crew = Crew([worker], lambda *_: None, lambda _worker: None, journal=journal)
+        crew.record()
+        assert journal.read() == text
+        crew.adopt(text, wanted=False)
+        await crew.stop()
+
+    asyncio.run(story())

@@ -90,11 +90,18 @@ def test_a_lock_that_was_let_go_can_be_taken_again(lock: Path) -> None:
             pass
 
 
+def test_a_lock_that_nobody_holds_names_nobody_whatever_its_file_says(lock: Path) -> None:
+    with RunLock(lock, patience_seconds=0):
+        assert holder(lock) == os.getpid()
+    assert lock.read_text().startswith(str(os.getpid()))
+    assert holder(lock) is None
+
+
 def test_a_lock_file_with_a_pid_of_another_time_names_nobody(lock: Path) -> None:
-    lock.parent.mkdir()
-    for text in ("", "x y", f"{os.getpid()}", f"{os.getpid()} 1"):
-        lock.write_text(text)
-        assert holder(lock) is None
+    with RunLock(lock, patience_seconds=0):
+        for text in ("", "x y", f"{os.getpid()}", f"{os.getpid()} 1"):
+            lock.write_text(text)
+            assert holder(lock) is None
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

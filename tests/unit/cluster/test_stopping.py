@@ -1,0 +1,165 @@
+"""Workers that outlived their daemon are ended by the journal, and by nothing else."""
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from disagg_cluster import procfs
+from disagg_cluster.cli.stop import stop
+from disagg_cluster.journal import Journal
+from disagg_cluster.posts import Post
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.runlock import RunLock
+from disagg_cluster.stopping import end_daemon, end_workers, left_behind, unnamed
+from disagg_cluster.worker import start
+from support.children import PYTHON, Ear, wait_readable
+from support.crews import READY, Bridge, aboard, tiny_post
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run")
+    with RunLock(folder.lock):
+        (folder.path / "logs").mkdir()
+    return folder
+
+
+def leave(folder: RunFolder, *posts: Post) -> dict[str, int]:
+    """Let a crew bring workers up and go; their pids."""
+    pids: dict[str, int] = {}
+
+    async def story(ship: Bridge) -> None:
+        while len(pids) < len(posts):
+            change = await ship.until(READY)
+            assert change.pid is not None
+            pids[change.worker] = change.pid
+        ship.left = True
+
+    journal = Journal(folder.journal, logging.getLogger("test"))
+    aboard(list(posts), story, journal=journal)
+    return pids
+
+
+@pytest.fixture
+def stranger(folder: RunFolder) -> Iterator[int]:
+    """A process that writes a worker's log and is in no journal."""
+    argv = [*PYTHON, "import signal; signal.pause()"]
+    child = start(argv, dict(os.environ), folder.log("w"))
+    yield child.pid
+    child.signal_group(signal.SIGKILL)
+    assert wait_readable(child.pidfd)
+    child.reap()
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(stop, arguments)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_what_stands_in_front_ends_before_the_others_are_asked(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    router = replace(tiny_post(tmp_path, name="router"), in_front=True)
+    pids = leave(folder, tiny_post(tmp_path, name="engine"), router)
+    said: list[str] = []
+
+    ended = end_workers(folder, said.append)
+
+    assert [(each.name, each.pid, each.ended) for each in ended] == [
+        ("router", pids["router"], True),
+        ("engine", pids["engine"], True),
+    ]
+    assert [line.partition(",")[0] for line in said] == [
+        f"router (pid {pids['router']}): draining",
+        "router: stopped",
+        f"engine (pid {pids['engine']}): draining",
+        "engine: stopped",
+    ]
+    assert left_behind(folder) == ()
+    assert not any(procfs.is_alive(pid) for pid in pids.values())
+
+
+def test_without_a_daemon_and_without_workers_there_is_nothing_to_do(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    assert end_daemon(folder, pytest.fail) is None
+    assert end_workers(folder, pytest.fail) == ()
+    assert run("--workers", "--run-dir", str(folder.path)) == (
+        0,
+        f"nothing runs in {folder.path}\n",
+        "",
+    )
+
+    nowhere = tmp_path / "nowhere"
+    assert run("--workers", "--run-dir", str(nowhere))[0] == 0
+    assert not nowhere.exists()
+
+
+def test_a_process_that_no_journal_names_is_told_and_left_alone(
+    folder: RunFolder, stranger: int
+) -> None:
+    assert unnamed(folder, []) == (("w", stranger),)
+    assert unnamed(folder, [stranger]) == ()
+
+    code, out, err = run("--workers", "--run-dir", str(folder.path))
+    assert (code, out) == (1, "")
+    assert err == (
+        f"pid {stranger} writes the log of w, but no journal names it: it is left alone\n"
+    )
+    assert procfs.is_alive(stranger)
+
+
+def test_workers_that_were_not_asked_for_are_told_of(folder: RunFolder, tmp_path: Path) -> None:
+    pids = leave(folder, tiny_post(tmp_path))
+
+    code, out, err = run("--run-dir", str(folder.path))
+    assert (code, out, err) == (1, "", f"w (pid {pids['w']}): still runs; --workers ends it\n")
+    code, out, _ = run("--run-dir", str(folder.path), "--workers", "--json")
+    assert code == 0
+    assert json.loads(out)["workers"] == [{"worker": "w", "pid": pids["w"], "ended": True}]
+
+
+def test_a_daemon_that_does_not_end_is_not_waited_for_for_ever(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    ear = Ear(tmp_path)
+    holds = (
+        "import signal, sys, time\nfrom pathlib import Path\n"
+        "from disagg_cluster.runlock import RunLock\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "with RunLock(Path(sys.argv[1])):\n"
+        "    print('held', file=open(sys.argv[2], 'w'), flush=True)\n"
+        "    signal.pause()\n"
+    )
+    argv = [PYTHON[0], "-c", holds, str(folder.lock), str(ear.path)]
+    child = start(argv, dict(os.environ), tmp_path / "daemon.log")
+    said: list[str] = []
+    try:
+        assert ear.line() == "held"
+        outcome = end_daemon(folder, said.append, patience_seconds=0.1)
+    finally:
+        child.signal_group(signal.SIGKILL)
+        assert wait_readable(child.pidfd)
+        child.reap()
+        ear.close()
+
+    assert outcome is not None
+    assert (outcome.pid, outcome.ended) == (child.pid, False)
+    assert said == [
+        f"daemon (pid {child.pid}): asked to stop",
+        f"daemon (pid {child.pid}): is still there",
+    ]
+
+
+def test_the_run_folder_is_said_once(tmp_path: Path) -> None:
+    code, _, err = run("--run-dir", str(tmp_path), "-c", "node.yaml")
+
+    assert code == 2
+    assert "say either --config or --run-dir" in err
