@@ -95,7 +95,9 @@ class GpuGroup:
 
         Activity and power are the means since the last reading.
         """
-        done = self._done.plus(under_way_ns, price, self._extra_watts(price))
+        done = self._done
+        if under_way_ns:
+            done = done.plus(under_way_ns, price, self._extra_watts(price))
         seen, passed_ns = self._seen, now_ns - self._seen_ns
         self._seen, self._seen_ns = done, now_ns
         if not passed_ns:

@@ -34,7 +34,8 @@ class Teller:
         self._sequence = 0
         self._totals = list(NOTHING_YET)
         self._shown = StepTotals()
-        self._told = Facts()
+        self._told = Standing()
+        self._state: Facts | None = None
 
     def step(self, outcome: Outcome, standing: Standing, t_ns: int) -> Message:
         """Tell steps that have ended; more than one at once as if they were one long step."""
@@ -42,7 +43,7 @@ class Teller:
         count(self._totals, facts)
         # Runs are of pure writing, so all of their steps are of this one kind.
         self._totals[STEPS + wire.GENERATION] += outcome.count - 1
-        return self._next(facts, t_ns)
+        return self._next(facts, standing, t_ns)
 
     def state(self, standing: Standing, t_ns: int) -> Message | None:
         """Tell a new state between two steps; None if it is no news."""
@@ -52,7 +53,7 @@ class Teller:
             abs(standing.kv_usage_ratio - told.kv_usage_ratio) < _NEWS_KV_RATIO
         ):
             return None
-        return self._next(state_of(standing), t_ns)
+        return self._next(state_of(standing), standing, t_ns)
 
     def hello(self, t_ns: int) -> Message:
         """Tell that the connection is new."""
@@ -66,9 +67,10 @@ class Teller:
         """Count a record that was made and could not be sent."""
         self._totals[DROPS] += 1
 
-    def _next(self, facts: Facts, t_ns: int) -> Message:
+    def _next(self, facts: Facts, standing: Standing, t_ns: int) -> Message:
         self._sequence += 1
-        self._told = facts
+        self._told = standing
+        self._state = None
         totals = self._totals
         self._shown = StepTotals(
             (totals[0], totals[1], totals[2], totals[3]),
@@ -78,9 +80,9 @@ class Teller:
         return self._message(MessageKind.STEP, facts, t_ns)
 
     def _standing(self, kind: MessageKind, t_ns: int) -> Message:
-        told = self._told
-        standing = Standing(told.running, told.waiting, told.deferred, told.kv_usage_ratio)
-        return self._message(kind, state_of(standing), t_ns)
+        if self._state is None:
+            self._state = state_of(self._told)
+        return self._message(kind, self._state, t_ns)
 
     def _message(self, kind: MessageKind, facts: Facts, t_ns: int) -> Message:
         # Built without a `wire.Record` in between, which would take most of a simulated day.
