@@ -1,29 +1,36 @@
-"""Recording rules and scrape config before the real promtool."""
+"""Rules, alerts and scrape config before the real promtool, routes before the real amtool."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from disagg_cluster.prometheus import Target, scrape_config
+from support.alert_rules import ALERTS, RULE_FILES, TEST_FILES, all_alerts, groups, hasten
+from support.quiet_day import quiet_day
 
 pytestmark = pytest.mark.prometheus
 
-ALERTS = Path(__file__).parents[2] / "alerts"
-RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
-TEST_FILES = sorted((ALERTS / "tests").glob("*_test.yaml"))
+EXAMPLE = str(ALERTS / "alertmanager.yaml")
+PACKAGES = {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
+
+
+def check_with(tool: str, *arguments: str) -> None:
+    """Run promtool or amtool; a complaint of its is the failure's text."""
+    binary = shutil.which(tool)
+    if binary is None:
+        pytest.skip(f"{tool} is not installed: apt-get install {PACKAGES[tool]}")
+    done = subprocess.run([binary, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def promtool(*arguments: str) -> None:
-    """Run promtool; a complaint of its is the failure's text."""
-    binary = shutil.which("promtool")
-    if binary is None:
-        pytest.skip("promtool is not installed: apt-get install prometheus")
-    done = subprocess.run([binary, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_with("promtool", *arguments)
 
 
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
@@ -52,3 +59,32 @@ def test_the_scrape_config_is_one_with_our_rules(tmp_path: Path) -> None:
     )
 
     promtool("check", "config", str(config))
+
+
+def test_on_a_quiet_day_with_noise_nothing_fires(tmp_path: Path) -> None:
+    day = tmp_path / "quiet_test.yaml"
+    test = quiet_day([str(path) for path in RULE_FILES], seed=20261121)
+    day.write_text(json.dumps(test), encoding="utf-8")  # which is YAML too, and fast
+
+    promtool("test", "rules", str(day))
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
+def test_hastened_rules_are_rules(path: Path, tmp_path: Path) -> None:
+    hastened = tmp_path / "rules.yaml"
+    hastened.write_text(yaml.safe_dump({"groups": hasten(groups(path), 30)}), encoding="utf-8")
+
+    promtool("check", "rules", str(hastened))
+
+
+def test_the_alertmanager_example_is_one() -> None:
+    check_with("amtool", "check-config", EXAMPLE)
+
+
+@pytest.mark.parametrize("name", sorted(all_alerts()))
+def test_an_alert_goes_where_its_severity_says(name: str) -> None:
+    severity = all_alerts()[name]["labels"]["severity"]
+
+    labels = (f"alertname={name}", f"severity={severity}", "cluster=east", "node=a")
+    routes = ("config", "routes", "test", "--config.file", EXAMPLE)
+    check_with("amtool", *routes, f"--verify.receivers={severity}", *labels)

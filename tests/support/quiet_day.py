@@ -1,0 +1,146 @@
+"""A day on which all is well, for promtool: noisy load that swings, and nothing to tell anybody.
+
+Five nodes with a prefill and a decode GPU each, a sample a minute. The load follows the hours from
+a tenth to seven tenths of the GPUs' time. A worker is replaced with a drain, a daemon is updated
+(its counters begin anew), a node leaves for good and a collector fails once: all as it should be.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+MINUTES = 24 * 60
+NODES = ("a", "b", "c", "d", "e")
+LEAVES_AT = 20 * 60
+UPDATED_AT = 9 * 60
+DRAINED_AT = 15 * 60
+POOL = 'model_name="m",gpu_name="H"'
+
+Value = Callable[[int], float]
+
+
+def quiet_day(rule_files: list[str], seed: int) -> dict[str, Any]:
+    """Return the promtool test of the day; it fails if any alert has been firing at any time."""
+    chance = random.Random(seed)
+    series = [row for node in NODES for row in _node(node, chance)]
+    nothing = {
+        "expr": 'count_over_time(ALERTS{alertstate="firing"}[24h])',
+        "eval_time": "24h",
+        "exp_samples": [],
+    }
+    # An empty answer proves nothing unless the day was there to be judged.
+    judged = {
+        "expr": "count(count_over_time(cluster_role:disagg_occupancy:rate5m[23h]) > 600)",
+        "eval_time": "24h",
+        "exp_samples": [{"labels": "{}", "value": 2}],
+    }
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": [nothing, judged]}
+    return {"rule_files": rule_files, "evaluation_interval": "2m", "tests": [test]}
+
+
+def load_at(minute: int) -> float:
+    """Return the usual busy share of a GPU at that time of the day."""
+    return 0.4 - 0.3 * math.cos(2 * math.pi * minute / MINUTES)
+
+
+def _node(node: str, chance: random.Random) -> list[dict[str, str]]:
+    ends = LEAVES_AT if node == "e" else MINUTES
+    rows: list[dict[str, str]] = []
+
+    def put(name: str, labels: str, values: list[float]) -> None:
+        place = f'cluster="east",node="{node}"' + (f",{labels}" if labels else "")
+        text = " ".join(f"{value:.6g}" for value in values[:ends])
+        gone = " stale" if ends < MINUTES else ""
+        rows.append({"series": f"{name}{{{place}}}", "values": text + gone})
+
+    def gauge(name: str, labels: str, value: Value) -> None:
+        put(name, labels, [value(minute) for minute in range(MINUTES + 1)])
+
+    def counter(name: str, labels: str, increments: list[float]) -> None:
+        total, values = 0.0, []
+        for minute, more in enumerate(increments):
+            total = 0.0 if node == "b" and minute == UPDATED_AT else total + more
+            values.append(total)
+        put(name, labels, values)
+
+    gauge("up", 'job="disagg-node"', lambda minute: 1)
+    gauge("disagg_build_info", 'version="0.1.0"', lambda minute: 1)
+    gauge("disagg_node_busy_window_seconds", "", lambda minute: 1)
+    missed = chance.randrange(60, LEAVES_AT)
+    gauge("disagg_collector_success", 'collector="nvml"', lambda minute: minute != missed)
+    gauge("disagg_collector_success", 'collector="journal"', lambda minute: 1)
+    counter("disagg_router_requests_total", "", [300.0] * (MINUTES + 1))
+    for role in ("prefill", "decode"):
+        _worker(node, role, chance, gauge, counter)
+    return rows
+
+
+def _worker(
+    node: str,
+    role: str,
+    chance: random.Random,
+    gauge: Callable[[str, str, Value], None],
+    counter: Callable[[str, str, list[float]], None],
+) -> None:
+    gpu, worker = f'gpu="{node}-{role}"', f'worker="{role}-0"'
+    engine = f'engine="{role}-0"'
+    other = "decode" if role == "prefill" else "prefill"
+
+    def replaced(minute: int) -> bool:
+        """Say whether it is the time in which node c's decode worker is drained and started."""
+        return (node, role) == ("c", "decode") and DRAINED_AT <= minute < DRAINED_AT + 12
+
+    def silent(minute: int) -> bool:
+        return replaced(minute) or chance.random() < 0.001
+
+    shares = [
+        0.0 if replaced(minute) else min(max(chance.gauss(load_at(minute), 0.1), 0.0), 1.0)
+        for minute in range(MINUTES + 1)
+    ]
+    leaks = [chance.uniform(0.0, 0.08) for _ in shares]
+    busy = [60 * share * (1 - leak) for share, leak in zip(shares, leaks, strict=True)]
+    leaked = [60 * share * leak for share, leak in zip(shares, leaks, strict=True)]
+    idle = [60 * (1 - share) - 0.2 for share in shares]
+    name, labels = "disagg_node_phase_seconds_total", f'role="{role}",{POOL},phase='
+    counter(name, f'{labels}"{role}"', busy)
+    counter(name, f'{labels}"{other}"', leaked)
+    counter(name, f'{labels}"idle"', idle)
+    name = "disagg_engine_gpu_seconds_total"
+    counter(name, f'{engine},role="{role}",phase="{role}"', busy)
+    counter(name, f'{engine},role="{role}",phase="{other}"', leaked)
+    small = [chance.uniform(0.0, 3.0) for _ in shares]
+    counter("disagg_gpu_unattributed_seconds_total", f'{gpu},reason="stranger"', small)
+    counter("disagg_gpu_unobserved_seconds_total", f'{gpu},reason="no_reading"', small[::-1])
+    counter("disagg_span_cut_seconds_total", engine, [more / 10 for more in small])
+    counter("disagg_lost_records_total", engine, [float(more > 2.9) for more in small])
+    counter("disagg_engine_steps_total", f'{engine},kind="generation"', [900.0] * len(shares))
+    tokens = [1.0 + 6000 * share for share in shares]
+    counter("disagg_engine_phase_tokens_total", f'{engine},role="{role}",phase="{role}"', tokens)
+    errors = [float(more > 2.8) for more in small]
+    counter(f"disagg_router_{role}_errors_total", worker, errors)
+    gauge("disagg_router_worker_health", worker, lambda minute: not (silent(minute) and minute % 3))
+    gauge("disagg_engine_requests", f'{engine},state="running"', lambda m: round(9 * shares[m]))
+    gauge("disagg_engine_up", engine, lambda minute: not replaced(minute))
+    gauge("disagg_engine_info", f'{engine},kind="vllm"', lambda minute: 1)
+    gauge("disagg_gpu_info", f'{gpu},index="0",gpu_name="H"', lambda minute: 1)
+    gauge("disagg_gpu_assignment_info", f'{gpu},{engine},role="{role}"', lambda minute: 1)
+    lag = chance.uniform(6, 30)
+    name = "disagg_gpu_watermark_timestamp_seconds"
+    gauge(name, gpu, lambda minute: 60 * minute - lag - 10 * chance.random())
+    for state in ("ready", "starting", "draining", "failed", "backoff", "stopped"):
+        in_it = {"ready": False, "starting": True}.get(state, False)
+        gauge(
+            "disagg_worker_state",
+            f'{worker},state="{state}"',
+            lambda minute, in_it=in_it, state=state: (
+                in_it if replaced(minute) else state == "ready"
+            ),
+        )
+    restarts = [float(replaced(minute) and minute == DRAINED_AT) for minute in range(MINUTES + 1)]
+    counter("disagg_worker_restarts_total", worker, restarts)
+    for kind in ("steps", "engine"):
+        labels = f'collector="{kind}:{role}-0"'
+        gauge("disagg_collector_success", labels, lambda minute: not silent(minute))
