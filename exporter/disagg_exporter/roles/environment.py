@@ -37,7 +37,7 @@ MODE_NAMES = (
     "DYN_TRTLLM_DISAGGREGATION_MODE",
     "DYN_DISAGGREGATION_MODE",
 )
-_SWITCH_NAMES = {
+SWITCH_NAMES = {
     "DYN_VLLM_IS_PREFILL_WORKER": Role.PREFILL,
     "DYN_VLLM_IS_DECODE_WORKER": Role.DECODE,
     "DYN_VLLM_MULTIMODAL_ENCODE_WORKER": Role.ENCODE,
@@ -118,7 +118,7 @@ def _dynamo(env: Mapping[str, str], mode_on_command_line: bool) -> Iterator[Clai
             yield note(Source.DYNAMO, name, recognised[0], "the command line's mode counts")
         else:
             yield stated(Source.DYNAMO, name, *recognised, Confidence.HIGH)
-    for name, role in _SWITCH_NAMES.items():
+    for name, role in SWITCH_NAMES.items():
         if plain(env.get(name, "")) in ("true", "1", "yes", "on"):
             yield stated(Source.DYNAMO, name, "on", role, Confidence.HIGH)
     component = env.get("DYN_COMPONENT")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from disagg_exporter.model import Role
 from disagg_exporter.roles.claims import Claim, Kind, Says, Source
-from disagg_exporter.roles.environment import environment_claims
+from disagg_exporter.roles.environment import MODE_NAMES, SWITCH_NAMES, environment_claims
 from disagg_exporter.roles.labels import label_claims
 from disagg_exporter.roles.nouns import Confidence, Evidence, Markers, Peers, Verdict
 from disagg_exporter.roles.options import MODE
@@ -30,6 +30,10 @@ def explain(markers: Markers) -> Verdict:
     mode_given = any(claim.marker == MODE for claim in claims)
     env = {**markers.env, **process.env}
     claims += environment_claims(env, mode_given)
+    spoken = (*MODE_NAMES, *SWITCH_NAMES)
+    if any(claim.kind is Kind.STATED and claim.marker in spoken for claim in claims):
+        # The option is silent because the environment speaks for it.
+        claims = [claim for claim in claims if claim.marker != f"no {MODE}"]
     claims += label_claims(markers.labels)
     from_page, totals = page_claims(markers.page)
     claims += from_page

@@ -20,6 +20,8 @@ LLM_D_ROLE = "llm-d.ai/role"
 COMPONENT = "app.kubernetes.io/component"
 _KSERVE = "llminferenceservice-"
 _DYNAMO = "nvidia.com/dynamo-"
+# The guides of llm-d in which prefill and decode are apart.
+_SPLIT_GUIDES = ("pd-disaggregation", "wide-ep")
 _NOT_PROOF = "aggregated pods carry it too"
 
 # Whose label it is, and how sure its role words are; `decode` is direct in all of these.
@@ -97,6 +99,9 @@ def _llm_d(labels: Mapping[str, str]) -> Iterator[Claim]:
     if component in (f"{_KSERVE}workload", f"{_KSERVE}workload-leader"):
         marker = f"{LLM_D_ROLE} beside {component}"
         yield stated(Source.KSERVE, marker, word, role, Confidence.MEDIUM)
+    elif any(guide in labels.get("llm-d.ai/guide", "") for guide in _SPLIT_GUIDES):
+        marker = f"{LLM_D_ROLE} beside llm-d.ai/guide"
+        yield stated(Source.LLM_D, marker, word, role, Confidence.MEDIUM)
     else:
         yield conditional_decode(Source.LLM_D, LLM_D_ROLE, word, _NOT_PROOF)
 

@@ -43,7 +43,8 @@ def option_claims(found: Found, flags: Flags, title: str) -> Iterator[Claim]:
     yield from _mode(found.program, flags)
     for name, role in _SWITCHES:
         if flags.has(name):
-            yield stated(Source.DYNAMO, f"--{name}", "present", role, Confidence.HIGH)
+            source = Source.PROGRAM if role is None else Source.DYNAMO
+            yield stated(source, f"--{name}", "present", role, Confidence.HIGH)
     yield from _endpoint(flags)
     yield from _server_role(flags)
     yield from _role_options(found.program, flags)

@@ -14,9 +14,10 @@ from disagg_exporter.roles.words import name_claim, role_word
 
 MAX_LINES = 50_000
 MAX_LINE_CHARS = 4096
+MAX_CHARS = 4 * 1024 * 1024
 
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
-_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'(?<!\w)([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 _ENGINE = ("vllm:", "vllm_", "sglang:", "sglang_", "trtllm_", "lmdeploy:", "dynamo_component_")
 _ROUTER = (
     *("vllm_router_", "vllm:current_qps", "vllm:healthy_pods", "sgl_router_", "smg_"),
@@ -46,8 +47,10 @@ class _Seen:
 def page_claims(lines: Iterable[str]) -> tuple[list[Claim], Traffic | None]:
     """What a page claims, and the traffic since its engine began, where the page has both."""
     seen = _Seen()
+    room = MAX_CHARS
     for at, line in enumerate(lines):
-        if at >= MAX_LINES:
+        room -= len(line)
+        if at >= MAX_LINES or room < 0:
             break
         # Cut, a line could say something else than it did.
         if len(line) <= MAX_LINE_CHARS and (sample := _SAMPLE.match(line.strip())):

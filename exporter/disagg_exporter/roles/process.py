@@ -39,9 +39,9 @@ class Process:
 
     @property
     def has_engine(self) -> bool:
-        """Whether one of the programs is an engine."""
-        beside = (Program.NOT_AN_ENGINE, Program.UNKNOWN)
-        return any(program not in beside for program in self.programs)
+        """Whether one of the programs is an engine, by name and by its options."""
+        named = any(program not in _BESIDE for program in self.programs)
+        return named and not any(claim.says is None for claim in self.claims)
 
 
 def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
@@ -55,12 +55,18 @@ def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
     }
     whole = {**env, **set_here}
     programs = tuple(found.program for _, found in parts)
+    more = [
+        argument
+        for name in ARGUMENT_NAMES
+        if name in whole
+        for argument in split_arguments(whole[name])
+    ]
     engines = [part for part in parts if part[1].program not in _BESIDE]
     claims: list[Claim] = []
     if not engines:
         claims.extend(_not_an_engine(parts))
     for tokens, found in engines or [part for part in parts if not claims]:
-        claims.extend(_command_claims(tokens, found, whole))
+        claims.extend(_command_claims(tokens, found, more, whole))
     return Process(programs, set_here, tuple(claims))
 
 
@@ -89,14 +95,10 @@ def _routes(flags: Flags) -> bool:
     return any(re.match(r"(https?|grpc)://", side) for side in sides)
 
 
-def _command_claims(tokens: Sequence[str], found: Found, env: Mapping[str, str]) -> Iterator[Claim]:
+def _command_claims(
+    tokens: Sequence[str], found: Found, more: Sequence[str], env: Mapping[str, str]
+) -> Iterator[Claim]:
     own = list(tokens[found.arguments_at :])
-    more = [
-        argument
-        for name in ARGUMENT_NAMES
-        if name in env
-        for argument in split_arguments(env[name])
-    ]
     flags = read_flags([*own, *more])
     title = tokens[0] if tokens else ""
     said = list(option_claims(found, flags, title))

@@ -78,6 +78,7 @@ _TABLE: tuple[tuple[str, Program, str], ...] = (
         "router",
     ),
     (r"\S*(proxy|mini_?lb|load_?balanc\w*|router)\S*\.py", Program.NOT_AN_ENGINE, "proxy script"),
+    (r"[\w.]*(proxy|router|gateway|load_?balanc)\w*:\w+", Program.NOT_AN_ENGINE, "proxy app"),
     (r"\S*bench\w*\.py", Program.NOT_AN_ENGINE, "benchmark script"),
     (
         r"envoy|nginx|haproxy|traefik|socat|etcd|nats-server|redis-server|litellm|caddy",
@@ -91,6 +92,10 @@ _TABLE: tuple[tuple[str, Program, str], ...] = (
         Program.NOT_AN_ENGINE,
         "client or tool",
     ),
+)
+# A program of its own is called so; a model or an argument may be, too, so only the first word.
+_BESIDE_BY_NAME = re.compile(
+    r"[\w.-]*(sidecar|proxy|router|gateway|scheduler|autoscaler|exporter|load-?balancer)[\w.-]*"
 )
 _RULES = tuple((re.compile(pattern), program, word) for pattern, program, word in _TABLE)
 
@@ -135,6 +140,10 @@ def find_program(tokens: Sequence[str]) -> Found:
         for pattern, program, word in _RULES:
             if pattern.fullmatch(name):
                 return Found(program, word, at + 1)
+    first = tokens[0].strip() if tokens else ""
+    own = first.startswith("/") or "/" not in first
+    if own and _BESIDE_BY_NAME.fullmatch(program_name(first)):
+        return Found(Program.NOT_AN_ENGINE, "router or sidecar", 1)
     return Found(Program.UNKNOWN)
 
 

@@ -6,10 +6,11 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-MAX_TOKENS = 8192
-MAX_TOKEN_CHARS = 64 * 1024
-MAX_CHARS = 256 * 1024
+MAX_TOKENS = 4096
+MAX_TOKEN_CHARS = 32 * 1024
+MAX_CHARS = 128 * 1024
 MAX_DEPTH = 4
+MAX_COMMANDS = 64
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "busybox"})
 _SCRIPT_FLAG = re.compile(r"-[a-zA-Z]*c")
@@ -26,8 +27,8 @@ def commands(argv: Sequence[str]) -> list[list[str]]:
     if not tokens:
         return []
     if re.search(r"\s", tokens[0].strip()) and not tokens[0].lstrip().startswith("-"):
-        return _script(tokens[0], tokens[1:], 0)
-    return _command(tokens, 0)
+        return _script(tokens[0], tokens[1:], 0)[:MAX_COMMANDS]
+    return _command(tokens, 0)[:MAX_COMMANDS]
 
 
 def program_name(token: str) -> str:
