@@ -16,6 +16,7 @@ _ROWS = {
     "demo": Row("disagg_cluster.cli.demo:demo", "Run a simulated node; needs no GPU."),
     "config": Row("disagg_cluster.cli.config:config", "Look at a node file without starting it."),
     "init": Row("disagg_cluster.cli.init:init", "Be the first process of a container."),
+    "roles": Row("disagg_cluster.cli.roles:roles", "Look at how the roles of engines are found."),
     "completion": Row(
         "disagg_cluster.cli.completion:completion", "Print the completion script of a shell."
     ),

@@ -44,6 +44,7 @@ Commands:
   demo        Run a simulated node; needs no GPU.
   config      Look at a node file without starting it.
   init        Be the first process of a container.
+  roles       Look at how the roles of engines are found.
   completion  Print the completion script of a shell.
 
   Exit codes: 0 done, 1 failed, 2 bad input or usage.
