@@ -62,8 +62,10 @@ class EnergyBooks:
         return len(self._waiting)
 
     def read(self, reading: DeviceReading, watermark_ns: int) -> None:
-        """Take a device's running total; the interval since the one before waits to be split.
+        """Take a device's running total; the interval since it last moved waits to be split.
 
+        A driver may move its total less often than it is read, so one that stands still tells
+        nothing yet: what it shows next was used in all the time since.
         An interval that ends below the watermark cannot be split any more and is left out, as is
         one over which the driver's total fell (it began anew).
         """
@@ -72,7 +74,7 @@ class EnergyBooks:
         if self.microjoules is None:
             self.microjoules = Counter()
         before, now = self._last, (reading.t_ns, round(reading.energy_joules * 1e6))
-        if before is not None and reading.t_ns <= before[0]:
+        if before is not None and (reading.t_ns <= before[0] or now[1] == before[1]):
             return
         self._last = now
         if before is None or now[1] < before[1] or reading.t_ns <= watermark_ns:

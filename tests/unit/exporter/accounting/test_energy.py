@@ -196,6 +196,20 @@ def test_a_total_that_falls_begins_anew_and_takes_nothing_back() -> None:
     assert books.joules() == {"unobserved": 200}
 
 
+def test_a_total_that_moves_less_often_than_it_is_read_tells_of_all_the_time_since() -> None:
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    for tick in range(31):
+        half_seconds = tick // 5
+        joules = 50 * half_seconds + 250 * min(max(half_seconds - 2, 0), 2)
+        books.tell(tick / 10, energy_joules=joules, power_watts=100)
+    books.step(teller, teller.decode(2, 1))
+    books.beat(teller, 9)
+    books.advance(9)
+
+    assert books.joules() == {"decode": 600, "idle": 200}
+
+
 def test_what_was_used_over_a_hole_in_the_readings_is_not_lost() -> None:
     books, teller = Books(), Teller()
     books.engine(role=Role.DECODE)
