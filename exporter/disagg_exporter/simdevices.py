@@ -1,10 +1,5 @@
 """The demo's simulated devices, read from small files that its stand-in engines write.
 
-Each device is one file, `<folder>/gpu-<index>`, that the engine process serving it rewrites a few
-times a second with its running totals. A file holds one line of ASCII, fields parted by spaces:
-
-    disagg-sim-1 <pid> <t_ns> <busy_ns> <memory_used_bytes> <power_watts> <energy_joules>
-
 What the totals say between two versions of a file is the device's activity, as a driver's
 counters would be. A device whose file is missing, or older than `STALE_NS`, is one that nobody
 uses: it is at rest, which is known and not a failed reading: activity 0, no memory, idle power.
@@ -15,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.gpm import NOT_TOLD, PartRatios
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+from disagg_exporter.simstate import SimState, SimStateError, parse_state, state_path
 
 STALE_NS = 3_000_000_000
 """A file older than this was left by an engine that is gone."""
@@ -27,66 +23,11 @@ HOLD_NS = 1_000_000_000
 IDLE_WATTS = 70.0
 """Power of a simulated device at rest."""
 
+AT_REST = PartRatios(0.0, 0.0, 0.0, 0.0)
+"""Activity of a device that nobody uses."""
+
 MEMORY_TOTAL_BYTES = 80 * 1024**3
 """Memory of a simulated device."""
-
-_FORMAT = "disagg-sim-1"
-
-
-class SimStateError(DisaggError):
-    """A file in the simulation's folder does not hold a state."""
-
-
-@dataclass(frozen=True, slots=True)
-class SimState:
-    """What an engine process says of one device: totals since that process began.
-
-    `t_ns` is CLOCK_MONOTONIC at the time of writing, `busy_ns` how long the device has been
-    busy, `energy_joules` what it has used.
-    """
-
-    t_ns: int
-    busy_ns: int
-    memory_used_bytes: int
-    power_watts: float
-    energy_joules: float
-    pid: int
-
-
-def state_path(folder: Path, index: int) -> Path:
-    """The file of one device."""
-    return folder / f"gpu-{index}"
-
-
-def write_state(folder: Path, index: int, state: SimState) -> None:
-    """Replace a device's file by a new version; a reader sees the old one or the new one whole.
-
-    Raises:
-        OSError: The folder cannot be made or written.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f".gpu-{index}.{state.pid}"
-    unfinished.write_text(
-        f"{_FORMAT} {state.pid} {state.t_ns} {state.busy_ns} {state.memory_used_bytes} "
-        f"{state.power_watts:.3f} {state.energy_joules:.6f}\n",
-        encoding="ascii",
-    )
-    unfinished.replace(state_path(folder, index))
-
-
-def parse_state(text: str) -> SimState:
-    """Read one version of a device's file.
-
-    Raises:
-        SimStateError: The text is something else.
-    """
-    try:
-        version, pid, t_ns, busy_ns, memory, power, energy = text.split()
-        if version != _FORMAT:
-            raise SimStateError(f"a state of format {version!r}, not {_FORMAT!r}")
-        return SimState(int(t_ns), int(busy_ns), int(memory), float(power), float(energy), int(pid))
-    except ValueError as error:
-        raise SimStateError(f"not a device's state: {text[:80]!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +41,12 @@ class SimTrack:
     charged_ns: int
     energy_joules: float = 0.0
     state: SimState | None = None
-    busy_ratio: float | None = None
+    ratios: PartRatios = NOT_TOLD
+
+    @property
+    def busy_ratio(self) -> float | None:
+        """Share of the time in which the device did anything; None where that is unknown."""
+        return self.ratios.graphics_ratio
 
 
 def follow(track: SimTrack, state: SimState | None, now_ns: int) -> SimTrack:
@@ -109,32 +55,38 @@ def follow(track: SimTrack, state: SimState | None, now_ns: int) -> SimTrack:
     A process's first version tells where its totals begin; activity is absent until its second.
     """
     if state is None or abs(now_ns - state.t_ns) > STALE_NS:
-        return _rested(track, now_ns, state=None, busy_ratio=0.0)
+        return _rested(track, now_ns, state=None, ratios=AT_REST)
     before = track.state
     if before is None or before.pid != state.pid or state.busy_ns < before.busy_ns:
-        return _rested(track, state.t_ns, state=state, busy_ratio=None)
+        return _rested(track, state.t_ns, state=state, ratios=NOT_TOLD)
     if state.t_ns <= before.t_ns:
         if now_ns - before.t_ns <= HOLD_NS:
             return track
-        return SimTrack(track.charged_ns, track.energy_joules, before, None)
-    busy_ratio = (state.busy_ns - before.busy_ns) / (state.t_ns - before.t_ns)
+        return SimTrack(track.charged_ns, track.energy_joules, before)
+    passed_ns = state.t_ns - before.t_ns
+    active_ns = (
+        state.busy_ns - before.busy_ns,
+        state.sm_ns - before.sm_ns,
+        state.tensor_ns - before.tensor_ns,
+        state.dram_ns - before.dram_ns,
+    )
     return SimTrack(
         charged_ns=state.t_ns,
         energy_joules=track.energy_joules + max(0.0, state.energy_joules - before.energy_joules),
         state=state,
-        busy_ratio=min(1.0, busy_ratio),
+        ratios=PartRatios(*(min(max(ns / passed_ns, 0.0), 1.0) for ns in active_ns)),
     )
 
 
 def _rested(
-    track: SimTrack, until_ns: int, *, state: SimState | None, busy_ratio: float | None
+    track: SimTrack, until_ns: int, *, state: SimState | None, ratios: PartRatios
 ) -> SimTrack:
     seconds = max(0, until_ns - track.charged_ns) / 1e9
     return SimTrack(
         charged_ns=max(track.charged_ns, until_ns),
         energy_joules=track.energy_joules + IDLE_WATTS * seconds,
         state=state,
-        busy_ratio=busy_ratio,
+        ratios=ratios,
     )
 
 
@@ -197,4 +149,10 @@ class SimDevices:
             power_watts=used.power_watts if used else IDLE_WATTS,
             energy_joules=track.energy_joules,
             pids=(used.pid,) if used else (),
+            graphics_ratio=track.ratios.graphics_ratio,
+            sm_ratio=track.ratios.sm_ratio,
+            tensor_ratio=track.ratios.tensor_ratio,
+            dram_ratio=track.ratios.dram_ratio,
+            # Nothing ever holds its clocks back.
+            throttles=(),
         )

@@ -13,14 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from disagg_cluster.demo import completions
 from disagg_cluster.demo.costs import Costs
 from disagg_cluster.demo.http1 import Connection, HttpAnswer, HttpRequest, take_request
-from disagg_cluster.demo.simgpu import PREFILL_WATTS, GpuMeter, SimGpus
+from disagg_cluster.demo.simgpu import PREFILL, REST, GpuMeter, SimGpus
 from disagg_cluster.demo.standin import parse_options
 from disagg_cluster.sim.batch import Standing
 from disagg_cluster.sim.page import Page, PageFacts
 from disagg_cluster.sim.page_counters import PageCounters
 from disagg_cluster.sim.sequence import Sequence
 from disagg_cluster.sim.steps import Outcome
-from disagg_exporter.simdevices import IDLE_WATTS, SimDevices
+from disagg_exporter.simdevices import SimDevices
 
 CAPTURES = Path(__file__).parents[2] / "data" / "vllm-0.32.0"
 S = 1_000_000_000
@@ -271,11 +271,12 @@ def test_a_client_that_goes_away_cancels_its_answer() -> None:
 def test_a_meter_charges_each_stretch_at_its_own_power() -> None:
     meter = GpuMeter(charged_ns=10 * S)
 
-    meter.draw(PREFILL_WATTS, 12 * S)
-    meter.draw(IDLE_WATTS, 15 * S)
+    meter.draw(PREFILL, 12 * S)
+    meter.draw(REST, 15 * S)
 
     assert meter.busy_ns == 3 * S
-    assert meter.energy_joules == 2 * IDLE_WATTS + 3 * PREFILL_WATTS
+    assert meter.energy_joules == 2 * REST.watts + 3 * PREFILL.watts
+    assert meter.tensor_ns == 3 * S * PREFILL.tensor_ratio
 
 
 def test_the_device_source_sees_the_work_of_an_engines_gpus(tmp_path: Path) -> None:
@@ -290,6 +291,8 @@ def test_the_device_source_sees_the_work_of_an_engines_gpus(tmp_path: Path) -> N
 
     readings = devices.sweep(10 * S + S // 2).readings
     assert [reading.busy_ratio for reading in readings] == [0.5, 0.0, 0.5]
+    half = PREFILL.dram_ratio / 2
+    assert [reading.dram_ratio for reading in readings] == [half, 0.0, half]
     gpus.leave()
     assert list(tmp_path.iterdir()) == []
 

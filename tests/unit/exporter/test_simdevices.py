@@ -12,10 +12,12 @@ from disagg_exporter.simdevices import (
     IDLE_WATTS,
     MEMORY_TOTAL_BYTES,
     SimDevices,
-    SimState,
-    SimStateError,
     SimTrack,
     follow,
+)
+from disagg_exporter.simstate import (
+    SimState,
+    SimStateError,
     parse_state,
     state_path,
     write_state,
@@ -30,6 +32,9 @@ START = SimState(
     power_watts=650.5,
     energy_joules=900.0,
     pid=31,
+    sm_ns=4 * SECOND,
+    tensor_ns=3 * SECOND,
+    dram_ns=2 * SECOND,
 )
 
 
@@ -38,6 +43,9 @@ def later(state: SimState, milliseconds: int, *, busy: int, joules: float = 0.0)
         state,
         t_ns=state.t_ns + milliseconds * MS,
         busy_ns=state.busy_ns + busy * MS,
+        sm_ns=state.sm_ns + busy * MS * 3 // 4,
+        tensor_ns=state.tensor_ns + busy * MS // 2,
+        dram_ns=state.dram_ns + busy * MS // 4,
         energy_joules=state.energy_joules + joules,
     )
 
@@ -77,6 +85,11 @@ def test_a_device_that_nobody_uses_rests(two: SimDevices) -> None:
         power_watts=IDLE_WATTS,
         energy_joules=2 * IDLE_WATTS,
         pids=(),
+        graphics_ratio=0.0,
+        sm_ratio=0.0,
+        tensor_ratio=0.0,
+        dram_ratio=0.0,
+        throttles=(),
     )
 
 
@@ -98,6 +111,11 @@ def test_a_reading_is_what_the_engine_wrote_between_two_versions(
         power_watts=650.5,
         energy_joules=120.5,
         pids=(31,),
+        graphics_ratio=0.8,
+        sm_ratio=0.6,
+        tensor_ratio=0.4,
+        dram_ratio=0.2,
+        throttles=(),
     )
     assert second.readings[0].busy_ratio == 0.0
 
@@ -131,7 +149,14 @@ def test_what_is_written_is_what_is_read(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "disagg-sim-1 1 2 3", "disagg-sim-2 31 1 2 3 4 5", "disagg-sim-1 x 1 2 3 4 5"],
+    [
+        "",
+        "disagg-sim-2 1 2 3",
+        "disagg-sim-1 31 1 2 3 4 5",
+        "disagg-sim-3 31 1 2 3 4 5 6 7 8",
+        "disagg-sim-2 31 1 2 3 4 5 6 7 8 9",
+        "disagg-sim-2 x 1 2 3 4 5 6 7 8",
+    ],
 )
 def test_other_text_is_no_state(text: str) -> None:
     with pytest.raises(SimStateError):
@@ -231,6 +256,7 @@ states = st.none() | st.builds(
     power_watts=st.just(1.0),
     energy_joules=st.floats(0, 1e6),
     pid=st.integers(1, 2),
+    sm_ns=st.integers(0, 20_000).map(lambda ms: ms * MS),
 )
 
 
@@ -246,4 +272,5 @@ def test_whatever_is_written_energy_never_falls_and_activity_is_a_share(
         track = follow(track, state, now_ns)
 
         assert track.energy_joules >= before.energy_joules
-        assert track.busy_ratio is None or 0.0 <= track.busy_ratio <= 1.0
+        for ratio in (track.busy_ratio, track.ratios.sm_ratio):
+            assert ratio is None or 0.0 <= ratio <= 1.0
