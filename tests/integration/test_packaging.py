@@ -16,6 +16,7 @@ from disagg_cluster.assets import asset_dir, engine_side_folder
 from disagg_cluster.demo.vllm_environment_plan import CALM_WAITS
 
 print(asset_dir("alerts").joinpath("rules", "disagg-recording.yaml").is_file())
+print(asset_dir("alerts").joinpath("alertmanager.yaml").is_file())
 print(asset_dir("examples").joinpath("mixed.yaml").is_file())
 print(asset_dir("grafana").is_dir())
 found = importlib.metadata.distributions(path=[str(engine_side_folder())])
@@ -23,7 +24,7 @@ print([e.name for d in found for e in d.entry_points])
 found = importlib.metadata.distributions(path=[str(CALM_WAITS)])
 print([e.name for d in found for e in d.entry_points])
 """
-EXPECTED = ["True", "True", "True", "['disagg_steps']", "['disagg_calm_waits']"]
+EXPECTED = ["True", "True", "True", "True", "['disagg_steps']", "['disagg_calm_waits']"]
 
 
 @pytest.fixture(scope="module")

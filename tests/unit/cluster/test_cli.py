@@ -45,6 +45,7 @@ Commands:
   config      Look at a node file without starting it.
   init        Be the first process of a container.
   roles       Look at how the roles of engines are found.
+  rules       Recording rules and alerts for Prometheus.
   completion  Print the completion script of a shell.
 
   Exit codes: 0 done, 1 failed, 2 bad input or usage.

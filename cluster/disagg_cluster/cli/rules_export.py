@@ -1,0 +1,80 @@
+"""`disagg-node rules export`: the shipped rules and the Alertmanager example as files."""
+
+from __future__ import annotations
+
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import click
+
+from disagg_cluster.assets import asset_dir
+from disagg_exporter.errors import DisaggError
+
+RUNBOOKS = "docs/runbooks"
+
+
+class ExportError(DisaggError):
+    """A file that cannot be written, or must not be; its text says which and why."""
+
+
+@click.command
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--runbooks",
+    default=RUNBOOKS,
+    show_default=True,
+    metavar="URL",
+    help="Where the runbooks are; the alerts link to URL/<alert>.md.",
+)
+@click.option("--force", is_flag=True, help="Replace files that differ from ours.")
+def export(folder: Path, runbooks: str, force: bool) -> None:
+    r"""Write rules and alerts into a folder.
+
+    DIR is made if it is not there. It gets rules/*.yaml for the rule_files of Prometheus, and
+    alertmanager.yaml, an example to start from. A file that is there and differs is kept and
+    nothing is written, unless with --force.
+
+    \b
+      disagg-node rules export /etc/prometheus/disagg-node
+      promtool check rules /etc/prometheus/disagg-node/rules/*.yaml
+    """
+    texts = shipped(runbooks.rstrip("/"))
+    changed = [name for name, text in texts.items() if _differs(folder / name, text)]
+    if changed and not force:
+        raise ExportError(f"{folder} has its own {', '.join(changed)}: --force replaces them")
+    for name, text in texts.items():
+        _write(folder / name, text)
+        click.echo(folder / name)
+
+
+def shipped(runbooks: str) -> dict[str, str]:
+    """The files by their path below the folder, with links to `runbooks`."""
+    alerts = asset_dir("alerts")
+    rules = {f"rules/{file.name}": _text(file) for file in alerts.joinpath("rules").iterdir()}
+    linked = {
+        name: text.replace(f"runbook_url: {RUNBOOKS}/", f"runbook_url: {runbooks}/")
+        for name, text in sorted(rules.items())
+        if name.endswith(".yaml")
+    }
+    return linked | {"alertmanager.yaml": _text(alerts.joinpath("alertmanager.yaml"))}
+
+
+def _text(file: Traversable) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def _differs(path: Path, text: str) -> bool:
+    try:
+        return path.read_bytes() != text.encode()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise ExportError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ExportError(f"cannot write {path}: {error.strerror}") from error

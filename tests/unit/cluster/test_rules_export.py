@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from disagg_cluster.cli.main import main
+from support.alert_rules import ALERTS, RULE_FILES
+
+FILES = [*(f"rules/{path.name}" for path in RULE_FILES), "alertmanager.yaml"]
+
+
+def export(*args: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of `disagg-node rules export`."""
+    result = CliRunner().invoke(main, ["rules", "export", *args], prog_name="disagg-node")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    """Everything below the folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_rules_and_the_example_are_written_as_they_are_shipped(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+
+    assert export(str(folder)) == (0, "".join(f"{folder / name}\n" for name in FILES), "")
+    assert written(folder) == {name: (ALERTS / name).read_bytes() for name in FILES}
+
+
+def test_the_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
+    assert export(str(tmp_path), "--runbooks", "https://wiki.example/disagg/")[0] == 0
+
+    rules = yaml.safe_load((tmp_path / "rules" / "disagg-alerts.yaml").read_text(encoding="utf-8"))
+    links = {
+        rule["alert"]: rule["annotations"]["runbook_url"]
+        for group in rules["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    assert links == {name: f"https://wiki.example/disagg/{name}.md" for name in links}
+    assert "DisaggNodeDown" in links
+
+
+def test_writing_again_changes_nothing(tmp_path: Path) -> None:
+    first = export(str(tmp_path))
+    before = written(tmp_path)
+
+    assert export(str(tmp_path)) == first
+    assert written(tmp_path) == before
+
+
+def test_a_file_that_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> None:
+    export(str(tmp_path))
+    mine = tmp_path / "alertmanager.yaml"
+    mine.write_text("mine\n", encoding="utf-8")
+    (tmp_path / "rules" / "disagg-alerts.yaml").unlink()
+
+    assert export(str(tmp_path)) == (
+        1,
+        "",
+        f"disagg-node: {tmp_path} has its own alertmanager.yaml: --force replaces them\n",
+    )
+    assert not (tmp_path / "rules" / "disagg-alerts.yaml").exists()
+    assert export(str(tmp_path), "--force")[0] == 0
+    assert mine.read_bytes() == (ALERTS / "alertmanager.yaml").read_bytes()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+
+    code, out, err = export(str(tmp_path / "file"))
+    assert (code, out) == (1, "")
+    assert err.startswith("disagg-node: cannot read ")
+    assert err.endswith(": Not a directory\n")
+
+
+@pytest.mark.parametrize("args", [[], ["a", "b"]])
+def test_exactly_one_folder_is_named(args: list[str]) -> None:
+    assert export(*args)[0] == 2
