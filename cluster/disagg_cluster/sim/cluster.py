@@ -111,7 +111,9 @@ class ClusterSpec:
         if len(set(names)) < len(names) or len(set(gpus)) < len(gpus):
             raise SpecError("two engines have the same name or GPU")
         roles = {engine.role for engine in self.engines}
-        if Role.MIXED not in roles and not {Role.PREFILL, Role.DECODE} <= roles:
+        if not roles or not roles <= {Role.MIXED, Role.PREFILL, Role.DECODE}:
+            raise SpecError("engines are for prefill, decode or mixed, and there is one at least")
+        if (Role.PREFILL in roles) is not (Role.DECODE in roles):
             raise SpecError("a prefill engine needs a decode engine, and the other way round")
 
     def of(self, role: Role) -> list[str]:

@@ -144,7 +144,10 @@ def test_a_request_that_no_cache_could_hold_fails_at_once() -> None:
     ("engines", "why"),
     [
         ((EngineSpec("a", Role.PREFILL, ("0",)),), "needs a decode engine"),
+        ((EngineSpec("a", Role.MIXED, ("0",)), EngineSpec("b", Role.DECODE, ("1",))), "needs a"),
         ((EngineSpec("a", Role.MIXED, ("0",)), EngineSpec("b", Role.MIXED, ("0",))), "same"),
+        ((EngineSpec("a", Role.ENCODE, ("0",)),), "prefill, decode or mixed"),
+        ((), "one at least"),
     ],
 )
 def test_clusters_that_cannot_be_are_refused(engines: tuple[EngineSpec, ...], why: str) -> None:
