@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SYSTEM := scripts/system-packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment run run-vllm test test-vllm check lint types docs clean
+.PHONY: help setup vllm-environment router-environment run run-vllm test test-vllm check lint types docs dashboards clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,9 @@ types: $(READY)
 
 docs: $(READY) ## Write the generated pages of docs/
 	$(BIN)/python -m disagg_exporter.metrics_reference > docs/metrics.md
+
+dashboards: $(READY) ## Write grafana/dashboards/*.json as grafana/builders says
+	$(BIN)/python -m grafana.builders
 
 bench-%: $(READY)
 	@test -d bench/$* || { echo "no benchmark bench/$*"; exit 2; }

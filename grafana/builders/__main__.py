@@ -1,0 +1,29 @@
+"""`python -m grafana.builders [FOLDER]`: write every dashboard as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from grafana.builders import cluster, engines, exporter, node
+from grafana.builders.board import as_text
+
+DASHBOARDS: dict[str, Callable[[], dict[str, Any]]] = {
+    "cluster": cluster.dashboard,
+    "node": node.dashboard,
+    "engines": engines.dashboard,
+    "exporter": exporter.dashboard,
+}
+
+
+def main(folder: Path) -> None:
+    """Write `<name>.json` for each dashboard into `folder`, which is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, build in DASHBOARDS.items():
+        (folder / f"{name}.json").write_text(as_text(build()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "dashboards")

@@ -1,0 +1,178 @@
+"""Rows of the Cluster dashboard: the split of GPU time, and whether the pools fit it."""
+
+from __future__ import annotations
+
+from grafana.builders.board import Row
+from grafana.builders.cluster_queries import BOTH, OBSERVED, C, foreign_share, ratio, share
+from grafana.builders.palette import BLUE, ORANGE, PHASES, ROLES
+from grafana.builders.panels import Ask, each, lines, numbers
+
+POOLS = {"prefill pool": BLUE, "decode pool": ORANGE}
+
+
+def now() -> Row:
+    """The figures of this moment; no header."""
+    fast, slow = "cluster:disagg_busy_gpus:sum", "cluster:disagg_phase_gpu_seconds:rate5m"
+    return "", [
+        numbers(
+            "P:D of this moment",
+            "GPU time in prefill over GPU time in decode within the last seconds; provisional. It "
+            "swings with each burst: judge the split by the 5-minute figure beside it. Empty while "
+            "nothing decodes.",
+            [Ask(ratio(fast, C))],
+            decimals=2,
+        ),
+        numbers(
+            "P:D, 5 minutes",
+            "GPU-seconds of prefill over those of decode, all models. Good: near the ratio of the "
+            "pools' sizes (here to the right), so that both pools are busy alike. Far above it "
+            "prefill is short of GPUs, far below it decode is.",
+            [Ask(ratio(slow, C))],
+            decimals=2,
+        ),
+        numbers(
+            "Prefill share, 5 minutes",
+            "Prefill's part of all working GPU time, from 0 (all decode) to 1 (all prefill). "
+            "Unlike the ratio it exists while one phase rests.",
+            [Ask(share(slow, C))],
+            unit="percentunit",
+            decimals=0,
+        ),
+        numbers(
+            "Busy GPUs now",
+            "GPUs' worth of work in the last seconds, by phase. Bad: one of them stands at the "
+            "size of its pool while the other pool rests.",
+            each(BOTH, f'sum ({fast}{{{C}, phase="%s"}})'),
+            decimals=1,
+            colours=PHASES,
+        ),
+        numbers(
+            "GPUs by role",
+            "How many GPUs each pool has now. `none` is a GPU without an engine that is ready: "
+            "paid for and of no use.",
+            each(ROLES, f'sum (cluster_role:disagg_role_gpus:sum{{{C}, role="%s"}}) > 0'),
+            decimals=0,
+            colours=ROLES,
+        ),
+        numbers(
+            "Decode leakage, 5 min",
+            "Share of the decode pool's working time that was prefill. Good: 0 to 1 %. More means "
+            "that prompts are computed on decode GPUs: KV transfers fail or requests come past the "
+            "prefill pool, and every running stream stutters.",
+            [Ask(foreign_share("decode", "prefill", "rate5m"))],
+            unit="percentunit",
+            decimals=1,
+            steps=((None, "green"), (0.01, "yellow"), (0.05, "red")),
+            none="no decode work",
+        ),
+    ]
+
+
+def balance() -> Row:
+    """The ratio and the share over time, against those of the pools."""
+    ratios = "cluster:disagg_prefill_decode_ratio"
+    shares = "cluster:disagg_prefill_share"
+    pools = "cluster_role:disagg_role_gpus:sum"
+    of_pools = (
+        f'sum by (cluster) ({pools}{{{C}, role="prefill"}})'
+        f' / (sum by (cluster) ({pools}{{{C}, role=~"prefill|decode"}}) > 0)'
+    )
+    return "Balance", [
+        lines(
+            "Prefill : decode, GPU time",
+            "GPU-seconds of prefill over GPU-seconds of decode, on an axis where twice and half "
+            "are equally far from 1. Good: steady, near the dashed ratio of the pools. Bad: a "
+            "lasting distance from it, which is a split that no longer fits the load.",
+            [
+                Ask(f"{ratios}:rate1m{{{C}}}", "{{cluster}} 1 min"),
+                Ask(f"{ratios}:rate5m{{{C}}}", "{{cluster}} 5 min"),
+                Ask(
+                    f'sum by (cluster) ({pools}{{{C}, role="prefill"}})'
+                    f' / (sum by (cluster) ({pools}{{{C}, role="decode"}}) > 0)',
+                    "{{cluster}} pools",
+                ),
+            ],
+            decimals=2,
+            filled=0,
+            log=2,
+            dashed=".*pools$",
+        ),
+        lines(
+            "Prefill share of GPU time",
+            "The same split as a share. Good: near the dashed share that the prefill pool has of "
+            "the GPUs. Above it prefill works harder than decode, below it decode does.",
+            [
+                Ask(f"{shares}:rate1m{{{C}}}", "{{cluster}} 1 min"),
+                Ask(f"{shares}:rate5m{{{C}}}", "{{cluster}} 5 min"),
+                Ask(of_pools, "{{cluster}} pools"),
+            ],
+            unit="percentunit",
+            decimals=0,
+            filled=0,
+            top=1,
+            dashed=".*pools$",
+        ),
+    ]
+
+
+def pools() -> Row:
+    """Each pool's work against its size."""
+    work = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate1m"
+    busy = "cluster:disagg_phase_gpu_seconds:rate1m"
+    size = "cluster_role:disagg_role_gpus:sum"
+    sizes = [
+        Ask(f'sum ({size}{{{C}, role="{role}"}})', f"{role} pool") for role in ("prefill", "decode")
+    ]
+    return "Pools", [
+        lines(
+            "Busy GPUs against pool size",
+            "GPUs' worth of work by phase, and as dashed lines how many GPUs each pool has. Good: "
+            "both below their dashed line with some room. A phase on its line has no room left: "
+            "requests queue. A phase far below its line has GPUs to give.",
+            [*each(BOTH, f'sum ({busy}{{{C}, phase="%s"}})'), *sizes],
+            decimals=1,
+            colours={**PHASES, **POOLS},
+            dashed=".*pool$",
+        ),
+        lines(
+            "Pool occupancy",
+            "Share of each pool's observed GPU time in which it worked. It says busy, not full: a "
+            "decode GPU with one request is busy all the time. Good: the pools alike, below 90 %. "
+            "Bad: one near 100 % while another is low.",
+            [
+                Ask(
+                    f'sum by (role) ({work}{{{C}, phase=~"prefill|decode"}})'
+                    f' / (sum by (role) ({work}{{{C}, role!="none"}}) > 0)',
+                    "{{role}}",
+                )
+            ],
+            unit="percentunit",
+            decimals=0,
+            top=1,
+            colours=ROLES,
+        ),
+        lines(
+            "What the GPUs do",
+            "All GPUs by what they do. Good: mostly blue and orange. Grey is idle and has its "
+            "reasons below; yellow was busy for nothing that an engine told us of and should be "
+            "thin. What is missing to the number of GPUs was not observed.",
+            each(OBSERVED, f'sum ({work}{{{C}, phase="%s"}})'),
+            decimals=1,
+            stacked=True,
+            colours=PHASES,
+        ),
+        lines(
+            "Work of the other phase",
+            "Share of each pool's working time spent on the other phase. Good: both at 0, as the "
+            "first token of a request belongs to prefill. Prefill on decode GPUs (leakage) makes "
+            "running streams stutter; decode on prefill GPUs makes prompts wait.",
+            [
+                Ask(foreign_share("decode", "prefill", "rate1m"), "prefill in the decode pool"),
+                Ask(foreign_share("prefill", "decode", "rate1m"), "decode in the prefill pool"),
+            ],
+            unit="percentunit",
+            decimals=1,
+            at_least=0.05,
+            colours={"prefill in the decode pool": BLUE, "decode in the prefill pool": ORANGE},
+        ),
+    ]

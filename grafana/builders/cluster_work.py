@@ -1,0 +1,194 @@
+"""Rows of the Cluster dashboard: lost time, tokens and their cost, models, kinds, nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.builders.board import NODE_LINK, Row
+from grafana.builders.cluster_queries import C, M, ratio
+from grafana.builders.palette import BLUE, GREEN, PHASES, REASONS
+from grafana.builders.panels import THIRD, Ask, lines
+from grafana.builders.tables import Column, rows
+
+
+def _idle_of(title: str, role: str, more: str) -> Any:
+    idle = f"disagg_node_idle_seconds_total{{{C}, role{role}}}"
+    # Only reasons that have occurred: a legend of noughts is no help.
+    by_reason = f"sum by (reason) (rate({idle}[$__rate_interval])) and sum by (reason) ({idle}) > 0"
+    return lines(
+        title,
+        f"GPUs' worth of idle time by reason. {more}",
+        [Ask(by_reason, "{{reason}}")],
+        decimals=2,
+        width=THIRD,
+        at_least=1,
+        stacked=True,
+        colours=REASONS,
+    )
+
+
+def idle() -> Row:
+    """Why GPUs are idle, pool by pool."""
+    return "Idle GPUs by role and reason", [
+        _idle_of(
+            "Idle in the prefill pool",
+            '="prefill"',
+            "`no_request` is room to spare. `host_gap` is the pause between steps while requests "
+            "are there: the host is too slow. Bad: much idle here while the decode pool is full.",
+        ),
+        _idle_of(
+            "Idle in the decode pool",
+            '="decode"',
+            "`kv_wait` is bad: requests are there, but their KV has not arrived, so prefill or the "
+            "network holds decode up. `no_request` is room to spare.",
+        ),
+        _idle_of(
+            "Idle outside both pools",
+            '!~"prefill|decode"',
+            "GPUs without a ready engine. `starting` ends within minutes; a lasting `no_engine` is "
+            "a GPU that is paid for and forgotten.",
+        ),
+    ]
+
+
+def work() -> Row:
+    """What the chosen models get done, and what it costs."""
+    seconds = f"sum by (phase) (cluster_model:disagg_phase_gpu_seconds:rate5m{{{M}}})"
+    computed = f"disagg_node_phase_tokens_total{{{M}}}"
+    tokens = f"sum by (phase) (rate({computed}[5m]))"
+    return "Work of model $model", [
+        lines(
+            "Tokens computed a second",
+            "Prompt tokens (prefill) and output tokens (decode); cached and transferred ones are "
+            "not in it. Each phase has its own axis. Good: follows the demand. Bad: flat while "
+            "GPUs are full and requests wait.",
+            [Ask(f"sum by (phase) (rate({computed}[$__rate_interval]))", "{{phase}}")],
+            width=THIRD,
+            right="decode",
+            colours=PHASES,
+        ),
+        lines(
+            "GPU-seconds per million tokens",
+            "What a million tokens of each phase cost, over 5 minutes, on a log axis. Good: low "
+            "and steady. Decode climbs when batches get small, prefill when prompts get short or "
+            "long contexts are read.",
+            [Ask(f"{seconds} / ({tokens} > 0) * 1e6", "{{phase}}")],
+            width=THIRD,
+            log=10,
+            filled=0,
+            colours=PHASES,
+        ),
+        lines(
+            "Prefill : decode by model",
+            "The ratio of GPU time of each model over 5 minutes, twice and half equally far from "
+            "1. Models differ, and that is fine; one whose ratio moves by itself has changed its "
+            "traffic.",
+            [
+                Ask(
+                    ratio("cluster_model:disagg_phase_gpu_seconds:rate5m", M, "model_name"),
+                    "{{model_name}}",
+                )
+            ],
+            decimals=2,
+            width=THIRD,
+            log=2,
+            filled=0,
+        ),
+    ]
+
+
+def tables() -> Row:
+    """One row for each model and for each kind of GPU."""
+    model = "cluster_model:disagg_phase_gpu_seconds:rate5m"
+    tokens = f"rate(disagg_node_phase_tokens_total{{{M}}}[5m])"
+    gpu = "cluster_gpu:disagg_phase_gpu_seconds:rate5m"
+    by_model, by_gpu = "sum by (cluster, model_name)", "sum by (cluster, gpu_name)"
+    return "By model and by kind of GPU, over 5 minutes", [
+        rows(
+            "Models",
+            "What each model uses and gets. Look for a model with many GPUs and few tokens, and "
+            "for one whose ratio is far from the others' that share its pools.",
+            [
+                Ask(f'{by_model} ({model}{{{M}, phase="prefill"}})'),
+                Ask(f'{by_model} ({model}{{{M}, phase="decode"}})'),
+                Ask(ratio(model, M, "cluster, model_name")),
+                Ask(
+                    f'{by_model} (rate(disagg_node_phase_tokens_total{{{M}, phase="prefill"}}[5m]))'
+                ),
+                Ask(
+                    f'{by_model} (rate(disagg_node_phase_tokens_total{{{M}, phase="decode"}}[5m]))'
+                ),
+                Ask(f"{by_model} ({model}{{{M}}}) / ({by_model} ({tokens}) > 0) * 1e6"),
+            ],
+            [
+                Column("cluster", "Cluster"),
+                Column("model_name", "Model"),
+                Column("A", "Prefill GPUs", decimals=2, width=110),
+                Column("B", "Decode GPUs", decimals=2, width=120),
+                Column("C", "P:D", decimals=2, width=70),
+                Column("D", "Prefill tok/s", unit="short", decimals=0, width=105),
+                Column("E", "Decode tok/s", unit="short", decimals=0, width=110),
+                Column("F", "GPU-s / M tok", unit="short", decimals=0, width=125),
+            ],
+            sort="Decode GPUs",
+            width=15,
+            height=6,
+        ),
+        rows(
+            "Kinds of GPU",
+            "A GPU counts as a GPU in the cluster's figures, whatever it is; where kinds are mixed "
+            "read these rows. Bad: a kind that is much less busy than another in the same role.",
+            [
+                Ask(f'{by_gpu} ({gpu}{{{C}, phase="prefill"}})'),
+                Ask(f'{by_gpu} ({gpu}{{{C}, phase="decode"}})'),
+                Ask(ratio(gpu, C, "cluster, gpu_name")),
+                Ask(f"{by_gpu} (disagg_node_role_gpus{{{C}}})"),
+            ],
+            [
+                Column("gpu_name", "GPU"),
+                Column("D", "GPUs", decimals=0, width=80),
+                Column("A", "Prefill GPUs", decimals=2, width=110),
+                Column("B", "Decode GPUs", decimals=2, width=120),
+                Column("C", "P:D", decimals=2, width=70),
+            ],
+            sort="GPUs",
+            width=9,
+            height=6,
+        ),
+    ]
+
+
+def nodes() -> Row:
+    """The busiest nodes, and the way to each."""
+    metric = "node:disagg_phase_gpu_seconds:rate1m"
+    busy = f"{metric}{{{C}}}"
+    by_node = "sum by (cluster, node)"
+    top = f"topk (20, {by_node} ({busy}))"
+    kept = f"and on (cluster, node) {top}"
+    return "Nodes", [
+        rows(
+            "The 20 busiest nodes",
+            "Click a node for its GPUs. Good: nodes of one role alike. Look for a node whose share "
+            "differs from those of its kind, or with GPUs in no pool.",
+            [
+                Ask(top),
+                Ask(f'{by_node} ({metric}{{{C}, phase="prefill"}}) {kept}'),
+                Ask(f'{by_node} ({metric}{{{C}, phase="decode"}}) {kept}'),
+                Ask(f"node:disagg_prefill_share:rate1m{{{C}}} {kept}"),
+                Ask(f"{by_node} (disagg_node_role_gpus{{{C}}}) {kept}"),
+                Ask(f"{by_node} ({busy}) / ({by_node} (disagg_node_role_gpus{{{C}}}) > 0) {kept}"),
+            ],
+            [
+                Column("cluster", "Cluster"),
+                Column("node", "Node", link=NODE_LINK),
+                Column("E", "GPUs", decimals=0),
+                Column("A", "Busy GPUs", decimals=2),
+                Column("B", "Prefill GPUs", decimals=2),
+                Column("C", "Decode GPUs", decimals=2),
+                Column("D", "Prefill share", bar=BLUE),
+                Column("F", "Busy", bar=GREEN),
+            ],
+            sort="Busy GPUs",
+            height=6,
+        )
+    ]

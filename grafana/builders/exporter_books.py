@@ -1,0 +1,112 @@
+"""Rows of the Exporter dashboard: how far, how surely and how completely time is booked."""
+
+from __future__ import annotations
+
+from grafana.builders.board import Row
+from grafana.builders.palette import GREEN, ORANGE, RED, TEAL, VIOLET, YELLOW
+from grafana.builders.panels import THIRD, Ask, lines
+
+N = 'cluster=~"$cluster", node=~"$node"'
+METHODS = {"steps": GREEN, "page_cpu": TEAL, "role": YELLOW, "none": RED}
+
+
+def books() -> Row:
+    """How far committed, how found, and what is missing."""
+    # A collector is called by its kind, or kind:engine.
+    kinds = (
+        f'label_replace(disagg_collector_duration_seconds{{{N}}}, "kind", "$1", "collector",'
+        ' "([^:]*).*")'
+    )
+    return "Books", [
+        lines(
+            "How far the books are behind",
+            "Age of the oldest committed second of each kind, of the ten nodes furthest behind. "
+            "Good: some seconds, flat. A climbing line is a device or an engine whose time cannot "
+            "be committed.",
+            [
+                Ask(
+                    "topk(10, time() - min by (node)"
+                    f" (disagg_gpu_watermark_timestamp_seconds{{{N}}}))",
+                    "GPUs of {{node}}",
+                ),
+                Ask(
+                    "topk(10, time() - min by (node)"
+                    f" (disagg_engine_watermark_timestamp_seconds{{{N}}}))",
+                    "engines of {{node}}",
+                ),
+            ],
+            unit="s",
+            decimals=1,
+            width=THIRD,
+        ),
+        lines(
+            "How GPU-seconds were found",
+            "Engines by the method of attribution. Good: all `steps`. `page_cpu` and `role` are "
+            "estimates; `none` means that an engine's GPUs count as busy for nobody.",
+            [Ask(f"count by (method) (disagg_attribution_info{{{N}}})", "{{method}}")],
+            decimals=0,
+            width=THIRD,
+            stacked=True,
+            colours=METHODS,
+        ),
+        lines(
+            "Time nobody explains",
+            "GPUs' worth of unattributed and unobserved time. Good: both near 0; the Node "
+            "dashboard has the reasons.",
+            [
+                Ask(
+                    "sum (rate(disagg_node_phase_seconds_total"
+                    f'{{{N}, phase="unattributed"}}[$__rate_interval]))',
+                    "unattributed",
+                ),
+                Ask(
+                    f"sum (rate(disagg_gpu_unobserved_seconds_total{{{N}}}[$__rate_interval]))",
+                    "unobserved",
+                ),
+            ],
+            decimals=2,
+            width=THIRD,
+            at_least=1,
+            colours={"unattributed": YELLOW, "unobserved": VIOLET},
+        ),
+        lines(
+            "Step records lost and late",
+            "Records a second that never came, and that came after their time was committed. "
+            "Good: 0. Losses mean that an engine sends faster than the daemon reads.",
+            [
+                Ask(f"sum (rate(disagg_lost_records_total{{{N}}}[$__rate_interval]))", "lost"),
+                Ask(f"sum (rate(disagg_late_records_total{{{N}}}[$__rate_interval]))", "late"),
+            ],
+            decimals=2,
+            width=THIRD,
+            at_least=1,
+            colours={"lost": RED, "late": ORANGE},
+        ),
+        lines(
+            "Step time cut",
+            "Seconds of steps each second that fitted nowhere, even late, and are in no other "
+            "counter. Good: 0. More: clocks or records of an engine are wrong.",
+            [
+                Ask(
+                    "topk(10, sum by (node, engine)"
+                    f" (rate(disagg_span_cut_seconds_total{{{N}}}[$__rate_interval])))",
+                    "{{engine}} {{node}}",
+                )
+            ],
+            unit="s",
+            decimals=2,
+            width=THIRD,
+            at_least=1,
+            filled=0,
+        ),
+        lines(
+            "Time of a collector's round",
+            "The slowest of each kind of reader on the chosen nodes. Good: far below the interval "
+            "between rounds. A reader of devices that gets slow is a driver in trouble.",
+            [Ask(f"max by (kind) ({kinds})", "{{kind}}")],
+            unit="s",
+            decimals=1,
+            width=THIRD,
+            filled=0,
+        ),
+    ]

@@ -1,0 +1,107 @@
+"""Rows of the Node dashboard: what the devices themselves say, and whom they serve."""
+
+from __future__ import annotations
+
+from grafana.builders.board import Row
+from grafana.builders.node_queries import ENGINE_LINK, NAMED, G, mean, named
+from grafana.builders.panels import THIRD, Ask, lines
+from grafana.builders.tables import Column, rows
+
+
+def devices() -> Row:
+    """The driver's own readings."""
+    return "Devices", [
+        lines(
+            "Utilisation",
+            "The driver's own figure: some kernel ran. Busy, not full: one small kernel that never "
+            "ends shows 100 %. The mean of samples. Bad: high on a GPU whose row above is grey.",
+            [Ask(mean("disagg_gpu_utilization_ratio"), NAMED)],
+            unit="percentunit",
+            decimals=0,
+            top=1,
+            width=THIRD,
+            height=9,
+            filled=0,
+        ),
+        lines(
+            "Power",
+            "Watts drawn, the mean of samples. Prefill runs near the GPU's limit, decode well "
+            "below it. Bad: a busy GPU that draws much less than others of its role: it is "
+            "throttled, or waits within kernels.",
+            [Ask(mean("disagg_gpu_power_watts"), NAMED)],
+            unit="watt",
+            decimals=0,
+            width=THIRD,
+            height=9,
+            filled=0,
+        ),
+        lines(
+            "Memory in use",
+            "Share of device memory in use by whomever. Engines take theirs at the start, so flat "
+            "is good. Bad: a climb after the start, or memory in use on a GPU without an engine.",
+            [
+                Ask(
+                    named(
+                        f"disagg_gpu_memory_used_bytes{{{G}}}"
+                        f" / on (gpu) (disagg_gpu_memory_total_bytes{{{G}}} > 0)"
+                    ),
+                    NAMED,
+                )
+            ],
+            unit="percentunit",
+            decimals=0,
+            top=1,
+            width=THIRD,
+            height=9,
+            filled=0,
+        ),
+    ]
+
+
+def assignments() -> Row:
+    """Which engine each GPU serves."""
+    pairs = f"max by (gpu, engine, role, source, confidence) (disagg_gpu_assignment_info{{{G}}})"
+    return "Who serves on which GPU", [
+        rows(
+            "Assignments",
+            "Which engine each GPU serves, and how that is known. Good: source `config`, "
+            "confidence `certain`. A GPU that is missing here has no engine.",
+            [
+                Ask(pairs),
+                Ask(f"max by (gpu, index, gpu_name) (disagg_gpu_info{{{G}}})"),
+                Ask(f"max by (gpu) (disagg_gpu_memory_used_bytes{{{G}}})"),
+                Ask(f"time() - max by (gpu) (disagg_gpu_watermark_timestamp_seconds{{{G}}})"),
+            ],
+            [
+                Column("index", "GPU", width=60),
+                Column("gpu", "UUID"),
+                Column("gpu_name", "Kind"),
+                Column("engine", "Engine", link=ENGINE_LINK),
+                Column("role", "Role"),
+                Column("source", "Source"),
+                Column("confidence", "Confidence"),
+                Column("C", "Memory", unit="bytes", decimals=1),
+                Column("D", "Books behind by", unit="s", decimals=1),
+            ],
+            sort="GPU",
+            ascending=True,
+            height=10,
+        )
+    ]
+
+
+def clocks() -> Row:
+    """Folded: simulated and pseudo-devices have no clock."""
+    return "Clocks", [
+        lines(
+            "SM clock",
+            "Clock of the streaming multiprocessors. Good: at its top while busy. Bad: lower than "
+            "on other GPUs of the same kind at the same work, which is heat or a power limit.",
+            [Ask(mean("disagg_gpu_sm_clock_hertz"), NAMED)],
+            unit="hertz",
+            decimals=2,
+            width=THIRD,
+            height=9,
+            filled=0,
+        ),
+    ]

@@ -1,0 +1,56 @@
+"""The colours: one word has one colour on every panel of every dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+BLUE, ORANGE, GREY, YELLOW, VIOLET = "#3274D9", "#FF780A", "#8E8E8E", "#F2CC0C", "#8F3BB8"
+GREEN, RED, TEAL, PINK, DARK = "#56A64B", "#E02F44", "#3BB3A9", "#FF85A2", "#5C6370"
+
+PHASES: Mapping[str, str] = MappingProxyType(
+    {
+        "prefill": BLUE,
+        "decode": ORANGE,
+        "idle": GREY,
+        "unattributed": YELLOW,
+        "unobserved": VIOLET,
+    }
+)
+"""What a GPU does. A pool has the colour of the phase it is for."""
+
+ROLES: Mapping[str, str] = MappingProxyType(
+    {"prefill": BLUE, "decode": ORANGE, "mixed": GREEN, "encode": TEAL, "none": GREY}
+)
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "no_request": GREY,
+        "kv_wait": RED,
+        "host_gap": PINK,
+        "starting": TEAL,
+        "draining": GREEN,
+        "no_engine": DARK,
+        "stranger": RED,
+        "no_record": YELLOW,
+        "dummy": TEAL,
+        "no_reading": VIOLET,
+    }
+)
+"""Why a second was idle, unattributed or unobserved."""
+
+STEP_KINDS: Mapping[str, str] = MappingProxyType(
+    {"context": BLUE, "generation": ORANGE, "mixed": GREEN, "dummy": GREY}
+)
+"""What a step computed; context and generation are the two phases by vLLM's names."""
+
+WORKER_STATES: Mapping[str, str] = MappingProxyType(
+    {
+        "stopped": DARK,
+        "starting": TEAL,
+        "ready": GREEN,
+        "draining": YELLOW,
+        "backoff": ORANGE,
+        "failed": RED,
+    }
+)

@@ -1,0 +1,84 @@
+"""The committed dashboards, their panels and the queries in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "grafana" / "dashboards"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+
+CHOICES = {
+    "cluster": ".*",
+    "model": ".+",
+    "node": "demo-node",
+    "gpu": ".*",
+    "engine": ".*",
+    "role": ".*",
+    "job": "disagg-node",
+    "__rate_interval": "30s",
+    "__range": "5m",
+}
+"""What Grafana would put for the variables on the demo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query of a panel, or of an annotation."""
+
+    dashboard: str
+    panel: str
+    expr: str
+
+    @property
+    def text(self) -> str:
+        """The expression with every variable filled in."""
+        return filled(self.expr, CHOICES)
+
+
+def filled(expr: str, values: Mapping[str, str]) -> str:
+    """`expr` with its variables replaced; one that nobody knows is a KeyError."""
+    return re.sub(r"\$\{?([a-z_]\w*)\}?", lambda found: values[found[1]], expr)
+
+
+def load(name: str) -> dict[str, Any]:
+    """A committed dashboard."""
+    model: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return model
+
+
+def panels(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every panel that shows something, those in folded rows too."""
+    for panel in model["panels"]:
+        if panel["type"] == "row":
+            yield from panel["panels"]
+        else:
+            yield panel
+
+
+def folded(model: dict[str, Any]) -> set[str]:
+    """The titles of the panels that are seen only when somebody opens their row."""
+    rows = [panel for panel in model["panels"] if panel["type"] == "row"]
+    return {panel["title"] for row in rows for panel in row["panels"]}
+
+
+def queries(name: str) -> list[Query]:
+    """Every query of a dashboard's panels."""
+    return [
+        Query(name, panel["title"], target["expr"])
+        for panel in panels(load(name))
+        for target in panel["targets"]
+    ]
+
+
+def marks(name: str) -> list[Query]:
+    """Every query of a dashboard's annotations."""
+    return [
+        Query(name, mark["name"], mark["target"]["expr"])
+        for mark in load(name)["annotations"]["list"]
+    ]
