@@ -16,11 +16,12 @@ from disagg_exporter.roles.shellwords import commands, split_arguments
 from disagg_exporter.roles.silence import silence_claims
 
 _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]{0,79})=(.*)", re.S)
+MAX_ENGINES = 32
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|[@*0-9])")
 _ROUTER_OPTIONS = (
     *("pd-disaggregation", "vllm-pd-disaggregation", "prefill-selector", "decode-selector"),
     *("prefiller-hosts", "prefiller-host", "decoder-hosts", "decoder-host", "prefill-model-labels"),
-    *("decode-model-labels", "vllm-port", "static-backends", "worker-urls", "encoder-urls"),
+    *("decode-model-labels", "vllm-port", "static-backends", "worker-urls", "engine-base-url"),
     *("prefill-servers-urls", "decode-servers-urls", "pool-name"),
 )
 
@@ -65,12 +66,12 @@ def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
     claims: list[Claim] = []
     if not engines:
         claims.extend(_not_an_engine(parts))
-    for tokens, found in engines or [part for part in parts if not claims]:
+    for tokens, found in engines[:MAX_ENGINES] or [part for part in parts if not claims]:
         claims.extend(_command_claims(tokens, found, more, whole))
     return Process(programs, set_here, tuple(claims))
 
 
-_BESIDE = (Program.NOT_AN_ENGINE, Program.UNKNOWN)
+_BESIDE = (Program.NOT_AN_ENGINE, Program.TOOL, Program.UNKNOWN)
 _Part = tuple[list[str], Found]
 
 
@@ -81,7 +82,9 @@ def _arguments_only(env: Mapping[str, str]) -> list[_Part]:
 
 def _not_an_engine(parts: Sequence[_Part]) -> Iterator[Claim]:
     for tokens, found in parts:
-        if found.program is Program.NOT_AN_ENGINE:
+        # Scripts of all kinds wait and fetch: a tool says something only where it is all there is.
+        tool = found.program is Program.TOOL and len(parts) == 1
+        if tool or found.program is Program.NOT_AN_ENGINE:
             yield stated(Source.PROGRAM, "program", found.word, None, Confidence.HIGH)
         elif _routes(read_flags(tokens)):
             yield stated(Source.PROGRAM, "options", "router's", None, Confidence.HIGH)

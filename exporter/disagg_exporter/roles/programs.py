@@ -24,6 +24,7 @@ class Program(StrEnum):
     OTHER_ENGINE = "engine"
     ENCODER = "encoder"
     NOT_AN_ENGINE = "not_an_engine"
+    TOOL = "tool"
     UNKNOWN = "unknown"
 
     @property
@@ -87,15 +88,15 @@ _TABLE: tuple[tuple[str, Program, str], ...] = (
     ),
     (
         r"aiperf|genai-perf|guidellm|inference-perf|evalscope|lm[-_]eval|locust|k6|hey|curl|wget"
-        r"|sleep|prometheus|grafana\S*|dcgm-exporter|nvidia-smi|raylet|gcs_server|ray::proxyactor"
+        r"|sleep|aibrix_runtime|aibrix_download|huggingface-cli|prometheus|grafana\S*|dcgm-exporter|nvidia-smi|raylet|gcs_server|ray::proxyactor"
         r"|ray::servecontroller",
-        Program.NOT_AN_ENGINE,
+        Program.TOOL,
         "client or tool",
     ),
 )
 # A program of its own is called so; a model or an argument may be, too, so only the first word.
 _BESIDE_BY_NAME = re.compile(
-    r"[\w.-]*(sidecar|proxy|router|gateway|scheduler|autoscaler|exporter|load-?balancer)[\w.-]*"
+    r"[\w.-]*(sidecar|proxy|router|gateway|scheduler|autoscaler|exporter|manager|operator|controller|load-?balancer)[\w.-]*"
 )
 _RULES = tuple((re.compile(pattern), program, word) for pattern, program, word in _TABLE)
 

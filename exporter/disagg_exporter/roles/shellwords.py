@@ -10,7 +10,7 @@ MAX_TOKENS = 4096
 MAX_TOKEN_CHARS = 32 * 1024
 MAX_CHARS = 128 * 1024
 MAX_DEPTH = 4
-MAX_COMMANDS = 64
+MAX_COMMANDS = 2048
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "busybox"})
 _SCRIPT_FLAG = re.compile(r"-[a-zA-Z]*c")
@@ -54,7 +54,8 @@ def _command(tokens: list[str], depth: int) -> list[list[str]]:
         if program_name(token) in _SHELLS:
             for flag in range(at + 1, min(len(tokens) - 1, at + 12)):
                 if _SCRIPT_FLAG.fullmatch(tokens[flag]):
-                    return _script(tokens[flag + 1], tokens[flag + 2 :], depth + 1)
+                    rest = [word for word in tokens[flag + 1 : flag + 3] if word != "--"]
+                    return _script(rest[0] if rest else "", tokens[flag + 2 :], depth + 1)
             break
         if token == "eval":
             return _script(" ".join(tokens[at + 1 :]), [], depth + 1)
@@ -76,26 +77,43 @@ def split_arguments(text: str) -> list[str]:
 
 def _split(text: str) -> Iterator[list[str]]:
     """A script's words, command by command."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    lines = [_without_comment(line) for line in text.splitlines()]
     joined = re.sub(r"\\[ \t]*(\n|$)", " ", "\n".join(lines))
-    words: list[str] = []
-    for word in _words(joined):
+    try:
+        yield from _commands_of(_words(joined))
+    except ValueError:
+        # A quote without its end would swallow the rest: each line for itself, then.
+        for line in joined.splitlines():
+            try:
+                yield from _commands_of(_words(line))
+            except ValueError:
+                yield [word.strip("\"'") for word in line.split()]
+
+
+def _commands_of(words: list[str]) -> Iterator[list[str]]:
+    command: list[str] = []
+    for word in words:
         if word and _SEPARATORS.issuperset(word):
-            yield words
-            words = []
+            yield command
+            command = []
         else:
-            words.append(word)
-    yield words
+            command.append(word)
+    yield command
+
+
+def _without_comment(line: str) -> str:
+    """A line up to its comment, if the sign is not inside quotes that began on that line."""
+    for found in re.finditer(r"(?:^|(?<=\s))#", line):
+        before = line[: found.start()]
+        if before.count("'") % 2 == 0 and before.count('"') % 2 == 0:
+            return before
+    return line
 
 
 def _words(text: str) -> list[str]:
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
-    try:
-        return list(lexer)
-    except ValueError:
-        # A quote without its end: words are all that can be had.
-        return [word.strip("\"'") for word in text.split()]
+    return list(lexer)
 
 
 def _opened(tokens: list[str]) -> list[str]:
