@@ -94,6 +94,14 @@ class Method(StrEnum):
     NONE = "none"
 
 
+class Split(StrEnum):
+    """How steps that prefill and decode at once are divided (accounting A4)."""
+
+    MODEL = "model"
+    TOKENS = "tokens"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One GPU, MIG instance or, on a host without GPUs, the pseudo-device of one engine.
@@ -280,7 +288,8 @@ class EngineAccount:
     """What one engine has used (all its devices summed), and how well that is known.
 
     `told` is what it says of its own steps, before any of it is placed in time: step time there
-    is that of one device.
+    is that of one device. `residual_ratio` is how far a step's length is from what the cost model
+    foresaw, `fitted_steps` how many it has learned from.
     """
 
     engine: str
@@ -300,6 +309,9 @@ class EngineAccount:
     waiting: int | None = None
     deferred: int | None = None
     kv_usage_ratio: float | None = None
+    split: Split = Split.NONE
+    residual_ratio: float | None = None
+    fitted_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ CORE = [
     "disagg_exporter.roles",
     "disagg_exporter.silence",
     "disagg_exporter.step_messages",
+    "disagg_exporter.stepsplit",
     "disagg_cluster.config",
     "disagg_cluster.problems",
     "disagg_cluster.markers_file",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from disagg_exporter.accounting.phase import Work
-from disagg_exporter.model import Reason, StepTotals
+from disagg_exporter.model import Reason, Step, StepTotals
 
 
 class Piece(NamedTuple):
@@ -53,6 +53,8 @@ class Entry:
     `lost`: how many missing records this entry stands for (see `restore`); such an entry is made
     anew at each look, so that the missing records may still arrive, until it is `begun`: partly
     frozen, and `elapsed_ns` is what remains of it.
+    `step` is kept until the entry's time is divided between the phases; `work` is provisional
+    until then.
     """
 
     t_ns: int
@@ -68,3 +70,16 @@ class Entry:
     marker: bool = field(compare=False, default=False)
     lost: int = field(compare=False, default=0)
     begun: bool = field(compare=False, default=False)
+    step: Step | None = field(compare=False, default=None)
+
+
+def promises_work(step: Step) -> bool:
+    """Say whether an engine has something left to do after a step."""
+    return step.running > 0 or step.waiting > 0
+
+
+def gap_after(step: Step) -> Reason:
+    """Return why an engine rests after a step, if it does."""
+    if promises_work(step):
+        return Reason.HOST_GAP
+    return Reason.KV_WAIT if step.deferred > 0 else Reason.NO_REQUEST

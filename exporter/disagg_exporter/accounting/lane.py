@@ -10,20 +10,21 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import deque
 
-from disagg_exporter.accounting.entry import Entry, Overflow, Piece, Recent, Stream
-from disagg_exporter.accounting.packing import pack
-from disagg_exporter.accounting.phase import (
-    PREFILL,
-    Split,
-    Work,
-    kind_of,
-    token_share,
-    tokens_of,
-    work_of,
+from disagg_exporter.accounting.entry import (
+    Entry,
+    Overflow,
+    Piece,
+    Recent,
+    Stream,
+    gap_after,
+    promises_work,
 )
+from disagg_exporter.accounting.packing import pack
+from disagg_exporter.accounting.phase import PREFILL, Work, kind_of, tokens_of, work_of
 from disagg_exporter.accounting.restore import restored
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.model import Phase, Reason, Step, StreamKey
+from disagg_exporter.stepsplit import StepSplit
 
 # What the fast gauges may look back on, unless steps are longer than half of it.
 _RECENT_NS = 2 * SECOND_NS
@@ -32,7 +33,7 @@ _RECENT_NS = 2 * SECOND_NS
 class Lane:
     """The messages of one engine (one data-parallel rank of it), in; frozen pieces, out."""
 
-    def __init__(self, since_ns: int, rules: Rules, split: Split = token_share) -> None:
+    def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:
         self.mark_ns = since_ns
         self._born_ns = since_ns
         self.pieces: list[Piece] = []
@@ -46,7 +47,7 @@ class Lane:
         self.last_record_ns = since_ns
         self.promises_work = False
         self._rules = rules
-        self._split = split
+        self._split = split or StepSplit()
         self._overlapped = False
         self._streams: dict[StreamKey, Stream] = {}
         self._pending: list[Entry] = []
@@ -65,7 +66,7 @@ class Lane:
         if stream is None:
             # An engine adopted in the middle of its work says so, before its next step can.
             stream = self._streams[key] = Stream(said.sequence, said.totals)
-            self.promises_work = _promises_work(said)
+            self.promises_work = promises_work(said)
         if not self.promises_work:
             self._committing_ns = max(self._committing_ns, t_ns)
         if said.sequence > max(stream.seen, default=stream.sequence):
@@ -83,17 +84,19 @@ class Lane:
             self.late_records += 1
             return
         stream.seen.add(step.sequence)
+        kind = kind_of(step)
         entry = Entry(
             t_ns,
             step.sequence,
             self._believable(t_ns, step.elapsed_ns),
-            work_of(step, self._split),
+            work_of(kind, self._split.glance(step, kind)),
             stream,
-            kind=kind_of(step),
+            kind=kind,
             tokens=tokens_of(step),
             totals=step.totals,
-            pending_work=_promises_work(step),
-            gap_after=_gap_after(step),
+            pending_work=promises_work(step),
+            gap_after=gap_after(step),
+            step=step,
         )
         insort(self._pending, entry)
         self._last_message_ns = max(self._last_message_ns, t_ns)
@@ -162,9 +165,10 @@ class Lane:
         placed = pack([e.t_ns for e, _ in entries], [ns for _, ns in entries], self.mark_ns)
         cursor_ns = self.mark_ns
         unfinished = 0
-        for (entry, _), place in zip(entries, placed, strict=True):
+        for (entry, length_ns), place in zip(entries, placed, strict=True):
             if place.start_ns >= target_ns:
                 break
+            self._divide(entry, length_ns)
             self._append(cursor_ns, place.start_ns, None, self._gap)
             cursor_ns = min(place.end_ns, target_ns)
             self._append(place.start_ns, cursor_ns, entry.work, Reason.NONE)
@@ -197,6 +201,16 @@ class Lane:
             if not entry.marker:
                 before_ns, work_before = entry.t_ns, entry.pending_work
         return spans
+
+    def _divide(self, entry: Entry, length_ns: int) -> None:
+        """Say which phases an entry's time was for: once, in the order of records."""
+        if entry.lost:
+            self._split.skip()
+        step, entry.step = entry.step, None
+        if step is not None:
+            told = sum(entry.totals.steps) - sum(entry.stream.totals.steps)
+            share = self._split.settle(step, entry.kind, length_ns, single=told == 1)
+            entry.work = work_of(entry.kind, share)
 
     def _begin(self, entry: Entry, remaining_ns: int) -> None:
         """Keep what is left of a span that straddles the mark; its past is settled."""
@@ -233,13 +247,3 @@ class Lane:
             forgotten_ns = max(forgotten_ns, self.recent.popleft().length_ns)
         if forgotten_ns == self.longest_ns:
             self.longest_ns = max(kept.length_ns for kept in self.recent)
-
-
-def _promises_work(step: Step) -> bool:
-    return step.running > 0 or step.waiting > 0
-
-
-def _gap_after(step: Step) -> Reason:
-    if _promises_work(step):
-        return Reason.HOST_GAP
-    return Reason.KV_WAIT if step.deferred > 0 else Reason.NO_REQUEST

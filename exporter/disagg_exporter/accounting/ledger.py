@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from disagg_exporter.accounting.busy import busy_gpus, window_ns
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.lane import Lane
-from disagg_exporter.accounting.phase import Split, token_share
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.splits import Splits
 from disagg_exporter.accounting.told import Told
 from disagg_exporter.model import (
     Assignment,
@@ -42,6 +42,7 @@ class _EngineBooks:
     lanes: dict[int, Lane] = field(default_factory=dict)
     ended: list[Lane] = field(default_factory=list)
     told: Told = field(default_factory=Told)
+    splits: Splits = field(default_factory=Splits)
     gpu_ns: defaultdict[tuple[Role, Phase], float] = field(
         default_factory=lambda: defaultdict(float)
     )
@@ -53,9 +54,8 @@ class _EngineBooks:
 class Ledger:
     """One node's accounting. Every method takes the time it needs as an argument."""
 
-    def __init__(self, rules: Rules | None = None, split: Split = token_share) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
         self._rules = rules or Rules()
-        self._split = split
         self._devices: dict[str, DeviceLedger] = {}
         self._engines: dict[str, _EngineBooks] = {}
         self._tokens: Counter[_TokenKey] = Counter()
@@ -70,6 +70,8 @@ class Ledger:
         if books is None:
             books = self._engines[assignment.engine] = _EngineBooks(assignment)
         left = set(books.assignment.devices) - set(assignment.devices)
+        if not books.lanes and (left or assignment.model_name != books.assignment.model_name):
+            books.splits = Splits()
         books.assignment = assignment
         for gpu in (*assignment.devices, *left):
             if gpu in self._devices:
@@ -148,7 +150,8 @@ class Ledger:
         if lane is None:
             marks = [ledger.watermark_ns for ledger in self._ledgers(books.assignment)]
             since_ns = max([books.assignment.since_ns, *marks])
-            lane = books.lanes[key.engine_index] = Lane(since_ns, self._rules, self._split)
+            split = books.splits.begin(key.engine_index)
+            lane = books.lanes[key.engine_index] = Lane(since_ns, self._rules, split)
         return lane
 
     def _ledgers(self, assignment: Assignment) -> Iterable[DeviceLedger]:
@@ -206,6 +209,9 @@ class Ledger:
         owner = books.assignment
         lanes = list(books.lanes.values())
         heard = [lane for lane in lanes if lane.live(now_ns)]
+        split, residual_ratio, fitted_steps = books.splits.state(
+            [rank for rank, lane in books.lanes.items() if lane in heard]
+        )
         last = [lane.last_step for lane in heard if lane.last_step is not None]
         owed_ns = sum(ledger.debts.owed_ns(owner.engine) for ledger in self._ledgers(owner))
         cut_ns = sum(ledger.debts.cut_ns[owner.engine] for ledger in self._devices.values())
@@ -227,6 +233,9 @@ class Ledger:
             waiting=sum(step.waiting for step in last) if last else None,
             deferred=sum(step.deferred for step in last) if last else None,
             kv_usage_ratio=max((step.kv_usage_ratio for step in last), default=None),
+            split=split,
+            residual_ratio=residual_ratio,
+            fitted_steps=fitted_steps,
         )
 
 

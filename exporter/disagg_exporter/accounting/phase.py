@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
-
-Split = Callable[[Step], float]
-"""A mixed step → the share of its time that is prefill, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +31,6 @@ DECODE = Work(0.0)
 DUMMY = Work(0.0, dummy_share=1.0)
 
 
-def token_share(step: Step) -> float:
-    """Split a mixed step by token count: crude, but it asks nothing of the engine."""
-    return step.context_tokens / (step.context_tokens + step.generation_tokens)
-
-
 def kind_of(step: Step) -> int:
     """Return the step's kind, by the one definition that the engine's own totals use too."""
     return wire.step_kind(
@@ -53,12 +44,9 @@ def kind_of(step: Step) -> int:
     )
 
 
-def work_of(step: Step, split: Split = token_share) -> Work:
-    """Return what the step's time was spent on; `split` is asked only for mixed steps."""
-    kind = kind_of(step)
-    if kind == wire.MIXED:
-        return Work(split(step)) if step.context_tokens else PREFILL
-    return (PREFILL, DECODE, PREFILL, DUMMY)[kind]
+def work_of(kind: int, prefill_share: float) -> Work:
+    """Return what a step's time was spent on; `prefill_share` is that of a mixed step."""
+    return Work(prefill_share) if kind == wire.MIXED else (PREFILL, DECODE, PREFILL, DUMMY)[kind]
 
 
 def tokens_of(step: Step) -> tuple[int, int]:

@@ -27,7 +27,9 @@ def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
 
 def _write_account(sheet: Sheet, account: EngineAccount, status: EngineStatus | None) -> None:
     engine = account.engine
-    sheet.put("disagg_attribution_info", 1, engine, account.method)
+    sheet.put("disagg_attribution_info", 1, engine, account.method, account.split)
+    sheet.put("disagg_attribution_residual_ratio", account.residual_ratio, engine)
+    sheet.put("disagg_attribution_fitted_steps", account.fitted_steps, engine)
     sheet.put("disagg_span_cut_seconds_total", account.cut_seconds, engine)
     sheet.put("disagg_late_records_total", account.late_records, engine)
     sheet.put("disagg_lost_records_total", account.lost_records, engine)

@@ -152,8 +152,15 @@ FAMILIES: tuple[Family, ...] = (
            "sends none."),
     Family("disagg_engine_kv_cache_usage_ratio", _G, Data.ENGINES, ("engine", "role"), "ratio",
            "Share of the engine's KV cache in use; known from where disagg_engine_requests is."),
-    Family("disagg_attribution_info", _I, Data.ENGINES, ("engine", "method"), "",
-           "How an engine's GPU-seconds were found: steps, page_cpu, role or none."),
+    Family("disagg_attribution_info", _I, Data.ENGINES, ("engine", "method", "split"), "",
+           "How an engine's GPU-seconds were found: steps, page_cpu, role or none; and how steps "
+           "that prefill and decode at once are divided now: by a cost model learned from the "
+           "engine's steps, by tokens until that has earned trust, or none."),
+    Family("disagg_attribution_residual_ratio", _G, Data.ENGINES, ("engine",), "ratio",
+           "Mean error of the cost model's prediction of a step's length over that length: of "
+           "mixed steps where there are enough, else of all."),
+    Family("disagg_attribution_fitted_steps", _G, Data.ENGINES, ("engine",), "",
+           "Steps the cost model has learned from; it remembers the latest thousands."),
     Family("disagg_span_cut_seconds_total", _C, Data.ENGINES, ("engine",), "seconds",
            "Seconds of steps that fitted nowhere, even late, and are in no other counter."),
     Family("disagg_late_records_total", _C, Data.ENGINES, ("engine",), "",
@@ -216,6 +223,7 @@ LABELS: dict[str, str] = {
     "kind": "which inference server the engine is, such as vllm; of steps: what they computed; "
     "of memory errors: corrected or uncorrected",
     "version": "version of the engine, or of disagg-node",
+    "split": "how steps that prefill and decode at once are divided: model, tokens or none",
     "method": "how the engine's GPU-seconds were found",
     "worker": "name of the child process in the node file; of a router's engine elsewhere its "
     "address",
