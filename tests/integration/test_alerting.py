@@ -1,0 +1,128 @@
+"""From a worker that crashes to a page on a webhook: real daemons, Prometheus and Alertmanager.
+
+All times of the rules are divided by 30; their thresholds are as shipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disagg_cluster.demo.nodefile import free_ports
+from disagg_cluster.prometheus import PrometheusError, Target, query
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.scrape import fetch
+from support.alerting import Inbox, alertmanager, alerts_of, inbox, paging_prometheus
+from support.running_node import DISAGG_NODE, running_node, wait_for
+
+pytestmark = pytest.mark.prometheus
+
+DIVISOR = 30
+CRASHING, CALM = "crashing-node", "calm-node"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Not pytest's folder: the path of a Unix socket must be short."""
+    for program in ("prometheus", "prometheus-alertmanager"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed: apt-get install {program}")
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)
+
+
+def crashing_node(run_dir: Path, metrics: str) -> dict[str, Any]:
+    """A node with one worker that is well and one that ends at once, over and over."""
+    ports = free_ports(2)
+    usual = {"engine": "standin", "model": "demo-8b"}
+    return {
+        "node": CRASHING,
+        "devices": "sim",
+        "sim_devices": 2,
+        "run_dir": str(run_dir),
+        "listen": {"metrics": metrics},
+        "restart": {
+            "backoff_first_seconds": 0.5,
+            "backoff_max_seconds": 1.0,
+            "crash_limit": 100000,
+        },
+        "workers": [
+            {"name": "prefill-0", "role": "prefill", "gpus": [0], "port": ports[0], **usual},
+            {"name": "decode-0", "role": "decode", "gpus": [1], "port": ports[1], **usual}
+            | {"args": ["--no-such-argument"]},
+        ],
+    }
+
+
+@contextlib.contextmanager
+def calm_node(folder: Path, metrics: str) -> Iterator[None]:
+    """Run the demo: six stand-in engines under a load that swings."""
+    argv = [*DISAGG_NODE, "demo", "--no-prometheus", "--json", "--metrics", metrics]
+    with (folder / "demo.log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def answers(address: str) -> bool:
+    try:
+        return b"disagg_node_busy_window_seconds" in fetch(f"http://{address}/metrics", 5.0)
+    except DisaggError:
+        return False
+
+
+def fires(url: str, alert: str) -> bool:
+    try:
+        return bool(query(url, f'ALERTS{{alertname="{alert}",alertstate="firing"}}'))
+    except PrometheusError:
+        return False  # it is still starting
+
+
+def test_a_crash_loop_pages_by_name_and_a_calm_node_pages_nobody(folder: Path) -> None:
+    """What follows from the crash loop is held back; a node that goes away pages in turn."""
+    run_dir = folder / "run"
+    run_dir.mkdir()
+    crashing, calm = (f"127.0.0.1:{port}" for port in free_ports(2))
+    targets = [Target(crashing, CRASHING, "test"), Target(calm, CALM, "test")]
+    loop = ("DisaggWorkerCrashLoop", CRASHING, "decode-0")
+    with contextlib.ExitStack() as stack:
+        told = stack.enter_context(inbox())
+        pager = stack.enter_context(alertmanager(folder, told.url))
+        stack.enter_context(calm_node(folder, calm))
+        node = stack.enter_context(running_node(crashing_node(run_dir, crashing), run_dir))
+        wait_for(lambda: answers(crashing) and answers(calm), "both pages")
+        url = stack.enter_context(paging_prometheus(folder, targets, pager, DIVISOR))
+
+        wait_for(lambda: loop in told.names("page"), "the page of the crash loop")
+        # Not ready for 20 minutes / 30: that long nothing else may have come, from either node.
+        wait_for(lambda: fires(url, "DisaggWorkerDown"), "the worker to be down")
+        wait_for(
+            lambda: alerts_of(pager).get(("DisaggWorkerDown", "decode-0")) == "suppressed",
+            "the worker's being down to be held back",
+        )
+        assert told.names("page") == {loop}, told.told
+        assert told.names("ticket") == set(), told.told
+        assert_calm(told, url)
+
+        node.stop()
+        gone = ("DisaggNodeDown", CRASHING, "")
+        wait_for(lambda: gone in told.names("page"), "the page of the node that is gone")
+        assert told.names("page") == {loop, gone}
+        assert_calm(told, url)
+
+
+def assert_calm(told: Inbox, url: str) -> None:
+    """The calm node was measured, did work, and nobody was told of it."""
+    busy = query(url, f'max_over_time(disagg_node_busy_gpus{{node="{CALM}"}}[1m]) > 0')
+    assert {labels["phase"] for labels, _ in busy} == {"prefill", "decode"}
+    assert [labels for _, labels in told.told if labels.get("node") == CALM] == []
