@@ -13,6 +13,7 @@ POOLS = {"prefill pool": BLUE, "decode pool": ORANGE}
 def now() -> Row:
     """The figures of this moment; no header."""
     fast, slow = "cluster:disagg_busy_gpus:sum", "cluster:disagg_phase_gpu_seconds:rate5m"
+    pools, others = "cluster_role:disagg_role_gpus:sum", f'{C}, role!~"prefill|decode"'
     return "", [
         numbers(
             "P:D of this moment",
@@ -50,7 +51,10 @@ def now() -> Row:
             "GPUs by role",
             "How many GPUs each pool has now. `none` is a GPU without an engine that is ready: "
             "paid for and of no use.",
-            each(ROLES, f'sum (cluster_role:disagg_role_gpus:sum{{{C}, role="%s"}}) > 0'),
+            [
+                *each(BOTH, f'sum ({pools}{{{C}, role="%s"}})'),
+                Ask(f"sum by (role) ({pools}{{{others}}}) > 0", "{{role}}"),
+            ],
             decimals=0,
             colours=ROLES,
         ),

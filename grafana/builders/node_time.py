@@ -24,6 +24,7 @@ from grafana.builders.tables import Column, rows
 
 def now() -> Row:
     """The figures of this moment; no header."""
+    gpus_by_role, others = "disagg_node_role_gpus", f'{N}, role!~"prefill|decode"'
     phases, unexplained = "disagg_node_phase_seconds_total", f'{N}, phase="unattributed"'
     return "", [
         numbers(
@@ -53,7 +54,10 @@ def now() -> Row:
         numbers(
             "GPUs by role",
             "How many GPUs have each role now. `none` has no engine that is ready.",
-            each(ROLES, f'sum (disagg_node_role_gpus{{{N}, role="%s"}}) > 0'),
+            [
+                *each(BOTH, f'sum ({gpus_by_role}{{{N}, role="%s"}})'),
+                Ask(f"sum by (role) ({gpus_by_role}{{{others}}}) > 0", "{{role}}"),
+            ],
             decimals=0,
             colours=ROLES,
         ),

@@ -20,7 +20,14 @@ PHASES: Mapping[str, str] = MappingProxyType(
 """What a GPU does. A pool has the colour of the phase it is for."""
 
 ROLES: Mapping[str, str] = MappingProxyType(
-    {"prefill": BLUE, "decode": ORANGE, "mixed": GREEN, "encode": TEAL, "none": GREY}
+    {
+        "prefill": BLUE,
+        "decode": ORANGE,
+        "mixed": GREEN,
+        "encode": TEAL,
+        "none": GREY,
+        "unknown": VIOLET,
+    }
 )
 
 REASONS: Mapping[str, str] = MappingProxyType(
