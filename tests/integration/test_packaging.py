@@ -18,7 +18,7 @@ from disagg_cluster.demo.vllm_environment_plan import CALM_WAITS
 print(asset_dir("alerts").joinpath("rules", "disagg-recording.yaml").is_file())
 print(asset_dir("alerts").joinpath("alertmanager.yaml").is_file())
 print(asset_dir("examples").joinpath("mixed.yaml").is_file())
-print(asset_dir("grafana").is_dir())
+print(asset_dir("grafana").joinpath("dashboards", "cluster.json").is_file())
 found = importlib.metadata.distributions(path=[str(engine_side_folder())])
 print([e.name for d in found for e in d.entry_points])
 found = importlib.metadata.distributions(path=[str(CALM_WAITS)])
@@ -57,6 +57,13 @@ def _ask(path: Path | None) -> list[str]:
 def test_a_wheel_built_from_the_sdist_holds_everything_that_is_shipped(installed: Path) -> None:
     assert (installed / "disagg_cluster" / "_assets" / "alerts").is_dir()
     assert _ask(installed) == EXPECTED
+
+
+def test_of_the_dashboards_only_what_grafana_reads_is_shipped(installed: Path) -> None:
+    """Their builders need a library that an installation does not have."""
+    shipped = installed / "disagg_cluster" / "_assets" / "grafana"
+
+    assert {path.suffix for path in shipped.rglob("*") if path.is_file()} == {".json", ".yaml"}
 
 
 def test_an_editable_install_finds_the_same_in_the_checkout() -> None:

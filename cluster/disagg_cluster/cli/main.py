@@ -15,6 +15,7 @@ _ROWS = {
     "stop": Row("disagg_cluster.cli.stop:stop", "End a daemon, or the workers that one has left."),
     "demo": Row("disagg_cluster.cli.demo:demo", "Run a simulated node; needs no GPU."),
     "config": Row("disagg_cluster.cli.config:config", "Look at a node file without starting it."),
+    "dashboards": Row("disagg_cluster.cli.dashboards:dashboards", "Write our Grafana dashboards."),
     "init": Row("disagg_cluster.cli.init:init", "Be the first process of a container."),
     "roles": Row("disagg_cluster.cli.roles:roles", "Look at how the roles of engines are found."),
     "rules": Row("disagg_cluster.cli.rules:rules", "Recording rules and alerts for Prometheus."),

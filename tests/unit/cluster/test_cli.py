@@ -43,6 +43,7 @@ Commands:
   stop        End a daemon, or the workers that one has left.
   demo        Run a simulated node; needs no GPU.
   config      Look at a node file without starting it.
+  dashboards  Write our Grafana dashboards.
   init        Be the first process of a container.
   roles       Look at how the roles of engines are found.
   rules       Recording rules and alerts for Prometheus.

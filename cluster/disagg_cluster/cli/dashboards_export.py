@@ -1,0 +1,34 @@
+"""`disagg-node dashboards export`: a folder that a Grafana can be pointed at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from disagg_cluster.assets import asset_dir
+from disagg_cluster.dashboards import grafana_files, write
+
+
+@click.command
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--datasource",
+    metavar="NAME",
+    help="Grafana's Prometheus data source that the dashboards open on.  [default: Grafana's]",
+)
+def export(folder: Path, datasource: str | None) -> None:
+    r"""Write the dashboards and Grafana's provisioning files into DIR.
+
+    DIR/dashboards holds the dashboards; any of them can also be imported by hand.
+    DIR/provisioning tells Grafana to load them from there: copy it over Grafana's own, or start
+    Grafana with GF_PATHS_PROVISIONING=DIR/provisioning. Without --datasource it also defines a
+    data source named disagg-node for a Prometheus on 127.0.0.1:9090.
+
+    Files of the same names are replaced, others are left alone.
+    """
+    where = folder.absolute()
+    files = grafana_files(asset_dir("grafana"), where, datasource)
+    write(where, files)
+    for name in files:
+        click.echo(folder / name)
