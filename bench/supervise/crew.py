@@ -1,0 +1,43 @@
+"""Our side of `make bench-supervise`: one worker under a crew, as in the daemon, until SIGTERM.
+
+Argv: a folder for journal and log, then the worker's program and arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from disagg_cluster.command import Command
+from disagg_cluster.journal import Journal
+from disagg_cluster.life import Policy
+from disagg_cluster.posts import Post
+from disagg_cluster.readiness import Target
+from disagg_cluster.workers import Crew
+
+# It never answers: what is measured does not depend on that, and nobody shall end it for it.
+UNPROBED = Target(9, "")
+AT_ONCE = Policy(start_seconds=1e6, backoff_first_seconds=0.0, crash_limit=10**6, stop_seconds=1.0)
+
+
+async def keep(folder: Path, argv: tuple[str, ...]) -> None:
+    """Keep the worker running until we are told to end."""
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    post = Post("worker", Command(argv, {}), folder / "worker.log", UNPROBED, AT_ONCE)
+    crew = Crew(
+        [post],
+        lambda *_change: None,
+        lambda _worker: None,
+        journal=Journal(folder / "journal.json", logging.getLogger("bench")),
+    )
+    await crew.start()
+    await stopping.wait()
+    await crew.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(keep(Path(sys.argv[1]), tuple(sys.argv[2:])))
