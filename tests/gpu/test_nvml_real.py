@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from disagg_exporter.devices import DevicesUnavailable
+from disagg_exporter.model import Throttle
 from support.nvml_stub import NvmlChild, StubDriver
 
 pytest_plugins = ("support.nvml_stub.fixtures",)
@@ -65,6 +66,18 @@ def test_energy_never_falls(child: NvmlChild) -> None:
         assert (earlier.energy_joules is None) == (later.energy_joules is None)
         if earlier.energy_joules is not None and later.energy_joules is not None:
             assert earlier.energy_joules <= later.energy_joules
+
+
+def test_the_activity_of_parts_is_told_as_ratios_or_not_at_all(child: NvmlChild) -> None:
+    child.sweep()
+    time.sleep(0.2)  # the counters of a real GPU need time to tell anything
+
+    for reading in child.sweep().readings:
+        parts = (reading.graphics_ratio, reading.sm_ratio, reading.tensor_ratio, reading.dram_ratio)
+        assert all(ratio is None or 0 <= ratio <= 1 for ratio in parts)
+        if reading.graphics_ratio is not None:
+            assert reading.busy_ratio == reading.graphics_ratio
+        assert reading.throttles is None or set(reading.throttles) <= set(Throttle)
 
 
 def test_a_driver_opened_again_tells_the_same_devices(child: NvmlChild) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from disagg_exporter.model import (
     ActivityCell,
     BusyGpus,
@@ -248,7 +250,19 @@ def large_snapshot(gpus: int, engines: int, taken_ns: int = TAKEN_NS) -> Snapsho
         fresh_until_ns=taken_ns + 10 * SECOND,
         devices=devices,
         readings=tuple(DeviceReading(d.gpu, taken_ns, 0.5, 1, 2, 3.0, 4.0, 5.0) for d in devices),
-        accounts=tuple(DeviceAccount(d, Role.DECODE, 0, taken_ns, cells) for d in devices),
+        accounts=tuple(
+            DeviceAccount(
+                d,
+                Role.DECODE,
+                0,
+                taken_ns,
+                cells,
+                activity_seconds={ActivityCell(Role.DECODE, u, "llama"): 1.0 / 3.0 for u in Unit},
+                throttle_seconds=dict.fromkeys(Throttle, 1.0 / 3.0),
+                energy_joules={replace(cell, reason=Reason.NONE): 1.0 / 3.0 for cell in cells},
+            )
+            for d in devices
+        ),
         engine_accounts=tuple(
             EngineAccount(
                 name,
