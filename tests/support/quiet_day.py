@@ -114,6 +114,10 @@ def _worker(
     small = [chance.uniform(0.0, 3.0) for _ in shares]
     counter("disagg_gpu_unattributed_seconds_total", f'{gpu},reason="stranger"', small)
     counter("disagg_gpu_unobserved_seconds_total", f'{gpu},reason="no_reading"', small[::-1])
+    counter("disagg_gpu_throttle_seconds_total", f'{gpu},reason="power_cap"', busy)
+    counter("disagg_gpu_throttle_seconds_total", f'{gpu},reason="thermal"', small)
+    gauge("disagg_gpu_ecc_errors_total", f'{gpu},kind="uncorrected"', lambda minute: 2)
+    gauge("disagg_gpu_ecc_errors_total", f'{gpu},kind="corrected"', lambda minute: minute // 60)
     counter("disagg_span_cut_seconds_total", engine, [more / 10 for more in small])
     counter("disagg_lost_records_total", engine, [float(more > 2.9) for more in small])
     counter("disagg_engine_steps_total", f'{engine},kind="generation"', [900.0] * len(shares))
