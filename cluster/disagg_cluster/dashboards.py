@@ -16,7 +16,7 @@ DATASOURCE = "provisioning/datasources/disagg-node.yaml"
 
 
 class ExportError(DisaggError):
-    """A folder that cannot be written; its text names the file and why."""
+    """A file that cannot be written, or must not be; its text says which and why."""
 
 
 def grafana_files(
@@ -41,12 +41,16 @@ def grafana_files(
     return files
 
 
-def write(folder: Path, files: Mapping[str, str]) -> None:
+def write(folder: Path, files: Mapping[str, str], *, force: bool = False) -> None:
     """Write `files` into `folder`, each in one go, and leave everything else there alone.
 
     Raises:
-        ExportError: a file or folder cannot be written.
+        ExportError: a file cannot be written; or one is there with another text, and no `force`:
+            then nothing was written.
     """
+    changed = [name for name, text in files.items() if _differs(folder / name, text)]
+    if changed and not force:
+        raise ExportError(f"{folder} has its own {', '.join(changed)}: --force replaces them")
     for name, text in files.items():
         path = folder / name
         # Grafana looks at the folder every few seconds and must not find half a file.
@@ -57,6 +61,14 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
             part.replace(path)
         except OSError as error:
             raise ExportError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _differs(path: Path, text: str) -> bool:
+    try:
+        return path.read_bytes() != text.encode()
+    except OSError:
+        # Not there; what cannot be read is told when it cannot be written.
+        return False
 
 
 def _opening_on(datasource: str | None, text: str) -> str:

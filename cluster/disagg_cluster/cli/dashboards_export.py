@@ -17,7 +17,8 @@ from disagg_cluster.dashboards import grafana_files, write
     metavar="NAME",
     help="Grafana's Prometheus data source that the dashboards open on.  [default: Grafana's]",
 )
-def export(folder: Path, datasource: str | None) -> None:
+@click.option("--force", is_flag=True, help="Replace files that differ from ours.")
+def export(folder: Path, datasource: str | None, force: bool) -> None:
     r"""Write the dashboards and Grafana's provisioning files into DIR.
 
     DIR/dashboards holds the dashboards; any of them can also be imported by hand.
@@ -25,10 +26,10 @@ def export(folder: Path, datasource: str | None) -> None:
     Grafana with GF_PATHS_PROVISIONING=DIR/provisioning. Without --datasource it also defines a
     data source named disagg-node for a Prometheus on 127.0.0.1:9090.
 
-    Files of the same names are replaced, others are left alone.
+    A file that is there and differs is kept and nothing is written, unless with --force.
     """
     where = folder.absolute()
     files = grafana_files(asset_dir("grafana"), where, datasource)
-    write(where, files)
+    write(where, files, force=force)
     for name in files:
         click.echo(folder / name)

@@ -80,16 +80,29 @@ def test_dashboards_open_on_the_data_source_that_was_named(tmp_path: Path) -> No
         assert dashboard == as_shipped
 
 
-def test_a_second_export_replaces_ours_and_leaves_others_alone(tmp_path: Path) -> None:
+def test_what_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> None:
     run("export", str(tmp_path))
-    mine, theirs = tmp_path / "dashboards" / "node.json", tmp_path / "dashboards" / "mine.json"
-    mine.write_text("old", encoding="utf-8")
+    edited, theirs = tmp_path / "dashboards" / "node.json", tmp_path / "dashboards" / "mine.json"
+    gone = tmp_path / "dashboards" / "cluster.json"
+    edited.write_text("edited", encoding="utf-8")
     theirs.write_text("theirs", encoding="utf-8")
+    gone.unlink()
 
-    assert run("export", str(tmp_path))[0] == 0
+    assert run("export", str(tmp_path)) == (
+        1,
+        "",
+        f"disagg-node: {tmp_path} has its own dashboards/node.json: --force replaces them\n",
+    )
+    assert not gone.exists()
 
-    assert mine.read_text(encoding="utf-8") == shipped("node")
+    assert run("export", str(tmp_path), "--force")[0] == 0
+    assert edited.read_text(encoding="utf-8") == shipped("node")
+    assert gone.exists()
     assert theirs.read_text(encoding="utf-8") == "theirs"
+
+
+def test_a_second_export_of_the_same_is_no_change(tmp_path: Path) -> None:
+    assert run("export", str(tmp_path)) == run("export", str(tmp_path))
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
@@ -119,7 +132,7 @@ def test_nothing_half_written_is_ever_under_the_final_name(tmp_path: Path) -> No
     (tmp_path / "a.json.part").mkdir()
 
     with pytest.raises(ExportError, match=r"a\.json"):
-        write(tmp_path, {"a.json": "after"})
+        write(tmp_path, {"a.json": "after"}, force=True)
 
     assert kept.read_text(encoding="utf-8") == "before"
 
