@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 
 from disagg_exporter.roles.kv_config import KvConfig, dotted, parse_kv_config
 
+_SHORTEST = {
+    "kv-transfer-config": "kv-transfer",
+    "ec-transfer-config": "ec-transfer",
+    "disaggregation-mode": "disaggregation-m",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Flags:
@@ -23,6 +29,10 @@ class Flags:
             name in self.words and self.words[name][:1] not in (("false",), ("False",), ("0",))
             for name in names
         )
+
+    def given(self, *names: str) -> bool:
+        """Whether any of these options is there, whatever its value."""
+        return any(name in self.words for name in names)
 
     def value(self, *names: str) -> str | None:
         """The value of the first of these options that is there."""
@@ -71,7 +81,12 @@ def _whole(words: tuple[str, ...]) -> KvConfig:
 
 
 def _normal(head: str) -> str:
-    return head.strip().replace("_", "-")
+    name = head.strip().replace("_", "-")
+    # The engines' parsers take any beginning of an option that is nobody else's.
+    for option, shortest in _SHORTEST.items():
+        if option.startswith(name) and name.startswith(shortest):
+            return option
+    return name
 
 
 def _bare(value: str) -> str:

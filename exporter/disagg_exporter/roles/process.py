@@ -12,12 +12,16 @@ from disagg_exporter.roles.flags import Flags, read_flags
 from disagg_exporter.roles.nouns import Confidence
 from disagg_exporter.roles.options import option_claims
 from disagg_exporter.roles.programs import Found, Program, find_program
-from disagg_exporter.roles.shellwords import commands, split_arguments
+from disagg_exporter.roles.shellwords import MAX_TOKEN_CHARS, commands, split_arguments
 from disagg_exporter.roles.silence import silence_claims
 
-_ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]{0,79})=(.*)", re.S)
+_ASSIGNMENT = re.compile(r"(?:--env=|-e=?)?([A-Z][A-Z0-9_]{0,79})=(.*)", re.S)
 MAX_ENGINES = 32
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|[@*0-9])")
+_ONE_VARIABLE = re.compile(
+    r"(?P<head>--[\w.-]+=|)[\"']?\$(?:\{(?P<a>\w+)(?::?-(?P<default>[^}$]*))?\}"
+    r"|\((?P<b>\w+)\)|(?P<c>\w+))[\"']?"
+)
 _ROUTER_OPTIONS = (
     *("pd-disaggregation", "vllm-pd-disaggregation", "prefill-selector", "decode-selector"),
     *("prefiller-hosts", "prefiller-host", "decoder-hosts", "decoder-host", "prefill-model-labels"),
@@ -101,13 +105,30 @@ def _routes(flags: Flags) -> bool:
 def _command_claims(
     tokens: Sequence[str], found: Found, more: Sequence[str], env: Mapping[str, str]
 ) -> Iterator[Claim]:
-    own = list(tokens[found.arguments_at :])
+    own, room = list[str](), MAX_TOKEN_CHARS
+    for token in tokens[found.arguments_at :]:
+        words = _resolved(token, env) if room > 0 else [token]
+        # What variables hold is short; one that is named a thousand times is no honest one.
+        room -= sum(map(len, words)) if words != [token] else 0
+        own.extend(words)
     flags = read_flags([*own, *more])
     title = tokens[0] if tokens else ""
     said = list(option_claims(found, flags, title))
     yield from said
     if not _open_ended(own, env):
         yield from silence_claims(found.program, flags, said)
+
+
+def _resolved(token: str, env: Mapping[str, str]) -> list[str]:
+    """An argument; where it is one variable, what that holds, options of its own split."""
+    found = _ONE_VARIABLE.fullmatch(token)
+    if found is None:
+        return [token]
+    value = env.get(found["a"] or found["b"] or found["c"] or "", found["default"])
+    if value is None:
+        return [token]
+    value = value[:MAX_TOKEN_CHARS]
+    return split_arguments(value) if value.startswith("-") else [found["head"] + value]
 
 
 def _open_ended(tokens: Sequence[str], env: Mapping[str, str]) -> bool:

@@ -56,6 +56,8 @@ _TABLE: tuple[tuple[str, Program, str], ...] = (
     (r"sglang\.srt\.disaggregation\.encode_server", Program.ENCODER, "encode_server"),
     (r"sglang\.srt\.disaggregation\.(mini_lb|launch_lb)", Program.NOT_AN_ENGINE, "mini_lb"),
     (r"sglang\.(launch_server|srt\.entrypoints\.\S+)", Program.SGLANG, "sglang"),
+    (r"launch_server\.py", Program.SGLANG, "sglang"),
+    (r"api_server\.py", Program.VLLM, "vllm"),
     (r"sglang\.(bench_\w+|profiler|eval\S*|check_env)", Program.NOT_AN_ENGINE, "sglang tool"),
     (r"sglang[-_]router\.launch_server", Program.UNKNOWN, "sglang_router.launch_server"),
     (r"(sglang|sgl)[-_]router(\.\S+)?|smg(\.\S+)?", Program.NOT_AN_ENGINE, "sglang router"),
@@ -96,7 +98,8 @@ _TABLE: tuple[tuple[str, Program, str], ...] = (
 )
 # A program of its own is called so; a model or an argument may be, too, so only the first word.
 _BESIDE_BY_NAME = re.compile(
-    r"[\w.-]*(sidecar|proxy|router|gateway|scheduler|autoscaler|exporter|manager|operator|controller|load-?balancer)[\w.-]*"
+    r"[\w.-]*(sidecar|proxy|router|gateway|scheduler|autoscaler|exporter|manager|operator|controller|tokenizer|"
+    r"load-?balancer)[\w.-]*|[\w.-]+-epp"
 )
 _RULES = tuple((re.compile(pattern), program, word) for pattern, program, word in _TABLE)
 

@@ -23,6 +23,8 @@ def silence_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Ite
     """
     if any(claim.kind in (Kind.STATED, Kind.INFERRED) for claim in said):
         return
+    if flags.given("disaggregation-mode", "role", "server-role"):
+        return
     if any(flags.has(name) for name in _FILES):
         yield note(_source(program), "configuration file", "present", "may hold the role")
         return

@@ -155,6 +155,7 @@ def test_no_raw_value_gets_into_the_evidence() -> None:
     [
         Markers(argv=("sh", "-c", "vllm serve --kv-transfer-config '{" + "[" * 300_000)),
         Markers(argv=("sh", "-c", "vllm serve a;" * 50_000), env={"VLLM_ARGS": "--a b " * 50_000}),
+        Markers(argv=("vllm", "serve", *("$A",) * 9000), env={"A": "--a b " * 50_000}),
         Markers(argv=("--kv-transfer-config", '{"kv_connector_extra_config":' * 50_000)),
         Markers(argv=("--a",) * 500_000),
         Markers(page=("a" * 4000 + "{" + "b" * 90 + "} 1",) * 100_000),
@@ -162,7 +163,17 @@ def test_no_raw_value_gets_into_the_evidence() -> None:
         Markers(labels={f"x{at}/role": "prefill" for at in range(100_000)}),
         Markers(name="prefill" * 1_000_000, env={"HOSTNAME": "x" * 10_000_000}),
     ],
-    ids=["quotes", "commands", "nesting", "words", "page", "labels in a line", "labels", "names"],
+    ids=[
+        "quotes",
+        "commands",
+        "variables",
+        "nesting",
+        "words",
+        "page",
+        "labels in a line",
+        "labels",
+        "names",
+    ],
 )
 def test_what_a_hostile_pod_says_costs_little(markers: Markers) -> None:
     start = time.process_time()
