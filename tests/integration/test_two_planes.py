@@ -15,6 +15,7 @@ import pytest
 
 from disagg_cluster import procfs
 from disagg_cluster.rundir import RunFolder
+from disagg_cluster.runlock import holder
 from disagg_cluster.stopping import end_workers
 from support.children import wait_readable
 from support.running_node import DISAGG_NODE, Page
@@ -200,6 +201,32 @@ def steps_back(pages: list[Page]) -> list[str]:
                 if now is None or now < value:
                     found.append(f"{name}{have}: {value} then {now}")
     return found
+
+
+def test_under_init_a_killed_daemon_comes_back_and_a_signal_ends_all_in_order(folder: Path) -> None:
+    """As in a container: `disagg-node init -- disagg-node start`."""
+    file = standin_node(folder)
+    with node(file, folder, under_init=True) as planes:
+        planes.daemon.wait_ready()
+        pids, first = planes.pids(), holder(planes.run_dir / "lock")
+        assert first is not None
+        assert first != planes.daemon.process.pid
+        os.kill(first, signal.SIGKILL)
+
+        def back() -> bool:
+            return holder(planes.run_dir / "lock") not in (None, first)
+
+        wait_until("another daemon", back)
+        planes.daemon.wait_ready()
+        assert planes.pids() == pids
+        assert (
+            "init: the daemon ended by signal 9; the next start is in 1.0 s" in planes.daemon.log()
+        )
+
+        planes.daemon.process.send_signal(signal.SIGTERM)
+        assert planes.daemon.process.wait(20) == 0
+        assert "prefill-0: draining → stopped" in planes.daemon.log()
+        assert all(procfs.start_ticks(pid) is None for pid in pids.values()), "not buried"
 
 
 @pytest.fixture

@@ -52,6 +52,8 @@ class Page:
 class RunningNode:
     """A started daemon; its log goes to a file that failures show the end of."""
 
+    start: tuple[str, ...] = (*DISAGG_NODE, "start")
+
     def __init__(self, node_file: dict[str, Any], folder: Path) -> None:
         self.folder = folder
         self.page_url = f"http://{node_file['listen']['metrics']}/metrics"
@@ -62,7 +64,7 @@ class RunningNode:
         path.write_text(yaml.safe_dump(node_file), encoding="utf-8")
         self._log = (folder / "daemon.log").open("wb")
         self.process = subprocess.Popen(
-            [*DISAGG_NODE, "start", "-c", str(path), "--json"],
+            [*self.start, "-c", str(path), "--json"],
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )

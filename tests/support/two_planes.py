@@ -93,14 +93,21 @@ class Scraper:
             self._thread.join()
 
 
+class UnderInit(RunningNode):
+    """A daemon that is started, and started again, by the first process of a container."""
+
+    start = (*DISAGG_NODE, "init", "--", *DISAGG_NODE, "start")
+
+
 class Node:
     """One run folder, and one daemon after the other on it."""
 
-    def __init__(self, node_file: dict[str, Any], folder: Path) -> None:
+    def __init__(self, node_file: dict[str, Any], folder: Path, under_init: bool = False) -> None:
         self.node_file = node_file
         self.folder = folder
         self.run_dir = Path(node_file["run_dir"])
-        self.daemon = RunningNode(node_file, folder)
+        kind = UnderInit if under_init else RunningNode
+        self.daemon = kind(node_file, folder)
 
     def next_daemon(self, **changes: Any) -> RunningNode:
         """Start another daemon, with a changed node file if wanted."""
@@ -127,9 +134,9 @@ class Node:
 
 
 @contextlib.contextmanager
-def node(node_file: dict[str, Any], folder: Path) -> Iterator[Node]:
+def node(node_file: dict[str, Any], folder: Path, under_init: bool = False) -> Iterator[Node]:
     """Run a node; whatever a test does to it, nothing of it is left behind."""
-    running = Node(node_file, folder)
+    running = Node(node_file, folder, under_init)
     try:
         yield running
     except BaseException:

@@ -1,11 +1,14 @@
 """A worker's log: opened though the disk is full, rotated under a writer that has it open."""
 
+import asyncio
 import errno
+import logging
 from pathlib import Path
 
 import pytest
 
 from disagg_cluster.logs import LogError, copy_file, open_log, rotate
+from disagg_cluster.rotation import Rotation
 
 
 @pytest.fixture
@@ -82,3 +85,51 @@ def test_without_any_room_the_log_stays_as_it_is_and_no_half_copy_stays(log: Pat
         rotate(log, 1, copy)
     assert [path.name for path in log.parent.iterdir()] == ["w.log"]
     assert log.read_bytes() == b"now"
+
+
+def look(logs: dict[str, Path], until_cut: int) -> list[str]:
+    """Let a rotation look until so many logs were cut or it has had three looks."""
+    cut: list[str] = []
+    looks = 0
+
+    def watched() -> dict[str, Path]:
+        nonlocal looks
+        looks += 1
+        return logs
+
+    async def run() -> None:
+        rotation = Rotation(watched, cut.append, 1, logging.getLogger(), every_seconds=0.01)
+        looking = asyncio.create_task(rotation.run())
+        async with asyncio.timeout(20):
+            while len(cut) < until_cut or looks < 3:
+                await asyncio.sleep(0.01)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    asyncio.run(run())
+    return cut
+
+
+def test_logs_are_looked_at_again_and_again_and_whose_was_cut_is_told(log: Path) -> None:
+    log.parent.mkdir()
+    log.write_bytes(b"x" * 1_000_001)
+    short = log.with_name("v.log")
+    short.write_bytes(b"x" * 1_000_000)
+
+    assert look({"w": log, "v": short}, until_cut=1) == ["w"]
+    assert log.stat().st_size == 0
+    assert log.with_name("w.log.1").stat().st_size == 1_000_001
+
+
+def test_a_log_that_cannot_be_rotated_is_said_once_and_the_others_are_rotated(
+    log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.parent.mkdir()
+    log.write_bytes(b"x" * 1_000_001)
+    log.with_name("w.log.1").mkdir()
+    other = log.with_name("v.log")
+    other.write_bytes(b"x" * 1_000_001)
+    log.with_name("w.log.2").write_text("")
+
+    assert look({"w": log, "v": other}, until_cut=1) == ["v"]
+    assert caplog.text.count("w: cannot rotate the log") == 1

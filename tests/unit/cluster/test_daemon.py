@@ -1,0 +1,187 @@
+"""The daemon's own end, planned or not, and what it means to the engines."""
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disagg_cluster import procfs
+from disagg_cluster.daemon import AtEnd, Daemon
+from disagg_cluster.foreground import run
+from disagg_cluster.journal import here, load
+from disagg_cluster.layout import place
+from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.parts import Parts
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.stopping import end_workers, left_behind
+from disagg_exporter.devices import NoDevices
+from disagg_exporter.model import EngineStatus, Role, Snapshot
+from support.children import PYTHON, SERVER, children, free_port
+
+ARGUMENTS = "import sys\nsaid = lambda name: sys.argv[sys.argv.index(name) + 1]\n"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: Unix sockets allow 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)
+
+
+def make(folder: Path, on_failure: AtEnd = "leave", role: str = "mixed", **changes: Any) -> Daemon:
+    """A daemon over one tiny worker."""
+    serves = SERVER.replace("sys.argv[1]", "said('--port')")
+    serves = serves.replace("sys.argv[2]", "said('--served-model-name')")
+    program = folder / "engine"
+    program.write_text(f"#!{PYTHON[0]} -SE\n{ARGUMENTS}{serves}")
+    program.chmod(0o755)
+    worker = {"name": "w", "role": role, "model": "tiny", "port": free_port()}
+    file = {
+        "devices": "cpu",
+        "listen": {"metrics": "127.0.0.1:0"},
+        "intervals": {"health_seconds": 0.05},
+        "workers": [{**worker, "python": str(program), "deadlines": {"drain_seconds": 0.1}}],
+    }
+    config = from_mapping(file | changes, "node.yaml")
+    source = NoDevices()
+    layout = place(config, source.inventory())
+    return Daemon(config, layout, source, folder / "run", on_failure=on_failure)
+
+
+async def until_ready(daemon: Daemon, folder: Path) -> int:
+    """Wait for the worker; its pid."""
+    async with asyncio.timeout(20):
+        while not daemon.ready:
+            await asyncio.sleep(0.02)
+    [entry] = load(RunFolder(folder / "run").journal, here())
+    assert entry.pid is not None
+    return entry.pid
+
+
+def end(folder: Path) -> None:
+    """End the worker that a daemon has left."""
+    [ended] = end_workers(RunFolder(folder / "run"), lambda _text: None)
+    assert ended.ended
+    assert children() == set()
+
+
+def test_a_planned_end_stops_the_engines(folder: Path) -> None:
+    async def story() -> int:
+        daemon = make(folder)
+        async with daemon.running():
+            return await until_ready(daemon, folder)
+
+    assert not procfs.is_alive(asyncio.run(story()))
+    assert left_behind(RunFolder(folder / "run")) == ()
+
+
+def test_a_daemon_that_was_told_to_leave_its_engines_does(folder: Path) -> None:
+    async def story() -> int:
+        daemon = make(folder)
+        async with daemon.running():
+            daemon.leave()
+            return await until_ready(daemon, folder)
+
+    assert procfs.is_alive(asyncio.run(story()))
+    end(folder)
+
+
+@pytest.mark.parametrize(("on_failure", "lives"), [("leave", True), ("stop", False)])
+def test_a_daemon_that_fails_treats_its_engines_as_it_was_made_to(
+    folder: Path, on_failure: AtEnd, lives: bool
+) -> None:
+    pids: list[int] = []
+
+    async def story() -> None:
+        daemon = make(folder, on_failure)
+        async with daemon.running():
+            pids.append(await until_ready(daemon, folder))
+            raise RuntimeError("a bug of ours")
+
+    with pytest.raises(RuntimeError, match="a bug of ours"):
+        asyncio.run(story())
+    assert procfs.is_alive(pids[0]) is lives
+    if lives:
+        end(folder)
+
+
+def test_the_next_daemon_shows_an_engine_as_what_it_was_started(folder: Path) -> None:
+    """Another role in the file changes nothing for the process that runs."""
+
+    async def first() -> int:
+        daemon = make(folder)
+        async with daemon.running():
+            daemon.leave()
+            return await until_ready(daemon, folder)
+
+    async def second() -> EngineStatus:
+        daemon = make(folder, role="encode")
+        async with daemon.running():
+            assert await until_ready(daemon, folder) == pid
+            while daemon.snapshot is None or not daemon.snapshot.engines[0].up:
+                await asyncio.sleep(0.02)
+            return daemon.snapshot.engines[0]
+
+    pid = asyncio.run(first())
+    assert asyncio.run(second()).role is Role.MIXED
+    assert not procfs.is_alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("on_sigterm", "sign", "lives"),
+    [
+        ("stop", signal.SIGTERM, False),
+        ("leave", signal.SIGTERM, True),
+        ("leave", signal.SIGINT, False),
+    ],
+)
+def test_a_signal_means_what_the_node_file_says(
+    folder: Path, on_sigterm: str, sign: signal.Signals, lives: bool
+) -> None:
+    async def story() -> int:
+        daemon = make(folder, on_sigterm=on_sigterm)
+        serving = asyncio.create_task(run(daemon, lambda _snapshot: None))
+        pid = await until_ready(daemon, folder)
+        os.kill(os.getpid(), sign)
+        await serving
+        return pid
+
+    assert procfs.is_alive(asyncio.run(story())) is lives
+    if lives:
+        end(folder)
+
+
+def test_a_terminal_that_is_gone_is_no_reason_to_end(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone(_snapshot: Snapshot) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    async def story() -> None:
+        daemon = make(folder)
+        serving = asyncio.create_task(run(daemon, gone, seconds=1.5))
+        await until_ready(daemon, folder)
+        await serving
+
+    asyncio.run(story())
+    assert caplog.text.count("no more lines are printed") == 1
+
+
+def test_a_part_that_ended_ends_the_daemon() -> None:
+    async def breaks() -> None:
+        raise LookupError("a bug of ours")
+
+    async def story() -> None:
+        parts = Parts()
+        async with parts.running(breaks(), asyncio.sleep(1000)):
+            parts.check()
+            await asyncio.sleep(0)
+            parts.check()
+
+    with pytest.raises(LookupError, match="a bug of ours"):
+        asyncio.run(story())
