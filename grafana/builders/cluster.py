@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders import cluster_balance, cluster_work
+from grafana.builders import cluster_balance, cluster_pools, cluster_work
 from grafana.builders.board import CLUSTER, board, choice, mark
 from grafana.builders.cluster_queries import C
 
@@ -31,8 +31,8 @@ def dashboard() -> dict[str, Any]:
         rows=[
             cluster_balance.now(),
             cluster_balance.balance(),
-            cluster_balance.pools(),
-            cluster_work.idle(),
+            cluster_pools.pools(),
+            cluster_pools.idle(),
             cluster_work.work(),
             cluster_work.tables(),
             cluster_work.nodes(),

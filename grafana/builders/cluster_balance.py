@@ -1,13 +1,11 @@
-"""Rows of the Cluster dashboard: the split of GPU time, and whether the pools fit it."""
+"""Rows of the Cluster dashboard: the split of GPU time, now and over time."""
 
 from __future__ import annotations
 
 from grafana.builders.board import Row
-from grafana.builders.cluster_queries import BOTH, OBSERVED, C, foreign_share, ratio, share
-from grafana.builders.palette import BLUE, ORANGE, PHASES, ROLES
+from grafana.builders.cluster_queries import BOTH, C, foreign_share, ratio, share
+from grafana.builders.palette import PHASES, ROLES
 from grafana.builders.panels import Ask, each, lines, numbers
-
-POOLS = {"prefill pool": BLUE, "decode pool": ORANGE}
 
 
 def now() -> Row:
@@ -115,68 +113,5 @@ def balance() -> Row:
             filled=0,
             top=1,
             dashed=".*pools$",
-        ),
-    ]
-
-
-def pools() -> Row:
-    """Each pool's work against its size."""
-    work = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate1m"
-    busy = "cluster:disagg_phase_gpu_seconds:rate1m"
-    size = "cluster_role:disagg_role_gpus:sum"
-    sizes = [
-        Ask(f'sum ({size}{{{C}, role="{role}"}})', f"{role} pool") for role in ("prefill", "decode")
-    ]
-    return "Pools", [
-        lines(
-            "Busy GPUs against pool size",
-            "GPUs' worth of work by phase, and as dashed lines how many GPUs each pool has. Good: "
-            "both below their dashed line with some room. A phase on its line has no room left: "
-            "requests queue. A phase far below its line has GPUs to give.",
-            [*each(BOTH, f'sum ({busy}{{{C}, phase="%s"}})'), *sizes],
-            decimals=1,
-            colours={**PHASES, **POOLS},
-            dashed=".*pool$",
-        ),
-        lines(
-            "Pool occupancy",
-            "Share of each pool's observed GPU time in which it worked. It says busy, not full: a "
-            "decode GPU with one request is busy all the time. Good: the pools alike, below 90 %. "
-            "Bad: one near 100 % while another is low.",
-            [
-                Ask(
-                    f'sum by (role) ({work}{{{C}, phase=~"prefill|decode"}})'
-                    f' / (sum by (role) ({work}{{{C}, role!="none"}}) > 0)',
-                    "{{role}}",
-                )
-            ],
-            unit="percentunit",
-            decimals=0,
-            top=1,
-            colours=ROLES,
-        ),
-        lines(
-            "What the GPUs do",
-            "All GPUs by what they do. Good: mostly blue and orange. Grey is idle and has its "
-            "reasons below; yellow was busy for nothing that an engine told us of and should be "
-            "thin. What is missing to the number of GPUs was not observed.",
-            each(OBSERVED, f'sum ({work}{{{C}, phase="%s"}})'),
-            decimals=1,
-            stacked=True,
-            colours=PHASES,
-        ),
-        lines(
-            "Work of the other phase",
-            "Share of each pool's working time spent on the other phase. Good: both at 0, as the "
-            "first token of a request belongs to prefill. Prefill on decode GPUs (leakage) makes "
-            "running streams stutter; decode on prefill GPUs makes prompts wait.",
-            [
-                Ask(foreign_share("decode", "prefill", "rate1m"), "prefill in the decode pool"),
-                Ask(foreign_share("prefill", "decode", "rate1m"), "decode in the prefill pool"),
-            ],
-            unit="percentunit",
-            decimals=1,
-            at_least=0.05,
-            colours={"prefill in the decode pool": BLUE, "decode in the prefill pool": ORANGE},
         ),
     ]

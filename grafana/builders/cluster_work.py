@@ -1,54 +1,12 @@
-"""Rows of the Cluster dashboard: lost time, tokens and their cost, models, kinds, nodes."""
+"""Rows of the Cluster dashboard: tokens and their cost, models, kinds of GPU, nodes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from grafana.builders.board import NODE_LINK, Row
 from grafana.builders.cluster_queries import C, M, ratio
-from grafana.builders.palette import BLUE, GREEN, PHASES, REASONS
-from grafana.builders.panels import THIRD, Ask, lines
+from grafana.builders.palette import BLUE, GREEN, PHASES
+from grafana.builders.panels import Ask, lines
 from grafana.builders.tables import Column, rows
-
-
-def _idle_of(title: str, role: str, more: str) -> Any:
-    idle = f"disagg_node_idle_seconds_total{{{C}, role{role}}}"
-    # Only reasons that have occurred: a legend of noughts is no help.
-    by_reason = f"sum by (reason) (rate({idle}[$__rate_interval])) and sum by (reason) ({idle}) > 0"
-    return lines(
-        title,
-        f"GPUs' worth of idle time by reason. {more}",
-        [Ask(by_reason, "{{reason}}")],
-        decimals=2,
-        width=THIRD,
-        at_least=1,
-        stacked=True,
-        colours=REASONS,
-    )
-
-
-def idle() -> Row:
-    """Why GPUs are idle, pool by pool."""
-    return "Idle GPUs by role and reason", [
-        _idle_of(
-            "Idle in the prefill pool",
-            '="prefill"',
-            "`no_request` is room to spare. `host_gap` is the pause between steps while requests "
-            "are there: the host is too slow. Bad: much idle here while the decode pool is full.",
-        ),
-        _idle_of(
-            "Idle in the decode pool",
-            '="decode"',
-            "`kv_wait` is bad: requests are there, but their KV has not arrived, so prefill or the "
-            "network holds decode up. `no_request` is room to spare.",
-        ),
-        _idle_of(
-            "Idle outside both pools",
-            '!~"prefill|decode"',
-            "GPUs without a ready engine. `starting` ends within minutes; a lasting `no_engine` is "
-            "a GPU that is paid for and forgotten.",
-        ),
-    ]
 
 
 def work() -> Row:
@@ -56,6 +14,7 @@ def work() -> Row:
     seconds = f"sum by (phase) (cluster_model:disagg_phase_gpu_seconds:rate5m{{{M}}})"
     computed = f"disagg_node_phase_tokens_total{{{M}}}"
     tokens = f"sum by (phase) (rate({computed}[5m]))"
+    joules = f'disagg_node_energy_joules_total{{{M}, phase=~"prefill|decode"}}'
     return "Work of model $model", [
         lines(
             "Tokens computed a second",
@@ -63,7 +22,7 @@ def work() -> Row:
             "not in it. Each phase has its own axis. Good: follows the demand. Bad: flat while "
             "GPUs are full and requests wait.",
             [Ask(f"sum by (phase) (rate({computed}[$__rate_interval]))", "{{phase}}")],
-            width=THIRD,
+            width=6,
             right="decode",
             colours=PHASES,
         ),
@@ -73,7 +32,18 @@ def work() -> Row:
             "and steady. Decode climbs when batches get small, prefill when prompts get short or "
             "long contexts are read.",
             [Ask(f"{seconds} / ({tokens} > 0) * 1e6", "{{phase}}")],
-            width=THIRD,
+            width=6,
+            log=10,
+            filled=0,
+            colours=PHASES,
+        ),
+        lines(
+            "Energy per million tokens",
+            "Joules that a million tokens of each phase cost, over 5 minutes, on a log axis; idle "
+            "time is not in it. Good: low and steady. Absent where devices tell no energy.",
+            [Ask(f"sum by (phase) (rate({joules}[5m])) / ({tokens} > 0) * 1e6", "{{phase}}")],
+            unit="joule",
+            width=6,
             log=10,
             filled=0,
             colours=PHASES,
@@ -90,7 +60,7 @@ def work() -> Row:
                 )
             ],
             decimals=2,
-            width=THIRD,
+            width=6,
             log=2,
             filled=0,
         ),
@@ -106,8 +76,9 @@ def tables() -> Row:
     return "By model and by kind of GPU, over 5 minutes", [
         rows(
             "Models",
-            "What each model uses and gets. Look for a model with many GPUs and few tokens, and "
-            "for one whose ratio is far from the others' that share its pools.",
+            "What each model uses and gets; the last column is of both phases. Look for a model "
+            "with many GPUs and few tokens, and for one whose ratio is far from the others' that "
+            "share its pools.",
             [
                 Ask(f'{by_model} ({model}{{{M}, phase="prefill"}})'),
                 Ask(f'{by_model} ({model}{{{M}, phase="decode"}})'),
@@ -124,7 +95,7 @@ def tables() -> Row:
                 Column("cluster", "Cluster"),
                 Column("model_name", "Model"),
                 Column("A", "Prefill GPUs", decimals=2, width=110),
-                Column("B", "Decode GPUs", decimals=2, width=120),
+                Column("B", "Decode GPUs", decimals=2, width=130),
                 Column("C", "P:D", decimals=2, width=70),
                 Column("D", "Prefill tok/s", unit="short", decimals=0, width=105),
                 Column("E", "Decode tok/s", unit="short", decimals=0, width=110),
@@ -148,7 +119,7 @@ def tables() -> Row:
                 Column("gpu_name", "GPU"),
                 Column("D", "GPUs", decimals=0, width=80),
                 Column("A", "Prefill GPUs", decimals=2, width=110),
-                Column("B", "Decode GPUs", decimals=2, width=120),
+                Column("B", "Decode GPUs", decimals=2, width=130),
                 Column("C", "P:D", decimals=2, width=70),
             ],
             sort="GPUs",

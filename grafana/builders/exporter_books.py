@@ -7,7 +7,14 @@ from grafana.builders.palette import GREEN, ORANGE, RED, TEAL, VIOLET, YELLOW
 from grafana.builders.panels import THIRD, Ask, lines
 
 N = 'cluster=~"$cluster", node=~"$node"'
-METHODS = {"steps": GREEN, "page_cpu": TEAL, "role": YELLOW, "none": RED}
+METHODS = {
+    "steps, model": GREEN,
+    "steps, tokens": "#96D98D",
+    "steps, none": TEAL,
+    "page_cpu, none": ORANGE,
+    "role, none": YELLOW,
+    "none, none": RED,
+}
 
 
 def books() -> Row:
@@ -41,9 +48,15 @@ def books() -> Row:
         ),
         lines(
             "How GPU-seconds were found",
-            "Engines by the method of attribution. Good: all `steps`. `page_cpu` and `role` are "
-            "estimates; `none` means that an engine's GPUs count as busy for nobody.",
-            [Ask(f"count by (method) (disagg_attribution_info{{{N}}})", "{{method}}")],
+            "Engines by the method of attribution, and by what divides steps that do both phases. "
+            "Good: all `steps`; `model` is learned and better than `tokens`. `page_cpu` and `role` "
+            "are estimates; `none`: an engine's GPUs count as busy for nobody.",
+            [
+                Ask(
+                    f"count by (method, split) (disagg_attribution_info{{{N}}})",
+                    "{{method}}, {{split}}",
+                )
+            ],
             decimals=0,
             width=THIRD,
             stacked=True,

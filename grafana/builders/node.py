@@ -25,6 +25,7 @@ def dashboard() -> dict[str, Any]:
             node_time.now(),
             node_time.gpus(),
             node_time.lost(),
+            node_devices.activity(),
             node_devices.devices(),
             node_devices.assignments(),
         ],

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from grafana.builders.board import Row
-from grafana.builders.node_queries import ENGINE_LINK, NAMED, G, mean, named
-from grafana.builders.panels import THIRD, Ask, lines
+from grafana.builders.node_queries import (
+    ENGINE_LINK,
+    NAMED,
+    OBSERVED,
+    G,
+    in_phase,
+    mean,
+    named,
+    rate,
+)
+from grafana.builders.palette import PHASES, THROTTLING, UNITS
+from grafana.builders.panels import THIRD, Ask, each, lines
 from grafana.builders.tables import Column, rows
 
 
@@ -54,6 +64,65 @@ def devices() -> Row:
             width=THIRD,
             height=9,
             filled=0,
+        ),
+    ]
+
+
+def activity() -> Row:
+    """How hard the parts of the GPUs work, and what that costs."""
+    units = rate("disagg_gpu_activity_seconds_total", f'{G}, role!="none", unit!="graphics"')
+    seconds = rate("disagg_gpu_phase_seconds_total", G)
+    joules = "disagg_gpu_phase_energy_joules_total"
+    return "Activity and energy", [
+        lines(
+            "Activity by role",
+            "Mean activity of the multiprocessors, their tensor cores and the memory, by the role "
+            "of the GPU. Good: prefill high on tensor (it is bound by compute), decode high on "
+            "dram (bound by bandwidth). Bad: busy above and all low here, which is time lost "
+            "inside steps. Absent where the driver does not tell it.",
+            [
+                Ask(
+                    f"sum by (role, unit) ({units})"
+                    f" / on (role) group_left () (sum by (role) ({seconds}) > 0)",
+                    "{{role}} {{unit}}",
+                )
+            ],
+            unit="percentunit",
+            decimals=0,
+            width=THIRD,
+            height=9,
+            top=1,
+            filled=0,
+            colours=UNITS,
+        ),
+        lines(
+            "Power by phase",
+            "Watts by what the GPU time went to. Good: most of it blue and orange. Grey is power "
+            "for GPUs that wait.",
+            each(OBSERVED, f"sum ({rate(joules, in_phase('%s'))})"),
+            unit="watt",
+            decimals=1,
+            width=THIRD,
+            height=9,
+            stacked=True,
+            colours=PHASES,
+        ),
+        lines(
+            "Throttled GPUs by reason",
+            "GPUs' worth of time in which clocks were held back; several reasons may hold at once. "
+            "Good: nothing, or `power_cap` under full prefill. Bad: `thermal` (cooling) and "
+            "`hw_slowdown` (power supply or heat, by a half or more).",
+            [
+                Ask(
+                    f"sum by (reason) ({rate('disagg_gpu_throttle_seconds_total', G)})",
+                    "{{reason}}",
+                )
+            ],
+            decimals=2,
+            width=THIRD,
+            height=9,
+            at_least=1,
+            colours=THROTTLING,
         ),
     ]
 

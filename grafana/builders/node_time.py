@@ -150,7 +150,8 @@ def lost() -> Row:
             decimals=2,
             width=THIRD,
             at_least=1,
-            stacked=True,
+            # The others are mostly 0.
+            stacked=bool(kept),
             colours=REASONS,
         )
 

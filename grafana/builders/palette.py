@@ -51,6 +51,28 @@ STEP_KINDS: Mapping[str, str] = MappingProxyType(
 )
 """What a step computed; context and generation are the two phases by vLLM's names."""
 
+UNITS: Mapping[str, str] = MappingProxyType(
+    {
+        "prefill tensor": "#1F60C4",
+        "prefill sm": "#5794F2",
+        "prefill dram": "#A5C8FF",
+        "decode tensor": "#B85000",
+        "decode sm": "#FF9830",
+        "decode dram": "#FFC98A",
+    }
+)
+"""Parts of the GPUs of each pool, in tones of the pool's colour."""
+
+THROTTLING: Mapping[str, str] = MappingProxyType(
+    {
+        "power_cap": YELLOW,
+        "thermal": RED,
+        "hw_slowdown": VIOLET,
+        "sync_boost": TEAL,
+        "other": GREY,
+    }
+)
+
 WORKER_STATES: Mapping[str, str] = MappingProxyType(
     {
         "stopped": DARK,

@@ -98,6 +98,7 @@ def lines(
 ) -> timeseries.Panel:
     """Values over time from 0 up, or on a log axis to the base `log`.
 
+    Stacked areas have no edge, so use no stack for what is mostly 0: it would not be seen at all.
     The axis ends at `top`, or reaches at least to `at_least`, so that nothing looks like nothing.
     Series whose name matches the pattern `dashed` are references: dashed, without a fill. The
     series `right` has an axis of its own there, as its values are of another size.
