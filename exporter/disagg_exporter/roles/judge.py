@@ -87,14 +87,17 @@ def _stated(said: Sequence[Claim], claims: Sequence[Claim], peers: Peers) -> Ver
 
 def _dissent(says: Says, claims: Sequence[Claim]) -> int:
     """Steps of confidence to take off for what the other markers say."""
-    others = [c for c in claims if c.says is not Role.UNKNOWN and c.says is not says]
+    others = [c for c in claims if c.says not in (Role.UNKNOWN, says)]
+    # A pod may be named after the router or the gateway that it stands behind.
+    others = [c for c in others if not (c.says is None and c.kind is Kind.WEAK)]
     if any(
         c.kind is Kind.STATED and c.confidence.rank >= Confidence.MEDIUM.rank and c.says in _PHASES
         for c in others
     ):
         return 2
     fetches = says is Role.PREFILL and any(_FETCH in claim.marker for claim in claims)
-    return 1 if others or fetches else 0
+    changes = any(claim.value == "dynamic" for claim in claims)
+    return 1 if others or fetches or changes else 0
 
 
 def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Verdict:

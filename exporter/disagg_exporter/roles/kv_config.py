@@ -17,18 +17,8 @@ _LOOSE_EC_ROLE = re.compile(r"\bec_role\W{1,12}(ec_producer|ec_consumer|ec_both)
 _ROLES = frozenset({"kv_producer", "kv_consumer", "kv_both"})
 _EC_ROLES = frozenset({"ec_producer", "ec_consumer", "ec_both"})
 
-# Connectors that only move KV between an engine and a store: no engine behind them.
-STORE_CONNECTORS = frozenset(
-    {
-        "offloadingconnector",
-        "simplecpuoffloadconnector",
-        "aibrixoffloadingconnector",
-        "aibrixoffloadingconnectorv1",
-        "aibrixoffloadingconnectorv1type1",
-        "aibrixoffloadingconnectorv1type2",
-        "aibrixoffloadingconnectorv1type3",
-    }
-)
+# Connectors that only move KV between an engine and a store of its own: no engine behind them.
+STORE_CONNECTORS = frozenset({"offloadingconnector", "simplecpuoffloadconnector"})
 
 
 @dataclass(frozen=True, slots=True)

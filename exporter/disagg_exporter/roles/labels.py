@@ -83,6 +83,12 @@ def _role_or_beside(source: Source, marker: str, value: str, sure: Confidence) -
         yield stated(source, marker, *recognised, sure)
     elif is_not_engine_word(value):
         yield stated(source, marker, plain(value), None, Confidence.MEDIUM)
+    elif found := name_claim(marker, value):
+        # A role that people have named freely: `prefill-large`, `vllm-router`.
+        if sure is Confidence.HIGH:
+            yield stated(source, marker, found.value, found.says, Confidence.MEDIUM)
+        else:
+            yield found
 
 
 def _llm_d(labels: Mapping[str, str]) -> Iterator[Claim]:

@@ -60,6 +60,8 @@ def option_claims(found: Found, flags: Flags, title: str) -> Iterator[Claim]:
     if ray := _RAY_TITLE.search(title[:512]):
         word = (ray[1] or ray[2]).lower()
         yield stated(Source.RAY_SERVE, "process title", word, Role(word), Confidence.MEDIUM)
+    elif "::" in title[:512] and (named := name_claim("process title", title)):
+        yield named
 
 
 def _mode(program: Program, flags: Flags) -> Iterator[Claim]:
@@ -71,7 +73,9 @@ def _mode(program: Program, flags: Flags) -> Iterator[Claim]:
     dynamo = program.is_dynamo or (program is Program.UNKNOWN and word in _DYNAMO_WORDS)
     source = Source.DYNAMO if dynamo else Source.SGLANG
     if recognised:
-        yield stated(source, MODE, word, recognised[1], Confidence.HIGH)
+        switches = flags.has("enable-pd-role-switch")
+        sure = Confidence.MEDIUM if switches else Confidence.HIGH
+        yield stated(source, MODE, word, recognised[1], sure)
     else:
         yield note(source, MODE, "?", "no mode that we know")
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.claims import Claim, Source, conditional_decode, note, stated
+from disagg_exporter.roles.claims import Claim, Source, conditional_decode, note, stated, weak
 from disagg_exporter.roles.nouns import Confidence, Traffic
-from disagg_exporter.roles.words import name_claim, role_word
+from disagg_exporter.roles.words import name_claim, role_word, service_name
 
 MAX_LINES = 50_000
 MAX_LINE_CHARS = 4096
@@ -112,8 +112,11 @@ def _claims(seen: _Seen) -> Iterator[Claim]:
             yield stated(Source.SGLANG, marker, *recognised, Confidence.HIGH)
     for word in sorted(seen.components):
         marker = "page label dynamo_component"
-        if (recognised := role_word(word)) and recognised[1] is not Role.MIXED:
+        bare = word.removeprefix("tensorrt_llm_").removeprefix("sglang_")
+        if (recognised := role_word(bare)) and recognised[1] is not Role.MIXED:
             yield stated(Source.DYNAMO, marker, *recognised, Confidence.HIGH)
+        elif service := service_name(word):
+            yield weak(Source.DYNAMO, marker, *service, "only a name")
         elif word == "backend":
             yield conditional_decode(Source.DYNAMO, marker, word, "decode or aggregated")
     for word in sorted(seen.ray):

@@ -235,6 +235,27 @@ def test_nothing_that_markers_hold_raises_or_is_called_certain(markers: Markers)
     assert verdict.is_engine == (verdict.role is not Role.NONE)
 
 
+_SCRIPTS = st.lists(
+    st.sampled_from(
+        (
+            *("vllm serve m ", "sh -c ", "eval ", "--kv-transfer-config ", '{"kv_role":', "$A"),
+            *("'", '"', "\\", "\n", ";", "&&", " #", "{", "}", "[", "=", "${B:-", "$(", ")", "--"),
+            *("kv_producer", "A=", "export ", " ", "x", "\u2028", "\0"),
+        )
+    ),
+    max_size=25,
+).map("".join)
+
+
+@_SETTINGS
+@given(_SCRIPTS, _SCRIPTS)
+def test_no_script_however_broken_raises(script: str, variable: str) -> None:
+    env = {"A": variable, "VLLM_ADDITIONAL_ARGS": variable, "KV_TRANSFER_CONFIG": script}
+
+    explain(Markers(argv=("bash", "-c", script, "x", variable), env=env))
+    explain(Markers(argv=(script, variable), env=env))
+
+
 @_SETTINGS
 @given(_MARKERS, st.randoms(use_true_random=False))
 def test_the_order_of_markers_does_not_matter(markers: Markers, random: Random) -> None:
