@@ -69,10 +69,11 @@ def label_claims(labels: Mapping[str, str]) -> Iterator[Claim]:
             yield from _role_or_beside(source, key, labels[key], sure)
     for key in sorted(labels.keys() - known)[:MAX_LABELS]:
         last = plain(key.rsplit("/", 1)[-1])
-        if last in _ROLE_KEYS and not key.startswith(_DYNAMO):
-            yield from _role_or_beside(
-                Source.ROLE_LABEL, f"label {last}", labels[key], Confidence.MEDIUM
-            )
+        if key.startswith(_DYNAMO):
+            continue
+        if last in _ROLE_KEYS or last.endswith(("-role", ".role")):
+            marker = f"label {last}" if last in _ROLE_KEYS else "label …-role"
+            yield from _role_or_beside(Source.ROLE_LABEL, marker, labels[key], Confidence.MEDIUM)
     for key in _NAME_KEYS:
         if claim := name_claim(f"label {key}", labels.get(key, "")):
             yield claim

@@ -22,6 +22,7 @@ _ONE_VARIABLE = re.compile(
     r"(?P<head>--[\w.-]+=|)[\"']?\$(?:\{(?P<a>\w+)(?::?-(?P<default>[^}$]*))?\}"
     r"|\((?P<b>\w+)\)|(?P<c>\w+))[\"']?"
 )
+_ADDRESS = re.compile(r"(https?|grpc)://|[\w.-]+:\d+$")
 _ROUTER_OPTIONS = (
     *("pd-disaggregation", "vllm-pd-disaggregation", "prefill-selector", "decode-selector"),
     *("prefiller-hosts", "prefiller-host", "decoder-hosts", "decoder-host", "prefill-model-labels"),
@@ -98,8 +99,7 @@ def _routes(flags: Flags) -> bool:
     """Whether these are options of a router: it is told where prefill and decode are."""
     if any(flags.has(name) for name in _ROUTER_OPTIONS):
         return True
-    sides = [flags.value(side) or "" for side in ("prefill", "decode")]
-    return any(re.match(r"(https?|grpc)://", side) for side in sides)
+    return all(_ADDRESS.match(flags.value(side) or "") for side in ("prefill", "decode"))
 
 
 def _command_claims(
