@@ -77,7 +77,7 @@ SPELLINGS = {
     "mpirun": ["mpirun", "-n", "2", *SERVE, FLAG, NIXL],
     "ray": ["ray", "job", "submit", "--", *SERVE, FLAG, NIXL],
     "module": ["python3.12", "-u", "-m", "vllm.entrypoints.openai.api_server", FLAG, NIXL],
-    "script": ["/usr/bin/python3", "/opt/venv/bin/vllm", "serve", FLAG, NIXL],
+    "script": ["/usr/bin/python3", "/usr/local/bin/vllm", "serve", FLAG, NIXL],
     "dotted": [*SERVE, f"{FLAG}.kv_role", "kv_producer"],
     "arguments only": ["--model", "m", FLAG, NIXL],
     "the last of two": [*SERVE, FLAG, '{"kv_role":"kv_consumer"}', FLAG, NIXL],
