@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 
 _TINY = 1e-10
+# A sum of squares this small is nothing, and its root would not be safe to divide by.
+_UNSEEN = 1e-100
 # Added to the diagonal of the scaled matrix, so that twins share an answer instead of exploding.
 _RIDGE = 1e-9
 
@@ -21,7 +23,9 @@ def solve(gram: Sequence[Sequence[float]], moments: Sequence[float]) -> tuple[fl
     A column that was never seen (0 on the diagonal) gets 0. Columns are scaled to length one
     first, so their units do not matter.
     """
-    scale = [1 / math.sqrt(gram[i][i]) if gram[i][i] > 0 else 0.0 for i in range(len(moments))]
+    scale = [
+        1 / math.sqrt(gram[i][i]) if gram[i][i] > _UNSEEN else 0.0 for i in range(len(moments))
+    ]
     g = [
         [value * scale[i] * scale[j] + _RIDGE * (i == j) for j, value in enumerate(row)]
         for i, row in enumerate(gram)

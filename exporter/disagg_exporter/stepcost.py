@@ -13,14 +13,15 @@ from disagg_exporter.stepwork import StepWork
 ENOUGH_MIXED_STEPS = 100
 ENOUGH_PURE_STEPS = 30
 RESIDUAL_LIMIT_RATIO = 0.25
-MEMORY_STEPS = 4000
+MEMORY_STEPS = 20_000
 
 # Where the price of a further token may change: weights are read once for all tokens of a step,
 # so the first ones cost little, until computing takes longer than reading.
 KNOTS_TOKENS = (16, 64, 128, 256, 512, 1024)
 # In a large step, reading the cache hides behind computing.
 _HIDING_TOKENS = 256.0
-_SIZE = 5 + len(KNOTS_TOKENS)
+_SIZE = 6 + len(KNOTS_TOKENS)
+_LEAST_SECONDS = 1e-9
 _PREFILL, _DECODE, _MIXED = range(3)
 _RESIDUAL_MEMORY_STEPS = 200
 _PACE_MEMORY_STEPS = 300
@@ -35,8 +36,8 @@ class CostState:
 
     `residual_ratio` is the mean error of a step's predicted length over that length, of mixed
     steps where there were enough, else of all; None before anything was predicted.
-    `coefficients` are seconds per step, prefill token × context, decode KV, decode KV of small
-    steps, and per token between the knots.
+    `coefficients` are seconds per step, prefill token × context, decode request, decode KV, decode
+    KV of small steps, and per token between the knots.
     """
 
     trusted: bool = False
@@ -48,7 +49,7 @@ class CostState:
 class StepCost:
     """The cost model of one engine, in bounded memory.
 
-    Steps of prefill, of decode and of both are remembered apart (each some thousands back) and
+    Steps of prefill, of decode and of both are remembered apart (each some ten thousand back) and
     fitted together. A pace that all steps share follows clocks and throttling within some hundred
     steps, so that kinds remembered from different times agree. A step that strays more than
     three times the usual counts less (Huber's weight): graph captures and first steps do.
@@ -64,7 +65,7 @@ class StepCost:
 
     def learn(self, work: StepWork, seconds: float) -> None:
         """Take what a step had to do and how long it took; nothing from one that took no time."""
-        if seconds <= 0 or not (work.prefill_tokens or work.decode_requests):
+        if seconds < _LEAST_SECONDS or not (work.prefill_tokens or work.decode_requests):
             return
         kind = _DECODE if not work.prefill_tokens else _MIXED if work.decode_requests else _PREFILL
         features = _features(work)
@@ -129,4 +130,11 @@ def _features(work: StepWork) -> tuple[float, ...]:
         low = knot
     ramps.append(max(tokens - low, 0.0))
     seen_kv = work.decode_kv / (1 + tokens / _HIDING_TOKENS)
-    return (1.0, work.prefill_attended, work.decode_kv, seen_kv, *ramps)
+    return (
+        1.0,
+        work.prefill_attended,
+        work.decode_requests,
+        work.decode_kv,
+        seen_kv,
+        *ramps,
+    )

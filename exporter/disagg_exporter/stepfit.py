@@ -65,7 +65,7 @@ class Fit:
         self.steps = 0
         self.coefficients = (0.0,) * size
         self._kinds = [Sums(size, memory_steps) for _ in range(kinds)]
-        self._next_solve = 1
+        self._next_solve = size
 
     def predict(self, features: Sequence[float]) -> float:
         """Return the seconds that these features cost, by what is known now."""
@@ -76,7 +76,7 @@ class Fit:
         self._kinds[kind].add(features, seconds, weight)
         self.steps += 1
         if self.steps >= self._next_solve:
-            self._next_solve = self.steps + max(1, min(self.steps // 4, _SOLVE_EVERY))
+            self._next_solve = self.steps + max(4, min(self.steps // 4, _SOLVE_EVERY))
             self._solve()
 
     def _solve(self) -> None:

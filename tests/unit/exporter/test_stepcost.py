@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.stepcost import StepCost
+from disagg_exporter.stepwork import StepWork
+
+
+def _price(work: StepWork, compute: float = 1.0) -> float:
+    """Seconds of a made-up engine: reading hides behind computing or the other way round."""
+    tokens = work.prefill_tokens + work.decode_requests
+    computing = (2.5e-5 * tokens + 1e-9 * work.prefill_attended) * compute
+    reading = 0.006 + 4e-8 * work.decode_kv
+    return 0.0005 + max(computing, reading)
+
+
+def _true_share(work: StepWork) -> float:
+    empty, both = _price(StepWork()), _price(work)
+    prefill, decode = _price(StepWork(*work[:2])), _price(StepWork(0, 0, *work[2:]))
+    first, second = prefill - empty + both - decode, decode - empty + both - prefill
+    return first / (first + second)
+
+
+def _steps(count: int, seed: int = 1, mixed: float = 0.4) -> Iterator[StepWork]:
+    rng = random.Random(seed)
+    for _ in range(count):
+        requests = rng.randint(8, 100)
+        decode = (requests, requests * rng.randint(300, 1500))
+        tokens = rng.randint(200, 2000)
+        prefill = (tokens, tokens * rng.randint(100, 2000))
+        kind = rng.random()
+        if kind < mixed:
+            yield StepWork(*prefill, *decode)
+        elif kind < mixed + 0.1:
+            yield StepWork(*prefill)
+        else:
+            yield StepWork(0, 0, *decode)
+
+
+def _taught(count: int = 4000, noise: float = 0.0, seed: int = 1, **more: float) -> StepCost:
+    cost, rng = StepCost(), random.Random(seed)
+    for work in _steps(count, seed, **more):
+        cost.learn(work, _price(work) * max(rng.gauss(1, noise), 0.1))
+    return cost
+
+
+def _error(cost: StepCost, price_of: float = 1.0) -> float:
+    """The error of the share over many mixed steps, in percentage points."""
+    said = true = seconds = 0.0
+    for work in _steps(500, seed=7, mixed=1.0):
+        length = _price(work)
+        said += length * (cost.prefill_share(work) or 0.0)
+        true += length * _true_share(work)
+        seconds += length
+    return 100 * abs(said - true) / seconds
+
+
+def test_mixed_steps_are_divided_as_the_costs_are() -> None:
+    assert _error(_taught()) < 1.5
+
+
+def test_noise_of_a_tenth_averages_out() -> None:
+    assert _error(_taught(8_000, noise=0.1)) < 3
+
+
+def test_it_is_not_trusted_before_it_has_seen_enough() -> None:
+    assert not StepCost().state.trusted
+    assert not _taught(20).state.trusted
+    assert _taught(1000).state.trusted
+
+
+def test_pure_steps_of_both_kinds_are_enough() -> None:
+    cost = _taught(2000, mixed=0.0)
+
+    assert cost.state.trusted
+    assert _error(cost) < 8
+
+
+def test_steps_that_cannot_be_foreseen_earn_no_trust() -> None:
+    cost, rng = StepCost(), random.Random(1)
+    for work in _steps(2000):
+        cost.learn(work, rng.lognormvariate(-5, 1.5))
+
+    assert not cost.state.trusted
+    assert (cost.state.residual_ratio or 0) > 0.25
+
+
+def test_outliers_change_next_to_nothing() -> None:
+    """First steps and graph captures take a hundred times as long."""
+    cost, rng = StepCost(), random.Random(1)
+    for number, work in enumerate(_steps(4000)):
+        outlier = 100 if number < 5 or rng.random() < 0.01 else 1
+        cost.learn(work, _price(work) * outlier)
+
+    assert cost.state.trusted
+    assert _error(cost) < 2.5
+
+
+def test_drift_of_all_steps_leaves_the_shares() -> None:
+    cost = StepCost()
+    for number, work in enumerate(_steps(8000)):
+        cost.learn(work, _price(work) * (1 + 0.1 * math.sin(number / 800)))
+
+    assert cost.state.trusted
+    assert _error(cost) < 2
+
+
+def test_a_throttled_engine_is_learned_anew() -> None:
+    cost = _taught(4000)
+    for work in _steps(15_000, seed=2):
+        cost.learn(work, _price(work, compute=1.5))
+
+    work = StepWork(1500, 1500 * 500, 50, 50 * 800)
+    first = _price(StepWork(*work[:2]), 1.5) - _price(StepWork(), 1.5)
+    second = _price(StepWork(0, 0, *work[2:]), 1.5) - _price(StepWork(), 1.5)
+    more = _price(work, 1.5) - _price(StepWork(), 1.5)
+    truth = (first + more - second) / (2 * more)
+    assert cost.prefill_share(work) == pytest.approx(truth, abs=0.05)
+
+
+def test_memory_does_not_grow_with_the_steps() -> None:
+    def weight(thing: object, seen: set[int]) -> int:
+        if id(thing) in seen:
+            return 0
+        seen.add(id(thing))
+        inside = [getattr(thing, name) for name in getattr(thing, "__slots__", ())]
+        if isinstance(thing, list | tuple):
+            inside += thing
+        return sys.getsizeof(thing) + sum(weight(part, seen) for part in inside)
+
+    few, many = weight(_taught(500), set()), weight(_taught(5000), set())
+
+    assert many < 1.2 * few
+    assert many < 64_000
+
+
+NUMBERS = st.floats(0, 1e9, allow_nan=False)
+WORKS = st.builds(StepWork, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(WORKS, st.floats(-1, 1e6, allow_nan=False)), max_size=60), WORKS)
+def test_a_share_is_always_a_share(history: list[tuple[StepWork, float]], asked: StepWork) -> None:
+    """Whatever was learned: from 0 to 1, or not told; never NaN; coefficients never negative."""
+    cost = StepCost()
+    for work, seconds in history:
+        cost.learn(work, seconds)
+
+    share = cost.prefill_share(asked)
+    state = cost.state
+
+    assert share is None or 0 <= share <= 1
+    assert all(value >= 0 and math.isfinite(value) for value in state.coefficients)
+    assert state.residual_ratio is None or 0 <= state.residual_ratio <= 1
