@@ -25,12 +25,9 @@ sys.exit(init.run(sys.argv[2:], lambda text: print(text, flush=True), policy=pol
 SPEAKS = """
 import os, signal, sys
 ear = open(sys.argv[1], "w", buffering=1)
-def heard(number, frame):
-    print("heard", signal.Signals(number).name, file=ear)
-    if number == signal.SIGTERM:
-        sys.exit(7)
-for number in (signal.SIGHUP, signal.SIGTERM):
-    signal.signal(number, heard)
+# Waited for, not handled: a handler's signal can come right before the waiting begins.
+heard = {signal.SIGHUP, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, heard)
 print("daemon", os.getpid(), os.getppid(), os.getpgid(0), file=ear)
 if "engine" in sys.argv and not os.path.exists(sys.argv[1] + ".engine"):
     open(sys.argv[1] + ".engine", "w").close()
@@ -38,7 +35,11 @@ if "engine" in sys.argv and not os.path.exists(sys.argv[1] + ".engine"):
         os.setsid()
         print("engine", os.getpid(), file=ear)
         while True: signal.pause()
-while True: signal.pause()
+while True:
+    sign = signal.Signals(signal.sigwait(heard))
+    print("heard", sign.name, file=ear)
+    if sign is signal.SIGTERM:
+        sys.exit(7)
 """
 
 
