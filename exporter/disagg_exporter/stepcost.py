@@ -22,6 +22,7 @@ KNOTS_TOKENS = (16, 64, 128, 256, 512, 1024)
 _HIDING_TOKENS = 256.0
 _SIZE = 6 + len(KNOTS_TOKENS)
 _LEAST_SECONDS = 1e-9
+_PLENTY, _DECODE_EVERY = 2000, 4
 _PREFILL, _DECODE, _MIXED = range(3)
 _RESIDUAL_MEMORY_STEPS = 200
 _PACE_MEMORY_STEPS = 300
@@ -68,9 +69,12 @@ class StepCost:
         if seconds < _LEAST_SECONDS or not (work.prefill_tokens or work.decode_requests):
             return
         kind = _DECODE if not work.prefill_tokens else _MIXED if work.decode_requests else _PREFILL
+        self._steps[kind] += 1
+        # Decode steps are nearly all steps and nearly all alike: a part of them will do.
+        if kind == _DECODE and self._steps[kind] > _PLENTY and self._steps[kind] % _DECODE_EVERY:
+            return
         features = _features(work)
         expected = self._fit.predict(features)
-        self._steps[kind] += 1
         weight = self._judge(kind, seconds / self._pace / expected - 1) if expected > 0 else 1.0
         seconds /= self._pace
         # Errors count relative to the step, and to the longer of the two lengths of it: an
@@ -100,9 +104,9 @@ class StepCost:
     @property
     def state(self) -> CostState:
         """How well the costs are known now."""
-        steps = sum(self._steps)
-        residual = self._residual() if steps > 1 else None
-        return CostState(self.trusted, residual, steps, self._fit.coefficients)
+        fit = self._fit
+        residual = self._residual() if fit.steps > fit.size else None
+        return CostState(self.trusted, residual, fit.steps, fit.coefficients)
 
     def _residual(self) -> float:
         if self._steps[_MIXED] >= ENOUGH_PURE_STEPS:
