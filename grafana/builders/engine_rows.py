@@ -83,6 +83,7 @@ def queues() -> Row:
             [Ask(expr, NAMED)],
             decimals=0,
             width=THIRD,
+            at_least=3,
             filled=0,
         )
 

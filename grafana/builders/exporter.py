@@ -127,7 +127,7 @@ def _scrapes() -> Row:
         ),
         lines(
             "Samples of a scrape",
-            "Values on a page, the ten largest nodes. Good: flat, some hundreds for 8 GPUs. A "
+            "Values on a page, the ten largest nodes. Good: flat, near 1,000 for 8 GPUs. A "
             "climb costs Prometheus memory.",
             [Ask(f"topk(10, max by (node) (scrape_samples_scraped{{{J}}}))", "{{node}}")],
             decimals=0,
