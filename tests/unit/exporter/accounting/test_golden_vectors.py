@@ -204,6 +204,28 @@ def test_the_phase_of_a_step(counts: dict[str, object], expected: dict[str, floa
     assert books.seconds() == {**expected, "idle": 13}
 
 
+def test_a_mixed_step_is_divided_by_what_the_steps_before_it_cost() -> None:
+    """A4: a prompt token takes 0.1 ms here and a next token 1 ms; counts would say 0.9 prefill."""
+    books, teller, t = Books(), Teller(), 0.0
+    books.engine()
+    books.beat(teller, 0)
+    for number in range(60):
+        prompt, requests = 100 + 10 * (number * 7 % 40), 1 + number * 7 % 40
+        t += 1
+        books.step(teller, teller.prefill(t, prompt * 1e-4, tokens=prompt))
+        t += 1
+        books.step(teller, teller.decode(t, requests * 1e-3, tokens=requests))
+    pure = sum((100 + 10 * (number * 7 % 40)) * 1e-4 for number in range(60))
+    counts = {"context_requests": 1, "context_tokens": 180, "computed_tokens": 180}
+    more = {"generation_requests": 20, "generation_tokens": 20}
+    books.step(teller, teller.step(t + 1, 0.038, **counts, **more))
+    books.beat(teller, t + 12)
+    books.advance(t + 12)
+
+    prefill = books.engine_seconds(t + 12)[Phase.PREFILL] - pure
+    assert prefill == pytest.approx(0.018, rel=0.05)
+
+
 def test_idle_says_why() -> None:
     """A5: host gap while work is promised, KV wait while only transfers are, else no request."""
     books, teller = Books(), Teller()
