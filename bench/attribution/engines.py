@@ -1,0 +1,179 @@
+"""Aggregated engines of the simulator under load, step by step, with the truth of each step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from disagg_cluster.sim.batch import Batch
+from disagg_cluster.sim.cluster import EngineSpec
+from disagg_cluster.sim.engine import Engine
+from disagg_cluster.sim.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
+from disagg_cluster.sim.load import Arrivals, Lengths, Mix, Shifting
+from disagg_cluster.sim.pace import Noise, Pace
+from disagg_cluster.sim.roofline import Roofline
+from disagg_cluster.sim.roofline import StepWork as Load
+from disagg_cluster.sim.scheduler import Scheduler
+from disagg_cluster.sim.sequence import Sequence
+from disagg_cluster.sim.teller import Teller
+from disagg_exporter.accounting.phase import kind_of
+from disagg_exporter.model import Role, Step
+from disagg_exporter.stepwork import StepWork
+
+NOISE = Noise(step_ratio=0.10, drift_ratio=0.10, drift_period_seconds=600.0)
+LENGTHS = Lengths(prompt_spread=0.6, output_spread=0.6, reuse_ratio=0.3, prefix_tokens=64)
+OUTPUT_TOKENS = 200.0
+_LONGEST_PROMPT = 100_000.0
+
+
+def _engine(name: str, gpus: int = 1, **more: object) -> EngineSpec:
+    uuids = tuple(f"{name}-{number}" for number in range(gpus))
+    return EngineSpec(name, Role.MIXED, uuids, noise=NOISE, **more)  # type: ignore[arg-type]
+
+
+ENGINES = (
+    _engine("8B on H100", gpu=H100, model=LLAMA_8B, step_tokens=2048),
+    _engine("8B on L40S", gpu=L40S, model=LLAMA_8B, step_tokens=2048),
+    _engine("70B on 4 H100", gpus=4, gpu=H100, model=LLAMA_70B, step_tokens=2048),
+    _engine("gpt-oss-120b on 2 H100", gpus=2, gpu=H100, model=GPT_OSS_120B, step_tokens=8192),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One step: its record, and what no record says.
+
+    `share` is the true share of prefill (0 or 1 for a pure step), `full` and `fpm` are the
+    features as they are and as a ForwardPassMetrics message would give them, `reading` of
+    `running` requests have not written a token yet.
+    """
+
+    step: Step
+    kind: int
+    seconds: float
+    share: float
+    full: StepWork
+    fpm: StepWork
+    reading: int
+    running: int
+
+    @property
+    def mixed(self) -> bool:
+        """Whether it prefills and decodes."""
+        return bool(self.full.prefill_tokens and self.full.decode_requests)
+
+
+def run(spec: EngineSpec, prompt_tokens: float, steps: int, seed: int) -> Iterator[Seen]:
+    """Let an engine take so many steps under a load of such prompts."""
+    rng = random.Random(f"{seed} {spec.name} {prompt_tokens}")
+    costs = spec.roofline()
+    scheduler = Scheduler(spec.limits())
+    engine = Engine(scheduler, costs, Pace(spec.noise, rng), longest_run=1)
+    teller = Teller(spec.name, pid=1, incarnation=1)
+    arrivals = Arrivals(_load(costs, prompt_tokens), LENGTHS, rng, start_ns=0)
+    now_ns, taken = 0, 0
+    arrival_ns, request = arrivals.draw(0)
+    while taken < steps:
+        while arrival_ns <= now_ns:
+            if request is not None:
+                scheduler.submit(
+                    Sequence(
+                        request.number,
+                        request.prompt_tokens,
+                        request.output_tokens,
+                        arrival_ns,
+                        request.prefix,
+                    )
+                )
+            arrival_ns, request = arrivals.draw(arrival_ns)
+        planned = engine.begin(now_ns)
+        if planned is None:
+            now_ns = arrival_ns
+            continue
+        prefill, decode = parts(planned.batch)
+        running = len(scheduler.running)
+        reading = sum(not sequence.written for sequence in scheduler.running)
+        chunks = [tokens for _, tokens in planned.batch.context]
+        now_ns = planned.end_ns(1)
+        outcome = engine.settle(now_ns)
+        assert outcome is not None
+        step = teller.step(outcome, scheduler.standing(), now_ns).step
+        assert step is not None
+        taken += 1
+        yield Seen(
+            step=step,
+            kind=kind_of(step),
+            seconds=outcome.elapsed_ns / 1e9,
+            share=true_share(costs, prefill, decode),
+            full=StepWork(
+                prefill.context_tokens,
+                prefill.context_pairs,
+                decode.writers,
+                decode.writers_kv_tokens,
+            ),
+            fpm=_fpm(prefill, decode, chunks),
+            reading=reading,
+            running=running,
+        )
+
+
+def parts(batch: Batch) -> tuple[Load, Load]:
+    """What of a batch is prefill and what is decode (docs/accounting.md, A4)."""
+    ends = [s for s in batch.writing if not s.written and not s.received]
+    chunks = [*batch.context, *((sequence, 1) for sequence in ends)]
+    writers = [s for s in batch.writing if s.written or s.received]
+    prefill = Load(
+        context_tokens=sum(chunk for _, chunk in chunks),
+        context_pairs=sum(c * s.computed + c * (c + 1) // 2 for s, c in chunks),
+        context_kv_tokens=sum(s.computed + c for s, c in chunks),
+    )
+    decode = Load(writers=len(writers), writers_kv_tokens=sum(s.tokens for s in writers))
+    return prefill, decode
+
+
+def true_share(costs: Roofline, prefill: Load, decode: Load) -> float:
+    """The share of prefill by the definition in docs/decisions/0005-mixed-steps.md."""
+    if not prefill.context_tokens:
+        return 0.0
+    if not decode.writers:
+        return 1.0
+    both = Load(
+        prefill.context_tokens,
+        prefill.context_pairs,
+        prefill.context_kv_tokens,
+        decode.writers,
+        decode.writers_kv_tokens,
+    )
+    nothing, first, second, whole = (
+        costs.price(load).seconds for load in (Load(), prefill, decode, both)
+    )
+    adds_first = first - nothing + whole - second
+    adds_second = second - nothing + whole - first
+    return adds_first / (adds_first + adds_second)
+
+
+def _load(costs: Roofline, prompt_tokens: float) -> Shifting:
+    """Requests that keep the engine busy, now less and now more."""
+    prompt = round(prompt_tokens)
+    pairs = prompt * prompt // 2
+    reading = costs.price(Load(prompt, pairs, prompt)).seconds - costs.price(Load()).seconds
+    writers = 64
+    kv_tokens = writers * (prompt + OUTPUT_TOKENS / 2)
+    writing = costs.price(Load(writers=writers, writers_kv_tokens=kv_tokens)).seconds / writers
+    rate = 1 / (reading + OUTPUT_TOKENS * writing)
+    return Shifting(
+        Mix(1.0 * rate, prompt_tokens, OUTPUT_TOKENS),
+        Mix(0.3 * rate, prompt_tokens, OUTPUT_TOKENS),
+        period_seconds=120.0,
+    )
+
+
+def _fpm(prefill: Load, decode: Load, chunks: list[int]) -> StepWork:
+    """What sums and variances tell: Σ chunk × context is not among them, but nearly."""
+    tokens, count = prefill.context_tokens, max(len(chunks), 1)
+    earlier = prefill.context_kv_tokens - tokens
+    mean = tokens / count
+    squares = sum(chunk * chunk for chunk in chunks)
+    attended = mean * earlier + (squares + tokens) / 2
+    return StepWork(tokens, attended, decode.writers, decode.writers_kv_tokens)
