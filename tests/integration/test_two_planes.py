@@ -20,9 +20,7 @@ from disagg_cluster.stopping import end_workers
 from support.children import wait_readable
 from support.running_node import DISAGG_NODE, Page
 from support.tiny_daemons import NAMES, TinyDaemons
-from support.two_planes import Clients, Scraper, node, standin_node, wait_until
-
-SCRAPE_SECONDS = 0.5
+from support.two_planes import SCRAPE_SECONDS, Clients, Scraper, node, standin_node, wait_until
 
 
 @pytest.fixture
@@ -57,14 +55,15 @@ def test_a_killed_daemon_costs_no_request_and_the_next_adopts_its_engines(folder
             started = the_one(
                 scraper.pages[-1], "disagg_worker_start_timestamp_seconds", worker="decode-0"
             )
-            before = len(scraper.pages)
             served = clients.completed
 
             planes.kill_daemon()
             wait_until("requests without a daemon", lambda: clients.completed > served + 4)
+            before = len(scraper.pages)
             successor = planes.next_daemon()
             successor.wait_ready()
-            wait_until("busy books again", lambda: decode_seconds(scraper.pages[-1]) > 4)
+            new = scraper.pages
+            wait_until("busy books again", lambda: new[before:] and decode_seconds(new[-1]) > 4)
         pages = scraper.pages
 
         assert planes.pids() == pids
@@ -84,9 +83,8 @@ def test_a_killed_daemon_costs_no_request_and_the_next_adopts_its_engines(folder
             )
             return the_one(page, "disagg_gpu_watermark_timestamp_seconds", gpu=device)
 
-        shown = [page for page in pages if decode_seconds(page) > 0]
-        old = [page for page in shown if pages.index(page) < before]
-        new = [page for page in shown if pages.index(page) >= before]
+        old = [page for page in pages[:before] if decode_seconds(page) > 0]
+        new = [page for page in pages[before:] if decode_seconds(page) > 0]
         assert [decode_seconds(p) for p in old] == sorted(decode_seconds(p) for p in old)
         assert [decode_seconds(p) for p in new] == sorted(decode_seconds(p) for p in new)
         # As Prometheus does: a counter that is less than before began anew at 0.

@@ -17,6 +17,7 @@ from disagg_exporter.errors import DisaggError
 from support.running_node import DISAGG_NODE, Page, RunningNode, free_port
 
 MODEL = "demo-8b"
+SCRAPE_SECONDS = 1.0
 
 
 def standin_node(folder: Path, **changes: Any) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class Clients:
 
 
 class Scraper:
-    """Reads a page twice a second; a daemon that is down is a gap."""
+    """Reads a page every second; a daemon that is down is a gap."""
 
     def __init__(self, node: RunningNode) -> None:
         self.pages: list[Page] = []
@@ -79,7 +80,7 @@ class Scraper:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        while not self._stop.wait(0.5):
+        while not self._stop.wait(SCRAPE_SECONDS):
             with contextlib.suppress(DisaggError):
                 self.pages.append(self._node.page())
 
