@@ -1,7 +1,7 @@
 """How long a simulated day takes: `make bench-simulator`.
 
-Eight engines, one request a second in the mean, from two by day to half of one by night. The bar
-is one day in 60 s of CPU, told in runs of steps (`BRIEF`), accounting not included. Beside it an
+Eight engines, one request a second in the mean, 1.8 by day to 0.45 by night. The bar is one day
+in 60 s of CPU, told in runs of steps (`BRIEF`), accounting not included. Beside it an
 hour step by step, as engines tell it, and the same hour through the accounting.
 """
 
