@@ -189,6 +189,8 @@ class Lane:
         positions = {id(s): (s.sequence, s.totals) for s in self._streams.values()}
         before_ns, work_before = self._settled_t_ns, self._settled_pending
         for entry in self._pending:
+            if entry.marker and entry.sequence in entry.stream.seen:
+                continue  # the record it knew of has come
             sequence, totals = positions[id(entry.stream)]
             if entry.sequence > sequence:
                 if entry.sequence > sequence + 1 or entry.marker:

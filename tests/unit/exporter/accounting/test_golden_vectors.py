@@ -399,6 +399,21 @@ def test_a_lost_last_record_is_restored_by_the_next_heartbeat() -> None:
     assert books.lost(30) == 1
 
 
+def test_a_heartbeat_that_overtakes_its_record_counts_it_once() -> None:
+    """Invariant e: heard before the record it names, and stamped before it too."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.beat(teller, 0)
+    step = teller.decode(10, 2)
+    books.beat(teller, 9)
+    books.step(teller, step)
+    books.beat(teller, 30)
+    books.advance(30)
+
+    assert books.seconds()["decode"] == 2
+    assert books.lost(30) == 0
+
+
 def test_a_duplicate_changes_nothing_but_its_counter() -> None:
     """Invariant e."""
     books, teller = Books(), Teller()

@@ -1,0 +1,87 @@
+"""The nouns of the exporter: what a device, an engine, a step and a snapshot are.
+
+Everything here is frozen and does nothing. Two clocks appear and are never mixed: `*_ns` is
+CLOCK_MONOTONIC in integer nanoseconds (shared by all processes of a host, so engine and daemon
+agree), `*_timestamp_seconds` is Unix time. Accounting is done in integer nanoseconds because
+integers conserve time exactly; seconds appear only where something is shown.
+"""
+
+from disagg_exporter.model.accounts import (
+    ActivityCell,
+    BusyGpus,
+    Cell,
+    DeviceAccount,
+    EngineAccount,
+    TokenAccount,
+)
+from disagg_exporter.model.devices import (
+    Device,
+    DeviceFailure,
+    DeviceReading,
+    DeviceSweep,
+)
+from disagg_exporter.model.snapshot import (
+    Snapshot,
+)
+from disagg_exporter.model.statuses import (
+    CollectorStatus,
+    EnginePage,
+    EngineStatus,
+    RouterCounts,
+    RouterEngine,
+    RouterPage,
+    RouterStatus,
+    WorkerStatus,
+)
+from disagg_exporter.model.steps import (
+    Assignment,
+    Step,
+    StepTotals,
+    StreamKey,
+)
+from disagg_exporter.model.words import (
+    EngineState,
+    Method,
+    Phase,
+    Reason,
+    Role,
+    Split,
+    Throttle,
+    Unit,
+    Use,
+)
+
+__all__ = [
+    "ActivityCell",
+    "Assignment",
+    "BusyGpus",
+    "Cell",
+    "CollectorStatus",
+    "Device",
+    "DeviceAccount",
+    "DeviceFailure",
+    "DeviceReading",
+    "DeviceSweep",
+    "EngineAccount",
+    "EnginePage",
+    "EngineState",
+    "EngineStatus",
+    "Method",
+    "Phase",
+    "Reason",
+    "Role",
+    "RouterCounts",
+    "RouterEngine",
+    "RouterPage",
+    "RouterStatus",
+    "Snapshot",
+    "Split",
+    "Step",
+    "StepTotals",
+    "StreamKey",
+    "Throttle",
+    "TokenAccount",
+    "Unit",
+    "Use",
+    "WorkerStatus",
+]

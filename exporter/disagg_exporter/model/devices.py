@@ -1,0 +1,74 @@
+"""Devices and what they tell of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from disagg_exporter.model.words import Throttle
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU, MIG instance or, on a host without GPUs, the pseudo-device of one engine.
+
+    `gpu` is the UUID and the key everywhere; `device` is the node's own name for it
+    (`nvidia0`, `cpu`, `sim0`). `weight` is 1, or the MIG compute slices / 7 (accounting A1).
+    """
+
+    gpu: str
+    index: int
+    gpu_name: str
+    device: str
+    pci_bus_id: str = ""
+    weight: float = 1.0
+    memory_total_bytes: int | None = None
+
+    @property
+    def is_pseudo(self) -> bool:
+        """Whether it stands for an engine on a host without GPUs; nobody else can use it."""
+        return self.device == "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """What one device told at one instant; None where it does not tell.
+
+    `busy_ratio` (0 to 1) is its activity over the interval since the reading before: of its
+    performance counters where it has them (`graphics_ratio`, beside those of its parts), else of
+    its driver. `throttles` is empty where nothing holds the clocks back. ECC errors are those of
+    the device's whole life.
+    """
+
+    gpu: str
+    t_ns: int
+    busy_ratio: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    sm_clock_hertz: float | None = None
+    pids: tuple[int, ...] = ()
+    graphics_ratio: float | None = None
+    sm_ratio: float | None = None
+    tensor_ratio: float | None = None
+    dram_ratio: float | None = None
+    throttles: tuple[Throttle, ...] | None = None
+    ecc_corrected_errors: int | None = None
+    ecc_uncorrected_errors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFailure:
+    """A device that could not be read, and the driver's own words for it."""
+
+    gpu: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSweep:
+    """One round over all devices: the readings, and the devices that failed."""
+
+    t_ns: int
+    readings: tuple[DeviceReading, ...] = ()
+    failures: tuple[DeviceFailure, ...] = ()

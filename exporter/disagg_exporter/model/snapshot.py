@@ -1,0 +1,35 @@
+"""Everything the metrics page shows, made at one instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from disagg_exporter.model.accounts import BusyGpus, DeviceAccount, EngineAccount, TokenAccount
+from disagg_exporter.model.devices import Device, DeviceReading
+from disagg_exporter.model.statuses import CollectorStatus, EngineStatus, RouterStatus, WorkerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything the metrics page shows, made at one instant and swapped whole.
+
+    `fresh_until_ns` is when the page must stop showing the readings and the accounts (they are
+    then absent, not frozen); `wall_offset_seconds` turns monotonic into Unix time.
+    """
+
+    taken_ns: int
+    wall_offset_seconds: float
+    fresh_until_ns: int
+    devices: tuple[Device, ...] = ()
+    readings: tuple[DeviceReading, ...] = ()
+    accounts: tuple[DeviceAccount, ...] = ()
+    engine_accounts: tuple[EngineAccount, ...] = ()
+    tokens: tuple[TokenAccount, ...] = ()
+    busy: tuple[BusyGpus, ...] = ()
+    busy_window_seconds: float = 0.0
+    engines: tuple[EngineStatus, ...] = ()
+    workers: tuple[WorkerStatus, ...] = ()
+    collectors: tuple[CollectorStatus, ...] = ()
+    worker_states: tuple[str, ...] = ()
+    simulated: bool = False
+    router: RouterStatus | None = None

@@ -1,0 +1,108 @@
+"""How engines, workers, collectors and the router stand, as the page shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from disagg_exporter.model.words import EngineState, Phase, Role
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePage:
+    """The few values of an engine's metrics page that we use; None where the page has none."""
+
+    kind: str
+    t_ns: int
+    model_name: str | None = None
+    running: float | None = None
+    waiting: float | None = None
+    deferred: float | None = None
+    kv_usage_ratio: float | None = None
+    computed_tokens_total: float | None = None
+    external_tokens_total: float | None = None
+    generation_tokens_total: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One engine as the daemon sees it beside its accounting: reachable, which kind, its page."""
+
+    engine: str
+    role: Role
+    kind: str
+    version: str
+    model_name: str
+    devices: tuple[str, ...]
+    state: EngineState
+    up: bool
+    source: str
+    confidence: str
+    page: EnginePage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One supervised child process; `start_timestamp_seconds` is None while it is not running."""
+
+    worker: str
+    state: str
+    restarts: int
+    start_timestamp_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorStatus:
+    """How the last round of one collector went (`nvml`, `steps`, `engine:<name>` …)."""
+
+    collector: str
+    success: bool
+    duration_seconds: float
+    last_success_timestamp_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RouterEngine:
+    """An engine as a router knows it, by its URL, and as we call it; `phase` is its part."""
+
+    url: str
+    name: str
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class RouterCounts:
+    """Requests that a router has answered, failed ones included, and its errors by engine."""
+
+    requests: float = 0.0
+    prefill_errors: Mapping[str, float] = field(default_factory=dict)
+    decode_errors: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPage:
+    """What a router's metrics page says; engines go by the URL under which the router knows them.
+
+    `totals` count since the router started. `active` are the requests at engines of a phase, queued
+    there or running; `pending` those whose decode engine is chosen and waits for their prefill;
+    empty or None where the page does not tell.
+    """
+
+    t_ns: int
+    totals: RouterCounts = field(default_factory=RouterCounts)
+    active: Mapping[Phase, float] = field(default_factory=dict)
+    pending: float | None = None
+    worker_health: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterStatus:
+    """The router as the daemon sees it.
+
+    `counts` count since the daemon first saw the router's page, through all restarts of the
+    router; None before. `page` is its last, None while it has none that can be read.
+    """
+
+    engines: tuple[RouterEngine, ...]
+    counts: RouterCounts | None = None
+    page: RouterPage | None = None

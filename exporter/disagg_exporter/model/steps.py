@@ -1,0 +1,80 @@
+"""What an engine tells of its steps, and whose devices it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from disagg_exporter.model.words import EngineState, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Which devices serve which engine in which role, since when.
+
+    Given to the accounting at spawn and at every change of state. `devices` are UUIDs. `pids`
+    are the processes whose step records are believed. `since_ns` is when the change happened.
+    """
+
+    engine: str
+    role: Role
+    devices: tuple[str, ...]
+    state: EngineState
+    since_ns: int
+    pids: tuple[int, ...] = ()
+    model_name: str = ""
+    engine_namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTotals:
+    """Running totals of one stream of steps since its incarnation began.
+
+    `steps` and `elapsed_ns` are ordered by `StepKind`: context, generation, mixed, dummy.
+    """
+
+    steps: tuple[int, int, int, int] = (0, 0, 0, 0)
+    elapsed_ns: tuple[int, int, int, int] = (0, 0, 0, 0)
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    drops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One engine step, as its engine told it when the step had ended.
+
+    `t_ns` is when the record was made (after the end of the step), `elapsed_ns` how long the
+    engine core says it waited for the model. `context_*` and `generation_*` are what was
+    scheduled; `computed_tokens`, `cached_tokens` and `external_tokens` say where the prompts
+    that *ended* in this step came from (this engine, a cache here, another engine's KV).
+    `running`, `waiting` and `deferred` describe the requests left after the step.
+    """
+
+    t_ns: int
+    elapsed_ns: int
+    sequence: int
+    context_requests: int = 0
+    context_tokens: int = 0
+    generation_requests: int = 0
+    generation_tokens: int = 0
+    encoder_inputs: int = 0
+    computed_tokens: int = 0
+    cached_tokens: int = 0
+    external_tokens: int = 0
+    running: int = 0
+    waiting: int = 0
+    deferred: int = 0
+    kv_usage_ratio: float = 0.0
+    preemptions: int = 0
+    dummy: bool = False
+    totals: StepTotals = field(default_factory=StepTotals)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKey:
+    """Who counts: totals and sequence numbers belong to one of these and to nobody else."""
+
+    engine: str
+    pid: int
+    incarnation: int
+    engine_index: int

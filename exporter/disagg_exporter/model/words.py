@@ -1,0 +1,94 @@
+"""The words of the field, as labels carry them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """The two phases of LLM inference."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Use(StrEnum):
+    """Where a second of a device went; the first two are the phases."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    IDLE = "idle"
+    UNATTRIBUTED = "unattributed"
+    UNOBSERVED = "unobserved"
+
+
+class Role(StrEnum):
+    """What an engine, and so its devices, is for."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    MIXED = "mixed"
+    ENCODE = "encode"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+class Reason(StrEnum):
+    """Why a second was idle, unattributed or unobserved (accounting A5, A6)."""
+
+    NO_ENGINE = "no_engine"
+    STARTING = "starting"
+    DRAINING = "draining"
+    NO_REQUEST = "no_request"
+    KV_WAIT = "kv_wait"
+    HOST_GAP = "host_gap"
+    STRANGER = "stranger"
+    NO_RECORD = "no_record"
+    DUMMY = "dummy"
+    NO_READING = "no_reading"
+    NONE = ""
+
+
+class Unit(StrEnum):
+    """The part of a device whose activity is counted."""
+
+    GRAPHICS = "graphics"
+    SM = "sm"
+    TENSOR = "tensor"
+    DRAM = "dram"
+
+
+class Throttle(StrEnum):
+    """Why a device's clocks are lower than they could be; several may hold at once."""
+
+    POWER_CAP = "power_cap"
+    THERMAL = "thermal"
+    HW_SLOWDOWN = "hw_slowdown"
+    SYNC_BOOST = "sync_boost"
+    OTHER = "other"
+
+
+class EngineState(StrEnum):
+    """Where an engine stands in its life, as its supervisor or discovery sees it."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    GONE = "gone"
+
+
+class Method(StrEnum):
+    """How an engine's GPU-seconds were found, best first."""
+
+    STEPS = "steps"
+    PAGE_CPU = "page_cpu"
+    ROLE = "role"
+    NONE = "none"
+
+
+class Split(StrEnum):
+    """How steps that prefill and decode at once are divided (accounting A4)."""
+
+    MODEL = "model"
+    TOKENS = "tokens"
+    NONE = "none"
