@@ -86,4 +86,4 @@ bench-%: $(READY)
 	$(BIN)/python -m bench.$*
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(VLLM_VENV) $(ROUTER_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) $(VLLM_VENV) $(ROUTER_VENV) .venv-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
