@@ -39,15 +39,15 @@ def _zero(_: PageCounters, __: Standing) -> float:
 
 
 def _counter(name: str, text: str, read: Read = _zero, **more: object) -> Family:
-    return Family(name + "_total", "counter", text, read, **more)  # type: ignore[arg-type]
+    return Family(name + "_total", "counter", text, read, **more)  # type: ignore[arg-type] # passed through as it came
 
 
 def _gauge(name: str, text: str, read: Read, **more: object) -> Family:
-    return Family(name, "gauge", text, read, **more)  # type: ignore[arg-type]
+    return Family(name, "gauge", text, read, **more)  # type: ignore[arg-type] # passed through as it came
 
 
 def _histogram(name: str, text: str, read: Read, **more: object) -> Family:
-    return Family(name, "histogram", text, read, **more)  # type: ignore[arg-type]
+    return Family(name, "histogram", text, read, **more)  # type: ignore[arg-type] # passed through as it came
 
 
 _NIXL = (

@@ -14,7 +14,7 @@ from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
 
 def window_ns(lanes: Iterable[Lane]) -> int:
     """Return the width of the window: 1 s, or twice the longest recent step if that is longer."""
-    longest_ns = max((lane.longest_ns for lane in lanes), default=0)
+    longest_ns = max((lane.recents.longest_ns for lane in lanes), default=0)
     return max(SECOND_NS, 2 * longest_ns)
 
 
@@ -54,7 +54,7 @@ def _shares(lanes: Iterable[Lane], now_ns: int, width_ns: int) -> dict[Phase, fl
         running = lane.promises_work and lane.live(now_ns)
         end_ns = lane.last_record_ns if running else now_ns
         start_ns = end_ns - width_ns
-        for recent in reversed(lane.recent):
+        for recent in lane.recents.newest_first():
             if recent.t_ns <= start_ns:
                 break
             inside_ns = min(recent.t_ns, end_ns) - max(recent.t_ns - recent.length_ns, start_ns)

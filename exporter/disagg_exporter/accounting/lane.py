@@ -8,7 +8,6 @@ is a gapless sequence of pieces, each work or a reason for there being none; dev
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import deque
 
 from disagg_exporter.accounting.entry import (
     Entry,
@@ -21,13 +20,11 @@ from disagg_exporter.accounting.entry import (
 )
 from disagg_exporter.accounting.packing import pack
 from disagg_exporter.accounting.phase import PREFILL, Work, kind_of, tokens_of, work_of
+from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.restore import restored
-from disagg_exporter.accounting.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.model import Phase, Reason, Step, StreamKey
 from disagg_exporter.stepsplit import StepSplit
-
-# What the fast gauges may look back on, unless steps are longer than half of it.
-_RECENT_NS = 2 * SECOND_NS
 
 
 class Lane:
@@ -39,8 +36,7 @@ class Lane:
         self.pieces: list[Piece] = []
         self.overflows: list[Overflow] = []
         self.tokens = dict.fromkeys(Phase, 0)
-        self.recent: deque[Recent] = deque()
-        self.longest_ns = 0
+        self.recents = Recents()
         self.late_records = 0
         self.lost_records = 0
         self.last_step: Step | None = None
@@ -107,7 +103,7 @@ class Lane:
                 length_ns = t_ns - self.last_record_ns
             self.last_record_ns, self.promises_work = t_ns, entry.pending_work
             self.last_step = step
-        self._remember(Recent(t_ns, length_ns, entry.work))
+        self.recents.add(Recent(t_ns, length_ns, entry.work))
 
     def live(self, now_ns: int) -> bool:
         """Say whether the engine may hold the watermark back (A6)."""
@@ -240,12 +236,3 @@ class Lane:
         if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
             start_ns = self.pieces.pop().start_ns
         self.pieces.append(Piece(start_ns, end_ns, work, reason))
-
-    def _remember(self, recent: Recent) -> None:
-        self.recent.append(recent)
-        self.longest_ns = max(self.longest_ns, recent.length_ns)
-        forgotten_ns = 0
-        while self.recent[0].t_ns < recent.t_ns - max(_RECENT_NS, 2 * self.longest_ns):
-            forgotten_ns = max(forgotten_ns, self.recent.popleft().length_ns)
-        if forgotten_ns == self.longest_ns:
-            self.longest_ns = max(kept.length_ns for kept in self.recent)
