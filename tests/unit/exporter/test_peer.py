@@ -33,17 +33,23 @@ def test_nobody_is_in_the_session_of_nobody(proc: Path) -> None:
     assert in_session_of(0, 0, proc) is False
 
 
-def test_a_child_in_a_session_of_its_own_is_told_from_the_real_proc() -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+def test_a_session_of_its_own_is_told_from_the_real_proc() -> None:
+    # The test's own session is no example: its leader may live outside this pid namespace.
+    grandchild = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'input()'])"
+    leader = subprocess.Popen(
+        [sys.executable, "-c", f"{grandchild}; print(p.pid, flush=True); p.wait()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
-        mine = os.getsid(0)
-        assert in_session_of(mine, os.getpid()) is True
-        assert in_session_of(mine, child.pid) is False
-        assert in_session_of(child.pid, os.getpid()) is False
+        assert leader.stdout is not None
+        member = int(leader.stdout.readline())
+        assert in_session_of(leader.pid, member) is True
+        assert in_session_of(leader.pid, os.getpid()) is False
+        assert in_session_of(member, leader.pid) is False
     finally:
-        child.communicate(b"\n")
+        leader.communicate(b"\n")
 
 
 def test_the_kernel_says_who_connected() -> None:
