@@ -9,10 +9,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 import disagg_exporter
 from disagg_exporter.metrics.device_rows import write_accounts, write_devices
 from disagg_exporter.metrics.engine_rows import write_engines
+from disagg_exporter.metrics.family import Family, Kind
 from disagg_exporter.metrics.node_rows import write_node
 from disagg_exporter.metrics.router_rows import write_router
 from disagg_exporter.metrics.sheet import Labels, Sheet
-from disagg_exporter.metrics.table import FAMILIES, Family, Kind
+from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import Snapshot
 
 _WRITERS: tuple[Callable[[Sheet, Snapshot], None], ...] = (

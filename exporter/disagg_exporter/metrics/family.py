@@ -1,0 +1,44 @@
+"""What a metric family is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a family's numbers do: only grow, move freely, or carry facts beside a constant 1."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    INFO = "info"
+
+
+class Data(StrEnum):
+    """Which part of a `Snapshot` a family is made of."""
+
+    DEVICES = "devices"
+    ACCOUNTS = "accounts"
+    NODE = "node sums"
+    ENGINES = "engines"
+    ROUTER = "router"
+    WORKERS = "workers"
+    COLLECTORS = "collectors"
+    BUILD = "build"
+
+    @property
+    def lasting(self) -> bool:
+        """Still shown when the snapshot is stale, so that a failure can be seen at all."""
+        return self in (Data.WORKERS, Data.COLLECTORS, Data.BUILD)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric family; `unit` is the suffix of its name, empty where it counts things."""
+
+    name: str
+    kind: Kind
+    data: Data
+    labels: tuple[str, ...]
+    unit: str
+    help: str
