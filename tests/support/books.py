@@ -16,6 +16,7 @@ from disagg_exporter.model import (
     DeviceReading,
     DeviceSweep,
     EngineState,
+    Method,
     Phase,
     Reason,
     Role,
@@ -23,6 +24,7 @@ from disagg_exporter.model import (
     StepTotals,
     StreamKey,
     Use,
+    WorkWindow,
 )
 
 SECOND_NS = 1_000_000_000
@@ -105,6 +107,25 @@ class Books:
     def beat(self, teller: Teller, t: float, overlapped: bool = False) -> None:
         """Deliver a heartbeat."""
         self.ledger.hear(teller.key, teller.beat(t), overlapped=overlapped, now_ns=ns(t))
+
+    def use(self, method: Method, t: float, name: str = "e") -> None:
+        """Book an engine by another source from `t` on."""
+        self.ledger.use(name, method, ns(t))
+
+    def window(
+        self,
+        start: float,
+        end: float,
+        share: float = 1.0,
+        busy: float | None = None,
+        name: str = "e",
+        method: Method = Method.PAGE,
+        **told: Any,
+    ) -> None:
+        """Deliver a window: busy as long as the devices were active, unless told otherwise."""
+        busy_ns = None if busy is None else ns(busy)
+        window = WorkWindow(ns(start), ns(end), method, share, busy_ns, **told)
+        self.ledger.window(name, window)
 
     def activity(self, start: float, end: float, ratio: float, gpu: str = "g0") -> None:
         """Deliver device readings every 0.1 s over a stretch."""

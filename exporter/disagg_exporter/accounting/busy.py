@@ -9,17 +9,18 @@ from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.lane import Lane
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.accounting.slices import role_of
+from disagg_exporter.accounting.stretch import StretchLane
 from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
 
 
-def window_ns(lanes: Iterable[Lane]) -> int:
+def window_ns(lanes: Iterable[Lane | StretchLane]) -> int:
     """Return the width of the window: 1 s, or twice the longest recent step if that is longer."""
     longest_ns = max((lane.recents.longest_ns for lane in lanes), default=0)
     return max(SECOND_NS, 2 * longest_ns)
 
 
 def busy_gpus(
-    working: Mapping[str, list[Lane]],
+    working: Mapping[str, list[Lane | StretchLane]],
     devices: Iterable[DeviceLedger],
     now_ns: int,
     width_ns: int,
@@ -46,7 +47,7 @@ def busy_gpus(
     return tuple(BusyGpus(*key, gpus) for key, gpus in sums.items())
 
 
-def _shares(lanes: Iterable[Lane], now_ns: int, width_ns: int) -> dict[Phase, float]:
+def _shares(lanes: Iterable[Lane | StretchLane], now_ns: int, width_ns: int) -> dict[Phase, float]:
     """Return the share of the window that an engine spent in each phase."""
     spent = dict.fromkeys(Phase, 0.0)
     for lane in lanes:

@@ -75,6 +75,10 @@ class DeviceLedger:
         if reading.t_ns > self.watermark_ns:
             self._samples.append(Activity(start_ns, reading.t_ns, reading.busy_ratio))
 
+    def activity(self, after_ns: int, until_ns: int) -> tuple[Activity, ...]:
+        """Return the samples that end in (after_ns, until_ns], in order."""
+        return tuple(s for s in self._samples if after_ns < s.end_ns <= until_ns)
+
     def owe(self, engine: str, overflow: Overflow) -> None:
         """Take over step time that found no room, to be paid into the engine's next idle here."""
         self.debts.owe(engine, self.engines().get(engine), overflow)

@@ -5,16 +5,16 @@ Pure: nothing here reads a clock or a driver. The daemon feeds it and asks it (d
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
 
+from disagg_exporter.accounting.activity import mean_activity
 from disagg_exporter.accounting.busy import busy_gpus, window_ns
 from disagg_exporter.accounting.device import DeviceLedger
+from disagg_exporter.accounting.engine_books import EngineBooks
 from disagg_exporter.accounting.lane import Lane
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.splits import Splits
-from disagg_exporter.accounting.told import Told
+from disagg_exporter.accounting.stretch import StretchLane
 from disagg_exporter.model import (
     Assignment,
     BusyGpus,
@@ -29,26 +29,10 @@ from disagg_exporter.model import (
     Step,
     StreamKey,
     TokenAccount,
+    WorkWindow,
 )
 
 _TokenKey = tuple[Role, Phase, str, str]
-
-
-@dataclass(slots=True)
-class _EngineBooks:
-    """What one engine has used; it outlives the engine's processes, as counters must."""
-
-    assignment: Assignment
-    lanes: dict[int, Lane] = field(default_factory=dict)
-    ended: list[Lane] = field(default_factory=list)
-    told: Told = field(default_factory=Told)
-    splits: Splits = field(default_factory=Splits)
-    gpu_ns: defaultdict[tuple[Role, Phase], float] = field(
-        default_factory=lambda: defaultdict(float)
-    )
-    tokens: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
-    lost_records: int = 0
-    late_records: int = 0
 
 
 class Ledger:
@@ -57,7 +41,7 @@ class Ledger:
     def __init__(self, rules: Rules | None = None) -> None:
         self._rules = rules or Rules()
         self._devices: dict[str, DeviceLedger] = {}
-        self._engines: dict[str, _EngineBooks] = {}
+        self._engines: dict[str, EngineBooks] = {}
         self._tokens: Counter[_TokenKey] = Counter()
 
     def add_device(self, device: Device, start_ns: int) -> None:
@@ -68,7 +52,7 @@ class Ledger:
         """Take an engine's role, devices and state from `since_ns` on; GONE is its death."""
         books = self._engines.get(assignment.engine)
         if books is None:
-            books = self._engines[assignment.engine] = _EngineBooks(assignment)
+            books = self._engines[assignment.engine] = EngineBooks(assignment)
         left = set(books.assignment.devices) - set(assignment.devices)
         if not books.lanes and (left or assignment.model_name != books.assignment.model_name):
             books.splits = Splits()
@@ -77,26 +61,45 @@ class Ledger:
             if gpu in self._devices:
                 self._devices[gpu].assign(_leaving(assignment) if gpu in left else assignment)
         if assignment.state is EngineState.GONE:
-            for lane in books.lanes.values():
-                lane.end(assignment.since_ns)
-            self._collect(books)
-            books.ended.extend(books.lanes.values())
-            books.lanes.clear()
+            self._end_lanes(books, assignment.since_ns)
             books.told.end()
+
+    def use(self, engine: str, method: Method, now_ns: int) -> None:
+        """From now on book an engine by another source; what the one before told stays booked."""
+        books = self._engines.get(engine)
+        if books is None or books.method is method:
+            return
+        if books.method.by_step != method.by_step:
+            self._end_lanes(books, now_ns)
+        books.method = method
 
     def hear(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
         """Take a hello or heartbeat of an engine's stream."""
-        lane = self._lane(key)
+        lane = self._step_lane(key)
         if lane is not None:
             self._engines[key.engine].told.take(key, said.totals)
             lane.hear(key, said, overlapped=overlapped, now_ns=now_ns)
 
     def step(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
         """Take one step record; one of an engine that is not assigned is nobody's and ignored."""
-        lane = self._lane(key)
+        lane = self._step_lane(key)
         if lane is not None:
             self._engines[key.engine].told.take(key, step.totals)
             lane.add(key, step, now_ns=now_ns)
+
+    def window(self, engine: str, window: WorkWindow) -> None:
+        """Take what an engine did over a stretch; ignored unless that source is in use."""
+        books = self._engines.get(engine)
+        if books is None or books.assignment.state is EngineState.GONE:
+            return
+        if books.method is not window.method or window.method.by_step:
+            return
+        lane = books.lanes.get(0)
+        if not isinstance(lane, StretchLane):
+            lane = books.lanes[0] = StretchLane(self._since(books, window.start_ns), self._rules)
+        devices = self._ledgers(books.assignment)
+        samples = [d.activity(lane.mark_ns, window.end_ns) for d in devices]
+        lane.take(window, mean_activity(samples))
 
     def read(self, sweep: DeviceSweep) -> None:
         """Take one round of device readings."""
@@ -121,7 +124,10 @@ class Ledger:
 
     def engine_accounts(self, now_ns: int) -> tuple[EngineAccount, ...]:
         """Return what every engine has used, and the state its last record told."""
-        return tuple(self._engine_account(books, now_ns) for books in self._engines.values())
+        return tuple(
+            books.account(now_ns, self._ledgers(books.assignment), self._cut_ns(name))
+            for name, books in self._engines.items()
+        )
 
     def token_accounts(self) -> tuple[TokenAccount, ...]:
         """Return the node's tokens by phase, those of engines long gone included."""
@@ -142,22 +148,37 @@ class Ledger:
         """Drop an engine that is gone for good; the devices keep what it used."""
         self._engines.pop(engine, None)
 
-    def _lane(self, key: StreamKey) -> Lane | None:
+    def _step_lane(self, key: StreamKey) -> Lane | None:
         books = self._engines.get(key.engine)
-        if books is None or books.assignment.state is EngineState.GONE:
+        if books is None or books.assignment.state is EngineState.GONE or not books.method.by_step:
             return None
         lane = books.lanes.get(key.engine_index)
-        if lane is None:
-            marks = [ledger.watermark_ns for ledger in self._ledgers(books.assignment)]
-            since_ns = max([books.assignment.since_ns, *marks])
+        if not isinstance(lane, Lane):
             split = books.splits.begin(key.engine_index)
+            since_ns = self._since(books, books.assignment.since_ns)
             lane = books.lanes[key.engine_index] = Lane(since_ns, self._rules, split)
         return lane
 
-    def _ledgers(self, assignment: Assignment) -> Iterable[DeviceLedger]:
+    def _since(self, books: EngineBooks, wanted_ns: int) -> int:
+        """Return from when on a new lane may book: nothing that is committed moves again."""
+        marks = [ledger.watermark_ns for ledger in self._ledgers(books.assignment)]
+        ended = [lane.mark_ns for lane in books.ended]
+        return max([wanted_ns, books.assignment.since_ns, *marks, *ended])
+
+    def _end_lanes(self, books: EngineBooks, t_ns: int) -> None:
+        for lane in books.lanes.values():
+            lane.end(t_ns)
+        self._collect(books)
+        books.ended.extend(books.lanes.values())
+        books.lanes.clear()
+
+    def _cut_ns(self, engine: str) -> int:
+        return sum(ledger.debts.cut_ns[engine] for ledger in self._devices.values())
+
+    def _ledgers(self, assignment: Assignment) -> list[DeviceLedger]:
         return [self._devices[gpu] for gpu in assignment.devices if gpu in self._devices]
 
-    def _collect(self, books: _EngineBooks) -> None:
+    def _collect(self, books: EngineBooks) -> None:
         """Take what the lanes have settled: owed time to the devices, tokens to the books."""
         owner = books.assignment
         for lane in books.lanes.values():
@@ -204,39 +225,6 @@ class Ledger:
             for lane in (*books.ended, *books.lanes.values()):
                 lane.forget_before(read_ns)
             books.ended = [lane for lane in books.ended if lane.mark_ns > read_ns + 1]
-
-    def _engine_account(self, books: _EngineBooks, now_ns: int) -> EngineAccount:
-        owner = books.assignment
-        lanes = list(books.lanes.values())
-        heard = [lane for lane in lanes if lane.live(now_ns)]
-        split, residual_ratio, fitted_steps = books.splits.state(
-            [rank for rank, lane in books.lanes.items() if lane in heard]
-        )
-        last = [lane.last_step for lane in heard if lane.last_step is not None]
-        owed_ns = sum(ledger.debts.owed_ns(owner.engine) for ledger in self._ledgers(owner))
-        cut_ns = sum(ledger.debts.cut_ns[owner.engine] for ledger in self._devices.values())
-        return EngineAccount(
-            engine=owner.engine,
-            role=owner.role,
-            model_name=owner.model_name,
-            engine_namespace=owner.engine_namespace,
-            watermark_ns=min((lane.mark_ns for lane in lanes), default=owner.since_ns),
-            method=Method.STEPS if heard else Method.NONE,
-            gpu_seconds={key: ns / SECOND_NS for key, ns in books.gpu_ns.items()},
-            phase_tokens=dict(books.tokens),
-            told=books.told.totals,
-            cut_seconds=cut_ns / SECOND_NS,
-            debt_seconds=owed_ns / SECOND_NS,
-            lost_records=books.lost_records,
-            late_records=books.late_records,
-            running=sum(step.running for step in last) if last else None,
-            waiting=sum(step.waiting for step in last) if last else None,
-            deferred=sum(step.deferred for step in last) if last else None,
-            kv_usage_ratio=max((step.kv_usage_ratio for step in last), default=None),
-            split=split,
-            residual_ratio=residual_ratio,
-            fitted_steps=fitted_steps,
-        )
 
 
 def _leaving(assignment: Assignment) -> Assignment:

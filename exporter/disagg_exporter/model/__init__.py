@@ -39,6 +39,9 @@ from disagg_exporter.model.steps import (
     StepTotals,
     StreamKey,
 )
+from disagg_exporter.model.windows import (
+    WorkWindow,
+)
 from disagg_exporter.model.words import (
     EngineState,
     Method,
@@ -83,5 +86,6 @@ __all__ = [
     "TokenAccount",
     "Unit",
     "Use",
+    "WorkWindow",
     "WorkerStatus",
 ]

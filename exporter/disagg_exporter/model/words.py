@@ -81,9 +81,17 @@ class Method(StrEnum):
     """How an engine's GPU-seconds were found, best first."""
 
     STEPS = "steps"
+    FPM = "fpm"
+    ENGINE_TIMERS = "engine_timers"
+    PAGE = "page"
     PAGE_CPU = "page_cpu"
     ROLE = "role"
     NONE = "none"
+
+    @property
+    def by_step(self) -> bool:
+        """Whether the engine tells every single step, rather than sums over a stretch of time."""
+        return self in (Method.STEPS, Method.FPM)
 
 
 class Split(StrEnum):

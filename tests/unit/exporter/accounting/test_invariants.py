@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.model import EngineState, Phase, Role, Step, Use
+from disagg_exporter.model import EngineState, Method, Phase, Role, Step, Use
 from support.books import Books, Teller, ns
 
 EVENTS = st.lists(
@@ -33,6 +33,20 @@ EVENTS = st.lists(
             st.floats(0, 10),
         ),
         st.tuples(st.just("read"), st.sampled_from(["g0", "g1"]), st.floats(0, 1)),
+        st.tuples(
+            st.just("use"),
+            st.sampled_from("abc"),
+            st.sampled_from([Method.STEPS, Method.PAGE, Method.PAGE_CPU, Method.ROLE]),
+        ),
+        st.tuples(
+            st.just("window"),
+            st.sampled_from("abc"),
+            st.floats(0.1, 20),
+            st.floats(0, 1),
+            st.one_of(st.none(), st.floats(0, 20)),
+            st.sampled_from([Method.PAGE, Method.PAGE_CPU, Method.ROLE]),
+            st.integers(0, 2),
+        ),
         st.tuples(st.just("wait"), st.floats(0.01, 12)),
     ),
     max_size=60,
@@ -68,6 +82,12 @@ def _play(events: list[tuple[Any, ...]], check: Any) -> Books:
                 books.engine(name, role, WHERE[name], state, max(now - ago, 0))
             case ("read", gpu, ratio):
                 books.activity(max(now - 0.1, 0), now, ratio, gpu)
+            case ("use", name, method):
+                books.use(method, now, name)
+            case ("window", name, length, share, busy, method, running):
+                start = max(now - length, 0)
+                told = {"running": running, "prefill_tokens": 5}
+                books.window(start, now, share, busy, name, method, **told)
             case ("wait", seconds):
                 now += seconds
                 books.advance(now)

@@ -1,0 +1,67 @@
+"""What one engine has used: its lanes, and the sums that outlive its processes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from disagg_exporter.accounting.device import DeviceLedger
+from disagg_exporter.accounting.lane import Lane
+from disagg_exporter.accounting.rules import SECOND_NS
+from disagg_exporter.accounting.splits import Splits
+from disagg_exporter.accounting.stretch import StretchLane
+from disagg_exporter.accounting.told import Told
+from disagg_exporter.model import Assignment, EngineAccount, Method, Phase, Role
+
+
+@dataclass(slots=True)
+class EngineBooks:
+    """What one engine has used; it outlives the engine's processes, as counters must."""
+
+    assignment: Assignment
+    method: Method = Method.STEPS
+    lanes: dict[int, Lane | StretchLane] = field(default_factory=dict)
+    ended: list[Lane | StretchLane] = field(default_factory=list)
+    told: Told = field(default_factory=Told)
+    splits: Splits = field(default_factory=Splits)
+    gpu_ns: defaultdict[tuple[Role, Phase], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
+    tokens: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
+    lost_records: int = 0
+    late_records: int = 0
+
+    def account(self, now_ns: int, devices: Sequence[DeviceLedger], cut_ns: int) -> EngineAccount:
+        """Return the books as shown; `cut_ns` is what was cut on all devices it ever had."""
+        owner = self.assignment
+        heard = {rank: lane for rank, lane in self.lanes.items() if lane.live(now_ns)}
+        split, residual_ratio, fitted_steps = self.splits.state(
+            [rank for rank, lane in heard.items() if isinstance(lane, Lane)]
+        )
+        last = [lane.last_step for lane in heard.values() if lane.last_step is not None]
+        owed_ns = sum(device.debts.owed_ns(owner.engine) for device in devices)
+        return EngineAccount(
+            engine=owner.engine,
+            role=owner.role,
+            model_name=owner.model_name,
+            engine_namespace=owner.engine_namespace,
+            watermark_ns=min(
+                (lane.mark_ns for lane in self.lanes.values()), default=owner.since_ns
+            ),
+            method=self.method if heard else Method.NONE,
+            gpu_seconds={key: ns / SECOND_NS for key, ns in self.gpu_ns.items()},
+            phase_tokens=dict(self.tokens),
+            told=self.told.totals,
+            cut_seconds=cut_ns / SECOND_NS,
+            debt_seconds=owed_ns / SECOND_NS,
+            lost_records=self.lost_records,
+            late_records=self.late_records,
+            running=sum(step.running for step in last) if last else None,
+            waiting=sum(step.waiting for step in last) if last else None,
+            deferred=sum(step.deferred for step in last) if last else None,
+            kv_usage_ratio=max((step.kv_usage_ratio for step in last), default=None),
+            split=split,
+            residual_ratio=residual_ratio,
+            fitted_steps=fitted_steps,
+        )

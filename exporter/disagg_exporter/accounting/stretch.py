@@ -1,0 +1,144 @@
+"""One engine's execution where nobody tells single steps: from windows to a frozen timeline.
+
+A window says how much of a stretch an engine was busy and with what. Nothing can come later that
+would change it, so its time is frozen at once: no packing, no carrying (docs/accounting.md, A2).
+Its busy time lies where the devices were active, sample by sample, so that activity which the
+engine explains is not taken for a stranger's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from disagg_exporter.accounting.activity import Activity
+from disagg_exporter.accounting.entry import Overflow, Piece, Recent
+from disagg_exporter.accounting.phase import Work
+from disagg_exporter.accounting.recents import Recents
+from disagg_exporter.accounting.rules import SECOND_NS, Rules
+from disagg_exporter.model import Phase, Reason, Step, WorkWindow
+
+# Windows follow one another; only a longer hole between two is a hole.
+_SEAM_NS = 2 * SECOND_NS
+
+
+class StretchLane:
+    """The windows of one engine, in; frozen pieces, out. It reads like a `Lane`."""
+
+    def __init__(self, since_ns: int, rules: Rules) -> None:
+        self.mark_ns = since_ns
+        self.pieces: list[Piece] = []
+        self.overflows: list[Overflow] = []
+        self.tokens = dict.fromkeys(Phase, 0)
+        self.recents = Recents()
+        self.late_records = 0
+        self.lost_records = 0
+        self.last_step: Step | None = None
+        self.last_record_ns = since_ns
+        self.promises_work = False
+        self._rules = rules
+
+    def take(self, window: WorkWindow, samples: Sequence[Activity]) -> None:
+        """Book one window; one that ends below the mark is late and changes nothing.
+
+        `samples` are the activity of the engine's devices since the mark, averaged over them. They
+        say when the engine was busy where the window does not say for how long; what comes after
+        the last of them is booked with the next window.
+        """
+        if window.end_ns <= max(self.mark_ns, self.last_record_ns):
+            self.late_records += 1
+            return
+        if window.start_ns > self.last_record_ns + _SEAM_NS:
+            self._append(self.mark_ns, window.start_ns, None, Reason.NO_RECORD)
+            self.mark_ns = max(self.mark_ns, window.start_ns)
+        if window.busy_ns is not None:
+            samples = (_whole(self.mark_ns, window.end_ns, window.busy_ns),)
+        for sample in samples:
+            self._book(sample, window)
+        self.last_record_ns = window.end_ns
+        self.tokens[Phase.PREFILL] += window.prefill_tokens
+        self.tokens[Phase.DECODE] += window.decode_tokens
+        self.promises_work = window.pending
+        self.last_step = _load(window)
+
+    def live(self, now_ns: int) -> bool:
+        """Say whether the engine may hold the watermark back (A6)."""
+        return now_ns - self.mark_ns <= self._rules.live_ns
+
+    def advance(self, now_ns: int) -> None:
+        """Give up the time of an engine, or of devices, that have fallen silent."""
+        if not self.live(now_ns):
+            target_ns = now_ns - self._rules.packing_delay_ns
+            self._append(self.mark_ns, target_ns, None, Reason.NO_RECORD)
+            self.mark_ns = target_ns
+
+    def end(self, t_ns: int) -> None:
+        """Close the timeline at the engine's death, or where a better source takes over."""
+        end_ns = max(t_ns, self.mark_ns) + 1
+        gap = Reason.HOST_GAP if self.promises_work else Reason.NO_REQUEST
+        self._append(self.mark_ns, end_ns, None, gap)
+        self.mark_ns = end_ns
+        self.promises_work = False
+
+    def between(self, start_ns: int, end_ns: int) -> list[Piece]:
+        """Return the frozen pieces that overlap the stretch, in order, uncut."""
+        first = max(bisect_right(self.pieces, start_ns, key=lambda piece: piece.start_ns) - 1, 0)
+        return [p for p in self.pieces[first:] if p.end_ns > start_ns and p.start_ns < end_ns]
+
+    def forget_before(self, t_ns: int) -> None:
+        """Drop the pieces that every device has read."""
+        read = bisect_right(self.pieces, t_ns, key=lambda piece: piece.end_ns)
+        del self.pieces[:read]
+
+    def start_counting_anew(self) -> None:
+        """Begin the next round of sums."""
+        self.tokens = dict.fromkeys(Phase, 0)
+        self.lost_records = self.late_records = 0
+
+    def _book(self, sample: Activity, window: WorkWindow) -> None:
+        """Freeze the time up to the end of a sample: its busy part lies at its end."""
+        end_ns = min(sample.end_ns, window.end_ns)
+        open_ns = end_ns - max(sample.start_ns, self.mark_ns)
+        if open_ns <= 0:
+            return
+        busy_ns = round(open_ns * min(max(sample.busy_ratio, 0.0), 1.0))
+        self._append(self.mark_ns, end_ns - busy_ns, None, _gap(window))
+        if busy_ns:
+            work = Work(window.prefill_share)
+            self._append(end_ns - busy_ns, end_ns, work, Reason.NONE)
+            self.recents.add(Recent(end_ns, busy_ns, work))
+        self.mark_ns = end_ns
+
+    def _append(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
+        if end_ns <= start_ns:
+            return
+        if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
+            start_ns = self.pieces.pop().start_ns
+        self.pieces.append(Piece(start_ns, end_ns, work, reason))
+
+
+def _whole(start_ns: int, end_ns: int, busy_ns: int) -> Activity:
+    """Return a stretch whose engine says itself how long it was busy."""
+    return Activity(start_ns, end_ns, busy_ns / max(end_ns - start_ns, 1))
+
+
+def _gap(window: WorkWindow) -> Reason:
+    """Say why the devices rest in a window when they rest."""
+    if window.pending:
+        return Reason.HOST_GAP
+    return Reason.KV_WAIT if window.deferred else Reason.NO_REQUEST
+
+
+def _load(window: WorkWindow) -> Step | None:
+    """Return the window's requests in the form in which steps tell them; None if it tells none."""
+    if window.running is None:
+        return None
+    return Step(
+        t_ns=window.end_ns,
+        elapsed_ns=0,
+        sequence=0,
+        running=window.running,
+        waiting=window.waiting or 0,
+        deferred=window.deferred or 0,
+        kv_usage_ratio=window.kv_usage_ratio or 0.0,
+    )
