@@ -101,6 +101,13 @@ class Ledger:
         samples = [d.activity(lane.mark_ns, window.end_ns) for d in devices]
         lane.take(window, mean_activity(samples))
 
+    def active_seconds(self, engine: str, after_ns: int, until_ns: int) -> float:
+        """Return how long an engine's devices were active, by the samples that end in between."""
+        books = self._engines.get(engine)
+        devices = self._ledgers(books.assignment) if books is not None else []
+        samples = mean_activity([device.activity(after_ns, until_ns) for device in devices])
+        return sum((s.end_ns - s.start_ns) * s.busy_ratio for s in samples) / SECOND_NS
+
     def read(self, sweep: DeviceSweep) -> None:
         """Take one round of device readings."""
         for reading in sweep.readings:

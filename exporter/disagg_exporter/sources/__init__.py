@@ -1,0 +1,7 @@
+"""Where an engine's seconds are known from when it tells no steps, and which source is used."""
+
+from disagg_exporter.sources.choice import Heard, choose
+from disagg_exporter.sources.shares import PhaseShares
+from disagg_exporter.sources.stretches import Stretches, role_window
+
+__all__ = ["Heard", "PhaseShares", "Stretches", "choose", "role_window"]

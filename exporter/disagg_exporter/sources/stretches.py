@@ -1,0 +1,98 @@
+"""One engine's metrics pages, in; stretches of work for the books, out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from disagg_exporter.model import EnginePage, Method, Role, WorkWindow
+from disagg_exporter.pages import EngineWindow, PageError, window
+from disagg_exporter.sources.shares import PhaseShares
+
+_SECOND_NS = 1_000_000_000
+
+ActiveSeconds = Callable[[int, int], float]
+"""How long the engine's devices were active in (start_ns, end_ns], averaged over them."""
+
+
+class Stretches:
+    """What one engine did between one look at its page and the next.
+
+    Args:
+        active_seconds: Asked where the page itself does not say how long the engine was busy.
+    """
+
+    def __init__(self, active_seconds: ActiveSeconds) -> None:
+        self.shares = PhaseShares()
+        self._active_seconds = active_seconds
+        self._before: EnginePage | None = None
+        self._cpu_seconds: float | None = None
+
+    def look(
+        self, page: EnginePage, role: Role, method: Method, cpu_seconds: float | None = None
+    ) -> WorkWindow | None:
+        """Return what happened since the page before; None for the first, or for the same again.
+
+        `cpu_seconds` is the CPU time of the engine's processes so far, for `Method.PAGE_CPU`.
+        """
+        before, cpu_before = self._before, self._cpu_seconds
+        if before is not None and page.t_ns <= before.t_ns:
+            return None
+        self._before, self._cpu_seconds = page, cpu_seconds
+        if before is None:
+            return None
+        try:
+            did = window(before, page)
+        except PageError:
+            return None
+        busy_seconds = self._busy_seconds(did, method, cpu_before, cpu_seconds)
+        if busy_seconds is None:
+            return None
+        return self._stretch(did, page, role, method, busy_seconds)
+
+    def forget(self) -> None:
+        """Take the next page as the first: there was none for a while, or another process came."""
+        self._before = self._cpu_seconds = None
+
+    def _busy_seconds(
+        self, did: EngineWindow, method: Method, before: float | None, after: float | None
+    ) -> float | None:
+        if method is not Method.PAGE_CPU:
+            return self._active_seconds(did.start_ns, did.end_ns)
+        if before is None or after is None:
+            return None
+        return min(max(after - before, 0.0), did.seconds)
+
+    def _stretch(
+        self, did: EngineWindow, page: EnginePage, role: Role, method: Method, busy_seconds: float
+    ) -> WorkWindow:
+        prefill_tokens = round(did.computed_tokens or 0)
+        decode_tokens = round(did.generation_tokens or 0)
+        self.shares.learn(prefill_tokens, decode_tokens, busy_seconds, did.seconds)
+        return WorkWindow(
+            start_ns=did.start_ns,
+            end_ns=did.end_ns,
+            method=method,
+            prefill_share=self.shares.share(role, prefill_tokens, decode_tokens, busy_seconds),
+            busy_ns=round(busy_seconds * _SECOND_NS) if method is Method.PAGE_CPU else None,
+            prefill_tokens=prefill_tokens,
+            decode_tokens=decode_tokens,
+            running=_whole(page.running),
+            waiting=_whole(page.waiting),
+            deferred=_whole(page.deferred),
+            kv_usage_ratio=page.kv_usage_ratio,
+        )
+
+
+def role_window(role: Role, start_ns: int, end_ns: int) -> WorkWindow | None:
+    """Return the stretch of an engine that tells nothing: all activity of its devices is its role.
+
+    None where the role does not say which phase that is.
+    """
+    if role not in (Role.PREFILL, Role.DECODE):
+        return None
+    share = 1.0 if role is Role.PREFILL else 0.0
+    return WorkWindow(start_ns, end_ns, Method.ROLE, share)
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None else round(count)

@@ -1,0 +1,70 @@
+"""An engine's pages to stretches of work."""
+
+from __future__ import annotations
+
+import pytest
+
+from disagg_exporter.model import EnginePage, Method, Role
+from disagg_exporter.sources.stretches import Stretches, role_window
+
+SECOND_NS = 1_000_000_000
+
+
+def _page(second: float, computed: float, generated: float, **told: float) -> EnginePage:
+    return EnginePage(
+        "vllm",
+        round(second * SECOND_NS),
+        computed_tokens_total=computed,
+        generation_tokens_total=generated,
+        **told,
+    )
+
+
+def test_the_first_page_tells_nothing_and_neither_does_the_same_again() -> None:
+    stretches = Stretches(lambda start, end: 1.0)
+    assert stretches.look(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
+    assert stretches.look(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
+
+
+def test_two_pages_tell_tokens_requests_and_a_share() -> None:
+    stretches = Stretches(lambda start, end: 0.5)
+    stretches.look(_page(1, 100, 10), Role.MIXED, Method.PAGE)
+    did = stretches.look(_page(2, 130, 20, running=2, waiting=1), Role.MIXED, Method.PAGE)
+    assert did is not None
+    assert (did.prefill_tokens, did.decode_tokens, did.prefill_share) == (30, 10, 0.75)
+    assert (did.running, did.waiting, did.deferred, did.pending) == (2, 1, None, True)
+    assert did.busy_ns is None
+
+
+@pytest.mark.parametrize(("cpu", "busy_seconds"), [(5.5, 0.5), (9.0, 1.0), (4.0, 0.0)])
+def test_without_a_gpu_cpu_time_is_busy_time_up_to_the_wall(
+    cpu: float, busy_seconds: float
+) -> None:
+    stretches = Stretches(lambda start, end: 0.0)
+    stretches.look(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, 5.0)
+    did = stretches.look(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, cpu)
+    assert did is not None
+    assert did.busy_ns == round(busy_seconds * SECOND_NS)
+    assert did.prefill_share == 0.0
+
+
+def test_without_cpu_time_nothing_is_said() -> None:
+    stretches = Stretches(lambda start, end: 1.0)
+    stretches.look(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, None)
+    assert stretches.look(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, 3.0) is None
+
+
+def test_after_a_pause_the_next_page_is_the_first() -> None:
+    stretches = Stretches(lambda start, end: 1.0)
+    stretches.look(_page(1, 0, 0), Role.MIXED, Method.PAGE)
+    stretches.forget()
+    assert stretches.look(_page(2, 5, 5), Role.MIXED, Method.PAGE) is None
+
+
+@pytest.mark.parametrize(
+    ("role", "share"),
+    [(Role.PREFILL, 1.0), (Role.DECODE, 0.0), (Role.MIXED, None), (Role.UNKNOWN, None)],
+)
+def test_a_role_alone_divides_only_where_it_is_one_phase(role: Role, share: float | None) -> None:
+    did = role_window(role, 0, SECOND_NS)
+    assert (did and did.prefill_share) == share
