@@ -12,9 +12,16 @@ from disagg_cluster.journal_text import Tag
 from disagg_cluster.life import WorkerState
 from disagg_cluster.nodeview import ENGINE_STATES
 from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.sourcing import Subject
 from disagg_cluster.stepfeed import StepFeed
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.model import Assignment, CollectorStatus, EngineState, EngineStatus
+from disagg_exporter.model import (
+    Assignment,
+    CollectorStatus,
+    EngineState,
+    EngineStatus,
+    Method,
+)
 
 _log = logging.getLogger("disagg_node")
 
@@ -138,6 +145,21 @@ class Engines:
             for name, engine in self._engines.items()
         )
 
+    def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
+        """Return every engine as the choice of its source sees it."""
+        return tuple(
+            Subject(
+                engine=name,
+                role=engine.tag.role,
+                devices=engine.tag.gpus,
+                pid=engine.pid,
+                ready_ns=engine.ready_ns if self.answers(name) else None,
+                page=pages.page(name),
+                heard=_steps_heard(engine),
+            )
+            for name, engine in self._engines.items()
+        )
+
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return how the steps of each engine with a process are heard."""
         return tuple(
@@ -171,3 +193,9 @@ class Engines:
                 model_name=engine.tag.model_name,
             )
         )
+
+
+def _steps_heard(engine: _Engine) -> dict[Method, int]:
+    """Return when the engine's steps were heard last; a plugin that tells no steps is none."""
+    heard_ns = engine.feed.heard_ns if engine.feed is not None else None
+    return {} if heard_ns is None or engine.silence is not None else {Method.STEPS: heard_ns}

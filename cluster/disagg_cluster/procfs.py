@@ -56,6 +56,19 @@ def writes(pid: int, log: os.stat_result) -> bool:
     return os.path.samestat(output, log)
 
 
+def cpu_seconds_of_tree(pid: int) -> float | None:
+    """The CPU time of a process and of all that it has started, so far; None if it has gone.
+
+    What a child that has ended used counts for the process that waited for it.
+    """
+    fields = _stat(pid)
+    if not fields:
+        return None
+    ticks = sum(int(fields[number]) for number in range(11, 15))
+    below = (cpu_seconds_of_tree(child) for child in _children(pid))
+    return ticks / os.sysconf("SC_CLK_TCK") + sum(seconds or 0.0 for seconds in below)
+
+
 def session_of(pid: int) -> int | None:
     """The number of a process's session; None if it has gone."""
     try:
@@ -102,3 +115,14 @@ def _stat(pid: int) -> list[str]:
         return []
     # The second field is the command in brackets and may hold spaces and brackets itself.
     return text.rpartition(")")[2].split()
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that any thread of a process has started and that are still its children."""
+    found = []
+    try:
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            found += [int(child) for child in (thread / "children").read_text().split()]
+    except OSError:
+        return found
+    return found

@@ -17,6 +17,8 @@ from disagg_exporter.steps import Message, MessageKind, StepsListener, in_sessio
 class StepFeed:
     """One worker's socket, open as long as the daemon lives, through all its processes.
 
+    `heard_ns` is when its present process told something last, None before it did.
+
     Args:
         engine: The worker's name.
         path: Where its socket is.
@@ -47,6 +49,7 @@ class StepFeed:
         self._flags: int | None = None
         self._records_seen = False
         self._heard_wall: float | None = None
+        self.heard_ns: int | None = None
 
     def open(self, loop: AbstractEventLoop) -> None:
         """Listen; raises `StepsSocketError`."""
@@ -64,6 +67,7 @@ class StepFeed:
         """Forget what the process before this one told of itself."""
         self._flags = None
         self._records_seen = False
+        self.heard_ns = None
 
     @property
     def simulated(self) -> bool:
@@ -100,7 +104,7 @@ class StepFeed:
             return
         now_ns = self._clock_ns()
         self._flags = message.flags
-        self._heard_wall = self._wall()
+        self._heard_wall, self.heard_ns = self._wall(), now_ns
         if message.kind is MessageKind.STEP:
             self._records_seen = True
             self._ledger.step(message.key, message.step, now_ns=now_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from disagg_exporter.accounting.device import DeviceLedger
@@ -12,7 +12,7 @@ from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.accounting.splits import Splits
 from disagg_exporter.accounting.stretch import StretchLane
 from disagg_exporter.accounting.told import Told
-from disagg_exporter.model import Assignment, EngineAccount, Method, Phase, Role
+from disagg_exporter.model import Assignment, EngineAccount, Method, Phase, Role, Split
 
 
 @dataclass(slots=True)
@@ -36,9 +36,7 @@ class EngineBooks:
         """Return the books as shown; `cut_ns` is what was cut on all devices it ever had."""
         owner = self.assignment
         heard = {rank: lane for rank, lane in self.lanes.items() if lane.live(now_ns)}
-        split, residual_ratio, fitted_steps = self.splits.state(
-            [rank for rank, lane in heard.items() if isinstance(lane, Lane)]
-        )
+        split, residual_ratio, fitted_steps = self._division(heard)
         last = [lane.last_step for lane in heard.values() if lane.last_step is not None]
         owed_ns = sum(device.debts.owed_ns(owner.engine) for device in devices)
         return EngineAccount(
@@ -65,3 +63,11 @@ class EngineBooks:
             residual_ratio=residual_ratio,
             fitted_steps=fitted_steps,
         )
+
+    def _division(self, heard: Mapping[int, Lane | StretchLane]) -> tuple[Split, float | None, int]:
+        """Return how time is divided between phases, the residual, and what was learned from."""
+        for lane in heard.values():
+            if isinstance(lane, StretchLane) and lane.last_window is not None:
+                told = lane.last_window
+                return told.split, told.residual_ratio, told.fitted
+        return self.splits.state(list(heard))

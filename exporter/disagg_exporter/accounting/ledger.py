@@ -48,6 +48,10 @@ class Ledger:
         """Start to account for a device; one that is known already goes on as it was."""
         self._devices.setdefault(device.gpu, DeviceLedger(device, start_ns, self._rules))
 
+    def is_pseudo(self, gpu: str) -> bool:
+        """Say whether a device stands for an engine on a host without GPUs."""
+        return gpu in self._devices and self._devices[gpu].device.is_pseudo
+
     def assign(self, assignment: Assignment) -> None:
         """Take an engine's role, devices and state from `since_ns` on; GONE is its death."""
         books = self._engines.get(assignment.engine)

@@ -36,6 +36,7 @@ class StretchLane:
         self.last_step: Step | None = None
         self.last_record_ns = since_ns
         self.promises_work = False
+        self.last_window: WorkWindow | None = None
         self._rules = rules
 
     def take(self, window: WorkWindow, samples: Sequence[Activity]) -> None:
@@ -59,7 +60,7 @@ class StretchLane:
         self.tokens[Phase.PREFILL] += window.prefill_tokens
         self.tokens[Phase.DECODE] += window.decode_tokens
         self.promises_work = window.pending
-        self.last_step = _load(window)
+        self.last_window, self.last_step = window, _load(window)
 
     def live(self, now_ns: int) -> bool:
         """Say whether the engine may hold the watermark back (A6)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from disagg_exporter.model.words import Method
+from disagg_exporter.model.words import Method, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,8 @@ class WorkWindow:
     `busy_ns` is how long it held each of its devices; None means: as long as those devices were
     active. Of that, `prefill_share` was prefill and the rest decode. The tokens are those computed
     in the stretch. `running`, `waiting` and `deferred` are its requests at the end of it; None
-    where nobody tells.
+    where nobody tells. `split`, `residual_ratio` and `fitted` say how the share was found, how far
+    its model is from what was seen, and from how many stretches it has learned.
     """
 
     start_ns: int
@@ -28,6 +29,9 @@ class WorkWindow:
     waiting: int | None = None
     deferred: int | None = None
     kv_usage_ratio: float | None = None
+    split: Split = Split.NONE
+    residual_ratio: float | None = None
+    fitted: int = 0
 
     @property
     def pending(self) -> bool:

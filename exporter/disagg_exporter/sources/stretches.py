@@ -80,6 +80,9 @@ class Stretches:
             waiting=_whole(page.waiting),
             deferred=_whole(page.deferred),
             kv_usage_ratio=page.kv_usage_ratio,
+            split=self.shares.split,
+            residual_ratio=self.shares.residual_ratio,
+            fitted=self.shares.stretches,
         )
 
 

@@ -1,0 +1,120 @@
+"""Which source an engine is booked by, and that its books show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from disagg_cluster.sourcing import SETTLE_NS, Sourcing, Subject
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import (
+    Assignment,
+    Device,
+    DeviceReading,
+    DeviceSweep,
+    EngineAccount,
+    EnginePage,
+    EngineState,
+    Method,
+    Phase,
+    Role,
+    Split,
+)
+
+SECOND_NS = 1_000_000_000
+ENGINE = Subject("e", Role.MIXED, ("g0",), 7, 0, None, {})
+
+
+class Node:
+    """One engine on one device, active half of the time, and its sources."""
+
+    def __init__(self, device: str = "nvidia0", role: Role = Role.MIXED) -> None:
+        self.ledger = Ledger()
+        self.ledger.add_device(Device("g0", 0, "H100", device), 0)
+        self.ledger.assign(Assignment("e", role, ("g0",), EngineState.READY, 0, (7,), "m"))
+        self.cpu_seconds = 0.0
+        self.sourcing = Sourcing(self.ledger, cpu_seconds=lambda pid: self.cpu_seconds)
+        self.engine = replace(ENGINE, role=role)
+
+    def run(self, start: int, end: int, tokens: int = 10, **told: object) -> None:
+        """Let seconds pass: readings at 10 Hz, a look a second, a page unless told otherwise."""
+        for second in range(start + 1, end + 1):
+            for tick in range((second - 1) * 10 + 1, second * 10 + 1):
+                reading = DeviceReading("g0", tick * SECOND_NS // 10, busy_ratio=0.5)
+                self.ledger.read(DeviceSweep(reading.t_ns, (reading,)))
+            page = EnginePage(
+                "vllm",
+                second * SECOND_NS,
+                running=1,
+                computed_tokens_total=tokens * second,
+                generation_tokens_total=tokens * second,
+            )
+            self.cpu_seconds += 0.25
+            subject = replace(self.engine, **{"page": page, **told})  # type: ignore[arg-type]
+            self.sourcing.look([subject], second * SECOND_NS)
+            self.ledger.advance(second * SECOND_NS)
+
+    def account(self) -> EngineAccount:
+        return self.ledger.engine_accounts(60 * SECOND_NS)[0]
+
+    def seconds(self) -> dict[Phase, float]:
+        used = self.account().gpu_seconds
+        return {phase: sum(s for (_, p), s in used.items() if p is phase) for phase in Phase}
+
+
+def test_an_engine_that_tells_no_steps_is_booked_by_its_page() -> None:
+    node = Node()
+    node.run(0, 60)
+    account = node.account()
+    assert (account.method, account.split) == (Method.PAGE, Split.TOKENS)
+    settle = SETTLE_NS / SECOND_NS
+    busy = sum(node.seconds().values())
+    assert (60 - settle - 10) * 0.5 <= busy <= (60 - settle) * 0.5
+    assert node.seconds()[Phase.PREFILL] == pytest.approx(busy / 2)
+
+
+def test_a_plugin_that_has_not_yet_said_hello_is_waited_for() -> None:
+    node = Node()
+    node.run(0, int(SETTLE_NS / SECOND_NS) - 1)
+    assert node.account().method is Method.NONE
+
+
+def test_on_a_host_without_gpus_the_cpu_time_counts() -> None:
+    node = Node(device="cpu", role=Role.DECODE)
+    node.run(0, 60)
+    assert node.account().method is Method.PAGE_CPU
+    assert node.seconds() == {
+        Phase.PREFILL: pytest.approx(node.seconds()[Phase.DECODE]),
+        Phase.DECODE: pytest.approx(0.25 * 54 / 2, abs=0.3),
+    }
+
+
+@pytest.mark.parametrize(("role", "phase"), [(Role.PREFILL, "prefill"), (Role.DECODE, "decode")])
+def test_an_engine_that_tells_nothing_is_booked_by_its_role(role: Role, phase: str) -> None:
+    node = Node(role=role)
+    node.run(0, 60, page=None)
+    assert node.account().method is Method.ROLE
+    assert node.seconds()[Phase(phase)] >= 20
+    assert sum(node.seconds().values()) == node.seconds()[Phase(phase)]
+
+
+def test_a_mixed_engine_that_tells_nothing_is_not_guessed() -> None:
+    node = Node()
+    node.run(0, 60, page=None)
+    assert node.account().method is Method.NONE
+    assert sum(node.seconds().values()) == 0
+
+
+def test_an_engine_that_does_not_serve_is_not_booked() -> None:
+    node = Node()
+    node.run(0, 60, ready_ns=None)
+    assert node.account().method is Method.NONE
+
+
+def test_an_engine_that_is_gone_is_forgotten() -> None:
+    node = Node()
+    node.run(0, 20)
+    node.sourcing.look([], 21 * SECOND_NS)
+    node.run(21, 22)
+    assert node.account().late_records == 0
