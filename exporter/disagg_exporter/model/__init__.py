@@ -20,6 +20,11 @@ from disagg_exporter.model.devices import (
     DeviceReading,
     DeviceSweep,
 )
+from disagg_exporter.model.serving import (
+    Histogram,
+    ServingCounts,
+    Total,
+)
 from disagg_exporter.model.snapshot import (
     Snapshot,
 )
@@ -69,6 +74,7 @@ __all__ = [
     "EnginePage",
     "EngineState",
     "EngineStatus",
+    "Histogram",
     "Method",
     "Phase",
     "Reason",
@@ -77,6 +83,7 @@ __all__ = [
     "RouterEngine",
     "RouterPage",
     "RouterStatus",
+    "ServingCounts",
     "Snapshot",
     "Split",
     "Step",
@@ -84,6 +91,7 @@ __all__ = [
     "StreamKey",
     "Throttle",
     "TokenAccount",
+    "Total",
     "Unit",
     "Use",
     "WorkWindow",

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from disagg_exporter.model.serving import ServingCounts
 from disagg_exporter.model.words import EngineState, Phase, Role
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePage:
-    """The few values of an engine's metrics page that we use; None where the page has none."""
+    """The few values of an engine's metrics page that we use; None where the page has none.
+
+    `prefill_seconds_total` and `decode_seconds_total` are the engine's own timers: how long each
+    of its devices ran such steps. SGLang's count mixed steps as prefill. `kv_cache_tokens` is how
+    much its cache can hold, `asleep` whether it has given its memory back for a while. `serving`
+    counts since the engine started.
+    """
 
     kind: str
     t_ns: int
@@ -22,11 +29,20 @@ class EnginePage:
     computed_tokens_total: float | None = None
     external_tokens_total: float | None = None
     generation_tokens_total: float | None = None
+    prefill_seconds_total: float | None = None
+    decode_seconds_total: float | None = None
+    kv_cache_tokens: float | None = None
+    asleep: bool | None = None
+    serving: ServingCounts = field(default_factory=ServingCounts)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """One engine as the daemon sees it beside its accounting: reachable, which kind, its page."""
+    """One engine as the daemon sees it beside its accounting: reachable, which kind, its page.
+
+    `serving` counts since the daemon first saw the engine's page, through all its restarts; None
+    before. `step_clock` says what the lengths of its steps mean, empty where it tells no steps.
+    """
 
     engine: str
     role: Role
@@ -39,6 +55,8 @@ class EngineStatus:
     source: str
     confidence: str
     page: EnginePage | None = None
+    serving: ServingCounts | None = None
+    step_clock: str = ""
 
 
 @dataclass(frozen=True, slots=True)
