@@ -63,6 +63,15 @@ _FREE_NAMES = (
     ),
     *("VLLM_PROCESS_NAME_PREFIX", "DYN_PARENT_DGD_K8S_NAME", "PODSET_NAME"),
 )
+_AIBRIX_NAMES = ("ROLE_NAME", "ROLESET_NAME", "ROLE_REPLICA_INDEX", "STORM_SERVICE_NAME")
+NAMES_READ = frozenset(
+    (
+        *(EXPLICIT_NAME, "TRTLLM_DISAGG_ROLE", "DYN_COMPONENT"),
+        *(*_AIBRIX_NAMES, *ARGUMENT_NAMES, *MODE_NAMES, *SWITCH_NAMES, *_LMCACHE_NAMES),
+        *(*_KV_CONFIG_NAMES, *_KV_ROLE_NAMES, *_ROLE_NAMES, *_FREE_NAMES),
+    )
+)
+"""All that may be kept of an environment for the finding of a role."""
 
 
 def environment_claims(env: Mapping[str, str], mode_on_command_line: bool) -> Iterator[Claim]:
@@ -101,7 +110,7 @@ def environment_claims(env: Mapping[str, str], mode_on_command_line: bool) -> It
 def _aibrix(env: Mapping[str, str]) -> Iterator[Claim]:
     if "ROLE_NAME" not in env:
         return
-    ours = any(name in env for name in ("ROLESET_NAME", "ROLE_REPLICA_INDEX", "STORM_SERVICE_NAME"))
+    ours = any(name in env for name in _AIBRIX_NAMES[1:])
     source = Source.AIBRIX if ours else Source.ROLE_LABEL
     sure = Confidence.HIGH if ours else Confidence.MEDIUM
     if recognised := role_word(env["ROLE_NAME"]):
