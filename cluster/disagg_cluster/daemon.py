@@ -19,6 +19,7 @@ from typing import Literal
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.engines import Engines
+from disagg_cluster.front import Front
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Tag
 from disagg_cluster.launch import post_of
@@ -38,7 +39,6 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import Snapshot
-from disagg_exporter.server import MetricsServer
 
 # How often the fast gauges are made anew, every how many of these the books are advanced, and
 # how often silent engines are looked for and a journal that failed is tried again.
@@ -97,6 +97,11 @@ class Daemon:
         self._at_end: AtEnd = "stop"
 
     @property
+        self._front = Front(
+            config.listen,
+            lambda: self._snapshot,
+            lambda: (time.monotonic_ns() - self._tick_ns) / 1e9,
+        )
     def snapshot(self) -> Snapshot | None:
         """The latest snapshot; None before the first."""
         return self._snapshot
@@ -123,20 +128,14 @@ class Daemon:
             StepsSocketError: A steps socket cannot be made; no engine was started.
         """
         loop = asyncio.get_running_loop()
+            ConfigError: The web-config file cannot be used; no engine was started.
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(RunLock(self._folder.lock))
             self._folder.sim.mkdir(exist_ok=True)
             start_ns = time.monotonic_ns()
             for device in self._layout.devices:
                 self._ledger.add_device(device, start_ns)
-            server = MetricsServer(
-                self._config.listen.metrics_address,
-                lambda: self._snapshot,
-                lambda: "" if self._snapshot else "nothing was measured yet",
-                lambda: (time.monotonic_ns() - self._tick_ns) / 1e9,
-            )
-            address = server.start()
-            stack.callback(server.close)
+            address = stack.enter_context(self._front.running())
             for post in self._posts.values():
                 self._hear(post, stack, loop)
             looking = self._devices.running(loop, self._config.intervals.devices_seconds)
@@ -169,6 +168,10 @@ class Daemon:
     def leave(self) -> None:
         """While it serves: let the engines go on alone when it ends."""
         self._at_end = "leave"
+
+    def reload(self) -> None:
+        """While it serves: look anew at what may change under it, which is the web-config file."""
+        self._front.reload()
 
     async def hurry(self) -> None:
         """While it is leaving: wait for no more requests."""
@@ -244,3 +247,4 @@ class Daemon:
             router=self._router.watch.status() if self._router else None,
             simulated=self._source.name == "sim" or self._engines.simulated,
         )
+                *self._front.collectors(),

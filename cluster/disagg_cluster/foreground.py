@@ -40,7 +40,8 @@ async def run(
     """Run until SIGINT or SIGTERM, or for `seconds` after all workers are ready.
 
     The first signal drains and stops the workers; another one makes it wait for no request. If
-    the daemon is to leave its engines at SIGTERM, that ends it alone.
+    the daemon is to leave its engines at SIGTERM, that ends it alone. SIGHUP has it look anew at
+    its web-config file.
 
     Args:
         daemon: What to run.
@@ -64,13 +65,14 @@ async def run(
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, asked, sign)
+    loop.add_signal_handler(signal.SIGHUP, daemon.reload)
     try:
         async with daemon.running() as address:
             serving(address)
             await _serve(daemon, address, stopping, each_second, beside, seconds)
         await asyncio.gather(*hurrying)
     finally:
-        for sign in (signal.SIGINT, signal.SIGTERM):
+        for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(sign)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from disagg_exporter.limited_socket import LimitedSocket
+from disagg_exporter.access import Access
+from disagg_exporter.limited_socket import Limited
 from disagg_exporter.site import PLAIN, Answer, Site
 
 _log = logging.getLogger(__name__)
@@ -14,6 +16,8 @@ _log = logging.getLogger(__name__)
 
 class ConnectionHandler(BaseHTTPRequestHandler):
     """Serves a connection until its end; `seconds` is the deadline of a request and of silence.
+
+    `access` returns the conditions that hold now: they may change while a connection lasts.
 
     Raises:
         OSError: The client went away in the middle of an answer, or took it too slowly.
@@ -24,10 +28,13 @@ class ConnectionHandler(BaseHTTPRequestHandler):
     error_content_type = PLAIN
     # Head and body are two writes; the second must not wait for the first to be acknowledged.
     disable_nagle_algorithm = True
-    connection: LimitedSocket
+    connection: Limited
 
-    def __init__(self, client: LimitedSocket, peer: Any, site: Site, seconds: float) -> None:
+    def __init__(
+        self, client: Limited, peer: Any, site: Site, access: Callable[[], Access], seconds: float
+    ) -> None:
         self._site = site
+        self._access = access
         self._seconds = seconds
         super().__init__(client, peer, None)  # type: ignore[arg-type] # it only keeps the server
 
@@ -38,9 +45,15 @@ class ConnectionHandler(BaseHTTPRequestHandler):
 
     def _respond(self) -> None:
         self._drop_body()
+        access = self._access()
+        refusal = access.refusal(self.headers.get("Authorization", ""))
+        if refusal is not None:
+            self._send(refusal, access.headers)
+            return
         accept = ", ".join(self.headers.get_all("Accept", []))
         encodings = ", ".join(self.headers.get_all("Accept-Encoding", []))
-        self._send(self._site.answer(self.command, self.path, accept, encodings))
+        answer = self._site.answer(self.command, self.path, accept, encodings)
+        self._send(answer, access.headers)
 
     # The standard handler finds these by name.
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _respond  # noqa: N815
@@ -54,12 +67,13 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         if length.isascii() and length.isdigit() and len(length) < 10:
             self.rfile.read(min(int(length), 65536))
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Answer, extra: tuple[tuple[str, str], ...]) -> None:
         self.connection.limit(self._seconds)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
-        for name, value in answer.headers:
+        # What the operator asks for stands in the place of ours.
+        for name, value in {**dict(answer.headers), **dict(extra)}.items():
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")

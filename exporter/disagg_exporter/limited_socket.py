@@ -15,8 +15,11 @@ class TooManyBytesError(OSError):
     """The peer sent more than the socket was told to take."""
 
 
-class LimitedSocket(socket.socket):
-    """A socket on which everything from `limit()` on shares one deadline and one byte count."""
+class Limited(socket.socket):
+    """What a socket of any kind needs so that all it does from `limit()` on shares one deadline.
+
+    Mixed in before the kind of socket it limits.
+    """
 
     _deadline_seconds = float("inf")
     _bytes_left = float("inf")
@@ -28,12 +31,12 @@ class LimitedSocket(socket.socket):
 
     def connect(self, address: Any) -> None:  # whatever the address family takes
         """Connect, or raise TimeoutError at the deadline."""
-        self._brace()
+        self.brace()
         super().connect(address)
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Receive, or raise TimeoutError at the deadline, or TooManyBytesError."""
-        self._brace()
+        self.brace()
         count = super().recv_into(buffer, nbytes, flags)
         self._bytes_left -= count
         if self._bytes_left < 0:
@@ -42,16 +45,21 @@ class LimitedSocket(socket.socket):
 
     def send(self, data: Any, flags: int = 0) -> int:
         """Send what fits, or raise TimeoutError at the deadline."""
-        self._brace()
+        self.brace()
         return super().send(data, flags)
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         """Send all, or raise TimeoutError at the deadline."""
-        self._brace()
+        self.brace()
         super().sendall(data, flags)
 
-    def _brace(self) -> None:
+    def brace(self) -> None:
+        """Let the next operation take what is left of the time, or raise TimeoutError."""
         left = self._deadline_seconds - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
         self.settimeout(None if left == float("inf") else left)
+
+
+class LimitedSocket(Limited):
+    """A plain socket on which everything from `limit()` on shares one deadline and one count."""

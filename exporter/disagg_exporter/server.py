@@ -10,20 +10,28 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from disagg_exporter.access import OPEN, Access
 from disagg_exporter.http_connection import ConnectionHandler
-from disagg_exporter.limited_socket import LimitedSocket
+from disagg_exporter.limited_socket import Limited, LimitedSocket
 from disagg_exporter.listen import ListenAddress, open_listener
 from disagg_exporter.model import Snapshot
 from disagg_exporter.page_cache import PageCache
 from disagg_exporter.site import Site
+
+if TYPE_CHECKING:
+    import ssl
 
 _log = logging.getLogger(__name__)
 
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
     b"Content-Length: 21\r\nConnection: close\r\n\r\ntoo many connections\n"
+)
+_PLAIN_TO_TLS = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Content-Length: 32\r\nConnection: close\r\n\r\nthis port speaks TLS: use https\n"
 )
 
 
@@ -45,6 +53,7 @@ class MetricsServer:
         heartbeat_age_seconds: How long ago the daemon's loop last came round.
         now_ns: The snapshot's clock.
         limits: What clients may take.
+        access: Returns the conditions under which they are served now.
     """
 
     def __init__(
@@ -55,14 +64,16 @@ class MetricsServer:
         heartbeat_age_seconds: Callable[[], float],
         now_ns: Callable[[], int] = time.monotonic_ns,
         limits: Limits = Limits(),
+        access: Callable[[], Access] = lambda: OPEN,
     ) -> None:
         self._listen = listen
         self._limits = limits
+        self._access = access
         self._site = Site(PageCache(snapshot, now_ns), why_not_ready, heartbeat_age_seconds)
         self._listener: socket.socket | None = None
         self._accepting = threading.Thread(target=self._accept, name="metrics", daemon=True)
         self._lock = threading.Lock()
-        self._clients: dict[threading.Thread, LimitedSocket] = {}
+        self._clients: dict[threading.Thread, Limited] = {}
         self._closing = threading.Event()
         self._was_full = False
 
@@ -89,7 +100,8 @@ class MetricsServer:
             clients = tuple(self._clients.items())
         for _, client in clients:
             with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
+                # Of the plain socket: that of TLS would take the ground from under its thread.
+                socket.socket.shutdown(client, socket.SHUT_RDWR)
         for thread, _ in clients:
             thread.join(self._limits.client_seconds)
 
@@ -136,18 +148,41 @@ class MetricsServer:
             _refuse(client)
 
     def _serve(self, client: LimitedSocket, peer: Any) -> None:
+        carrier: Limited = client
         try:
-            ConnectionHandler(client, peer, self._site, self._limits.client_seconds)
+            access = self._access()
+            if access.tls is not None:
+                carrier = self._encrypted(client, access.tls, access.client_names)
+            ConnectionHandler(carrier, peer, self._site, self._access, self._limits.client_seconds)
         except OSError as error:
             _log.debug("metrics page: %s went away: %s", peer, error)
         finally:
-            client.close()
             with self._lock:
-                del self._clients[threading.current_thread()]
+                self._clients.pop(threading.current_thread()).close()
+            client.close()
+
+    def _encrypted(
+        self, client: LimitedSocket, context: ssl.SSLContext, names: frozenset[str]
+    ) -> Limited:
+        """Begin TLS; raises OSError where the client does not, or is not one of `names`."""
+        from disagg_exporter.tls_socket import greet, speaks_tls, wrap
+
+        client.limit(self._limits.client_seconds)
+        if not speaks_tls(client):
+            _refuse(client, _PLAIN_TO_TLS)
+            raise ConnectionError("it does not speak TLS")
+        wrapped = wrap(context, client)
+        with self._lock:
+            self._clients[threading.current_thread()] = wrapped
+        if self._closing.is_set():  # then close() may have looked before
+            raise ConnectionError("the server ends")
+        wrapped.limit(self._limits.client_seconds)
+        greet(wrapped, names)
+        return wrapped
 
 
-def _refuse(client: LimitedSocket) -> None:
+def _refuse(client: LimitedSocket, words: bytes = _FULL) -> None:
     with client, contextlib.suppress(OSError):
         client.limit(0.1)
-        client.sendall(_FULL)
+        client.sendall(words)
         client.shutdown(socket.SHUT_WR)

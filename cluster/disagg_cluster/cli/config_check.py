@@ -15,6 +15,7 @@ from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.command import build
 from disagg_cluster.config import NodeConfig, Router, Worker
 from disagg_cluster.config.router import ROUTER_NAME
+from disagg_cluster.front import scheme_of
 from disagg_cluster.layout import Placement, place
 from disagg_cluster.nodefile import expected_devices, lines_of, load
 from disagg_cluster.problems import ConfigError, Problem
@@ -35,6 +36,7 @@ def check(file: Path, as_json: bool) -> None:
     try:
         config = load(file)
         layout = place(config, expected_devices(config), str(file), lines_of(file))
+        scheme_of(config.listen)
     except ConfigError as error:
         if as_json:
             problems = [_problem_value(problem) for problem in error.problems]

@@ -14,6 +14,7 @@ from disagg_cluster.config import NodeConfig
 from disagg_cluster.daemon import Daemon
 from disagg_cluster.foreground import log_to_stderr, run
 from disagg_cluster.layout import place
+from disagg_cluster.front import scheme_of
 from disagg_cluster.nodefile import lines_of, load
 from disagg_cluster.rundir import default_run_dir
 from disagg_cluster.statusline import LinePrinter
@@ -31,9 +32,15 @@ from disagg_exporter.listen import ListenAddress
     help="The node file; `disagg-node config check` explains it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
+@click.option(
+    "--web-config",
+    type=click.Path(path_type=Path),
+    help="TLS, passwords and headers of the metrics page, as Prometheus exporters write them; "
+    "instead of the node file's `listen: web_config:`.",
+)
 @click.option("--quiet", is_flag=True, help="Print no line a second.")
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
-def start(file: Path, as_json: bool, quiet: bool, verbose: bool) -> None:
+def start(file: Path, web_config: Path | None, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Launch the workers of a node file and measure their GPU-seconds by phase.
 
     Runs until Ctrl-C or SIGTERM, which drains and stops the workers; a second Ctrl-C waits for no
@@ -44,17 +51,22 @@ def start(file: Path, as_json: bool, quiet: bool, verbose: bool) -> None:
     log_to_stderr(verbose)
     config = load(file)
     run_folder = config.run_folder or default_run_dir(os.environ, os.getuid())
+    if web_config is not None:
+        listen = config.listen.model_copy(update={"web_config": str(web_config)})
+        config = config.model_copy(update={"listen": listen})
+    scheme = scheme_of(config.listen)
     with opened_devices(config, run_folder) as source:
         layout = place(config, source.inventory(), str(file), lines_of(file))
         daemon = Daemon(config, layout, source, run_folder, on_failure="leave")
         printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
-        asyncio.run(run(daemon, printer.snapshot, serving=say_where))
+        serving = partial(say_where, scheme=scheme)
+        asyncio.run(run(daemon, printer.snapshot, serving=serving))
 
 
-def say_where(address: ListenAddress) -> None:
+def say_where(address: ListenAddress, scheme: str = "http") -> None:
     """Say where the metrics page is."""
     host = "127.0.0.1" if address.host in ("", "0.0.0.0", "::") else address.host
-    click.echo(f"metrics page: http://{host}:{address.port}/metrics", err=True)
+    click.echo(f"metrics page: {scheme}://{host}:{address.port}/metrics", err=True)
 
 
 @contextlib.contextmanager

@@ -35,6 +35,9 @@ class Listen(Section):
         default="0.0.0.0:9847", description='an address such as "0.0.0.0:9847"'
     )
 
+    web_config: PathText | None = Field(
+        default=None, description="the path of a Prometheus web-config file"
+    )
     @property
     def metrics_address(self) -> ListenAddress:
         """Where the metrics page is served."""

@@ -14,7 +14,7 @@ from disagg_cluster.problems import Finding, YamlPath, path_text
 
 _STAND_INS = {
     **{"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"},
-    **{"currency": "XXX", "per_hour": 1.0},
+    **{"currency": "XXX", "per_hour": 1.0, "url": "http://127.0.0.1:1"},
 }
 """Values for required keys that are missing or wrong; nothing is concluded from them."""
 
@@ -61,7 +61,7 @@ def understand(raw: object) -> tuple[Draft | None, tuple[Finding, ...]]:
     The draft is None where nothing of the file can be understood.
     """
     odd_keys: list[Finding] = []
-    raw = _text_keys_only(raw, (), odd_keys)
+    raw = text_keys_only(raw, (), odd_keys)
     try:
         config = NodeConfig.model_validate(raw)
         return Draft(config, tuple(range(len(config.workers)))), tuple(odd_keys)
@@ -70,25 +70,25 @@ def understand(raw: object) -> tuple[Draft | None, tuple[Finding, ...]]:
     return _salvage(raw, found), (*odd_keys, *(misfit.finding for misfit in found))
 
 
-def _text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> object:
+def text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> object:
     """A copy of the data without keys that are not text, which pydantic could not place."""
     if isinstance(value, dict):
         kept = {}
         for key, item in value.items():
             if isinstance(key, str):
-                kept[key] = _text_keys_only(item, (*at, key), findings)
+                kept[key] = text_keys_only(item, (*at, key), findings)
             else:
                 message = f"expected text as a key, not {shown(key)}"
                 findings.append(Finding((*at, key), message, "put it in quotes"))
         return kept
     if isinstance(value, list):
-        return [_text_keys_only(item, (*at, n), findings) for n, item in enumerate(value)]
+        return [text_keys_only(item, (*at, n), findings) for n, item in enumerate(value)]
     return value
 
 
 def _salvage(raw: object, found: Iterable[Misfit]) -> Draft | None:
     doubts = {doubt for misfit in found for doubt in misfit.doubts}
-    rest = _without(raw, {misfit.leave_out for misfit in found})
+    rest = without(raw, {misfit.leave_out for misfit in found})
     for doubt in doubts:
         if find_spot(doubt).required:
             _put(rest, doubt, _STAND_INS[str(doubt[-1])])
@@ -103,14 +103,14 @@ def _salvage(raw: object, found: Iterable[Misfit]) -> Draft | None:
         return None
 
 
-def _without(value: object, paths: set[YamlPath], at: YamlPath = ()) -> object:
+def without(value: object, paths: set[YamlPath], at: YamlPath = ()) -> object:
     """A copy of the data without what is at `paths`."""
     if isinstance(value, dict):
         kept = {key: item for key, item in value.items() if (*at, key) not in paths}
-        return {key: _without(item, paths, (*at, key)) for key, item in kept.items()}
+        return {key: without(item, paths, (*at, key)) for key, item in kept.items()}
     if isinstance(value, list):
         return [
-            _GONE if (*at, place) in paths else _without(item, paths, (*at, place))
+            _GONE if (*at, place) in paths else without(item, paths, (*at, place))
             for place, item in enumerate(value)
         ]
     return value

@@ -51,9 +51,9 @@ class Spot:
         return (self.field.description if self.field else None) or "something else"
 
 
-def find_spot(path: YamlPath) -> Spot:
-    """Follow `path` as far as the node file has words for it."""
-    spot = Spot((), None, NodeConfig)
+def find_spot(path: YamlPath, root: type[BaseModel] = NodeConfig) -> Spot:
+    """Follow `path` as far as the file, a node file unless `root` says, has words for it."""
+    spot = Spot((), None, root)
     items: type[BaseModel] | None = None
     for length, part in enumerate(path, start=1):
         if items is not None and isinstance(part, int):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from disagg_cluster.config import NodeConfig
 from disagg_cluster.nodefile.shape import Spot, find_spot, home_of
 from disagg_cluster.problems import Finding, YamlPath, nearest
 
@@ -17,6 +19,9 @@ _OF_A_VALUE = {
     "invalid-json-value": "something that JSON can say",
 }
 """What belongs inside a field's value, by the kind of error that says it is not there."""
+
+_SECRET = frozenset({"env", "basic_auth_users", "key"})
+"""What stands below these keys may be a password, or a hash or key as good as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,10 @@ class Misfit:
     doubts: tuple[YamlPath, ...]
 
 
-def misfits(errors: Iterable[ErrorDetails], raw: object) -> tuple[Misfit, ...]:
-    """Every error in our words, one for each path.
+def misfits(
+    errors: Iterable[ErrorDetails], raw: object, root: type[BaseModel] = NodeConfig
+) -> tuple[Misfit, ...]:
+    """Every error in our words, one for each path; `root` is the shape of the whole file.
 
     A key that is missing because it is misspelt is told once, as misspelt.
     """
@@ -42,19 +49,19 @@ def misfits(errors: Iterable[ErrorDetails], raw: object) -> tuple[Misfit, ...]:
     for error in errors:
         path = _path(error, raw)
         if error["type"] == "missing":
-            finding = Finding(path, f"missing: expected {find_spot(path).expected}")
+            finding = Finding(path, f"missing: expected {find_spot(path, root).expected}")
             absent[path] = Misfit(finding, path, (path,))
         else:
-            told.setdefault((path, _is_about_key(error)), _misfit(error, path, raw))
+            told.setdefault((path, _is_about_key(error)), _misfit(error, path, raw, root))
     meant = {doubt for misfit in told.values() for doubt in misfit.doubts}
     return (*told.values(), *(lack for path, lack in absent.items() if path not in meant))
 
 
-def _misfit(error: ErrorDetails, path: YamlPath, raw: object) -> Misfit:
+def _misfit(error: ErrorDetails, path: YamlPath, raw: object, root: type[BaseModel]) -> Misfit:
     kind = error["type"]
     if kind == "extra_forbidden":
-        return _unknown_key(path, raw)
-    spot = find_spot(path)
+        return _unknown_key(path, raw, root)
+    spot = find_spot(path, root)
     if _is_about_key(error):
         message = f"expected a name of letters, digits and _ as a key, not {shown(path[-1])}"
         finding = Finding(path, message)
@@ -63,19 +70,18 @@ def _misfit(error: ErrorDetails, path: YamlPath, raw: object) -> Misfit:
         inside = len(path) > len(spot.path)
         told = error["msg"].removeprefix("Value error, ")
         expected = _OF_A_VALUE.get(kind, told) if inside else spot.expected
-        # What stands in env may be a password.
-        seen = kind_of(value) if "env" in path else shown(value)
+        seen = shown(value) if _SECRET.isdisjoint(path) else kind_of(value)
         finding = Finding(path, f"expected {expected}, not {seen}", _hint(kind, spot, value))
     return Misfit(finding, spot.path, (spot.path,))
 
 
-def _unknown_key(path: YamlPath, raw: object) -> Misfit:
+def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel]) -> Misfit:
     section, key = path[:-1], str(path[-1])
     present = _value(section, raw)
-    spot = find_spot(section)
+    spot = find_spot(section, root)
     free = [known for known in spot.keys if not (isinstance(present, dict) and known in present)]
     meant = nearest(key, free)
-    home = home_of(key)
+    home = home_of(key, root)
     if home:
         hint = f"it belongs in {home}" if "." in home else "it belongs at the top of the file"
     elif meant:

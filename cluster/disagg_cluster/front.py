@@ -1,0 +1,88 @@
+"""The node's front: its pages over HTTP, and the conditions under which they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from disagg_cluster.config import Listen
+from disagg_exporter.access import OPEN
+from disagg_exporter.listen import ListenAddress
+from disagg_exporter.model import CollectorStatus, Snapshot
+from disagg_exporter.server import MetricsServer
+
+if TYPE_CHECKING:
+    from disagg_cluster.webconfig import WebConfigWatch
+
+_log = logging.getLogger("disagg_node")
+
+
+class Front:
+    """Serves the node's pages while it runs.
+
+    Args:
+        listen: Where, and the web-config file, if there is one.
+        snapshot: Returns the latest snapshot, at once.
+        heartbeat_age_seconds: How long ago the daemon's loop last came round.
+    """
+
+    def __init__(
+        self,
+        listen: Listen,
+        snapshot: Callable[[], Snapshot | None],
+        heartbeat_age_seconds: Callable[[], float],
+    ) -> None:
+        self._listen = listen
+        self._snapshot = snapshot
+        self._heartbeat_age_seconds = heartbeat_age_seconds
+        self._web: WebConfigWatch | None = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[ListenAddress]:
+        """Serve; yield the address with the port that was really taken.
+
+        Raises:
+            ConfigError: The web-config file cannot be used.
+            ListenError: The address cannot be listened on.
+        """
+        with contextlib.ExitStack() as stack:
+            if self._listen.web_config is not None:
+                self._web = _watch(Path(self._listen.web_config))
+                stack.enter_context(self._web)
+            server = MetricsServer(
+                self._listen.metrics_address,
+                self._snapshot,
+                lambda: "" if self._snapshot() else "nothing was measured yet",
+                self._heartbeat_age_seconds,
+                access=lambda: OPEN if self._web is None else self._web.access,
+            )
+            stack.callback(server.close)
+            yield server.start()
+
+    def reload(self) -> None:
+        """Look at the web-config file now rather than in a few seconds."""
+        if self._web is not None:
+            self._web.look_now()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How the last look at the web-config file went, if there is one."""
+        return () if self._web is None else (self._web.status(),)
+
+
+def scheme_of(listen: Listen) -> Literal["http", "https"]:
+    """How the pages are reached; raises ConfigError if the web-config file cannot be used."""
+    if listen.web_config is None:
+        return "http"
+    from disagg_cluster.webconfig import load
+
+    return "http" if load(Path(listen.web_config)).tls is None else "https"
+
+
+def _watch(path: Path) -> WebConfigWatch:
+    # A node without such a file does without OpenSSL and bcrypt in its memory.
+    from disagg_cluster.webconfig import WebConfigWatch
+
+    return WebConfigWatch(path, _log)

@@ -1,0 +1,91 @@
+"""Who may read the pages by name and password, kept as bcrypt hashes.
+
+A hash is made to cost a tenth of a second; a scraper that comes each second would burn a tenth
+of a core. So what was checked once is remembered, by a digest under a key that never leaves the
+process. How long a refusal takes tells nothing about which names exist.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+
+CheckHash = Callable[[bytes, bytes], bool]
+"""Whether a password, at most 72 bytes, has made a hash."""
+
+_BCRYPT_BYTES = 72
+_REFUSALS = 256
+
+
+class Passwords:
+    """The users of the pages.
+
+    Args:
+        hashes: bcrypt hashes by user; at least one.
+        check: Compares a password with a hash, slowly.
+    """
+
+    def __init__(self, hashes: Mapping[str, str], check: CheckHash | None = None) -> None:
+        self._hashes = {name.encode(): text.encode() for name, text in hashes.items()}
+        self._check = check or _bcrypt()
+        self._key = secrets.token_bytes(32)
+        self._lock = threading.Lock()
+        self._known: dict[bytes, bytes] = {}
+        self._refused: dict[bytes, None] = {}
+
+    def admit(self, authorization: str) -> bool:
+        """Whether an Authorization header names a user and that user's password."""
+        credentials = _credentials(authorization)
+        if credentials is None:
+            return False
+        name, password = credentials
+        digest = self._digest(len(name).to_bytes(8, "big") + name + password)
+        # One at a time: a flood of guesses takes one core at most.
+        with self._lock:
+            if hmac.compare_digest(self._known.get(name, b""), digest):
+                return True
+            if digest in self._refused:
+                return False
+            hashed = self._hashes.get(name)
+            matches = self._check(password[:_BCRYPT_BYTES], hashed or self._stand_in(name))
+            if hashed is not None and matches:
+                self._known[name] = digest
+                return True
+            if len(self._refused) >= _REFUSALS:
+                self._refused.clear()
+            self._refused[digest] = None
+            return False
+
+    def _stand_in(self, name: bytes) -> bytes:
+        """The hash that an unknown name is checked against: a user's, always the same one.
+
+        So an unknown name takes as long as some user's, whatever the costs of the hashes.
+        """
+        place = int.from_bytes(self._digest(name)[:8], "big") % len(self._hashes)
+        return list(self._hashes.values())[place]
+
+    def _digest(self, data: bytes) -> bytes:
+        return hmac.digest(self._key, data, hashlib.sha256)
+
+
+def _credentials(authorization: str) -> tuple[bytes, bytes] | None:
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        plain = base64.b64decode(encoded.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    name, colon, password = plain.partition(b":")
+    return (name, password) if colon else None
+
+
+def _bcrypt() -> CheckHash:
+    import bcrypt
+
+    return bcrypt.checkpw

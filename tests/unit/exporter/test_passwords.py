@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import base64
+
+import bcrypt
+import pytest
+
+from disagg_exporter.passwords import Passwords
+
+
+class Checker:
+    """Stands for bcrypt: a hash is the password after a `#`; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[bytes, bytes]] = []
+
+    def __call__(self, password: bytes, hashed: bytes) -> bool:
+        self.asked.append((password, hashed))
+        return hashed == b"#" + password
+
+
+def basic(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def test_a_user_with_the_password_is_admitted_and_nobody_else() -> None:
+    users = Passwords({"ann": "#one", "bob": "#two"}, Checker())
+
+    assert users.admit(basic("ann", "one"))
+    assert not users.admit(basic("ann", "two"))
+    assert not users.admit(basic("eve", "one"))
+
+
+def test_a_scrape_after_the_first_costs_no_hash() -> None:
+    check = Checker()
+    users = Passwords({"ann": "#one"}, check)
+
+    assert [users.admit(basic("ann", "one")) for _ in range(5)] == [True] * 5
+    assert len(check.asked) == 1
+
+
+def test_a_scraper_with_a_wrong_password_costs_no_hash_each_time() -> None:
+    check = Checker()
+    users = Passwords({"ann": "#one"}, check)
+
+    assert [users.admit(basic("ann", "no")) for _ in range(5)] == [False] * 5
+    assert len(check.asked) == 1
+
+
+def test_a_flood_of_guesses_forgets_no_user() -> None:
+    check = Checker()
+    users = Passwords({"ann": "#one"}, check)
+    users.admit(basic("ann", "one"))
+    for n in range(1000):
+        assert not users.admit(basic("ann", f"guess {n}"))
+    asked = len(check.asked)
+
+    assert users.admit(basic("ann", "one"))
+    assert len(check.asked) == asked
+
+
+def test_an_unknown_name_costs_what_a_users_would() -> None:
+    """Else the time of an answer would tell which names exist."""
+    check = Checker()
+    users = Passwords({"ann": "#one", "bob": "#two"}, check)
+
+    for n in range(20):
+        assert not users.admit(basic(f"eve-{n}", "x"))
+    assert len(check.asked) == 20
+    assert {hashed for _, hashed in check.asked} == {b"#one", b"#two"}
+
+
+def test_the_password_of_the_stand_in_admits_no_unknown_name() -> None:
+    users = Passwords({"ann": "#one"}, Checker())
+
+    assert not users.admit(basic("eve", "one"))
+    assert not users.admit(basic("eve", "one"))
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Basic", "Basic !!", "Bearer YW5uOm9uZQ==", "Basic YW5u", "Basic \u00e9", "Basic YQ==:"],
+)
+def test_a_header_that_names_nobody_costs_nothing(authorization: str) -> None:
+    check = Checker()
+
+    assert not Passwords({"ann": "#one"}, check).admit(authorization)
+    assert check.asked == []
+
+
+@pytest.mark.parametrize("prefix", [b"2a", b"2b", b"2y"])
+def test_hashes_of_htpasswd_and_of_bcrypt_are_known(prefix: bytes) -> None:
+    hashed = bcrypt.hashpw(b"s\xc3\xa9cret", bcrypt.gensalt(4)).replace(b"$2b$", b"$%s$" % prefix)
+    users = Passwords({"prom": hashed.decode()})
+
+    assert users.admit(basic("prom", "s\u00e9cret"))
+    assert not users.admit(basic("prom", "secret"))
+
+
+def test_a_password_beyond_what_bcrypt_reads_is_cut_as_htpasswd_cuts_it() -> None:
+    hashed = bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)).decode()
+
+    assert Passwords({"prom": hashed}).admit(basic("prom", "x" * 100))
