@@ -33,10 +33,12 @@ from disagg_cluster.rotation import Rotation
 from disagg_cluster.router import Gate
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
+from disagg_cluster.sourcing import Sourcing
 from disagg_cluster.stepfeed import StepFeed
 from disagg_cluster.workers import Crew
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import DeviceSource
+from disagg_exporter.fullness import Fullness
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import Snapshot
 
@@ -82,6 +84,7 @@ class Daemon:
             for w in config.workers
         }
         self._ledger = Ledger()
+        self._fullness = Fullness(config.latency.itl_seconds)
         self._journal = Journal(self._folder.journal, _log)
         self._crew: Crew | None = None
         self._engines = Engines(config.workers, self._tag, self._ledger)
@@ -89,19 +92,20 @@ class Daemon:
             self._engines.urls, config.intervals.pages_seconds, self._engines.answers
         )
         self._devices = DeviceWatch(source, self._ledger)
+        self._sourcing = Sourcing(self._ledger)
         self._router = Gate(config, config.router, self._folder) if config.router else None
         self._wall = WallClock()
         self._snapshot: Snapshot | None = None
         self._tick_ns = time.monotonic_ns()
-        self._parts = Parts()
-        self._at_end: AtEnd = "stop"
-
-    @property
         self._front = Front(
             config.listen,
             lambda: self._snapshot,
             lambda: (time.monotonic_ns() - self._tick_ns) / 1e9,
         )
+        self._parts = Parts()
+        self._at_end: AtEnd = "stop"
+
+    @property
     def snapshot(self) -> Snapshot | None:
         """The latest snapshot; None before the first."""
         return self._snapshot
@@ -124,11 +128,11 @@ class Daemon:
 
         Raises:
             RunLockError: Another daemon runs in the run folder; nothing was touched.
+            ConfigError: The web-config file cannot be used; no engine was started.
             ListenError: The metrics address cannot be listened on; no engine was started.
             StepsSocketError: A steps socket cannot be made; no engine was started.
         """
         loop = asyncio.get_running_loop()
-            ConfigError: The web-config file cannot be used; no engine was started.
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(RunLock(self._folder.lock))
             self._folder.sim.mkdir(exist_ok=True)
@@ -165,13 +169,13 @@ class Daemon:
         """Raise what has ended one of the daemon's parts; a daemon without it measures nothing."""
         self._parts.check()
 
-    def leave(self) -> None:
-        """While it serves: let the engines go on alone when it ends."""
-        self._at_end = "leave"
-
     def reload(self) -> None:
         """While it serves: look anew at what may change under it, which is the web-config file."""
         self._front.reload()
+
+    def leave(self) -> None:
+        """While it serves: let the engines go on alone when it ends."""
+        self._at_end = "leave"
 
     async def hurry(self) -> None:
         """While it is leaving: wait for no more requests."""
@@ -208,6 +212,7 @@ class Daemon:
             name,
             self._folder.socket(name),
             self._ledger,
+            self._fullness,
             lambda: self._engines.pid(name),
             post.command.env,
         )
@@ -220,7 +225,9 @@ class Daemon:
         while True:
             now_ns = self._tick_ns = time.monotonic_ns()
             if ticks % ADVANCE_TICKS == 0:
+                self._sourcing.look(self._engines.subjects(self._pages), now_ns)
                 self._ledger.advance(now_ns)
+                self._fullness.advance(now_ns)
             if ticks % SILENCE_TICKS == 0:
                 self._engines.listen_for_silence(self._pages)
                 if self._crew is not None:
@@ -237,14 +244,15 @@ class Daemon:
             devices=self._layout.devices,
             look=self._devices.look,
             engines=self._engines.statuses(self._pages),
+            fullness=self._fullness,
             workers=self._crew.statuses() if self._crew else (),
             collectors=(
                 self._journal.status(),
                 *self._engines.collectors(),
                 *self._pages.statuses(),
+                *self._front.collectors(),
                 *(self._router.watch.collectors() if self._router else ()),
             ),
             router=self._router.watch.status() if self._router else None,
             simulated=self._source.name == "sim" or self._engines.simulated,
         )
-                *self._front.collectors(),

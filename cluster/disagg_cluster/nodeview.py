@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from disagg_cluster.life import WorkerState
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import (
     CollectorStatus,
     Device,
@@ -83,7 +84,8 @@ def compose(
     *,
     devices: Sequence[Device],
     look: DeviceLook,
-    engines: Iterable[EngineStatus],
+    engines: Sequence[EngineStatus],
+    fullness: Fullness,
     workers: Sequence[WorkerStatus],
     collectors: Iterable[CollectorStatus],
     simulated: bool,
@@ -103,6 +105,7 @@ def compose(
         busy=busy,
         busy_window_seconds=busy_window_seconds,
         engines=tuple(engines),
+        capacities=fullness.capacities(engines),
         workers=tuple(workers),
         collectors=(look.status(now_ns), *collectors),
         worker_states=tuple(WorkerState),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.silence import SilenceFacts, explain_silence
@@ -23,6 +24,7 @@ class StepFeed:
         engine: The worker's name.
         path: Where its socket is.
         ledger: Where the steps go.
+        fullness: Where they go, too.
         pid: The present process of the worker, the leader of its session; None without one.
         environment: What the engine was started with.
         clock_ns, wall: Seams.
@@ -33,6 +35,7 @@ class StepFeed:
         engine: str,
         path: Path,
         ledger: Ledger,
+        fullness: Fullness,
         pid: Callable[[], int | None],
         environment: Mapping[str, str],
         *,
@@ -41,6 +44,7 @@ class StepFeed:
     ) -> None:
         self._engine = engine
         self._ledger = ledger
+        self._fullness = fullness
         self._pid = pid
         self._environment = environment
         self._clock_ns = clock_ns
@@ -105,9 +109,11 @@ class StepFeed:
         now_ns = self._clock_ns()
         self._flags = message.flags
         self._heard_wall, self.heard_ns = self._wall(), now_ns
+        overlapped = bool(message.flags & wire.OVERLAPPED)
         if message.kind is MessageKind.STEP:
             self._records_seen = True
             self._ledger.step(message.key, message.step, now_ns=now_ns)
+            self._fullness.step(message.key, message.step, overlapped=overlapped)
         else:
-            overlapped = bool(message.flags & wire.OVERLAPPED)
+            self._fullness.hear(message.key, message.step)
             self._ledger.hear(message.key, message.step, overlapped=overlapped, now_ns=now_ns)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 import disagg_exporter
+from disagg_exporter.metrics.capacity_rows import write_capacity
 from disagg_exporter.metrics.device_rows import write_accounts, write_devices
 from disagg_exporter.metrics.engine_rows import write_engines
 from disagg_exporter.metrics.family import Family, Kind
@@ -21,6 +22,7 @@ _WRITERS: tuple[Callable[[Sheet, Snapshot], None], ...] = (
     write_accounts,
     write_node,
     write_engines,
+    write_capacity,
     write_router,
 )
 

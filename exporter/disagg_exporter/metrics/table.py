@@ -7,6 +7,7 @@ and it would overwrite the last two.
 
 from __future__ import annotations
 
+from disagg_exporter.metrics.capacity_families import CAPACITY_FAMILIES
 from disagg_exporter.metrics.daemon_families import DAEMON_FAMILIES
 from disagg_exporter.metrics.device_families import DEVICE_FAMILIES
 from disagg_exporter.metrics.engine_families import ENGINE_FAMILIES
@@ -17,6 +18,7 @@ FAMILIES: tuple[Family, ...] = (
     *DEVICE_FAMILIES,
     *NODE_FAMILIES,
     *ENGINE_FAMILIES,
+    *CAPACITY_FAMILIES,
     *DAEMON_FAMILIES,
 )
 
@@ -35,8 +37,9 @@ LABELS: dict[str, str] = {
     "unit": "part of the device: graphics (anything at all ran), sm (multiprocessors busy), tensor "
     "(their tensor cores, any format), dram (memory bandwidth, of its peak)",
     "state": "state of the requests, or of the worker",
-    "source": "where the role is known from",
-    "confidence": "how sure the role is",
+    "source": "where the role is known from; of a capacity limit: steps or page",
+    "confidence": "how sure the role is; of a capacity limit: both_sides (smaller and larger loads "
+    "than the limit were seen) or one_side",
     "engine_pod": "Kubernetes pod of the engine; empty elsewhere",
     "engine_namespace": "Kubernetes namespace of the engine; empty elsewhere",
     "model_name": "name the engine serves its model under",

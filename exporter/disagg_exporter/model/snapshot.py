@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from disagg_exporter.model.accounts import BusyGpus, DeviceAccount, EngineAccount, TokenAccount
+from disagg_exporter.model.capacity import EngineCapacity
 from disagg_exporter.model.devices import Device, DeviceReading
 from disagg_exporter.model.statuses import CollectorStatus, EngineStatus, RouterStatus, WorkerStatus
 
@@ -28,6 +29,7 @@ class Snapshot:
     busy: tuple[BusyGpus, ...] = ()
     busy_window_seconds: float = 0.0
     engines: tuple[EngineStatus, ...] = ()
+    capacities: tuple[EngineCapacity, ...] = ()
     workers: tuple[WorkerStatus, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
     worker_states: tuple[str, ...] = ()

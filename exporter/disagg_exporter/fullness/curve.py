@@ -1,0 +1,95 @@
+"""How long an engine's steps take by their size: what a limit is read off."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
+
+SAMPLES_A_CLASS = 64
+CLASSES_A_DOUBLING = 4
+FORGET_NS = 6 * 3600 * 1_000_000_000
+_MOST_CLASSES = 24 * CLASSES_A_DOUBLING
+_MAD_TO_DEVIATION = 1.4826
+
+
+class Point(NamedTuple):
+    """Steps of about one size: the medians of size and seconds.
+
+    `scatter` is the relative deviation of the seconds. `full` of the samples were as large as
+    the engine's own limit let them be.
+    """
+
+    size: float
+    seconds: float
+    samples: int
+    scatter: float = 0.0
+    full: int = 0
+
+
+class Sample(NamedTuple):
+    """A step, or the mean of some equal ones."""
+
+    size: float
+    seconds: float
+    full: bool = False
+
+
+@dataclass(slots=True)
+class _Class:
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_A_CLASS))
+    latest_ns: int = 0
+    point: Point | None = None
+
+
+def class_of(size: float) -> int:
+    """Return the number of the class that steps of a size (1 or more) are in."""
+    return min(int(CLASSES_A_DOUBLING * math.log2(size)), _MOST_CLASSES)
+
+
+class Curve:
+    """The latest steps of each size class; four classes to a doubling, 64 steps in each.
+
+    Medians, because a graph capture or a hang is no property of a size. A class is forgotten six
+    hours after its last step, and its older steps as newer ones come: sizes that are rare now
+    keep what is known of them, and what is frequent follows clocks and contexts in minutes.
+    """
+
+    __slots__ = ("_classes",)
+
+    def __init__(self) -> None:
+        self._classes: dict[int, _Class] = {}
+
+    def add(self, size: float, seconds: float, now_ns: int, *, full: bool = False) -> None:
+        """Take one step of `size` tokens or requests; one without either teaches nothing."""
+        if size < 1 or seconds <= 0:
+            return
+        kept = self._classes.setdefault(class_of(size), _Class())
+        kept.samples.append(Sample(size, seconds, full))
+        kept.latest_ns = now_ns
+        kept.point = None
+
+    def points(self, now_ns: int) -> tuple[Point, ...]:
+        """Return what is known, by size."""
+        for number in [n for n, c in self._classes.items() if now_ns - c.latest_ns > FORGET_NS]:
+            del self._classes[number]
+        found = []
+        for _, kept in sorted(self._classes.items()):
+            if kept.point is None:
+                kept.point = _point(kept.samples)
+            found.append(kept.point)
+        return tuple(found)
+
+
+def _point(samples: deque[Sample]) -> Point:
+    seconds = median(sample.seconds for sample in samples)
+    strays = median(abs(sample.seconds - seconds) for sample in samples)
+    return Point(
+        size=median(sample.size for sample in samples),
+        seconds=seconds,
+        samples=len(samples),
+        scatter=_MAD_TO_DEVIATION * strays / seconds,
+        full=sum(sample.full for sample in samples),
+    )

@@ -1,0 +1,72 @@
+"""One engine: the limits its steps have taught, and the load it stands under."""
+
+from __future__ import annotations
+
+from disagg_exporter.fullness.curve import Curve
+from disagg_exporter.fullness.itl import find_batch
+from disagg_exporter.fullness.knee import find_knee
+from disagg_exporter.fullness.stream import Stream
+from disagg_exporter.fullness.used import Load, load_of
+from disagg_exporter.model import DecodeLimit, PrefillLimit, Step, StreamKey
+
+SILENT_NS = 30 * 1_000_000_000
+"""A stream that tells nothing for so long is no engine's any more."""
+STUCK_NS = 60 * 1_000_000_000
+"""A step that lasts longer than this is no load that a rate could be taken of."""
+MOST_STREAMS = 1024
+CONCLUDE_EVERY_NS = 5 * 1_000_000_000
+"""Limits change slowly; the load is taken every second."""
+
+_Name = tuple[int, int, int]
+
+
+class EngineFullness:
+    """Learns from the records of all ranks of one engine, through all its processes."""
+
+    def __init__(self, itl_seconds: float) -> None:
+        self.load: Load | None = None
+        self.prefill: PrefillLimit | None = None
+        self.decode: DecodeLimit | None = None
+        self._itl_seconds = itl_seconds
+        self._conclude_ns = 0
+        self._prefill_curve = Curve()
+        self._decode_curve = Curve()
+        self._streams: dict[_Name, Stream] = {}
+
+    def take(self, key: StreamKey, step: Step, *, overlapped: bool, record: bool) -> None:
+        """Take one message; `record`: it is a step's, not a hello or a heartbeat."""
+        name = (key.pid, key.incarnation, key.engine_index)
+        stream = self._streams.get(name)
+        if stream is None:
+            if len(self._streams) >= MOST_STREAMS:
+                return
+            stream = self._streams[name] = Stream(self._prefill_curve, self._decode_curve)
+        if record:
+            stream.take(step, overlapped=overlapped)
+        else:
+            stream.beat(step)
+
+    def advance(self, now_ns: int) -> None:
+        """Draw the conclusions of the second that has passed."""
+        for name, stream in list(self._streams.items()):
+            stream.end_second(now_ns)
+            if now_ns - stream.heard_ns > SILENT_NS:
+                del self._streams[name]
+        ranks: dict[int, Stream] = {}
+        for (_, _, rank), stream in self._streams.items():
+            # Of several API servers one alone hears of a rank's steps: who told last.
+            told = ranks.get(rank)
+            if now_ns - stream.mark_ns <= STUCK_NS and (
+                told is None or stream.recorded_ns > told.recorded_ns
+            ):
+                ranks[rank] = stream
+        self.load = load_of(stream.window.total for stream in ranks.values())
+        if now_ns >= self._conclude_ns:
+            self._conclude_ns = now_ns + CONCLUDE_EVERY_NS
+            gap_seconds = max((stream.gap_seconds for stream in ranks.values()), default=0.0)
+            self._conclude(now_ns, gap_seconds)
+
+    def _conclude(self, now_ns: int, gap_seconds: float) -> None:
+        self.prefill = find_knee(self._prefill_curve.points(now_ns), gap_seconds)
+        target_seconds = self._itl_seconds - gap_seconds
+        self.decode = find_batch(self._decode_curve.points(now_ns), target_seconds)

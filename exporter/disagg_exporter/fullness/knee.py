@@ -1,0 +1,67 @@
+"""The knee of prefill: the smallest step at which tokens per second have nearly all been gained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from disagg_exporter.fullness.curve import Point
+from disagg_exporter.model import PrefillLimit, Sides
+
+KNEE_SHARE = 0.9
+"""The part of the plateau's tokens per second that the knee has."""
+ENOUGH_STEPS = 20
+"""So many steps beyond the knee, and so many in all."""
+ENOUGH_BELOW = 5
+ENOUGH_FULL = 5
+_FEW = 3
+_WIDE = 2.0
+_NEAR_TOP = 0.8
+
+
+def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit | None:
+    """Return the knee of an engine's prefill steps; None while it cannot be told.
+
+    The knee is where the rate (tokens of a step over its time) first reaches nine tenths of the
+    best one. Tokens per second there are nine tenths of what all steps beyond it reach together:
+    long contexts make every token dearer, and the prompts that come decide how long they are.
+
+    Where rates stop to rise cannot be concluded from small steps. So a plateau counts as seen only
+    when its steps differ by a factor of two, or when its largest are cut off by the engine's own
+    limit on a step.
+
+    Args:
+        points: Steps by their prefill tokens, smallest first.
+        gap_seconds: Host time from one step to the next, which a step costs beside its own.
+    """
+    known = [point for point in points if point.samples >= _FEW]
+    rates = [point.size / (point.seconds + gap_seconds) for point in known]
+    if not known:
+        return None
+    wanted = KNEE_SHARE * _best(known, rates)
+    # The best is a mean of neighbours, one of which is no worse.
+    first = next(i for i, rate in enumerate(rates) if rate >= wanted)
+    beyond, below = known[first:], known[:first]
+    top_size = beyond[-1].size
+    full = sum(point.full for point in beyond if point.size >= _NEAR_TOP * top_size)
+    if sum(point.samples for point in beyond) < ENOUGH_STEPS or (
+        top_size < _WIDE * beyond[0].size and full < ENOUGH_FULL
+    ):
+        return None
+    tokens = sum(point.samples * point.size for point in beyond)
+    seconds = sum(point.samples * (point.seconds + gap_seconds) for point in beyond)
+    rate = KNEE_SHARE * tokens / seconds
+    if sum(point.samples for point in below) < ENOUGH_BELOW:
+        return PrefillLimit(rate, Sides.ONE)
+    part = (wanted - rates[first - 1]) / (rates[first] - rates[first - 1])
+    knee_tokens = below[-1].size * (beyond[0].size / below[-1].size) ** part
+    return PrefillLimit(rate, Sides.BOTH, knee_tokens)
+
+
+def _best(points: Sequence[Point], rates: Sequence[float]) -> float:
+    """Return the best rate of three neighbours together: of single points luck is the best."""
+    best = 0.0
+    for middle in range(len(points)):
+        near = range(max(middle - 1, 0), min(middle + 2, len(points)))
+        samples = sum(points[i].samples for i in near)
+        best = max(best, sum(points[i].samples * rates[i] for i in near) / samples)
+    return best

@@ -1,0 +1,66 @@
+"""How much of its capacity an engine uses: the rule of accounting A9."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+
+from disagg_exporter.fullness.window import Tally
+from disagg_exporter.model import DecodeLimit, PrefillLimit, Role
+
+LEAST_SECONDS = 15.0
+"""Less than this says nothing about a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was asked of an engine in the last minute, of each of its ranks on average.
+
+    `batch` is the mean number of requests in decode steps, time without a step counting as 0.
+    `blocked_ratio` is the share of time in which requests waited and a step could take in none.
+    """
+
+    prefill_tokens_per_second: float
+    batch: float
+    kv_usage_ratio: float
+    blocked_ratio: float = 0.0
+
+
+def load_of(tallies: Iterable[Tally]) -> Load | None:
+    """Return the load of an engine by its ranks; None until they have told of some seconds."""
+    known = [tally for tally in tallies if tally.length_ns >= LEAST_SECONDS * 1e9]
+    if not known:
+        return None
+    return Load(
+        prefill_tokens_per_second=fmean(t.prefill_tokens / t.length_ns * 1e9 for t in known),
+        batch=fmean(t.batch_ns / t.length_ns for t in known),
+        kv_usage_ratio=fmean(t.kv_ns / t.length_ns for t in known),
+        blocked_ratio=fmean(t.blocked_ns / t.length_ns for t in known),
+    )
+
+
+def used_ratio(
+    role: Role, load: Load, prefill: PrefillLimit | None, decode: DecodeLimit | None
+) -> float | None:
+    """Return how full an engine of a role is; None where a limit that it needs is not known.
+
+    A mixed engine gives each step to both phases: reading takes the share of its time that its
+    tokens need at the knee, and what is left must do for writing within the target. Both shares
+    together are 1 when it is full.
+    """
+    reading = writing = None
+    if prefill is not None:
+        reading = load.prefill_tokens_per_second / prefill.tokens_per_second
+    if decode is not None:
+        writing = load.batch / decode.requests
+    room = max(load.kv_usage_ratio, load.blocked_ratio)
+    match role:
+        case Role.PREFILL:
+            return reading
+        case Role.DECODE:
+            return None if writing is None else max(writing, room)
+        case Role.MIXED if reading is not None and writing is not None:
+            return max(reading + writing, room)
+        case _:
+            return None

@@ -1,0 +1,47 @@
+"""How full engines are, as rows: each by itself, and summed up as GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from disagg_exporter.metrics.device_rows import engine_namespaces, present_engines
+from disagg_exporter.metrics.sheet import Sheet
+from disagg_exporter.model import EngineCapacity, EngineState, Phase, Snapshot
+
+
+def write_capacity(sheet: Sheet, snapshot: Snapshot) -> None:
+    """Write the capacity in use, and the limits behind it."""
+    capacities = {capacity.engine: capacity for capacity in snapshot.capacities}
+    for capacity in capacities.values():
+        _write_limits(sheet, capacity)
+    devices = {device.gpu: device for device in snapshot.devices}
+    namespaces = engine_namespaces(snapshot)
+    ready = [e for e in present_engines(snapshot) if e.state is EngineState.READY]
+    sharers = Counter(gpu for engine in ready for gpu in engine.devices)
+    for engine in ready:
+        known = capacities.get(engine.engine)
+        if known is None or known.used_ratio is None:
+            continue
+        used = known.used_ratio
+        sheet.put("disagg_engine_capacity_used_ratio", used, engine.engine, engine.role)
+        for device in (devices[gpu] for gpu in engine.devices if gpu in devices):
+            # A GPU under two engines is half of each one's.
+            gpus = device.weight / sharers[device.gpu]
+            namespace = namespaces.get(engine.engine, "")
+            key = (engine.role, engine.model_name, device.gpu_name, namespace)
+            sheet.add("disagg_node_capacity_used_gpus", used * gpus, *key)
+            sheet.add("disagg_node_capacity_known_gpus", gpus, *key)
+
+
+def _write_limits(sheet: Sheet, capacity: EngineCapacity) -> None:
+    engine, prefill, decode = capacity.engine, capacity.prefill, capacity.decode
+    if prefill is not None:
+        sheet.put("disagg_engine_prefill_knee_tokens", prefill.knee_tokens, engine)
+        rate = prefill.tokens_per_second
+        sheet.put("disagg_engine_prefill_knee_tokens_per_second", rate, engine)
+        known = (Phase.PREFILL, capacity.source, prefill.sides)
+        sheet.put("disagg_engine_capacity_info", 1, engine, *known)
+    if decode is not None:
+        sheet.put("disagg_engine_decode_target_batch", decode.requests, engine)
+        known = (Phase.DECODE, capacity.source, decode.sides)
+        sheet.put("disagg_engine_capacity_info", 1, engine, *known)
