@@ -18,16 +18,22 @@ class Recents:
     def __init__(self) -> None:
         self.longest_ns = 0
         self._kept: deque[Recent] = deque()
+        # Those that no later one is as long as, longest first: the longest of what is kept is
+        # then at hand after each one forgotten.
+        self._peaks: deque[Recent] = deque()
 
     def add(self, recent: Recent) -> None:
         """Take the newest step and forget what the gauges can no longer reach."""
-        self._kept.append(recent)
-        self.longest_ns = max(self.longest_ns, recent.length_ns)
-        forgotten_ns = 0
-        while self._kept[0].t_ns < recent.t_ns - max(_HORIZON_NS, 2 * self.longest_ns):
-            forgotten_ns = max(forgotten_ns, self._kept.popleft().length_ns)
-        if forgotten_ns == self.longest_ns:
-            self.longest_ns = max(kept.length_ns for kept in self._kept)
+        kept, peaks = self._kept, self._peaks
+        kept.append(recent)
+        while peaks and peaks[-1].length_ns <= recent.length_ns:
+            peaks.pop()
+        peaks.append(recent)
+        reach_ns = recent.t_ns - max(_HORIZON_NS, 2 * peaks[0].length_ns)
+        while kept[0].t_ns < reach_ns:
+            if kept.popleft() is peaks[0]:
+                peaks.popleft()
+        self.longest_ns = peaks[0].length_ns
 
     def newest_first(self) -> Iterator[Recent]:
         """Go through the steps, the last to arrive first."""
