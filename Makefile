@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SYSTEM := scripts/system-packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment run run-vllm test test-vllm check lint types docs dashboards clean
+.PHONY: help setup vllm-environment router-environment run run-vllm test test-vllm check lint types docs dashboards chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,6 +79,9 @@ docs: $(READY) ## Write the generated pages of docs/
 
 dashboards: $(READY) ## Write grafana/dashboards/*.json as grafana/builders says
 	$(BIN)/python -m grafana.builders
+
+chart: $(READY) ## Write into helm/disagg-node what it repeats of rules, dashboards and node file
+	$(BIN)/python -m helm.generator
 
 bench-%: $(READY)
 	@test -d bench/$* || { echo "no benchmark bench/$*"; exit 2; }

@@ -1,0 +1,114 @@
+{{- define "disagg-node.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* Short enough for a group's name behind it: an object's name may have 63 letters. */}}
+{{- define "disagg-node.fullname" -}}
+{{- $name := include "disagg-node.name" . }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 32 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 32 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 32 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "disagg-node.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "disagg-node.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "disagg-node.labels" -}}
+{{ include "disagg-node.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "disagg-node.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- .Values.serviceAccount.name | default (include "disagg-node.fullname" .) }}
+{{- else }}
+{{- .Values.serviceAccount.name | default "default" }}
+{{- end }}
+{{- end }}
+
+{{- define "disagg-node.image" -}}
+{{- $tag := .Chart.AppVersion }}
+{{- if eq .Values.profile "launch" }}
+{{- $tag = printf "%s-vllm" $tag }}
+{{- end }}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default $tag) }}
+{{- end }}
+{{- end }}
+
+{{- /* Says "true" if the pods are to ask the API server. */}}
+{{- define "disagg-node.usesApi" -}}
+{{- if and (eq .Values.profile "attach") .Values.attach.api.enabled }}true{{ end }}
+{{- end }}
+
+{{- /* A node file: what the user wrote, and what the chart knows better. Takes (root, file). */}}
+{{- define "disagg-node.nodeFile" -}}
+{{- $root := first . }}
+{{- $ours := dict "run_dir" "/run/disagg-node" "listen" (dict "metrics" (printf "0.0.0.0:%v" $root.Values.port)) }}
+{{- if $root.Values.cluster }}
+{{- $_ := set $ours "cluster" $root.Values.cluster }}
+{{- end }}
+{{- mergeOverwrite (deepCopy (last .)) $ours | toYaml }}
+{{- end }}
+
+{{- define "disagg-node.webSecret" -}}
+{{- if .Values.web.existingSecret }}
+{{- .Values.web.existingSecret }}
+{{- else if or .Values.web.tlsSecret .Values.web.basicAuthUsers }}
+{{- include "disagg-node.fullname" . }}-web
+{{- end }}
+{{- end }}
+
+{{- define "disagg-node.scheme" -}}
+{{- .Values.web.scheme | default (ternary "https" "http" (not (empty .Values.web.tlsSecret))) }}
+{{- end }}
+
+{{- /* Says "true" if objects of an API are wanted: true, false, or auto, if the cluster has it.
+       Takes (root, wish, group and version). */}}
+{{- define "disagg-node.wanted" -}}
+{{- $wish := toString (index . 1) }}
+{{- if eq $wish "true" }}true
+{{- else if and (eq $wish "auto") ((first .).Capabilities.APIVersions.Has (last .)) }}true
+{{- end }}
+{{- end }}
+
+{{- /* How to scrape a page, for both kinds of monitors. */}}
+{{- define "disagg-node.endpoint" -}}
+port: metrics
+path: /metrics
+scheme: {{ include "disagg-node.scheme" . }}
+interval: {{ .Values.scrape.interval }}
+scrapeTimeout: {{ .Values.scrape.timeout }}
+{{- with .Values.scrape.tlsConfig }}
+tlsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.scrape.basicAuth }}
+basicAuth:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+relabelings:
+  - sourceLabels: [__meta_kubernetes_pod_node_name]
+    targetLabel: node
+  {{- with .Values.cluster }}
+  - targetLabel: cluster
+    replacement: {{ . | quote }}
+  {{- end }}
+  {{- with .Values.scrape.relabelings }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.scrape.metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

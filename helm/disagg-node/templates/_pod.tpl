@@ -1,0 +1,110 @@
+{{- /* What the pods of both profiles have in common. Each takes the root. */}}
+
+{{- define "disagg-node.podMetadata" -}}
+labels:
+  {{- include "disagg-node.selectorLabels" . | nindent 2 }}
+  app.kubernetes.io/component: {{ .Values.profile }}
+  {{- with .Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{- define "disagg-node.placement" -}}
+serviceAccountName: {{ include "disagg-node.serviceAccountName" . }}
+automountServiceAccountToken: {{ include "disagg-node.usesApi" . | eq "true" }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- if .Values.hostNetwork }}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "disagg-node.startArgs" -}}
+- start
+- --config=/etc/disagg-node/node.yaml
+- --quiet
+{{- if include "disagg-node.webSecret" . }}
+- --web-config=/etc/disagg-web/web-config.yaml
+{{- end }}
+{{- with .Values.extraArgs }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- /* Where a container is. */}}
+{{- define "disagg-node.where" -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+{{- end }}
+
+{{- define "disagg-node.image-and-port" -}}
+image: {{ include "disagg-node.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+ports:
+  - name: metrics
+    containerPort: {{ .Values.port }}
+    protocol: TCP
+{{- end }}
+
+{{- /* The pages speak for the daemon, never for engines. Takes (root, path). */}}
+{{- define "disagg-node.probe" -}}
+httpGet:
+  path: {{ last . }}
+  port: metrics
+  scheme: {{ include "disagg-node.scheme" (first .) | upper }}
+periodSeconds: 10
+timeoutSeconds: 5
+{{- end }}
+
+{{- define "disagg-node.mounts" -}}
+- name: node-file
+  mountPath: /etc/disagg-node
+  readOnly: true
+- name: run
+  mountPath: /run/disagg-node
+{{- if include "disagg-node.webSecret" . }}
+- name: web
+  mountPath: /etc/disagg-web
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- /* The volumes of both profiles beside run folder and node file; may be nothing. */}}
+{{- define "disagg-node.volumes" -}}
+{{- with include "disagg-node.webSecret" . }}
+- name: web
+  {{- if and $.Values.web.tlsSecret (not $.Values.web.existingSecret) }}
+  projected:
+    sources:
+      - secret: {name: {{ . }}}
+      - secret: {name: {{ $.Values.web.tlsSecret }}}
+  {{- else }}
+  secret: {secretName: {{ . }}}
+  {{- end }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

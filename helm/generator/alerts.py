@@ -1,0 +1,92 @@
+"""The shipped alerts as values of the chart: what an operator may switch, delay, rank and tune."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_COMPARED = re.compile(r"[<>]=?\s*-?(\d+(?:\.\d+)?)(?![\w.])")
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert: its defaults, and its expression with a mark in the place of each number.
+
+    `numbers` are the thresholds by name; `marked` holds `<name>` where each of them stood.
+    """
+
+    name: str
+    lasting: str
+    severity: str
+    numbers: Mapping[str, float]
+    marked: str
+
+    def values(self) -> dict[str, Any]:
+        """What values.yaml says of it."""
+        return {
+            "enabled": True,
+            "severity": self.severity,
+            "for": self.lasting,
+            **self.numbers,
+        }
+
+
+def alert(rule: Mapping[str, Any]) -> Alert:
+    """Find what may be tuned in a rule of a rule file.
+
+    A threshold is a number other than 0 that something is compared with, by < or >. The number at
+    the top of the expression is the `threshold`; one inside brackets only says when the rest is
+    looked at at all, and is a `guard`. Further numbers of the same kind count on: `threshold2`.
+    The sign stays in the expression, so that one number serves both sides of a two-sided alert.
+    """
+    expr = rule["expr"]
+    names: dict[tuple[str, str], str] = {}
+    numbers: dict[str, float] = {}
+    marked, end = [], 0
+    for found in _compared(expr):
+        kind = "guard" if _depth(expr[: found.start()]) else "threshold"
+        text = found.group(1)
+        if (kind, text) not in names:
+            earlier = sum(1 for other, _ in names if other == kind)
+            names[kind, text] = f"{kind}{earlier + 1}" if earlier else kind
+            numbers[names[kind, text]] = _number(text)
+        marked += [expr[end : found.start(1)], f"<{names[kind, text]}>"]
+        end = found.end(1)
+    return Alert(
+        name=rule["alert"],
+        lasting=rule["for"],
+        severity=rule["labels"]["severity"],
+        numbers=dict(sorted(numbers.items(), reverse=True)),
+        marked="".join([*marked, expr[end:]]),
+    )
+
+
+def alerts(groups: Sequence[Mapping[str, Any]]) -> dict[str, Alert]:
+    """All alerts of the groups of rule files, by name."""
+    rules = (rule for group in groups for rule in group["rules"] if "alert" in rule)
+    return {rule["alert"]: alert(rule) for rule in rules}
+
+
+def marked_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The groups with a mark in the place of each threshold, for the chart to fill in."""
+    return [{**group, "rules": [_marked_rule(rule) for rule in group["rules"]]} for group in groups]
+
+
+def _marked_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
+    expr = alert(rule).marked if "alert" in rule else rule["expr"]
+    return {**rule, "expr": expr.strip()}
+
+
+def _compared(expr: str) -> Iterator[re.Match[str]]:
+    return (found for found in _COMPARED.finditer(expr) if float(found.group(1)) != 0)
+
+
+def _depth(before: str) -> int:
+    """How many brackets are open at the end of a piece of an expression."""
+    return before.count("(") - before.count(")")
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)

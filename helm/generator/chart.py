@@ -1,0 +1,126 @@
+"""The files of the chart that repeat other rooms, as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from helm.generator.alerts import Alert, alerts, marked_groups
+from helm.generator.values_table import Value, documented, table
+
+from disagg_cluster.nodefile.schema import node_file_schema
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "disagg-node"
+
+_JOB = ".*disagg-node.*"
+_TABLE = ("<!-- values: make chart -->\n", "<!-- end of values -->")
+_SEVERITIES = ("page", "ticket", "info")
+_DURATION = "^([0-9]+(ms|[smhdwy]))+$"
+
+
+def generated() -> dict[str, str]:
+    """Every file that `make chart` writes, by its path in the chart's folder."""
+    rules = {path.stem: _groups(path) for path in sorted((ROOT / "alerts" / "rules").glob("*"))}
+    known = alerts([group for groups in rules.values() for group in groups])
+    values = _with_alerts(_read(CHART / "values.yaml"), known)
+    dashboards = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
+    return {
+        **{f"files/rules/{name}.yaml": _rules_text(groups) for name, groups in rules.items()},
+        **{f"files/dashboards/{path.name}": _read(path) for path in dashboards},
+        "values.yaml": values,
+        "values.schema.json": _schema(_read(CHART / "values.schema.json"), known),
+        "README.md": _with_table(_read(CHART / "README.md"), values),
+    }
+
+
+def _groups(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load(_read(path))["groups"])
+
+
+def _rules_text(groups: list[dict[str, Any]]) -> str:
+    head = (
+        "# Written by `make chart` from alerts/rules. <job> and the like are filled in by Helm.\n"
+    )
+    text = yaml.dump(
+        {"groups": marked_groups(groups)},
+        Dumper=_Dumper,
+        sort_keys=False,
+        width=1000,
+        allow_unicode=True,
+    )
+    return head + text.replace(_JOB, "<job>")
+
+
+def _with_alerts(values: str, known: Mapping[str, Alert]) -> str:
+    above, _, _ = values.partition("\nalerts:\n")
+    lines = [f"  {name}: {_flow(alert.values())}" for name, alert in known.items()]
+    return "\n".join([above, "alerts:", *lines, ""])
+
+
+def _flow(value: Mapping[str, Any]) -> str:
+    pairs = [f"{key}: {json.dumps(item).strip(chr(34))}" for key, item in value.items()]
+    return "{" + ", ".join(pairs) + "}"
+
+
+def _with_table(readme: str, values: str) -> str:
+    before, begin, rest = readme.partition(_TABLE[0])
+    _, end, after = rest.partition(_TABLE[1])
+    rows = [_linked(value) for value in documented(values)]
+    return f"{before}{begin}\n{table(rows)}\n\n{end}{after}"
+
+
+def _linked(value: Value) -> Value:
+    """An alert is explained by its runbook."""
+    room, _, alert = value.path.partition(".")
+    if room != "alerts":
+        return value
+    return replace(value, comment=f"[runbook](../../docs/runbooks/{alert}.md)")
+
+
+def _schema(schema: str, known: Mapping[str, Alert]) -> str:
+    """The schema of values with what is known elsewhere: the alerts and the shape of node files."""
+    root = json.loads(schema)
+    node_file = node_file_schema()
+    shapes = node_file.pop("$defs")
+    node_file.pop("$schema")
+    root["$defs"] = {**shapes, "NodeFile": node_file}
+    root["properties"]["alerts"] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {name: _alert_schema(alert) for name, alert in known.items()},
+    }
+    return json.dumps(root, indent=2, ensure_ascii=False) + "\n"
+
+
+def _alert_schema(alert: Alert) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "enabled": {"type": "boolean"},
+            "severity": {"enum": list(_SEVERITIES)},
+            "for": {"type": "string", "pattern": _DURATION},
+            **{name: {"type": "number", "minimum": 0} for name in alert.numbers},
+        },
+    }
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML with texts of several lines as such."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)

@@ -1,0 +1,113 @@
+"""The chart by the real Helm engine, and its manifests held against Kubernetes' own schemas."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import yaml
+from helm_python import Chart
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "disagg-node"
+CASES = {
+    path.name.removesuffix("-values.yaml"): path
+    for path in sorted((CHART / "ci").glob("*-values.yaml"))
+}
+"""The value sets that are rendered, by name."""
+
+VERSIONS = ("1.28", "1.33", "1.37")
+"""The oldest Kubernetes that the chart says it runs on, one between, and the newest known."""
+
+OF_THE_OPERATOR = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
+"""Kinds for which Kubernetes itself has no schema."""
+
+Manifest = dict[str, Any]
+
+
+@functools.cache
+def _chart() -> Chart:
+    return Chart.load(CHART)
+
+
+def values_of(case: str) -> dict[str, Any]:
+    """What one of the value sets says."""
+    return dict(yaml.safe_load(CASES[case].read_text(encoding="utf-8")))
+
+
+def defaults() -> dict[str, Any]:
+    """What values.yaml says."""
+    return dict(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")))
+
+
+def render(values: Mapping[str, Any], release: str = "rel") -> list[Manifest]:
+    """Every manifest that the values give."""
+    return json.loads(_rendered(json.dumps(values), release)[0])  # type: ignore[no-any-return]
+
+
+def notes(values: Mapping[str, Any]) -> str:
+    """What is told after an installation with the values."""
+    return _rendered(json.dumps(values), "rel")[1]
+
+
+@functools.cache
+def _rendered(values: str, release: str) -> tuple[str, str]:
+    """The manifests as JSON, and the notes; the dashboards alone take a moment to read."""
+    texts = _chart().render(json.loads(values), name=release, namespace="gpu")
+    notes = texts.pop("disagg-node/templates/NOTES.txt")
+    manifests = (
+        manifest
+        for text in texts.values()
+        for manifest in yaml.load_all(text, Loader=yaml.CSafeLoader)
+        if manifest
+    )
+    return json.dumps(list(manifests)), notes
+
+
+def one(manifests: list[Manifest], kind: str) -> Manifest:
+    """The only manifest of a kind."""
+    [found] = [manifest for manifest in manifests if manifest["kind"] == kind]
+    return found
+
+
+def pods(manifests: list[Manifest]) -> dict[str, dict[str, Any]]:
+    """What the DaemonSets say of their pods, by the name of the DaemonSet."""
+    return {
+        manifest["metadata"]["name"]: manifest["spec"]["template"]["spec"]
+        for manifest in manifests
+        if manifest["kind"] == "DaemonSet"
+    }
+
+
+def containers(pod: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """All containers of a pod, those that run before the others first."""
+    yield from pod.get("initContainers", ())
+    yield from pod["containers"]
+
+
+def node_files(manifests: list[Manifest]) -> dict[str, str]:
+    """The node files of the ConfigMaps, by the name of the ConfigMap."""
+    return {
+        manifest["metadata"]["name"]: manifest["data"]["node.yaml"]
+        for manifest in manifests
+        if manifest["kind"] == "ConfigMap" and "node.yaml" in manifest["data"]
+    }
+
+
+def validate(manifest: Manifest, version: str) -> None:
+    """Hold a manifest against the schema of one Kubernetes, unknown fields included.
+
+    Raises:
+        kubernetes_validate.ValidationError: It does not fit.
+    """
+    # The same service account is in every value set, and to look at it costs 10 ms.
+    _validate_text(json.dumps(manifest, sort_keys=True), version)
+
+
+@functools.cache
+def _validate_text(text: str, version: str) -> None:
+    kubernetes_validate.validate(json.loads(text), version, strict=True)

@@ -1,0 +1,138 @@
+"""The alerts as values: the defaults are the rule files, and each value changes its alert alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from helm.generator.alerts import alert
+
+from support.alert_rules import all_alerts, all_rules
+from support.chart import defaults, one, render
+
+JOB = "disagg-node"
+SHIPPED = all_alerts()
+TUNABLE = [
+    (name, key)
+    for name, values in defaults()["alerts"].items()
+    for key in values
+    if key not in ("enabled", "for", "severity")
+]
+
+
+def rendered(alerts: Mapping[str, Any] | None = None, **more: Any) -> list[dict[str, Any]]:
+    """All rules that the chart gives."""
+    wish = {"enabled": True, **more}
+    return rules({"prometheusRule": wish, "alerts": alerts or {}})
+
+
+def rules(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rules that values give, without the dashboards, which take a moment to read."""
+    rule = one(render({**values, "dashboards": {"enabled": False}}), "PrometheusRule")
+    return [rule for group in rule["spec"]["groups"] for rule in group["rules"]]
+
+
+def by_name(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {rule["alert"]: rule for rule in found if "alert" in rule}
+
+
+def rule_of(expr: str) -> dict[str, Any]:
+    return {"alert": "A", "expr": expr, "for": "5m", "labels": {"severity": "page"}}
+
+
+def test_by_default_the_rules_are_the_shipped_ones() -> None:
+    """All of them, in their order; the job is that of the chart's monitors."""
+    expected = [
+        rule | {"expr": rule["expr"].strip().replace(".*disagg-node.*", JOB)}
+        for rule in all_rules()
+    ]
+
+    assert rendered() == expected
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_an_alert_that_is_switched_off_is_gone_and_only_that(name: str) -> None:
+    assert by_name(rendered({name: {"enabled": False}})).keys() == SHIPPED.keys() - {name}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_for_and_severity_are_taken_over(name: str) -> None:
+    severity = "info" if SHIPPED[name]["labels"]["severity"] != "info" else "page"
+    before = by_name(rendered())
+
+    after = by_name(rendered({name: {"for": "47m", "severity": severity}}))
+    labels = before[name]["labels"] | {"severity": severity}
+    assert after == before | {name: before[name] | {"for": "47m", "labels": labels}}
+
+
+@pytest.mark.parametrize(("name", "key"), TUNABLE)
+def test_a_threshold_is_taken_over_and_nothing_else_changes(name: str, key: str) -> None:
+    default = defaults()["alerts"][name][key]
+    before = by_name(rendered())
+
+    after = by_name(rendered({name: {key: 0.777}}))
+    assert after.keys() == before.keys()
+    assert [other for other in after if after[other] != before[other]] == [name]
+    assert "0.777" in after[name]["expr"]
+    assert after[name]["expr"].replace("0.777", str(default)) == before[name]["expr"]
+
+
+def test_no_mark_is_left_in_a_rule() -> None:
+    for rule in rendered():
+        assert "<threshold" not in rule["expr"]
+        assert "<guard" not in rule["expr"]
+        assert "<job>" not in rule["expr"]
+
+
+def test_a_group_without_rules_is_left_out() -> None:
+    off = {name: {"enabled": False} for name in SHIPPED if name.startswith("DisaggRouter")}
+
+    values = {"prometheusRule": {"enabled": True}, "alerts": off}
+    rule = one(render(values), "PrometheusRule")
+    assert "disagg-alerts-router" not in [group["name"] for group in rule["spec"]["groups"]]
+
+
+def test_runbooks_are_linked_where_people_can_read_them() -> None:
+    found = by_name(rendered(runbooks="https://example.com/runbooks/"))
+
+    links = {name: rule["annotations"]["runbook_url"] for name, rule in found.items()}
+    assert links == {name: f"https://example.com/runbooks/{name}.md" for name in SHIPPED}
+
+
+def test_the_job_is_that_of_other_scrapes_where_one_says_so() -> None:
+    found = by_name(rendered(job="my-.*-job"))
+
+    assert found["DisaggNodeDown"]["expr"] == 'up{job=~"my-.*-job"} == 0'
+
+
+def test_the_job_follows_the_name_of_the_chart() -> None:
+    values = {"nameOverride": "gpu-seconds", "prometheusRule": {"enabled": True}}
+
+    assert by_name(rules(values))["DisaggNodeDown"]["expr"] == 'up{job=~"gpu-seconds"} == 0'
+
+
+@pytest.mark.parametrize(
+    ("expr", "numbers", "marked"),
+    [
+        ("a > 120", {"threshold": 120}, "a > <threshold>"),
+        ("rate(a[15m]) >= 0.1", {"threshold": 0.1}, "rate(a[15m]) >= <threshold>"),
+        ("a == 1", {}, "a == 1"),
+        ("a > 0", {}, "a > 0"),
+        ("a > 0.25 or a < -0.25", {"threshold": 0.25}, "a > <threshold> or a < -<threshold>"),
+        ("a / (b >= 3) > 0.5", {"threshold": 0.5, "guard": 3}, "a / (b >= <guard>) > <threshold>"),
+        (
+            "a > 2 and b > 3",
+            {"threshold": 2, "threshold2": 3},
+            "a > <threshold> and b > <threshold2>",
+        ),
+        ("a > 14.4 * 0.01", {"threshold": 14.4}, "a > <threshold> * 0.01"),
+    ],
+)
+def test_a_threshold_is_a_number_that_something_is_compared_with(
+    expr: str, numbers: dict[str, float], marked: str
+) -> None:
+    found = alert(rule_of(expr))
+
+    assert found.numbers == numbers
+    assert found.marked == marked

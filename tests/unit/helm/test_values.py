@@ -1,0 +1,185 @@
+"""The chart's values: documented, in the schema, and wrong ones refused in words that help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+from helm.generator.chart import generated
+from helm.generator.values_table import Value, documented, table
+from helm_python import HelmError
+
+from support.chart import CHART, defaults, render
+
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+WORKER = {"name": "a", "role": "prefill", "gpus": 1, "model": "m", "port": 8100}
+GROUP = {"gpus": 8, "nodeFile": {"workers": [WORKER]}}
+
+
+def launch(**values: Any) -> dict[str, Any]:
+    return {"profile": "launch", "launch": {"groups": {"a": GROUP}} | values}
+
+
+def test_what_make_chart_writes_is_what_is_committed() -> None:
+    written = generated()
+
+    assert {name: (CHART / name).read_text(encoding="utf-8") for name in written} == written
+    for folder in ("files/rules", "files/dashboards"):
+        committed = {f"{folder}/{path.name}" for path in (CHART / folder).iterdir()}
+        assert committed == {name for name in written if name.startswith(folder)}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a profile that there is not": ({"profile": "watch"}, "/profile.*attach.*launch"),
+    "a misspelt value": ({"tolerations": [], "toleration": []}, "toleration"),
+    "a misspelt value deep down": ({"attach": {"hostPid": False}}, "/attach.*hostPid"),
+    "a text for a switch": ({"attach": {"hostPID": "yes"}}, "/attach/hostPID.*boolean"),
+    "a number for a text": ({"cluster": 7}, "/cluster.*string"),
+    "a port too high": ({"port": 98470}, "/port.*65535|/port.*65,?535"),
+    "a GPU way unknown": ({"attach": {"gpus": {"from": "env"}}}, "/attach/gpus/from.*environment"),
+    "a digest that is none": ({"image": {"digest": "sha256:1"}}, "/image/digest"),
+    "no repository": ({"image": {"repository": ""}}, "/image/repository"),
+    "a password in clear text": (
+        {"web": {"basicAuthUsers": {"a": "secret"}}},
+        "password of a is no bcrypt hash",
+    ),
+    "an unknown scheme": ({"web": {"scheme": "ftp"}}, "/web/scheme.*https"),
+    "an interval without a unit": ({"scrape": {"interval": "15"}}, "/scrape/interval"),
+    "neither yes nor no": ({"podMonitor": {"enabled": "maybe"}}, "/podMonitor/enabled.*auto"),
+    "an alert that there is not": ({"alerts": {"DisaggNodeUp": {}}}, "/alerts.*DisaggNodeUp"),
+    "an alert's unknown severity": (
+        {"alerts": {"DisaggNodeDown": {"severity": "critical"}}},
+        "/alerts/DisaggNodeDown/severity.*page",
+    ),
+    "an alert's duration in words": (
+        {"alerts": {"DisaggNodeDown": {"for": "five minutes"}}},
+        "/alerts/DisaggNodeDown/for",
+    ),
+    "a threshold that the alert has not": (
+        {"alerts": {"DisaggNodeDown": {"threshold": 1}}},
+        "/alerts/DisaggNodeDown.*threshold",
+    ),
+    "a threshold as a text": (
+        {"alerts": {"DisaggWatermarkLag": {"threshold": "120s"}}},
+        "/alerts/DisaggWatermarkLag/threshold.*number",
+    ),
+    "a group's name as no label may be": (
+        launch(groups={"H100_nodes": GROUP}),
+        "H100_nodes",
+    ),
+    "a group without GPUs": (launch(groups={"a": {"nodeFile": {}}}), "/launch/groups/a.*gpus"),
+    "a misspelt key of a node file": (
+        launch(groups={"a": GROUP | {"nodeFile": {"worker": []}}}),
+        "/launch/groups/a/nodeFile.*worker",
+    ),
+    "a worker without a model": (
+        launch(groups={"a": {"gpus": 1, "nodeFile": {"workers": [{"name": "a"}]}}}),
+        "/launch/groups/a/nodeFile/workers/0.*model",
+    ),
+    "root as the engines' user": (launch(runAsUser=0), "/launch/runAsUser"),
+    "two volumes for the models": (
+        launch(models={"volume": {"emptyDir": {}, "hostPath": {"path": "/models"}}}),
+        "/launch/models/volume",
+    ),
+    "launch without a group": ({"profile": "launch"}, "launch.groups"),
+    "two groups on the same nodes": (
+        launch(groups={"a": GROUP, "b": GROUP}),
+        "a and b select the same nodes",
+    ),
+    "two monitors": (
+        {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}},
+        "scraped twice",
+    ),
+    "a ServiceMonitor without a service": (
+        {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}},
+        "needs service.enabled",
+    ),
+    "two web configs": (
+        {"web": {"existingSecret": "a", "tlsSecret": "b", "scheme": "https"}},
+        "leave web.tlsSecret and web.basicAuthUsers empty",
+    ),
+    "a web config of unknown scheme": ({"web": {"existingSecret": "a"}}, "web.scheme"),
+}
+
+
+@pytest.mark.parametrize(("values", "words"), REFUSED.values(), ids=REFUSED)
+def test_wrong_values_are_refused_with_their_place(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(HelmError, match=words):
+        render(values)
+
+
+def test_values_of_a_parent_chart_are_let_through() -> None:
+    """As a dependency the chart is handed the parent's `global` values, too."""
+    assert render({"global": {"team": "inference"}})
+
+
+def keys(value: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for key, below in value.items():
+        yield f"{above}{key}"
+        if isinstance(below, dict):
+            yield from keys(below, f"{above}{key}.")
+
+
+def shape(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for key, below in schema.get("properties", {}).items():
+        yield f"{above}{key}"
+        yield from shape(below, f"{above}{key}.")
+
+
+def test_the_schema_has_no_value_that_values_yaml_has_not() -> None:
+    """The other way round, Helm itself holds the defaults against the schema."""
+    assert set(shape(SCHEMA)) - set(keys(defaults())) == {"global"}
+
+
+def test_every_value_is_documented_or_an_alert() -> None:
+    rows = documented((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+    assert [
+        row.path for row in rows if not row.comment and not row.path.startswith("alerts.")
+    ] == []
+    paths = {row.path for row in rows}
+    for key in keys(defaults()):
+        assert any(
+            key == path or key.startswith(f"{path}.") or path.startswith(f"{key}.")
+            for path in paths
+        )
+
+
+def test_a_comment_belongs_to_the_value_below_it() -> None:
+    text = """
+# About the file.
+image:
+  # -- Where it is,
+  # in two lines
+  repository: here
+  tag: ""
+# -- A map with things in it
+labels: {a: b}
+plain: [1, 2]
+braces: {c: 3}
+"""
+
+    assert documented(text) == [
+        Value("image.repository", "here", "Where it is, in two lines"),
+        Value("image.tag", "", ""),
+        Value("labels", {"a": "b"}, "A map with things in it"),
+        Value("plain", [1, 2], ""),
+        Value("braces", {"c": 3}, ""),
+    ]
+
+
+def test_a_pipe_in_a_default_does_not_break_the_table() -> None:
+    row = table([Value("a", "x|y", "what")]).splitlines()[-1]
+
+    assert row == '| `a` | `"x\\|y"` | what |'
+
+
+def test_the_chart_and_the_package_have_one_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+
+    import disagg_exporter
+
+    assert chart["appVersion"] == disagg_exporter.__version__
