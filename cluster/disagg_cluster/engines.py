@@ -141,6 +141,7 @@ class Engines:
                 source="config",
                 confidence="certain",
                 page=pages.page(name),
+                serving=pages.serving(name),
             )
             for name, engine in self._engines.items()
         )

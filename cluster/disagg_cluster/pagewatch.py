@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.model import CollectorStatus, EnginePage
-from disagg_exporter.pages import EngineWindow, parse_page, window
+from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts
+from disagg_exporter.pages import EngineWindow, Heads, Tally, parse_page, version_path, window
 from disagg_exporter.scrape import fetch
 
 Fetch = Callable[[str, float], bytes]
@@ -51,6 +51,8 @@ class PageWatch:
         self._pages: dict[str, EnginePage] = {}
         self._windows: dict[str, EngineWindow] = {}
         self._versions: dict[str, str] = {}
+        self._heads: dict[str, Heads] = {}
+        self._tallies: dict[str, Tally] = {}
         self._statuses: dict[str, CollectorStatus] = {}
         self._complaints: dict[str, str] = {}
 
@@ -72,6 +74,11 @@ class PageWatch:
     def window(self, engine: str) -> EngineWindow | None:
         """Return what happened between the last two pages."""
         return self._windows.get(engine)
+
+    def serving(self, engine: str) -> ServingCounts | None:
+        """Return what the engine has counted since its page was first seen; None before."""
+        tally = self._tallies.get(engine)
+        return None if tally is None else tally.counts
 
     def version(self, engine: str) -> str:
         """Return the version the engine told, empty before it did."""
@@ -95,19 +102,23 @@ class PageWatch:
             else:
                 self._forget_page(engine)
                 self._statuses.pop(engine, None)
+                if tally := self._tallies.get(engine):
+                    tally.begin_anew()
             spent_seconds = (self._clock_ns() - began_ns) / 1e9
             await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
 
     def _look(self, engine: str) -> EnginePage:
         base = self._bases[engine]
-        page = parse_page(self._fetch(f"{base}/metrics", self._deadline_seconds), self._clock_ns())
+        text = self._fetch(f"{base}/metrics", self._deadline_seconds)
+        heads = self._heads.setdefault(engine, Heads())
+        page = parse_page(text, self._clock_ns(), heads)
         if engine not in self._versions:
-            self._versions[engine] = self._ask_version(base)
+            self._versions[engine] = self._ask_version(base + version_path(page.kind))
         return page
 
-    def _ask_version(self, base: str) -> str:
+    def _ask_version(self, url: str) -> str:
         try:
-            told = json.loads(self._fetch(f"{base}/version", self._deadline_seconds))
+            told = json.loads(self._fetch(url, self._deadline_seconds))
         except (DisaggError, ValueError):
             return ""
         version = told.get("version") if isinstance(told, dict) else None
@@ -115,9 +126,11 @@ class PageWatch:
 
     def _seen(self, engine: str, began_ns: int, page: EnginePage) -> None:
         before = self._pages.get(engine)
-        if before is not None:
+        # A Dynamo worker's page becomes its engine's when that writes its first series.
+        if before is not None and before.kind == page.kind:
             self._windows[engine] = window(before, page)
         self._pages[engine] = page
+        self._tallies.setdefault(engine, Tally()).take(page)
         self._statuses[engine] = self._status(engine, began_ns, self._wall())
         if self._complaints.pop(engine, None):
             self._log.info("%s: metrics page is readable again", engine)

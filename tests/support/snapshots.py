@@ -18,6 +18,7 @@ from disagg_exporter.model import (
     EnginePage,
     EngineState,
     EngineStatus,
+    Histogram,
     Method,
     Phase,
     PrefillLimit,
@@ -27,11 +28,13 @@ from disagg_exporter.model import (
     RouterEngine,
     RouterPage,
     RouterStatus,
+    ServingCounts,
     Sides,
     Snapshot,
     Split,
     Throttle,
     TokenAccount,
+    Total,
     Unit,
     Use,
     WorkerStatus,
@@ -44,6 +47,35 @@ WALL_OFFSET_SECONDS = 1_750_000_000.0
 WORKER_STATES = ("stopped", "starting", "ready", "draining", "backoff", "failed")
 
 GPU_0, GPU_1, GPU_2 = "GPU-aaaa0000", "GPU-bbbb1111", "MIG-cccc2222"
+
+
+PREFILL_SERVING = ServingCounts(
+    {
+        Total.FINISHED_REQUESTS: 1_200.0,
+        Total.QUEUE_SECONDS: 96.0,
+        Total.QUEUE_REQUESTS: 1_200.0,
+        Total.FIRST_TOKEN_SECONDS: 240.0,
+        Total.FIRST_TOKEN_REQUESTS: 1_200.0,
+        Total.EXPIRED_TRANSFERS: 2.0,
+    },
+    Histogram((0.1, 1.0), (900.0, 1_200.0, 1_200.0), 300.0),
+)
+DECODE_SERVING = ServingCounts(
+    {
+        Total.FINISHED_REQUESTS: 1_198.0,
+        Total.PREEMPTIONS: 4.0,
+        Total.QUEUE_SECONDS: 30.0,
+        Total.QUEUE_REQUESTS: 1_198.0,
+        Total.FIRST_TOKEN_SECONDS: 24.0,
+        Total.FIRST_TOKEN_REQUESTS: 1_198.0,
+        Total.TRANSFERS: 1_200.0,
+        Total.TRANSFER_SECONDS: 18.0,
+        Total.TRANSFER_BYTES: 5e11,
+        Total.FAILED_TRANSFERS: 1.0,
+    },
+    Histogram((0.1, 1.0), (1_100.0, 1_198.0, 1_198.0), 54.0),
+    Histogram((0.01, 0.1), (5_000.0, 9_000.0, 9_001.0), 120.0),
+)
 
 
 def golden_snapshot() -> Snapshot:
@@ -191,6 +223,9 @@ def golden_snapshot() -> Snapshot:
                 up=True,
                 source="config",
                 confidence="certain",
+                page=EnginePage("vllm", TAKEN_NS, "llama"),
+                serving=PREFILL_SERVING,
+                step_clock="engine_wait",
             ),
             EngineStatus(
                 "decode-0",
@@ -203,7 +238,17 @@ def golden_snapshot() -> Snapshot:
                 up=False,
                 source="config",
                 confidence="certain",
-                page=EnginePage("vllm", TAKEN_NS, "llama", 18.0, 0.0, kv_usage_ratio=0.07),
+                page=EnginePage(
+                    "vllm",
+                    TAKEN_NS,
+                    "llama",
+                    18.0,
+                    0.0,
+                    kv_usage_ratio=0.07,
+                    kv_cache_tokens=180_000.0,
+                    asleep=False,
+                ),
+                serving=DECODE_SERVING,
             ),
         ),
         workers=(

@@ -7,11 +7,15 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a family's numbers do: only grow, move freely, or carry facts beside a constant 1."""
+    """What a family's numbers do.
+
+    Only grow, move freely, carry facts beside a constant 1, or count durations by upper bound.
+    """
 
     COUNTER = "counter"
     GAUGE = "gauge"
     INFO = "info"
+    HISTOGRAM = "histogram"
 
 
 class Data(StrEnum):

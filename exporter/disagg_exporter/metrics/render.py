@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.utils import floatToGoString
 
 import disagg_exporter
 from disagg_exporter.metrics.capacity_rows import write_capacity
 from disagg_exporter.metrics.device_rows import write_accounts, write_devices
 from disagg_exporter.metrics.engine_rows import write_engines
 from disagg_exporter.metrics.family import Family, Kind
+from disagg_exporter.metrics.latency_rows import write_latency
 from disagg_exporter.metrics.node_rows import write_node
 from disagg_exporter.metrics.router_rows import write_router
 from disagg_exporter.metrics.sheet import Labels, Sheet
 from disagg_exporter.metrics.table import FAMILIES
-from disagg_exporter.model import Snapshot
+from disagg_exporter.model import Histogram, Snapshot
 
 _WRITERS: tuple[Callable[[Sheet, Snapshot], None], ...] = (
     write_devices,
@@ -23,6 +30,7 @@ _WRITERS: tuple[Callable[[Sheet, Snapshot], None], ...] = (
     write_node,
     write_engines,
     write_capacity,
+    write_latency,
     write_router,
 )
 
@@ -49,6 +57,8 @@ def render(snapshot: Snapshot | None, now_ns: int) -> Iterator[Metric]:
     for family in FAMILIES:
         if rows := sheet.rows.get(family.name):
             yield _metric(family, rows)
+        elif histograms := sheet.histograms.get(family.name):
+            yield _histogram(family, histograms)
 
 
 def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
@@ -79,6 +89,15 @@ def _metric(family: Family, rows: dict[Labels, float]) -> Metric:
         return _info(family, rows)
     for labels, value in rows.items():
         metric.add_metric([_utf8(label) for label in labels], value)
+    return metric
+
+
+def _histogram(family: Family, rows: dict[Labels, Histogram]) -> Metric:
+    metric = HistogramMetricFamily(family.name, family.help, None, None, family.labels, family.unit)
+    for labels, histogram in rows.items():
+        bounds = (*map(floatToGoString, histogram.bounds_seconds), "+Inf")
+        buckets = list(zip(bounds, histogram.counts, strict=True))
+        metric.add_metric([_utf8(label) for label in labels], buckets, histogram.sum_seconds)
     return metric
 
 

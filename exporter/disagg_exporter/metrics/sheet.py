@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from disagg_exporter.model import Histogram
+
 Labels = tuple[str, ...]
 
 
@@ -12,6 +14,7 @@ class Sheet:
     """Rows collected family by family; a row that is written twice exists once."""
 
     rows: dict[str, dict[Labels, float]] = field(default_factory=dict)
+    histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=dict)
 
     def put(self, name: str, value: float | None, *labels: str) -> None:
         """Write a row; a value that is None leaves the row absent."""
@@ -22,3 +25,8 @@ class Sheet:
         """Add to a row that begins at 0; adding 0 makes the row exist."""
         rows = self.rows.setdefault(name, {})
         rows[labels] = rows.get(labels, 0.0) + value
+
+    def show(self, name: str, histogram: Histogram | None, *labels: str) -> None:
+        """Write a histogram; None leaves it absent."""
+        if histogram is not None:
+            self.histograms.setdefault(name, {})[labels] = histogram

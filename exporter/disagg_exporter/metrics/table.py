@@ -12,6 +12,7 @@ from disagg_exporter.metrics.daemon_families import DAEMON_FAMILIES
 from disagg_exporter.metrics.device_families import DEVICE_FAMILIES
 from disagg_exporter.metrics.engine_families import ENGINE_FAMILIES
 from disagg_exporter.metrics.family import Family
+from disagg_exporter.metrics.latency_families import LATENCY_FAMILIES
 from disagg_exporter.metrics.node_families import NODE_FAMILIES
 
 FAMILIES: tuple[Family, ...] = (
@@ -19,6 +20,7 @@ FAMILIES: tuple[Family, ...] = (
     *NODE_FAMILIES,
     *ENGINE_FAMILIES,
     *CAPACITY_FAMILIES,
+    *LATENCY_FAMILIES,
     *DAEMON_FAMILIES,
 )
 
@@ -33,7 +35,12 @@ LABELS: dict[str, str] = {
     "phase": "what was done: prefill or decode; for device seconds also idle and unattributed, "
     "for energy unobserved, too",
     "reason": "why the seconds were not work; of throttling power_cap, thermal, hw_slowdown (by a "
-    "half or more), sync_boost or other (clocks that somebody set, and what drivers add)",
+    "half or more), sync_boost or other (clocks that somebody set, and what drivers add); of KV "
+    "transfers transfer, notification, receive, bootstrap or expired",
+    "component": "stage of a request before its first token: queue, prefill, kv_transfer or "
+    "first_decode",
+    "clock": "what the length of a step means: engine_wait (of the engine core for the model), "
+    "schedule_to_update (wall clock) or cuda_span (of the forward on one stream)",
     "unit": "part of the device: graphics (anything at all ran), sm (multiprocessors busy), tensor "
     "(their tensor cores, any format), dram (memory bandwidth, of its peak)",
     "state": "state of the requests, or of the worker",

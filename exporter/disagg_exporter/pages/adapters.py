@@ -20,3 +20,8 @@ def page_path(kind: str) -> str:
     TensorRT-LLM's `/metrics` must never be asked: each look takes what others came to read.
     """
     return "/prometheus/metrics" if kind == "trtllm" else "/metrics"
+
+
+def version_path(kind: str) -> str:
+    """Return where an engine's server tells its version, in a JSON object under `version`."""
+    return "/server_info" if kind == "sglang" else "/version"

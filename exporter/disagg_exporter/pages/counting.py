@@ -6,22 +6,30 @@ from disagg_exporter.model import EnginePage, Histogram, ServingCounts
 from disagg_exporter.pages.window import began_anew
 
 
-def count_on(
-    counts: ServingCounts | None, before: EnginePage | None, after: EnginePage
-) -> ServingCounts:
-    """Go on counting with a new page.
+class Tally:
+    """What one engine has counted since its page was first seen."""
 
-    Args:
-        counts: What was counted so far; None at the first page, whose totals are the past.
-        before: The last page that could be read; None where the engine has begun anew since.
-        after: The new page.
-    """
-    if counts is None:
-        before, counts = after, ServingCounts()
-    old = before.serving if before is not None else ServingCounts()
-    if before is not None and began_anew(before, after):
-        old = ServingCounts()
-    new = after.serving
+    def __init__(self) -> None:
+        self._before: EnginePage | None = None
+        self.counts: ServingCounts | None = None
+
+    def take(self, page: EnginePage) -> None:
+        """Take the next page that could be read; what the first one counts is the past."""
+        before = self._before
+        if self.counts is None or (before is not None and before.kind != page.kind):
+            self.counts = _grown(self.counts or ServingCounts(), page.serving, page.serving)
+        elif before is None or began_anew(before, page):
+            self.counts = _grown(self.counts, ServingCounts(), page.serving)
+        else:
+            self.counts = _grown(self.counts, before.serving, page.serving)
+        self._before = page
+
+    def begin_anew(self) -> None:
+        """Take the next page as that of another process, which began to count at 0."""
+        self._before = None
+
+
+def _grown(counts: ServingCounts, old: ServingCounts, new: ServingCounts) -> ServingCounts:
     return ServingCounts(
         {
             total: counts.totals.get(total, 0.0)

@@ -18,8 +18,7 @@ from disagg_exporter.errors import DisaggError
 MAX_WANTED_BYTES = 1024 * 1024
 MAX_LINE_BYTES = 4096
 
-# A page of ours has a hundred heads; beyond this something invents names, and we begin anew.
-MAX_HEADS = 10_000
+MAX_WANTED_LINES = 10_000
 
 
 class PageError(DisaggError):
@@ -36,7 +35,13 @@ class Sample(NamedTuple):
 Found = dict[str, list[Sample]]
 """The wanted samples of a page by the names they have there."""
 
-_Head = tuple[str, dict[str, str]]
+
+class _Head(NamedTuple):
+    """What stands left of a value; equal ones have the same number, in whichever order written."""
+
+    name: str
+    labels: Mapping[str, str]
+    number: int
 
 
 class Heads:
@@ -44,18 +49,23 @@ class Heads:
 
     def __init__(self) -> None:
         self._parsed: dict[bytes, _Head] = {}
-
-    def __len__(self) -> int:
-        return len(self._parsed)
+        self._numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
 
     def parse(self, head: bytes) -> _Head:
         """Return the name and the labels; raises what the client's parser does."""
         known = self._parsed.get(head)
         if known is None:
-            if len(self._parsed) >= MAX_HEADS:
-                self._parsed.clear()
-            known = self._parsed[head] = _parsed(head)
+            name, labels = _parsed(head)
+            key = (name, frozenset(labels.items()))
+            number = self._numbers.setdefault(key, len(self._numbers))
+            known = self._parsed[head] = _Head(name, labels, number)
         return known
+
+    def tidy(self) -> None:
+        """Forget all if it has become more than any page has: something invents labels."""
+        if len(self._parsed) > MAX_WANTED_LINES:
+            self._parsed.clear()
+            self._numbers.clear()
 
 
 def find(text: bytes, names: frozenset[bytes], heads: Heads, what: str) -> Found:
@@ -71,38 +81,42 @@ def find(text: bytes, names: frozenset[bytes], heads: Heads, what: str) -> Found
         PageError: A wanted line is garbage, too long, or not UTF-8; a sample is there twice; or
             the wanted lines are too many.
     """
+    heads.tidy()
     found: Found = {}
-    seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+    seen: set[int] = set()
     for line in _wanted(text, names):
         try:
-            head, value = _split(line)
-            name, labels = heads.parse(head)
-            if name.encode() not in names:
-                raise ValueError(name)
+            start, value = _split(line)
+            head = heads.parse(start)
+            if head.name.encode() not in names:
+                raise ValueError(head.name)
         except UnicodeDecodeError:
             raise PageError(f"a line of the {what} series is not UTF-8") from None
         except (ValueError, IndexError, OverflowError) as error:
             # What the client's parser throws at malformed lines, and float() at endless digits.
             why = ascii(str(error))[:160]
             raise PageError(f"a line of the {what} series cannot be read: {why}") from error
-        key = (name, tuple(sorted(labels.items())))
-        if key in seen:
-            raise PageError(f"{name} is on the page twice with the same labels")
-        seen.add(key)
-        found.setdefault(name, []).append(Sample(labels, value))
+        if head.number in seen:
+            raise PageError(f"{head.name} is on the page twice with the same labels")
+        seen.add(head.number)
+        found.setdefault(head.name, []).append(Sample(head.labels, value))
     return found
 
 
 def _wanted(text: bytes, names: frozenset[bytes]) -> Iterator[bytes]:
-    total = 0
+    total = count = 0
     for line in text.split(b"\n"):
-        # The cheap question first: a page has thousands of lines and most answer no.
+        # The cheap questions first: a page has thousands of lines and most answer no.
         name, brace, _ = line.partition(b"{")
-        if not brace or name not in names:
+        if name not in names or not brace:
+            if name[:1] == b"#" or (brace and not name[-1:].isspace()):
+                continue
             parts = name.split(None, 1)
             if not parts or parts[0] not in names:
                 continue
-        total += len(line)
+        total, count = total + len(line), count + 1
+        if count > MAX_WANTED_LINES:
+            raise PageError(f"the lines we need are more than {MAX_WANTED_LINES}")
         if len(line) > MAX_LINE_BYTES:
             raise PageError(f"a line is longer than {MAX_LINE_BYTES} bytes")
         if total > MAX_WANTED_BYTES:
@@ -112,20 +126,18 @@ def _wanted(text: bytes, names: frozenset[bytes]) -> Iterator[bytes]:
 
 def _split(line: bytes) -> tuple[bytes, float]:
     """Cut a line before its value; a timestamp may follow, of which we only ask that it is one."""
-    if b"{" in line:
-        head, brace, tail = line.rpartition(b"}")
-        head += brace
-        numbers = tail.split()
-    else:
-        head, *numbers = line.split()
-    if len(numbers) not in (1, 2) or any(b"_" in number for number in numbers):
-        raise ValueError("no value, or more than one")
-    if len(numbers) == 2:
-        int(numbers[1])
-    return head, float(numbers[0])
+    head, brace, tail = line.rpartition(b"}")
+    if not brace:
+        head, _, tail = line.strip().replace(b"\t", b" ").partition(b" ")
+    number, *more = tail.split()
+    if len(more) > 1 or b"_" in tail:
+        raise ValueError("more than a value and a time")
+    if more:
+        int(more[0])
+    return head + brace, float(number)
 
 
-def _parsed(head: bytes) -> _Head:
+def _parsed(head: bytes) -> tuple[str, dict[str, str]]:
     text = head.decode("utf-8")
     samples = [
         sample

@@ -169,10 +169,14 @@ def test_a_kv_use_above_one_is_absent() -> None:
         (b'vllm:num_requests_running{a="%s"} 1\n' % (b"x" * MAX_LINE_BYTES), "longer than"),
         (
             b"".join(
-                b'vllm:num_requests_running{engine="%d"} 1\n' % i
-                for i in range(MAX_WANTED_BYTES // 30)
+                b'vllm:num_requests_running{engine="%d%s"} 1\n' % (i, b"x" * 4000)
+                for i in range(MAX_WANTED_BYTES // 4000)
             ),
             "together",
+        ),
+        (
+            b"".join(b'vllm:num_requests_running{a="%d"} 1\n' % i for i in range(10_001)),
+            "more than 10000",
         ),
     ],
 )
