@@ -1,7 +1,7 @@
 """The socket on which one worker's engine tells the daemon of its steps.
 
-Readable and writable by its owner only. Who connects is asked of the kernel, not of the record:
-only a process that the caller believes to be the engine's is listened to.
+Who connects is asked of the kernel, not of the record: only a process that the caller believes to
+be the engine's is listened to.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from disagg_exporter.allowance import Allowance
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import StreamKey
 from disagg_exporter.peer import in_session_of, peer_pid
@@ -61,6 +62,9 @@ class StepsListener:
 
     `believes` says whether a process is the engine's own. `deliver` takes each message on the
     loop's thread, in the order in which its connection sent it, within `rest_seconds` of it.
+
+    `mode` are the permissions of its file. With `messages_per_second`, what is sent beyond stays
+    with its sender, whose plugin counts what it could not send.
     """
 
     def __init__(
@@ -72,6 +76,8 @@ class StepsListener:
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         rest_seconds: float = REST_SECONDS,
+        mode: int = 0o600,
+        messages_per_second: float | None = None,
     ) -> None:
         self._path = path
         self._engine = engine
@@ -79,6 +85,10 @@ class StepsListener:
         self._deliver = deliver
         self._clock_ns = clock_ns
         self._rest_seconds = rest_seconds
+        self._mode = mode
+        self._allowance = (
+            None if messages_per_second is None else Allowance(messages_per_second, clock_ns())
+        )
         self._loop: AbstractEventLoop | None = None
         self._socket: socket.socket | None = None
         self._peers: list[_Peer] = []
@@ -91,7 +101,7 @@ class StepsListener:
 
     def open(self, loop: AbstractEventLoop) -> None:
         """Listen, in place of a dead daemon if need be; raises `StepsSocketError`."""
-        self._socket = listening_socket(self._path)
+        self._socket = listening_socket(self._path, self._mode)
         self._loop = loop
         loop.add_reader(self._socket, self._accept, self._socket, loop)
 
@@ -118,15 +128,18 @@ class StepsListener:
 
     def _accept(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
         for _ in range(CONNECTIONS_PER_TURN):
+            if not self._may_take():
+                self._accept_later(listening, loop)
+                return
             try:
                 link, _address = listening.accept()
             except BlockingIOError:
                 return
             except OSError:
                 # Out of descriptors: the caller in the queue would wake us again at once.
-                loop.remove_reader(listening)
-                loop.call_later(self._rest_seconds, self._accept_again, listening, loop)
+                self._accept_later(listening, loop)
                 return
+            self._took()
             link.setblocking(False)
             pid = peer_pid(link)
             if not self._believes(pid):
@@ -137,6 +150,10 @@ class StepsListener:
             peer = _Peer(link, pid)
             self._peers.append(peer)
             loop.add_reader(link, self._take_turn, peer, loop)
+
+    def _accept_later(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
+        loop.remove_reader(listening)
+        loop.call_later(self._rest_seconds, self._accept_again, listening, loop)
 
     def _accept_again(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
         if self._socket is listening:
@@ -154,6 +171,8 @@ class StepsListener:
     def _hear_some(self, peer: _Peer, loop: AbstractEventLoop) -> bool:
         """Hear one turn's worth of a connection; say whether there may be more."""
         for _ in range(MESSAGES_PER_TURN):
+            if not self._may_take():
+                return False
             try:
                 message = peer.link.recv(wire.MAX_BYTES + 1)
             except BlockingIOError:
@@ -163,8 +182,16 @@ class StepsListener:
             if not message:
                 self._forget(peer, loop)
                 return False
+            self._took()
             self._hear(peer, message)
         return True
+
+    def _may_take(self) -> bool:
+        return self._allowance is None or self._allowance.room(self._clock_ns()) >= 1
+
+    def _took(self) -> None:
+        if self._allowance is not None:
+            self._allowance.spend()
 
     def _hear(self, peer: _Peer, message: bytes) -> None:
         try:

@@ -17,8 +17,8 @@ class StepsSocketError(DisaggError):
     """The socket for an engine's steps cannot be had; says which path and why."""
 
 
-def listening_socket(path: Path) -> socket.socket:
-    """Return a non-blocking socket that listens at `path`, mode 0600.
+def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
+    """Return a non-blocking socket that listens at `path` and has these permissions.
 
     The file of a dead daemon is replaced; a living one is left alone. Raises `StepsSocketError`.
     """
@@ -32,8 +32,10 @@ def listening_socket(path: Path) -> socket.socket:
         listening.setblocking(False)
         _remove_stale(path)
         # On the unbound socket, so that the file never exists with wider permissions.
-        os.fchmod(listening.fileno(), 0o600)
+        os.fchmod(listening.fileno(), mode)
         listening.bind(os.fspath(path))
+        if mode & 0o077:
+            _widen(path, mode)
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
@@ -42,6 +44,17 @@ def listening_socket(path: Path) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def _widen(path: Path, mode: int) -> None:
+    """Set permissions that the umask took away, on the socket and on nothing put in its place."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            raise StepsSocketError(f"{path}: somebody put something else in the socket's place")
+        Path(f"/proc/self/fd/{descriptor}").chmod(mode)
+    finally:
+        os.close(descriptor)
 
 
 def _remove_stale(path: Path) -> None:

@@ -1,0 +1,144 @@
+"""Listens to the pods of this node that asked for it, each on a socket of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from disagg_cluster.kube.nouns import Pod
+from disagg_cluster.podsteps import folders
+from disagg_cluster.podsteps.gate import Gate
+from disagg_cluster.podsteps.plan import MAX_SOCKETS, plan
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import CollectorStatus
+from disagg_exporter.steps import ListenerCounts, Message, StepsListener
+
+COLLECTOR = "pod_steps"
+
+# An engine with eight ranks of 5 ms steps tells 1600 a second.
+MESSAGES_PER_SECOND = 4000.0
+MAX_CONNECTIONS = 64
+
+Hear = Callable[[str, Message], None]
+
+
+class PodSteps:
+    """The steps sockets of a node's pods; `close` it in the end.
+
+    Args:
+        root: The folder of the pods' folders, the same that the pods' manifests name.
+        hear: Takes each message with the UID of its pod, which is the engine of its key as well.
+        clock_ns, wall, log: Seams.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        hear: Hear,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self._root = root
+        self._hear = hear
+        self._clock_ns = clock_ns
+        self._wall = wall
+        self._log = log or logging.getLogger(__name__)
+        self._open: dict[str, StepsListener] = {}
+        # Kept as long as the pod: an annotation put on anew must not clear its record.
+        self._gates: dict[str, Gate] = {}
+        self._problems: dict[str, str] = {}
+        self._heard_wall: float | None = None
+
+    def keep(self, pods: Iterable[Pod], loop: asyncio.AbstractEventLoop, *, listed: bool) -> None:
+        """Listen to the pods that ask for it, and no longer to others; to be called on a clock.
+
+        Args:
+            pods: The pods of this node as the API server tells them.
+            loop: Where messages are heard.
+            listed: Whether these are all pods: without it no folder is removed.
+        """
+        known = tuple(pods)
+        try:
+            folders.make_root(self._root)
+            present = folders.entries(self._root)
+        except DisaggError as error:
+            self._tell({"": str(error)})
+            return
+        now = plan(known, self._open, present, listed=listed)
+        for uid in now.end:
+            self._open.pop(uid).close()
+        for uid in self._gates.keys() - {pod.uid for pod in known}:
+            del self._gates[uid]
+        problems: dict[str, str] = {}
+        for uid in now.remove:
+            try:
+                folders.remove_folder(self._root, uid)
+            except DisaggError as error:
+                problems[uid] = str(error)
+        for uid in now.begin:
+            try:
+                self._open[uid] = self._listen(uid, loop)
+            except DisaggError as error:
+                problems[uid] = str(error)
+        if now.left_out:
+            problems[""] = f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask to be heard"
+        self._tell(problems)
+
+    def close(self) -> None:
+        """Hang up on all; the folders stay, for the next daemon."""
+        for listener in self._open.values():
+            listener.close()
+        self._open.clear()
+
+    def drain(self, uid: str) -> None:
+        """Hear what waits in a pod's socket: before its engine's end is booked."""
+        if uid in self._open:
+            self._open[uid].drain()
+
+    def counts(self, uid: str) -> ListenerCounts | None:
+        """Return what a pod's socket has seen; None if it has none."""
+        return self._open[uid].counts if uid in self._open else None
+
+    def refused(self, uid: str) -> int:
+        """Return how many of a pod's messages were turned away."""
+        return self._gates[uid].refused if uid in self._gates else 0
+
+    def problems(self) -> tuple[str, ...]:
+        """Return what keeps pods from being heard, a line each."""
+        return tuple(self._problems.values())
+
+    def status(self) -> CollectorStatus:
+        """Return the collector `pod_steps`."""
+        return CollectorStatus(COLLECTOR, not self._problems, 0.0, self._heard_wall)
+
+    def _listen(self, uid: str, loop: asyncio.AbstractEventLoop) -> StepsListener:
+        gate = self._gates.setdefault(uid, Gate(self._clock_ns()))
+
+        def deliver(message: Message) -> None:
+            if gate.admits(message, self._clock_ns()):
+                self._heard_wall = self._wall()
+                self._hear(uid, message)
+
+        listener = StepsListener(
+            folders.make_folder(self._root, uid),
+            uid,
+            # Whoever reaches this socket is in this pod: no other has its folder.
+            lambda _pid: listener.counts.connected < MAX_CONNECTIONS,
+            deliver,
+            clock_ns=self._clock_ns,
+            mode=0o666,
+            messages_per_second=MESSAGES_PER_SECOND,
+        )
+        listener.open(loop)
+        return listener
+
+    def _tell(self, problems: dict[str, str]) -> None:
+        for uid, problem in problems.items():
+            if self._problems.get(uid) != problem:
+                self._log.warning("%s: %s", COLLECTOR, problem)
+        self._problems = problems
