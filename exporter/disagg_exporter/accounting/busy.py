@@ -25,12 +25,17 @@ def busy_gpus(
     now_ns: int,
     width_ns: int,
 ) -> tuple[BusyGpus, ...]:
-    """Return devices' worth of work per role, phase and owner over the last `width_ns`.
+    """Return devices' worth of work per role, phase and owner over the last `width_ns` at most.
 
+    An engine's own steps say how far it looks back: a neighbour's long ones would thin out what it
+    keeps of its short ones, and a hostile one's could make everybody look idle.
     Both phases of every assigned engine are there, at 0 when it rests, so that a sum over nodes
     never lacks a term. A device counts as at most one, however many engines crowd it.
     """
-    shares = {name: _shares(lanes, now_ns, width_ns) for name, lanes in working.items()}
+    shares = {
+        name: _shares(lanes, now_ns, min(width_ns, window_ns(lanes)))
+        for name, lanes in working.items()
+    }
     sums: defaultdict[tuple[Role, Phase, str, str, str], float] = defaultdict(float)
     for ledger in devices:
         engines = {

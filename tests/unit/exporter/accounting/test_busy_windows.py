@@ -1,0 +1,29 @@
+"""How far back the fast gauges look: each engine as far as its own steps ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import Assignment, Device, EngineState, Phase, Role
+from support.books import Teller, ns
+
+
+def test_a_neighbours_long_steps_do_not_make_a_busy_engine_look_idle() -> None:
+    ledger = Ledger()
+    for gpu, engine, role in (("A", "p", Role.PREFILL), ("B", "d", Role.DECODE)):
+        ledger.add_device(Device(gpu, 0, "H100", gpu), 0)
+        ledger.assign(Assignment(engine, role, (gpu,), EngineState.READY, 0))
+    long, short = Teller("p"), Teller("d")
+    for hundredth in range(1, 3001):
+        now = hundredth / 100
+        ledger.step(short.key, short.decode(now, 0.01, running=1), now_ns=ns(now))
+        if hundredth % 1000 == 0:
+            ledger.step(long.key, long.prefill(now, 10.0, running=1), now_ns=ns(now))
+
+    gpus, window_seconds = ledger.busy(ns(30))
+
+    busy = {(each.role, each.phase): each.gpus for each in gpus}
+    assert window_seconds == 20.0
+    assert busy[Role.DECODE, Phase.DECODE] == pytest.approx(1.0, abs=0.01)
+    assert busy[Role.PREFILL, Phase.PREFILL] == pytest.approx(1.0, abs=0.01)
