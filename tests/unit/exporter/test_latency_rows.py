@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import pytest
+
+from disagg_exporter.metrics import render
+from disagg_exporter.model import EnginePage, EngineStatus, Role, Snapshot
+from support.snapshots import TAKEN_NS, golden_snapshot
+
+TTFT = "disagg_engine_time_to_first_token_seconds"
+ITL = "disagg_engine_inter_token_latency_seconds"
+COMPONENT = "disagg_engine_ttft_component_seconds_total"
+
+
+def of_decode(**changes: object) -> Snapshot:
+    """The golden node with nothing but its decode engine, changed."""
+    snapshot = golden_snapshot()
+    decode: EngineStatus = next(e for e in snapshot.engines if e.engine == "decode-0")
+    return replace(snapshot, engines=(replace(decode, **changes),))  # type: ignore[arg-type]
+
+
+def rows(snapshot: Snapshot, name: str) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name.removeprefix(name), *sample.labels.values()): sample.value
+        for metric in render(snapshot, TAKEN_NS)
+        for sample in metric.samples
+        if sample.name.startswith(name)
+    }
+
+
+@pytest.mark.parametrize(
+    ("role", "shown"),
+    [
+        (Role.PREFILL, False),
+        (Role.DECODE, True),
+        (Role.MIXED, True),
+        (Role.ENCODE, False),
+        (Role.UNKNOWN, False),
+    ],
+)
+def test_the_first_token_is_told_where_users_get_it(role: Role, shown: bool) -> None:
+    """A prefill engine's is a request of one token; both together would be twice the truth."""
+    snapshot = of_decode(role=role)
+
+    assert bool(rows(snapshot, TTFT)) is shown
+    assert bool(rows(snapshot, ITL)) is shown
+
+
+def test_a_histogram_has_its_buckets_sum_and_count() -> None:
+    assert rows(of_decode(), TTFT) == {
+        ("_bucket", "decode-0", "decode", "0.1"): 1100,
+        ("_bucket", "decode-0", "decode", "1.0"): 1198,
+        ("_bucket", "decode-0", "decode", "+Inf"): 1198,
+        ("_count", "decode-0", "decode"): 1198,
+        ("_sum", "decode-0", "decode"): 54,
+    }
+
+
+@pytest.mark.parametrize(
+    ("role", "components"),
+    [
+        (Role.PREFILL, {"queue", "prefill"}),
+        (Role.MIXED, {"queue", "prefill"}),
+        (Role.DECODE, {"queue", "first_decode"}),
+        (Role.UNKNOWN, {"queue"}),
+    ],
+)
+def test_the_way_to_the_first_token_is_called_what_it_is_to_the_role(
+    role: Role, components: set[str]
+) -> None:
+    """From its first step to its first token a request that came with its KV decodes."""
+    assert {row[-1] for row in rows(of_decode(role=role), COMPONENT)} == components
+
+
+def test_an_engine_that_was_never_seen_has_no_counts() -> None:
+    snapshot = of_decode(serving=None)
+
+    assert rows(snapshot, COMPONENT) == rows(snapshot, "disagg_engine_preemptions") == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "expected"),
+    [
+        ("vllm", "0.33.0", [1.0]),
+        ("vllm", "0.34.0", [0.0]),
+        ("vllm", "", []),
+        ("dynamo", "x", [0.0]),
+    ],
+)
+def test_a_version_is_known_unknown_or_not_told(
+    kind: str, version: str, expected: list[float]
+) -> None:
+    snapshot = of_decode(version=version, page=EnginePage(kind, TAKEN_NS))
+
+    assert list(rows(snapshot, "disagg_engine_version_known").values()) == expected
