@@ -31,11 +31,16 @@ def generated() -> dict[str, str]:
     dashboards = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
     return {
         **{f"files/rules/{name}.yaml": _rules_text(groups) for name, groups in rules.items()},
-        **{f"files/dashboards/{path.name}": _read(path) for path in dashboards},
+        **{f"files/dashboards/{path.name}": _compact(_read(path)) for path in dashboards},
         "values.yaml": values,
         "values.schema.json": _schema(_read(CHART / "values.schema.json"), known),
         "README.md": _with_table(_read(CHART / "README.md"), values),
     }
+
+
+def _compact(dashboard: str) -> str:
+    """The same in a line: nobody reads the copy, and Helm keeps it in a Secret of limited size."""
+    return json.dumps(json.loads(dashboard), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def _groups(path: Path) -> list[dict[str, Any]]:

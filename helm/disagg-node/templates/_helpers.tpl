@@ -58,7 +58,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $root.Values.cluster }}
 {{- $_ := set $ours "cluster" $root.Values.cluster }}
 {{- end }}
-{{- mergeOverwrite (deepCopy (last .)) $ours | toYaml }}
+{{- $file := mergeOverwrite (deepCopy (last .)) $ours }}
+{{- if eq $root.Values.profile "launch" }}
+{{- range $worker := $file.workers }}
+{{- $_ := merge $worker (dict "python" $root.Values.launch.python) }}
+{{- end }}
+{{- if $file.router }}
+{{- $_ := merge $file.router (dict "python" $root.Values.launch.routerPython) }}
+{{- end }}
+{{- end }}
+{{- $file | toYaml }}
 {{- end }}
 
 {{- define "disagg-node.webSecret" -}}

@@ -224,6 +224,17 @@ def test_each_group_of_nodes_has_its_own_nodes_and_its_own_file() -> None:
         assert [worker["role"] for worker in yaml.safe_load(text)["workers"]] == [role]
 
 
+def test_engines_and_router_run_with_the_images_interpreters_unless_they_name_their_own() -> None:
+    [pair] = node_files(render(values_of("launch-eight-gpus"))).values()
+    file = yaml.safe_load(pair)
+    assert {worker["python"] for worker in file["workers"]} == {"/usr/bin/python3"}
+    assert file["router"]["python"] == "/opt/vllm-router/bin/python"
+
+    pools = node_files(render(values_of("launch-pools")))
+    [decode] = yaml.safe_load(pools["rel-disagg-node-decode"])["workers"]
+    assert decode["python"] == "/opt/engine/bin/python"
+
+
 @every_case
 def test_node_files_are_node_files(case: str, tmp_path: Path) -> None:
     """As they lie before the daemon: filled in by the pod's own script where there is one."""
