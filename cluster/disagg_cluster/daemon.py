@@ -19,6 +19,7 @@ from typing import Literal
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.engines import Engines
+from disagg_cluster.feeds import hearing
 from disagg_cluster.front import Front
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Tag
@@ -26,15 +27,13 @@ from disagg_cluster.launch import post_of
 from disagg_cluster.layout import Layout
 from disagg_cluster.life import WorkerState
 from disagg_cluster.nodeview import WallClock, compose
-from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.parts import Parts
-from disagg_cluster.posts import Post
+from disagg_cluster.roster import Roster, attaching
 from disagg_cluster.rotation import Rotation
 from disagg_cluster.router import Gate
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
 from disagg_cluster.sourcing import Sourcing
-from disagg_cluster.stepfeed import StepFeed
 from disagg_cluster.workers import Crew
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import DeviceSource
@@ -88,18 +87,17 @@ class Daemon:
         self._journal = Journal(self._folder.journal, _log)
         self._crew: Crew | None = None
         self._engines = Engines(config.workers, self._tag, self._ledger)
-        self._pages = PageWatch(
-            self._engines.urls, config.intervals.pages_seconds, self._engines.answers
-        )
         self._devices = DeviceWatch(source, self._ledger)
+        self._found = attaching(config, layout, self._ledger, self._devices, self._engines)
+        self._roster = Roster(self._engines, self._found)
+        self._pages = self._roster.page_watch(config.intervals.pages_seconds)
         self._sourcing = Sourcing(self._ledger)
         self._router = Gate(config, config.router, self._folder) if config.router else None
         self._wall = WallClock()
-        self._snapshot: Snapshot | None = None
         self._tick_ns = time.monotonic_ns()
         self._front = Front(
             config.listen,
-            lambda: self._snapshot,
+            " in ".join(filter(None, (config.node, config.cluster))),
             lambda: (time.monotonic_ns() - self._tick_ns) / 1e9,
         )
         self._parts = Parts()
@@ -108,7 +106,7 @@ class Daemon:
     @property
     def snapshot(self) -> Snapshot | None:
         """The latest snapshot; None before the first."""
-        return self._snapshot
+        return self._front.snapshot
 
     @property
     def ready(self) -> bool:
@@ -140,8 +138,10 @@ class Daemon:
             for device in self._layout.devices:
                 self._ledger.add_device(device, start_ns)
             address = stack.enter_context(self._front.running())
-            for post in self._posts.values():
-                self._hear(post, stack, loop)
+            feeds = hearing(
+                self._posts.values(), self._engines, self._folder, self._ledger, self._fullness
+            )
+            stack.enter_context(feeds)
             looking = self._devices.running(loop, self._config.intervals.devices_seconds)
             stack.enter_context(looking)
             crew = self._crew = Crew(
@@ -155,6 +155,8 @@ class Daemon:
             work = [self._pages.run(), self._tick(), rotation.run()]
             if self._router is not None:
                 work.append(self._router.watch.run())
+            if self._found is not None:
+                work.append(self._found.run(self._pages, self._engines.peers))
             await stack.enter_async_context(self._parts.running(*work))
             at_end = self._on_failure
             try:
@@ -203,36 +205,19 @@ class Daemon:
     def _tag(self, worker: str) -> Tag:
         return self._posts[worker].tag if self._crew is None else self._crew.tag(worker)
 
-    def _hear(
-        self, post: Post, stack: contextlib.AsyncExitStack, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        """Open a worker's steps socket."""
-        name = post.name
-        feed = StepFeed(
-            name,
-            self._folder.socket(name),
-            self._ledger,
-            self._fullness,
-            lambda: self._engines.pid(name),
-            post.command.env,
-        )
-        feed.open(loop)
-        stack.callback(feed.close)
-        self._engines.hear(name, feed)
-
     async def _tick(self) -> None:
         ticks = 0
         while True:
             now_ns = self._tick_ns = time.monotonic_ns()
             if ticks % ADVANCE_TICKS == 0:
-                self._sourcing.look(self._engines.subjects(self._pages), now_ns)
+                self._sourcing.look(self._roster.subjects(self._pages), now_ns)
                 self._ledger.advance(now_ns)
                 self._fullness.advance(now_ns)
             if ticks % SILENCE_TICKS == 0:
                 self._engines.listen_for_silence(self._pages)
                 if self._crew is not None:
                     self._crew.record()
-            self._snapshot = self._compose(now_ns)
+            self._front.show(self._compose(now_ns))
             ticks += 1
             await asyncio.sleep(TICK_SECONDS)
 
@@ -241,14 +226,14 @@ class Daemon:
             self._ledger,
             now_ns,
             self._wall.offset_seconds(now_ns, time.time()),
-            devices=self._layout.devices,
+            devices=(*self._layout.devices, *self._roster.devices()),
             look=self._devices.look,
-            engines=self._engines.statuses(self._pages),
+            engines=self._roster.statuses(self._pages),
             fullness=self._fullness,
             workers=self._crew.statuses() if self._crew else (),
             collectors=(
                 self._journal.status(),
-                *self._engines.collectors(),
+                *self._roster.collectors(),
                 *self._pages.statuses(),
                 *self._front.collectors(),
                 *(self._router.watch.collectors() if self._router else ()),

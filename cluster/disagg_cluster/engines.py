@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from disagg_cluster.config import Worker
+from disagg_cluster.discovery.judging import KnownPeer
 from disagg_cluster.journal_text import Tag
 from disagg_cluster.life import WorkerState
 from disagg_cluster.nodeview import ENGINE_STATES
@@ -86,6 +87,15 @@ class Engines:
     def pid(self, name: str) -> int | None:
         """Return the engine's process."""
         return self._engines[name].pid
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the processes of all engines."""
+        return tuple(e.pid for e in self._engines.values() if e.pid is not None)
+
+    def peers(self) -> tuple[KnownPeer, ...]:
+        """Return what the engines with a process serve, and in which role."""
+        tags = (engine.tag for engine in self._engines.values() if engine.pid is not None)
+        return tuple(KnownPeer(tag.model_name, tag.role) for tag in tags)
 
     @property
     def urls(self) -> Mapping[str, str]:

@@ -100,6 +100,7 @@ def compose(
         devices=tuple(devices),
         readings=look.readings(now_ns),
         accounts=ledger.device_accounts(),
+        retired_accounts=ledger.retired_accounts(),
         engine_accounts=ledger.engine_accounts(now_ns),
         tokens=ledger.token_accounts(),
         busy=busy,

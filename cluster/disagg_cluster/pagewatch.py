@@ -11,19 +11,35 @@ from concurrent.futures import ThreadPoolExecutor
 
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts
-from disagg_exporter.pages import EngineWindow, Heads, Tally, parse_page, version_path, window
-from disagg_exporter.scrape import fetch
+from disagg_exporter.pages import (
+    EngineWindow,
+    Heads,
+    PageError,
+    Tally,
+    page_path,
+    parse_page,
+    version_path,
+    window,
+)
+from disagg_exporter.scrape import EngineRefused, EngineUnreachable, fetch
 
 Fetch = Callable[[str, float], bytes]
+KeepLines = Callable[[str, bytes], tuple[str, ...]]
+
+# One look an engine at a time, however long it hangs; more engines than this wait for one another.
+MAX_THREADS = 64
 
 
 class PageWatch:
     """The last page of each engine, and how the last look at it went.
 
     Args:
-        bases: The root of each engine's server, by the engine's name; asked anew at each look.
+        bases: The root of each engine's server, by the engine's name; engines may come and go, and
+            are asked for anew at each look.
         interval_seconds: From one look at an engine to the next.
         running: Whether an engine has a process worth asking.
+        path_of: Where on its server an engine's page is.
+        keep_lines: Which lines of an engine's page are kept as they are.
         deadline_seconds: What one look may take, however slowly the engine drips.
         fetch, clock_ns, wall: Seams.
     """
@@ -34,6 +50,8 @@ class PageWatch:
         interval_seconds: float,
         running: Callable[[str], bool],
         *,
+        path_of: Callable[[str], str] = lambda _engine: page_path(""),
+        keep_lines: KeepLines = lambda _engine, _page: (),
         deadline_seconds: float = 2.0,
         fetch: Fetch = fetch,
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -43,6 +61,8 @@ class PageWatch:
         self._bases = bases
         self._interval_seconds = interval_seconds
         self._running = running
+        self._path_of = path_of
+        self._keep_lines = keep_lines
         self._deadline_seconds = deadline_seconds
         self._fetch = fetch
         self._clock_ns = clock_ns
@@ -55,15 +75,20 @@ class PageWatch:
         self._tallies: dict[str, Tally] = {}
         self._statuses: dict[str, CollectorStatus] = {}
         self._complaints: dict[str, str] = {}
+        self._lines: dict[str, tuple[str, ...]] = {}
+        self._answered_ns: dict[str, int] = {}
 
     async def run(self) -> None:
         """Look at all engines until cancelled."""
-        # Two threads an engine: one look may still hang in its deadline when the next is due.
-        executor = ThreadPoolExecutor(2 * max(len(self._bases), 1), thread_name_prefix="page")
+        executor = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="page")
+        following: dict[str, asyncio.Task[None]] = {}
         try:
             async with asyncio.TaskGroup() as group:
-                for engine in self._bases:
-                    group.create_task(self._follow(engine, executor))
+                while True:
+                    following = {e: task for e, task in following.items() if not task.done()}
+                    for engine in set(self._bases) - following.keys():
+                        following[engine] = group.create_task(self._follow(engine, executor))
+                    await asyncio.sleep(min(self._interval_seconds, 0.5))
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
 
@@ -84,20 +109,35 @@ class PageWatch:
         """Return the version the engine told, empty before it did."""
         return self._versions.get(engine, "")
 
+    def lines(self, engine: str) -> tuple[str, ...]:
+        """Return the lines of its last page that were to be kept."""
+        return self._lines.get(engine, ())
+
+    def answered_ns(self, engine: str) -> int | None:
+        """Return when anything answered last where its page should be."""
+        return self._answered_ns.get(engine)
+
+    def status(self, engine: str) -> CollectorStatus | None:
+        """Return how the last look at an engine went; None before the first."""
+        return self._statuses.get(engine)
+
     def statuses(self) -> tuple[CollectorStatus, ...]:
         """Return how the last look at each engine went, collector `engine:<name>`."""
         return tuple(self._statuses.values())
 
     async def _follow(self, engine: str, executor: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        while engine in self._bases:
             began_ns = self._clock_ns()
             if self._running(engine):
                 try:
                     page = await loop.run_in_executor(executor, self._look, engine)
                 except DisaggError as error:
+                    if isinstance(error, EngineRefused | PageError):
+                        self._answered_ns[engine] = self._clock_ns()
                     self._missed(engine, began_ns, str(error))
                 else:
+                    self._answered_ns[engine] = page.t_ns
                     self._seen(engine, began_ns, page)
             else:
                 self._forget_page(engine)
@@ -106,10 +146,22 @@ class PageWatch:
                     tally.begin_anew()
             spent_seconds = (self._clock_ns() - began_ns) / 1e9
             await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
+        self._forget_page(engine)
+        for kept in (
+            self._statuses,
+            self._complaints,
+            self._answered_ns,
+            self._heads,
+            self._tallies,
+        ):
+            kept.pop(engine, None)
 
     def _look(self, engine: str) -> EnginePage:
-        base = self._bases[engine]
-        text = self._fetch(f"{base}/metrics", self._deadline_seconds)
+        base = self._bases.get(engine)
+        if base is None:
+            raise EngineUnreachable("it has just gone")
+        text = self._fetch(base + self._path_of(engine), self._deadline_seconds)
+        self._lines[engine] = self._keep_lines(engine, text)
         heads = self._heads.setdefault(engine, Heads())
         page = parse_page(text, self._clock_ns(), heads)
         if engine not in self._versions:
@@ -122,11 +174,10 @@ class PageWatch:
         except (DisaggError, ValueError):
             return ""
         version = told.get("version") if isinstance(told, dict) else None
-        return version[:60] if isinstance(version, str) else ""
+        return version[:60] if isinstance(version, str) and version.isprintable() else ""
 
     def _seen(self, engine: str, began_ns: int, page: EnginePage) -> None:
         before = self._pages.get(engine)
-        # A Dynamo worker's page becomes its engine's when that writes its first series.
         if before is not None and before.kind == page.kind:
             self._windows[engine] = window(before, page)
         self._pages[engine] = page
@@ -146,7 +197,7 @@ class PageWatch:
             self._log.warning("%s: metrics page: %s", engine, why)
 
     def _forget_page(self, engine: str) -> None:
-        for kept in (self._pages, self._windows, self._versions):
+        for kept in (self._pages, self._windows, self._versions, self._lines):
             kept.pop(engine, None)
 
     def _status(

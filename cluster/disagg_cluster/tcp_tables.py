@@ -50,6 +50,41 @@ def ask_kernel(port: int, protocol: int = socket.IPPROTO_TCP) -> Iterator[Listen
     Raises:
         OSError: This kernel, or this container, does not answer such questions.
     """
+    for listening, address, inode in _dump(port, protocol):
+        if listening == port:
+            yield address, inode
+
+
+def read_files(port: int, net: Path = Path("/proc/net")) -> Iterator[Listener]:
+    """The listeners by the tables in /proc."""
+    for listening, address, inode in _rows(net):
+        if listening == port:
+            yield address, inode
+
+
+def all_listeners(net: Path | None = None) -> dict[int, tuple[IPv4Address | IPv6Address, int]]:
+    """Every socket that listens for TCP, by its inode: its address and its port.
+
+    Args:
+        net: The tables of another network namespace (`/proc/<pid>/net`); ours if None.
+
+    Raises:
+        OSError: Nobody tells.
+    """
+    if net is None:
+        try:
+            return {inode: (address, port) for port, address, inode in _dump(0)}
+        except OSError:
+            net = Path("/proc/net")
+    return {inode: (address, port) for port, address, inode in _rows(net)}
+
+
+_Row = tuple[int, IPv4Address | IPv6Address, int]
+"""Port, address and inode of a socket that listens."""
+
+
+def _dump(port: int, protocol: int = socket.IPPROTO_TCP) -> Iterator[_Row]:
+    """What netlink tells of one port, or of all if it is 0."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
         netlink.settimeout(1.0)
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -60,12 +95,10 @@ def ask_kernel(port: int, protocol: int = socket.IPPROTO_TCP) -> Iterator[Listen
             for answer in _answers(netlink):
                 socket_id, inode = _ANSWER.unpack_from(answer)
                 listening, _, raw = _SOCKET_ID.unpack(socket_id)
-                if listening == port:
-                    yield _address(family, raw), inode
+                yield listening, _address(family, raw), inode
 
 
-def read_files(port: int, net: Path = Path("/proc/net")) -> Iterator[Listener]:
-    """The listeners by the tables in /proc."""
+def _rows(net: Path) -> Iterator[_Row]:
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         try:
             lines = (net / table).open(encoding="ascii")
@@ -78,8 +111,7 @@ def read_files(port: int, net: Path = Path("/proc/net")) -> Iterator[Listener]:
                 if fields[3] != _PROC_LISTEN:
                     break  # listeners come first, and 100,000 connections may follow
                 address, _, listening = fields[1].partition(":")
-                if int(listening, 16) == port:
-                    yield _address(family, _from_words(address)), int(fields[9])
+                yield int(listening, 16), _address(family, _from_words(address)), int(fields[9])
 
 
 def _answers(netlink: socket.socket) -> Iterator[bytes]:

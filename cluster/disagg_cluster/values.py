@@ -49,6 +49,12 @@ def _gpus(value: object) -> object:
     return value
 
 
+def _gpu_list(value: object) -> object:
+    if not isinstance(value, list):
+        raise ValueError("not a list")
+    return _gpus(value)
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_GPUS
 
@@ -114,6 +120,7 @@ Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 AddressText = Annotated[str, AfterValidator(_address_text)]
 Gpus = Annotated[int | tuple[int | str, ...], BeforeValidator(_gpus)]
+GpuList = Annotated[tuple[int | str, ...], BeforeValidator(_gpu_list)]
 EngineRole = Annotated[
     Literal[Role.PREFILL, Role.DECODE, Role.MIXED, Role.ENCODE], BeforeValidator(_engine_role)
 ]

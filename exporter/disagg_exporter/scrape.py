@@ -21,6 +21,10 @@ class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, name
     """No page from an engine; its text is one line that says why."""
 
 
+class EngineRefused(EngineUnreachable):
+    """Somebody answers there, but not with the page."""
+
+
 def fetch(url: str, deadline_seconds: float, max_bytes: int = MAX_PAGE_BYTES) -> bytes:
     """Return the body of the page at an `http://` address.
 
@@ -28,14 +32,15 @@ def fetch(url: str, deadline_seconds: float, max_bytes: int = MAX_PAGE_BYTES) ->
     host *name* is left to the resolver's own patience. Redirects are not followed.
 
     Raises:
-        EngineUnreachable: Nothing listens, no whole answer came in time, the answer is no 200,
-            larger than `max_bytes`, or cut off.
+        EngineRefused: The answer is no 200.
+        EngineUnreachable: Nothing listens, no whole answer came in time, or it is larger than
+            `max_bytes`, or cut off.
     """
     end_seconds = time.monotonic() + deadline_seconds
     try:
         return _get(_http(url), end_seconds, max_bytes)
     except EngineUnreachable as error:
-        raise EngineUnreachable(f"{url}: {error}") from None
+        raise type(error)(f"{url}: {error}") from None
     except TimeoutError:
         raise EngineUnreachable(f"{url}: no whole answer in {deadline_seconds:g} s") from None
     except TooManyBytesError:
@@ -98,7 +103,7 @@ def _connect(host: str, port: int, end_seconds: float, max_bytes: int) -> Limite
 
 def _body(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
     if response.status != http.client.OK:
-        raise EngineUnreachable(f"answers {response.status} instead of 200")
+        raise EngineRefused(f"answers {response.status} instead of 200")
     if (response.length or 0) > max_bytes:
         raise EngineUnreachable(_too_large(max_bytes))
     body = response.read(max_bytes + 1)

@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
 
-from disagg_cluster.config import NodeConfig
+from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.daemon import Daemon
 from disagg_cluster.foreground import log_to_stderr, run
-from disagg_cluster.layout import place
 from disagg_cluster.front import scheme_of
+from disagg_cluster.layout import place
 from disagg_cluster.nodefile import lines_of, load
 from disagg_cluster.rundir import default_run_dir
 from disagg_cluster.statusline import LinePrinter
@@ -27,21 +28,23 @@ from disagg_exporter.listen import ListenAddress
     "-c",
     "--config",
     "file",
-    required=True,
     type=click.Path(path_type=Path),
-    help="The node file; `disagg-node config check` explains it.",
+    help="The node file; `disagg-node config check` explains it. Without one nothing is launched, "
+    "and the engines that run on this node are found.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
 @click.option(
     "--web-config",
     type=click.Path(path_type=Path),
     help="TLS, passwords and headers of the metrics page, as Prometheus exporters write them; "
     "instead of the node file's `listen: web_config:`.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
 @click.option("--quiet", is_flag=True, help="Print no line a second.")
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
-def start(file: Path, web_config: Path | None, as_json: bool, quiet: bool, verbose: bool) -> None:
-    """Launch the workers of a node file and measure their GPU-seconds by phase.
+def start(
+    file: Path | None, web_config: Path | None, as_json: bool, quiet: bool, verbose: bool
+) -> None:
+    """Launch a node file's workers, or find the engines here, and measure GPU-seconds by phase.
 
     Runs until Ctrl-C or SIGTERM, which drains and stops the workers; a second Ctrl-C waits for no
     request. Should it die, the workers go on and the next start adopts them; so it is at SIGTERM
@@ -49,14 +52,15 @@ def start(file: Path, web_config: Path | None, as_json: bool, quiet: bool, verbo
     metrics page.
     """
     log_to_stderr(verbose)
-    config = load(file)
-    run_folder = config.run_folder or default_run_dir(os.environ, os.getuid())
+    config = NodeConfig(attach=Attach()) if file is None else load(file)
     if web_config is not None:
         listen = config.listen.model_copy(update={"web_config": str(web_config)})
         config = config.model_copy(update={"listen": listen})
     scheme = scheme_of(config.listen)
+    run_folder = config.run_folder or default_run_dir(os.environ, os.getuid())
     with opened_devices(config, run_folder) as source:
-        layout = place(config, source.inventory(), str(file), lines_of(file))
+        lines = None if file is None else lines_of(file)
+        layout = place(config, source.inventory(), str(file), lines)
         daemon = Daemon(config, layout, source, run_folder, on_failure="leave")
         printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
         serving = partial(say_where, scheme=scheme)

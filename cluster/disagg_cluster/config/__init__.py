@@ -4,6 +4,7 @@ The description of each field completes the sentence "expected …": it is what 
 whose file says something else, and what the JSON schema says.
 """
 
+from disagg_cluster.config.attach import Attach, ListedEngine
 from disagg_cluster.config.node import (
     GpuPrice,
     Intervals,
@@ -17,11 +18,13 @@ from disagg_cluster.config.section import Section
 from disagg_cluster.config.worker import KvTransfer, Worker
 
 __all__ = [
+    "Attach",
     "Deadlines",
     "GpuPrice",
     "Intervals",
     "KvTransfer",
     "Latency",
+    "ListedEngine",
     "Listen",
     "NodeConfig",
     "Restart",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from disagg_cluster.config.attach import Attach
 from disagg_cluster.config.patience import Restart
 from disagg_cluster.config.router import Router
 from disagg_cluster.config.section import Section
@@ -34,10 +35,10 @@ class Listen(Section):
     metrics: AddressText = Field(
         default="0.0.0.0:9847", description='an address such as "0.0.0.0:9847"'
     )
-
     web_config: PathText | None = Field(
         default=None, description="the path of a Prometheus web-config file"
     )
+
     @property
     def metrics_address(self) -> ListenAddress:
         """Where the metrics page is served."""
@@ -96,6 +97,7 @@ class NodeConfig(Section):
         default=(), description="a list of workers"
     )
     router: Router | None = None
+    attach: Attach | None = None
 
     @property
     def run_folder(self) -> Path | None:

@@ -59,6 +59,14 @@ def _names(draft: Draft) -> Iterator[Finding]:
         path = ("workers", position, "name")
         if draft.sure(*path) and (first := taken.setdefault(worker.name, position)) != position:
             yield Finding(path, f"{worker.name!r} is already the name of workers[{first}]")
+    if draft.config.attach is None or not draft.sure("attach"):
+        return
+    places = {name: f"workers[{position}]" for name, position in taken.items()}
+    for position, engine in enumerate(draft.config.attach.endpoints):
+        place = f"attach.endpoints[{position}]"
+        if engine.name and (other := places.setdefault(engine.name, place)) != place:
+            at = ("attach", "endpoints", position, "name")
+            yield Finding(at, f"{engine.name!r} is already the name of {other}")
 
 
 def _gpus(draft: Draft, devices: Sequence[Device] | None) -> Iterator[Finding]:

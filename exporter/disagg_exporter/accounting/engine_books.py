@@ -32,6 +32,12 @@ class EngineBooks:
     lost_records: int = 0
     late_records: int = 0
 
+    def drop_read(self, read_ns: int) -> None:
+        """Forget the timeline up to where all its devices have read it."""
+        for lane in (*self.ended, *self.lanes.values()):
+            lane.forget_before(read_ns)
+        self.ended = [lane for lane in self.ended if lane.mark_ns > read_ns + 1]
+
     def account(self, now_ns: int, devices: Sequence[DeviceLedger], cut_ns: int) -> EngineAccount:
         """Return the books as shown; `cut_ns` is what was cut on all devices it ever had."""
         owner = self.assignment

@@ -12,7 +12,9 @@ from disagg_exporter.accounting.busy import busy_gpus, window_ns
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.engine_books import EngineBooks
 from disagg_exporter.accounting.lane import Lane
+from disagg_exporter.accounting.retired import Retired
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.slices import leaving
 from disagg_exporter.accounting.splits import Splits
 from disagg_exporter.accounting.stretch import StretchLane
 from disagg_exporter.model import (
@@ -43,6 +45,7 @@ class Ledger:
         self._devices: dict[str, DeviceLedger] = {}
         self._engines: dict[str, EngineBooks] = {}
         self._tokens: Counter[_TokenKey] = Counter()
+        self._retired = Retired()
 
     def add_device(self, device: Device, start_ns: int) -> None:
         """Start to account for a device; one that is known already goes on as it was."""
@@ -63,7 +66,7 @@ class Ledger:
         books.assignment = assignment
         for gpu in (*assignment.devices, *left):
             if gpu in self._devices:
-                self._devices[gpu].assign(_leaving(assignment) if gpu in left else assignment)
+                self._devices[gpu].assign(leaving(assignment) if gpu in left else assignment)
         if assignment.state is EngineState.GONE:
             self._end_lanes(books, assignment.since_ns)
             books.told.end()
@@ -133,6 +136,10 @@ class Ledger:
         """Return the committed time of every device."""
         return tuple(ledger.account() for ledger in self._devices.values())
 
+    def retired_accounts(self) -> tuple[DeviceAccount, ...]:
+        """Return what was committed of devices that are no more, one account a device name."""
+        return self._retired.accounts()
+
     def engine_accounts(self, now_ns: int) -> tuple[EngineAccount, ...]:
         """Return what every engine has used, and the state its last record told."""
         return tuple(
@@ -156,8 +163,14 @@ class Ledger:
         return gpus, width_ns / SECOND_NS
 
     def forget(self, engine: str) -> None:
-        """Drop an engine that is gone for good; the devices keep what it used."""
-        self._engines.pop(engine, None)
+        """Drop an engine that is gone for good, and the pseudo-device that stood for it.
+
+        GPUs keep what it used, and so do the node's sums.
+        """
+        books = self._engines.pop(engine, None)
+        for ledger in self._ledgers(books.assignment) if books else ():
+            if ledger.device.is_pseudo:
+                self._retired.take(self._devices.pop(ledger.device.gpu).account())
 
     def _step_lane(self, key: StreamKey) -> Lane | None:
         books = self._engines.get(key.engine)
@@ -223,26 +236,15 @@ class Ledger:
             if ledger.device.gpu in books.assignment.devices
         }
         for used in ledger.commit(target_ns, pieces):
-            weighted_ns = used.length_ns * ledger.device.weight
-            self._engines[used.engine].gpu_ns[used.role, used.phase] += weighted_ns
+            # What was owed to an engine that is forgotten is the device's alone.
+            if used.engine in self._engines:
+                weighted_ns = used.length_ns * ledger.device.weight
+                self._engines[used.engine].gpu_ns[used.role, used.phase] += weighted_ns
 
     def _drop_read_pieces(self) -> None:
         for books in self._engines.values():
             read_ns = min(
                 (ledger.watermark_ns for ledger in self._ledgers(books.assignment)), default=None
             )
-            if read_ns is None:
-                continue
-            for lane in (*books.ended, *books.lanes.values()):
-                lane.forget_before(read_ns)
-            books.ended = [lane for lane in books.ended if lane.mark_ns > read_ns + 1]
-
-
-def _leaving(assignment: Assignment) -> Assignment:
-    return Assignment(
-        assignment.engine,
-        assignment.role,
-        assignment.devices,
-        EngineState.GONE,
-        assignment.since_ns,
-    )
+            if read_ns is not None:
+                books.drop_read(read_ns)

@@ -45,6 +45,17 @@ def model_of(engines: Mapping[str, Assignment]) -> tuple[str, str]:
     return owners.pop() if len(owners) == 1 else ("", "")
 
 
+def leaving(assignment: Assignment) -> Assignment:
+    """Return what a device is told of an engine that is assigned to it no longer."""
+    return Assignment(
+        assignment.engine,
+        assignment.role,
+        assignment.devices,
+        EngineState.GONE,
+        assignment.since_ns,
+    )
+
+
 def cut(
     start_ns: int,
     end_ns: int,

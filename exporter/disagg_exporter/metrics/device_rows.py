@@ -43,8 +43,7 @@ def write_devices(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.put("disagg_gpu_info", 1, device.gpu, *facts)
     namespaces = engine_namespaces(snapshot)
     for engine in present_engines(snapshot):
-        # The pod is known only once pods are looked up; its label stands from the start.
-        where = ("", namespaces.get(engine.engine, ""))
+        where = (engine.pod, namespaces.get(engine.engine, ""))
         how = (engine.role, engine.source, engine.confidence)
         for gpu in engine.devices:
             sheet.put("disagg_gpu_assignment_info", 1, gpu, engine.engine, *how, *where)

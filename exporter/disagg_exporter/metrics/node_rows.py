@@ -19,10 +19,12 @@ _Standing = dict[tuple[str, str], dict[Role, None]]
 def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
     """Write the sums over devices, and over engines of now and of before."""
     for account in snapshot.accounts:
-        gpu_name, standing = account.device.gpu_name, _standing(account, snapshot)
+        gpu_name = account.device.gpu_name
         for role in STANDING_ROLES:
             sheet.add("disagg_node_role_gpus", 0.0, role, gpu_name)
         sheet.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
+    for account in (*snapshot.accounts, *snapshot.retired_accounts):
+        standing = _standing(account, snapshot)
         _add_phases(sheet, account, standing)
         _add_idle(sheet, account)
         _add_activity(sheet, account, standing)

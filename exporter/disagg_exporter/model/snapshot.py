@@ -16,6 +16,7 @@ class Snapshot:
 
     `fresh_until_ns` is when the page must stop showing the readings and the accounts (they are
     then absent, not frozen); `wall_offset_seconds` turns monotonic into Unix time.
+    `retired_accounts` are sums over devices that are no more; only the node's sums count them.
     """
 
     taken_ns: int
@@ -24,6 +25,7 @@ class Snapshot:
     devices: tuple[Device, ...] = ()
     readings: tuple[DeviceReading, ...] = ()
     accounts: tuple[DeviceAccount, ...] = ()
+    retired_accounts: tuple[DeviceAccount, ...] = ()
     engine_accounts: tuple[EngineAccount, ...] = ()
     tokens: tuple[TokenAccount, ...] = ()
     busy: tuple[BusyGpus, ...] = ()

@@ -55,6 +55,7 @@ class EngineStatus:
     source: str
     confidence: str
     page: EnginePage | None = None
+    pod: str = ""
     serving: ServingCounts | None = None
     step_clock: str = ""
 

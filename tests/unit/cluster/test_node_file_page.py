@@ -10,11 +10,13 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from disagg_cluster.config import (
+    Attach,
     Deadlines,
     GpuPrice,
     Intervals,
     KvTransfer,
     Latency,
+    ListedEngine,
     Listen,
     NodeConfig,
     Restart,
@@ -30,6 +32,8 @@ SECTIONS: dict[str, type[Section]] = {
     "`workers[].kv_transfer`": KvTransfer,
     "`workers[].deadlines`": Deadlines,
     "`router`": Router,
+    "`attach`": Attach,
+    "`attach.endpoints[]`": ListedEngine,
     "`restart`": Restart,
     "`listen`": Listen,
     "`intervals`": Intervals,
@@ -49,6 +53,8 @@ def default_text(field: FieldInfo) -> str | None:
     if field.is_required():
         return "required"
     default = field.default.value if isinstance(field.default, Enum) else field.default
+    if isinstance(default, bool):
+        return str(default).lower()
     if isinstance(default, str | int | float) and default != "":
         return f"{default:g}" if isinstance(default, float) else str(default)
     return None

@@ -1,0 +1,1 @@
+"""Finds the engines of a node that somebody else started, and follows them as they come and go."""

@@ -1,0 +1,245 @@
+"""The found engines as the ledger and the page know them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from disagg_cluster.discovery.attachment import Attachment, Urls
+from disagg_cluster.discovery.judging import Case
+from disagg_cluster.discovery.nouns import FoundEngine
+from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.sourcing import Subject
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.devices import pseudo_device
+from disagg_exporter.model import Assignment, Device, EngineState, EngineStatus
+from disagg_exporter.pages import page_path
+from disagg_exporter.roles import Verdict
+
+MAX_ENGINES = 64
+"""No node serves more; what is beyond is left out and told."""
+
+MAX_MODEL_NAME = 128
+MAX_MODEL_NAMES = 64
+OTHER_MODEL = "other"
+"""What models are counted as that come after so many different ones."""
+
+# Its counters stay on the page so long after an engine has gone: for the last scrape, and for an
+# engine that is merely started again.
+LINGER_SECONDS = 60.0
+
+_SERVING = (EngineState.READY, EngineState.DRAINING)
+_log = logging.getLogger("disagg_node")
+
+
+class Attached:
+    """Turns what discovery finds into the ledger's assignments and the page's statuses.
+
+    Args:
+        ledger: Told of every change.
+        gpus: The GPUs of this node; without any, each engine gets a pseudo-device.
+        first_index: A number from which on pseudo-devices are free.
+        clock_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        gpus: Sequence[Device],
+        *,
+        first_index: int = 0,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._ledger = ledger
+        self._gpus = frozenset(device.gpu for device in gpus)
+        self._first_index = first_index
+        self._clock_ns = clock_ns
+        self._by_name: dict[str, Attachment] = {}
+        self._model_names: set[str] = set()
+        self._left_out = 0
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """The roots of the engines' servers, as they are whenever they are looked up."""
+        return Urls(self._by_name)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The pseudo-devices of the engines."""
+        return tuple(a.pseudo for a in self._by_name.values() if a.pseudo is not None)
+
+    @property
+    def left_out(self) -> int:
+        """How many engines found no room."""
+        return self._left_out
+
+    def page_path(self, name: str) -> str:
+        """Where on its server an engine's metrics page is."""
+        found = self._by_name.get(name)
+        return page_path(found.engine.kind if found else "")
+
+    def engines(self) -> tuple[FoundEngine, ...]:
+        """The engines that are there."""
+        return tuple(a.engine for a in self._by_name.values() if a.gone_ns is None)
+
+    def take(self, found: Sequence[FoundEngine]) -> None:
+        """Take which engines there are now; those that are not among them have gone."""
+        now_ns = self._clock_ns()
+        known = [engine for engine in found if engine.name in self._by_name]
+        new = [engine for engine in found if engine.name not in self._by_name]
+        room = max(0, MAX_ENGINES - len(self._by_name))
+        self._left_out = len(new) - len(new[:room])
+        for name in self._by_name.keys() - {engine.name for engine in known}:
+            self._lose(name, now_ns)
+        for engine in (*known, *new[:room]):
+            self._meet(engine, now_ns)
+        self._forget_the_gone(now_ns)
+
+    def cases(self, pages: PageWatch) -> tuple[Case, ...]:
+        """What is to be judged of each engine that is there."""
+        return tuple(
+            Case(name, a.engine.markers, pages.lines(name), a.model_name, a.engine.role)
+            for name, a in self._by_name.items()
+            if a.gone_ns is None
+        )
+
+    def settle(self, verdicts: Mapping[str, Verdict], pages: PageWatch) -> None:
+        """Take what the engines are for, and how their pages stand."""
+        now_ns = self._clock_ns()
+        for name, attachment in self._by_name.items():
+            if attachment.gone_ns is not None:
+                continue
+            if name in verdicts:
+                self._change_role(attachment, verdicts[name])
+            page = pages.page(name)
+            if page is not None:
+                attachment.paged = True
+                attachment.model_name = self._bounded(page.model_name or "")
+            elif pages.status(name) is not None:
+                attachment.try_next_endpoint()
+            attachment.hear(pages.answered_ns(name))
+            self._assign(attachment, attachment.state(now_ns), now_ns)
+
+    def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
+        """Return every engine that is there as the page shows it."""
+        now_ns = self._clock_ns()
+        return tuple(
+            EngineStatus(
+                engine=name,
+                role=a.verdict.role,
+                kind=page.kind if (page := pages.page(name)) else a.engine.kind,
+                version=pages.version(name),
+                model_name=a.model_name,
+                devices=a.devices,
+                state=a.state(now_ns),
+                up=status.success if (status := pages.status(name)) else False,
+                source=a.verdict.source,
+                confidence=a.verdict.confidence.value,
+                page=page,
+                pod=a.engine.pod,
+            )
+            for name, a in self._by_name.items()
+            if a.shown
+        )
+
+    def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
+        """Return every engine as the choice of its source sees it."""
+        now_ns = self._clock_ns()
+        return tuple(
+            Subject(
+                engine=name,
+                role=a.verdict.role,
+                devices=a.devices,
+                pid=a.engine.leader.pid if a.engine.leader else None,
+                ready_ns=a.ready_ns if a.state(now_ns) in _SERVING else None,
+                page=pages.page(name),
+                heard={},
+            )
+            for name, a in self._by_name.items()
+            if a.shown
+        )
+
+    def verdict(self, name: str) -> Verdict:
+        """What an engine is for, and why."""
+        return self._by_name[name].verdict
+
+    def _meet(self, engine: FoundEngine, now_ns: int) -> None:
+        attachment = self._by_name.get(engine.name)
+        if attachment is None:
+            attachment = self._by_name[engine.name] = Attachment(engine)
+            _log.info("%s: found (%s)", engine.name, _whence(attachment))
+        elif attachment.gone_ns is not None or attachment.is_other_than(engine):
+            self._lose(engine.name, now_ns)
+            _log.info("%s: is there again", engine.name)
+            attachment.begin_anew()
+        attachment.take(engine)
+        if not self._gpus and attachment.pseudo is None:
+            attachment.pseudo = pseudo_device(engine.name, self._free_index())
+            self._ledger.add_device(attachment.pseudo, now_ns)
+        self._assign(attachment, attachment.state(now_ns), now_ns)
+
+    def _lose(self, name: str, now_ns: int) -> None:
+        attachment = self._by_name[name]
+        if attachment.gone_ns is None:
+            attachment.gone_ns = now_ns
+            _log.info("%s: has gone", name)
+            self._assign(attachment, EngineState.GONE, now_ns)
+
+    def _forget_the_gone(self, now_ns: int) -> None:
+        for name, attachment in tuple(self._by_name.items()):
+            gone_ns = attachment.gone_ns
+            if gone_ns is not None and now_ns - gone_ns >= LINGER_SECONDS * 1e9:
+                self._ledger.forget(name)
+                del self._by_name[name]
+
+    def _change_role(self, attachment: Attachment, verdict: Verdict) -> None:
+        old, attachment.verdict = attachment.verdict, verdict
+        if (old.answer, old.confidence) != (verdict.answer, verdict.confidence):
+            evidence = verdict.evidence
+            why = f"{evidence[0].marker} is {evidence[0].value}" if evidence else "no marker"
+            how = f"{verdict.source}, {verdict.confidence}"
+            _log.info("%s: role %s (%s: %s)", attachment.engine.name, verdict.answer, how, why)
+
+    def _assign(self, attachment: Attachment, state: EngineState, now_ns: int) -> None:
+        """Tell the ledger where an engine stands, if that has changed."""
+        told, engine = attachment.told, attachment.engine
+        now = Assignment(
+            engine=engine.name,
+            role=attachment.verdict.role,
+            devices=attachment.devices,
+            state=state,
+            since_ns=now_ns if told is None else told.since_ns,
+            pids=() if engine.leader is None else (engine.leader.pid,),
+            model_name=attachment.model_name,
+            engine_namespace=engine.namespace,
+        )
+        if now == told or (told is None and state is EngineState.GONE):
+            return
+        attachment.told = replace(now, since_ns=now_ns)
+        self._ledger.assign(attachment.told)
+
+    def _free_index(self) -> int:
+        used = {device.index for device in self.devices}
+        return next(n for n in count(self._first_index) if n not in used)
+
+    def _bounded(self, model_name: str) -> str:
+        """A model's name as a label: an engine that changes it at will must not fill the page."""
+        bare = "".join(c for c in model_name[:MAX_MODEL_NAME] if c.isprintable())
+        if bare and bare not in self._model_names:
+            if len(self._model_names) >= MAX_MODEL_NAMES:
+                return OTHER_MODEL
+            self._model_names.add(bare)
+        return bare
+
+
+def _whence(attachment: Attachment) -> str:
+    engine = attachment.engine
+    parts = [engine.kind or "unknown kind", f"by {', '.join(engine.seen_by)}"]
+    if engine.leader is not None:
+        parts.append(f"pid {engine.leader.pid}")
+    if attachment.url:
+        parts.append(attachment.url)
+    return ", ".join(parts)

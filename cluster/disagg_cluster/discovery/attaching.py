@@ -1,0 +1,84 @@
+"""Attach mode of a daemon: its finders, what they found, and the watch over both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from disagg_cluster.config import Attach
+from disagg_cluster.discovery.attached import Attached
+from disagg_cluster.discovery.judging import KnownPeer, role_lines
+from disagg_cluster.discovery.listed import ListedFinder
+from disagg_cluster.discovery.naming import Names
+from disagg_cluster.discovery.processes import ProcessFinder
+from disagg_cluster.discovery.scout import LooksForEngines, Scout
+from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.sourcing import Subject
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EngineStatus
+
+
+class Attaching:
+    """Finds the engines of a node that we did not start, and keeps their books.
+
+    Args:
+        attach: Where they are looked for.
+        ledger: Told of every change.
+        devices: The devices of this node, the pseudo-devices of our own engines among them.
+        readings: The last readings of the devices.
+        ours: The processes of the engines that we started.
+        taken: Names of our own engines.
+    """
+
+    def __init__(
+        self,
+        attach: Attach,
+        ledger: Ledger,
+        devices: Sequence[Device],
+        readings: Callable[[], Sequence[DeviceReading]],
+        *,
+        ours: Callable[[], Iterable[int]] = tuple,
+        taken: Sequence[str] = (),
+    ) -> None:
+        gpus = [device for device in devices if not device.is_pseudo]
+        finders: list[LooksForEngines] = [ListedFinder(attach.endpoints, gpus)]
+        if attach.processes:
+            finders.append(ProcessFinder(readings, gpus, ours))
+        self._finders = finders
+        self._attached = Attached(ledger, gpus, first_index=len(devices))
+        self._names = Names(taken)
+        self._scout: Scout | None = None
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """The roots of the engines' servers, as they are whenever they are looked up."""
+        return self._attached.urls
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The pseudo-devices of the engines."""
+        return self._attached.devices
+
+    def page_path(self, name: str) -> str:
+        """Where on its server an engine's metrics page is."""
+        return self._attached.page_path(name)
+
+    def keep_lines(self, name: str, page: bytes) -> tuple[str, ...]:
+        """The lines of an engine's page that its role may be known from."""
+        return role_lines(page) if name in self._attached.urls else ()
+
+    def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
+        """Return every engine as the page shows it."""
+        return self._attached.statuses(pages)
+
+    def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
+        """Return every engine as the choice of its source sees it."""
+        return self._attached.subjects(pages)
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How the finders fared."""
+        return self._scout.collectors() if self._scout else ()
+
+    async def run(self, pages: PageWatch, peers: Callable[[], Iterable[KnownPeer]]) -> None:
+        """Look for engines until cancelled."""
+        self._scout = Scout(self._finders, self._attached, self._names, pages, peers)
+        await self._scout.run()

@@ -1,0 +1,150 @@
+"""Sightings of several finders → the engines that they are sightings of; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from disagg_cluster.discovery.nouns import Finder, FoundEngine, Sighting
+from disagg_exporter.roles import Markers
+
+_Token = tuple[str, ...]
+_Tokens = Callable[[Sighting], Iterator[_Token]]
+
+
+def join(sightings: Iterable[Sighting]) -> tuple[FoundEngine, ...]:
+    """Put the sightings of each engine together; the engines have no names yet.
+
+    Two sightings are of one engine if they share a process or a pod's container, or an address
+    that is listened on. An address alone never joins two pods, two servers or two endpoints that
+    a person listed: anybody may claim an address.
+    """
+    groups = [
+        _Group([seen])
+        for seen in sorted(sightings, key=lambda s: (s.finder.order, s.name, s.pod, _place(s)))
+    ]
+    for tokens_of in (_identities, _addresses):
+        groups = _merge(groups, tokens_of)
+    return tuple(_engine(group.seen) for group in groups)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Sightings of one engine, the one that is believed first in front."""
+
+    seen: list[Sighting]
+
+    def contradicts(self, other: _Group) -> bool:
+        """Whether both are known by the same sort of identity, and it is not the same."""
+        pairs = zip(self._identities(), other._identities(), strict=True)
+        return any(mine and theirs and not mine & theirs for mine, theirs in pairs)
+
+    def _identities(self) -> tuple[set[object], ...]:
+        return (
+            {s.leader for s in self.seen if s.leader},
+            {s.pod_uid for s in self.seen if s.pod_uid},
+            {s.container for s in self.seen if s.container},
+            {s.endpoints[:1] for s in self.seen if s.finder is Finder.LISTED},
+        )
+
+
+def _merge(groups: Sequence[_Group], tokens_of: _Tokens) -> list[_Group]:
+    merged: list[_Group] = []
+    homes: dict[_Token, _Group] = {}
+    for group in groups:
+        tokens = [token for seen in group.seen for token in tokens_of(seen)]
+        known = (homes[token] for token in tokens if token in homes)
+        home = next((home for home in known if not home.contradicts(group)), None)
+        if home is None:
+            home = group
+            merged.append(home)
+        else:
+            home.seen.extend(group.seen)
+        for token in tokens:
+            homes.setdefault(token, home)
+    return merged
+
+
+def _identities(seen: Sighting) -> Iterator[_Token]:
+    for pid in seen.pids:
+        yield "pid", str(pid)
+    if seen.pod_uid:
+        yield "pod", seen.pod_uid, seen.container
+
+
+def _addresses(seen: Sighting) -> Iterator[_Token]:
+    for endpoint in seen.endpoints:
+        yield "at", str(endpoint)
+
+
+def _place(seen: Sighting) -> tuple[object, ...]:
+    leader = (seen.leader.pid, seen.leader.start_ticks) if seen.leader else (0, 0)
+    return (*leader, *(str(endpoint) for endpoint in seen.endpoints))
+
+
+def _engine(seen: Sequence[Sighting]) -> FoundEngine:
+    """What the sightings say together; of two answers that of the better finder counts."""
+    first = sorted(seen, key=lambda s: s.finder.order)
+    pod = next((s for s in first if s.pod), None)
+    return FoundEngine(
+        keys=tuple(dict.fromkeys(key for s in first for key in _keys(s))),
+        wish=next(filter(None, map(_wish, first)), "engine"),
+        kind=next((s.kind for s in first if s.kind), ""),
+        seen_by=tuple(dict.fromkeys(s.finder for s in first)),
+        endpoints=tuple(dict.fromkeys(e for s in first for e in s.endpoints)),
+        leader=next((s.leader for s in first if s.leader), None),
+        pids=frozenset().union(*(s.pids for s in first)),
+        gpus=_gpus(first),
+        markers=_markers(first),
+        role=next((s.role for s in first if s.role), None),
+        pod_uid=next((s.pod_uid for s in first if s.pod_uid), ""),
+        pod=pod.pod if pod else "",
+        namespace=pod.namespace if pod else "",
+        draining=any(s.draining for s in first),
+        claimed=next((s.claimed for s in first if s.claimed), None),
+    )
+
+
+def _keys(seen: Sighting) -> Iterator[str]:
+    """By what an engine is recognised later: never a pid alone, which is given out again."""
+    if seen.finder is Finder.LISTED:
+        yield f"listed {seen.name} {seen.endpoints[0]}"
+    if seen.pod:
+        yield f"pod {seen.namespace}/{seen.pod}/{seen.container}"
+    if seen.leader is not None:
+        yield f"process {seen.leader.pid} {seen.leader.start_ticks}"
+    if seen.finder is Finder.PROCESSES:
+        yield from (f"at {endpoint} {seen.kind}" for endpoint in seen.endpoints)
+
+
+def _wish(seen: Sighting) -> str:
+    if seen.name:
+        return seen.name
+    if seen.pod:
+        return f"{seen.pod}-{seen.container}" if seen.container else seen.pod
+    port = seen.endpoints[0].port if seen.endpoints else seen.told_port
+    if port is None and seen.leader is not None:
+        port = seen.leader.pid
+    return "" if port is None else f"{seen.kind or 'engine'}-{port}"
+
+
+def _gpus(first: Sequence[Sighting]) -> tuple[str, ...] | None:
+    """Devices: what a person listed, else what the driver saw, else what was handed out."""
+    order = (Finder.LISTED, Finder.PROCESSES, Finder.PODS, Finder.DYNAMO)
+    told = sorted((s for s in first if s.gpus), key=lambda s: order.index(s.finder))
+    if told:
+        return told[0].gpus
+    return () if any(s.gpus is not None for s in first) else None
+
+
+def _markers(first: Sequence[Sighting]) -> Markers:
+    """All markers; the arguments are those of the process itself where they are known."""
+    running = [s for s in first if s.finder is Finder.PROCESSES]
+    argv = next((s.markers.argv for s in (*running, *first) if s.markers.argv), ())
+    env: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    for seen in reversed(first):
+        env |= seen.markers.env
+        labels |= seen.markers.labels
+    name = next((s.markers.name for s in first if s.markers.name), "")
+    return Markers(argv=argv, env=env, labels=labels, name=name)

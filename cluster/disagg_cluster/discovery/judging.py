@@ -1,0 +1,138 @@
+"""What found engines are for: their markers, pages and traffic weighed together; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from disagg_exporter.model import Role
+from disagg_exporter.roles import Confidence, Markers, Peers, Traffic, Verdict, explain
+from disagg_exporter.roles.claims import Kind
+from disagg_exporter.roles.page import page_claims
+from disagg_exporter.roles.traffic import traffic_claim
+
+# Over how long traffic is looked at: long enough for twenty requests, short enough for a change.
+TRAFFIC_SECONDS = 60.0
+_STEPS = 6
+MAX_LINES = 2000
+_SKIPPED = (b"_bucket{", b"_created", b"_sum{")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One engine before the judge; `page` are the lines of its metrics page that matter."""
+
+    name: str
+    markers: Markers = field(repr=False)
+    page: tuple[str, ...] = field(default=(), repr=False)
+    model_name: str = ""
+    role: Role | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPeer:
+    """An engine whose role is known anyhow: one that we launched."""
+
+    model_name: str
+    role: Role
+
+
+class Judge:
+    """Weighs the markers of all engines; remembers how much each had served, for its traffic."""
+
+    def __init__(self) -> None:
+        self._past: dict[str, list[tuple[float, Traffic]]] = {}
+
+    def judge(
+        self, cases: Sequence[Case], peers: Iterable[KnownPeer], now_seconds: float
+    ) -> Mapping[str, Verdict]:
+        """Say what each engine is for; first each by itself, then beside the others.
+
+        Args:
+            cases: All engines found; of those that are not among them nothing is remembered.
+            peers: Engines of this node that were launched.
+            now_seconds: Now, on any clock that only goes forward.
+        """
+        for gone in self._past.keys() - {case.name for case in cases}:
+            del self._past[gone]
+        whole = {case.name: self._with_traffic(case, now_seconds) for case in cases}
+        alone = {case.name: _verdict(case, whole[case.name]) for case in cases}
+        sides = [("", peer.model_name, peer.role) for peer in peers]
+        sides += [
+            (case.name, case.model_name, alone[case.name].role)
+            for case in cases
+            if alone[case.name].confidence.rank >= Confidence.MEDIUM.rank
+        ]
+        return {
+            case.name: _verdict(case, replace(whole[case.name], peers=_peers(case, sides)))
+            for case in cases
+        }
+
+    def _with_traffic(self, case: Case, now_seconds: float) -> Markers:
+        markers = replace(case.markers, page=case.page)
+        total = page_claims(case.page)[1]
+        if total is None:
+            self._past.pop(case.name, None)
+            return markers
+        past = self._past.setdefault(case.name, [])
+        if past and _fell(past[-1][1], total):
+            past.clear()
+        while len(past) > 1 and now_seconds - past[1][0] >= TRAFFIC_SECONDS:
+            past.pop(0)
+        recent = _since(past[0][1], total) if past else None
+        if not past or now_seconds - past[-1][0] >= TRAFFIC_SECONDS / _STEPS:
+            past.append((now_seconds, total))
+        # Too little of late says nothing; then all since the engine's start counts.
+        return replace(markers, traffic=recent) if recent and _enough(recent) else markers
+
+
+def _verdict(case: Case, markers: Markers) -> Verdict:
+    if case.role is not None:
+        return Verdict(case.role, "config", Confidence.CERTAIN)
+    return explain(markers)
+
+
+def _peers(case: Case, sides: Sequence[tuple[str, str, Role]]) -> Peers:
+    """Which other engines of its model are known; nobody is its own peer."""
+    roles = {
+        role
+        for name, model_name, role in sides
+        if name != case.name and model_name and model_name == case.model_name
+    }
+    return Peers(prefill=Role.PREFILL in roles, decode=Role.DECODE in roles)
+
+
+def _fell(before: Traffic, now: Traffic) -> bool:
+    pairs = zip(_numbers(before), _numbers(now), strict=True)
+    return any(old is not None and new is not None and new < old for old, new in pairs)
+
+
+def _since(before: Traffic, now: Traffic) -> Traffic:
+    pairs = zip(_numbers(before), _numbers(now), strict=True)
+    return Traffic(*(None if old is None or new is None else new - old for old, new in pairs))
+
+
+def _enough(traffic: Traffic) -> bool:
+    told = traffic_claim(traffic)
+    return told is not None and told.kind is Kind.TRAFFIC
+
+
+def _numbers(traffic: Traffic) -> tuple[float | None, ...]:
+    return (
+        traffic.finished_requests,
+        traffic.computed_tokens,
+        traffic.external_tokens,
+        traffic.generation_tokens,
+    )
+
+
+def role_lines(text: bytes) -> tuple[str, ...]:
+    """The lines of a metrics page that may tell a role; most of a page is buckets."""
+    kept = []
+    for line in text.split(b"\n"):
+        if not line or line.startswith(b"#") or any(word in line for word in _SKIPPED):
+            continue
+        kept.append(line.decode(errors="replace"))
+        if len(kept) == MAX_LINES:
+            break
+    return tuple(kept)

@@ -1,0 +1,76 @@
+"""The engines that a person listed in the node file."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from disagg_cluster.config import ListedEngine
+from disagg_cluster.discovery.nouns import Endpoint, Finder, Look, Sighting
+from disagg_cluster.discovery.processes import LOOPBACK
+from disagg_exporter.model import Device
+
+
+class ListedFinder:
+    """Sees the listed engines always; whether they are there, their pages tell.
+
+    Args:
+        listed: The node file's list.
+        devices: The devices of this node.
+        clock: Seam, seconds.
+    """
+
+    def __init__(
+        self,
+        listed: Sequence[ListedEngine],
+        devices: Sequence[Device] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listed = tuple(listed)
+        self._devices = tuple(devices)
+        self._clock = clock
+
+    def look(self) -> Look:
+        """The listed engines."""
+        began = self._clock()
+        seen = tuple(self._sighting(engine) for engine in self._listed)
+        return Look(Finder.LISTED, seen, "", self._clock() - began)
+
+    def _sighting(self, engine: ListedEngine) -> Sighting:
+        parts = urlsplit(engine.url)
+        host, port = parts.hostname or "", parts.port or 80
+        # A process that listens on all addresses is known by the first of them.
+        near = [Endpoint(LOOPBACK, port)] if host != LOOPBACK and is_own_address(host) else []
+        return Sighting(
+            Finder.LISTED,
+            kind=engine.engine,
+            endpoints=(Endpoint(host, port), *near),
+            gpus=gpus_of(engine, self._devices),
+            name=engine.name or "",
+            role=engine.role,
+        )
+
+
+def gpus_of(engine: ListedEngine, devices: Sequence[Device]) -> tuple[str, ...] | None:
+    """The UUIDs of the devices that a person listed; None where they listed none."""
+    found = (d.gpu for item in engine.gpus for d in devices if item in (d.index, d.gpu))
+    return tuple(dict.fromkeys(found)) or None
+
+
+def is_own_address(host: str) -> bool:
+    """Whether a host name or address is one of this machine's; a name is looked up."""
+    try:
+        told = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    for family, kind, protocol, _, address in told:
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.bind(address)
+            except OSError:
+                continue
+            return True
+    return False

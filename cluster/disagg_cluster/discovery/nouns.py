@@ -1,0 +1,121 @@
+"""The nouns of discovery: what a finder sees, and the engine that several sightings make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from disagg_exporter.model import Role
+from disagg_exporter.roles import Markers
+
+
+class Finder(StrEnum):
+    """Who saw an engine, in the order in which they are believed."""
+
+    LISTED = "listed"
+    PODS = "pods"
+    PROCESSES = "processes"
+    DYNAMO = "dynamo"
+
+    @property
+    def order(self) -> int:
+        """0 is believed first."""
+        return list(Finder).index(self)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Endpoint:
+    """Where something listens, as this node reaches it."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The root of a server there."""
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self}"
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Leader:
+    """The server process of an engine; a pid is only trusted together with its start time."""
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What Dynamo's discovery says of an engine: its worker, and whether it is registered."""
+
+    worker: str
+    registered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What one finder saw of one engine; every part may be missing.
+
+    `kind` is one of `pages.KINDS`, `engine` for another kind, or empty.
+    `endpoints` are where its metrics page may be, the likeliest first. `pids` are its processes,
+    the leader's included. `gpus` are UUIDs; None where the finder cannot tell, and then another
+    may. `role` and `name` are only set where a person said them. `markers` hold raw arguments and
+    are never shown.
+    """
+
+    finder: Finder
+    kind: str = ""
+    endpoints: tuple[Endpoint, ...] = ()
+    leader: Leader | None = None
+    pids: frozenset[int] = frozenset()
+    gpus: tuple[str, ...] | None = None
+    told_port: int | None = None
+    markers: Markers = field(default=Markers(), repr=False)
+    name: str = ""
+    role: Role | None = None
+    pod_uid: str = ""
+    pod: str = ""
+    namespace: str = ""
+    container: str = ""
+    draining: bool = False
+    claimed: Claimed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEngine:
+    """An engine on this node that we did not start, as all finders together see it.
+
+    `keys` are by what it is recognised when it comes back: after a restart on the same port it is
+    the same engine, with another `leader`. `wish` is what it would like to be called; `name` is
+    what it is called, once that is settled (`Names`). `seen_by` says who saw it.
+    """
+
+    keys: tuple[str, ...]
+    wish: str
+    kind: str
+    seen_by: tuple[Finder, ...]
+    name: str = ""
+    endpoints: tuple[Endpoint, ...] = ()
+    leader: Leader | None = None
+    pids: frozenset[int] = frozenset()
+    gpus: tuple[str, ...] | None = None
+    markers: Markers = field(default=Markers(), repr=False)
+    role: Role | None = None
+    pod_uid: str = ""
+    pod: str = ""
+    namespace: str = ""
+    draining: bool = False
+    claimed: Claimed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one finder saw at one look; `lost` says what could not be seen and why."""
+
+    finder: Finder
+    sightings: tuple[Sighting, ...] = ()
+    lost: str = ""
+    duration_seconds: float = 0.0

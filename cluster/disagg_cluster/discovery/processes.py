@@ -1,0 +1,190 @@
+"""Finds engines among the processes of this host: their arguments, their ports, their GPUs."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from disagg_cluster.discovery.nouns import Endpoint, Finder, Leader, Look, Sighting
+from disagg_cluster.discovery.proctable import (
+    Process,
+    ancestors,
+    environment,
+    read_bytes,
+    read_table,
+)
+from disagg_cluster.discovery.servers import Server, find_servers, told_port
+from disagg_cluster.listeners import socket_inodes
+from disagg_cluster.tcp_tables import all_listeners
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import Device, DeviceReading
+from disagg_exporter.roles import Markers
+from disagg_exporter.roles.environment import NAMES_READ
+
+MAX_ENDPOINTS = 8
+LOOPBACK = "127.0.0.1"
+_SYSTEM_PORT = "DYN_SYSTEM_PORT"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+NAMES_KEPT = NAMES_READ | {_SYSTEM_PORT, _VISIBLE, wire.SOCKET_ENVIRONMENT}
+"""All that is ever kept of a process's environment."""
+
+# A pod's UID in the name of a control group: with dashes, or with underscores under systemd.
+_POD = re.compile(rb"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+_LOCAL_ADDRESS = re.compile(rb"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
+
+_CONTAINER = re.compile(rb"docker|kubepods|containerd|crio|libpod|lxc")
+
+
+class ProcessFinder:
+    """Looks at all processes anew each time; keeps nothing between two looks.
+
+    Args:
+        readings: The last readings of the devices, for the processes on each.
+        devices: The devices of this node.
+        ours: Processes that we started ourselves; they and their children are never found.
+        proc, clock: Seams.
+    """
+
+    def __init__(
+        self,
+        readings: Callable[[], Sequence[DeviceReading]],
+        devices: Sequence[Device] = (),
+        ours: Callable[[], Iterable[int]] = tuple,
+        *,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._readings = readings
+        self._devices = tuple(devices)
+        self._ours = ours
+        self._proc = proc
+        self._clock = clock
+
+    def look(self) -> Look:
+        """The engines now: what serves on a port, or computes on a GPU."""
+        began = self._clock()
+        try:
+            table = read_table(self._proc)
+        except OSError as error:
+            lost = f"the processes of this host cannot be listed: {error.strerror}"
+            return Look(Finder.PROCESSES, (), lost, self._clock() - began)
+        on_gpu = {pid: reading.gpu for reading in self._readings() for pid in reading.pids}
+        ours = frozenset(self._ours())
+        servers = [s for s in find_servers(table) if not _started_by(ours, s, table)]
+        seen = [self._sighting(server, on_gpu) for server in servers]
+        found = tuple(s for s in seen if s.endpoints or s.gpus)
+        return Look(
+            Finder.PROCESSES, found, _lost(table, on_gpu, servers, found), self._clock() - began
+        )
+
+    def _sighting(self, server: Server, on_gpu: Mapping[int, str]) -> Sighting:
+        pid = server.process.pid
+        kept = environment(pid, NAMES_KEPT, self._proc)
+        port = told_port(server.process.argv, server.kind)
+        likely = [kept.get(_SYSTEM_PORT, ""), str(port)]
+        listening = sorted(self._listening(server))
+        listening.sort(key=lambda e: likely.index(str(e.port)) if str(e.port) in likely else 2)
+        groups = read_bytes(f"{self._proc}/{pid}/cgroup", 65536)
+        pod = _POD.search(groups)
+        gpus: tuple[str, ...] | None = None
+        if on_gpu:
+            gpus = tuple(dict.fromkeys(on_gpu[p] for p in sorted(server.pids & on_gpu.keys())))
+        if not gpus:
+            visible = kept.get(_VISIBLE)
+            contained = _CONTAINER.search(groups) is not None
+            gpus = visible_gpus(visible, self._devices, contained=contained) or gpus
+        return Sighting(
+            Finder.PROCESSES,
+            kind=server.kind,
+            endpoints=tuple(listening[:MAX_ENDPOINTS]),
+            leader=Leader(pid, server.process.start_ticks),
+            pids=server.pids,
+            gpus=gpus,
+            told_port=port,
+            markers=Markers(argv=server.process.argv, env=kept),
+            pod_uid=pod[1].decode().replace("_", "-") if pod else "",
+        )
+
+    def _listening(self, server: Server) -> Iterator[Endpoint]:
+        """Where the engine's processes listen, as this host reaches them."""
+        pid = server.process.pid
+        here = _network(self._proc / "self") == _network(self._proc / str(pid))
+        net = self._proc / str(pid) / "net"
+        try:
+            sockets = all_listeners(None if here else net)
+            held = {inode for p in server.pids for inode in socket_inodes(p)}
+        except OSError:
+            return
+        for inode in held & sockets.keys():
+            address, port = sockets[inode]
+            reached = str(address)
+            if address.is_unspecified:
+                reached = LOOPBACK if here else _own_address(net)
+            if reached and (here or not address.is_loopback):
+                yield Endpoint(reached, port)
+
+
+def visible_gpus(
+    text: str | None, devices: Sequence[Device], *, contained: bool
+) -> tuple[str, ...]:
+    """The GPUs that a process was confined to, as far as `CUDA_VISIBLE_DEVICES` tells.
+
+    Args:
+        text: The variable's value.
+        devices: The devices of this node.
+        contained: The process is in a container, where numbers count the container's own GPUs.
+    """
+    found = []
+    for word in (text or "").split(","):
+        word = word.strip()
+        named = [d for d in devices if word.startswith(("GPU-", "MIG-")) and d.gpu.startswith(word)]
+        if word.isdecimal() and not contained:
+            named = [d for d in devices if d.index == int(word[:6])]
+        if len(named) != 1:
+            break  # CUDA, too, ends its list at what it does not know
+        found.append(named[0].gpu)
+    return tuple(dict.fromkeys(found))
+
+
+def _started_by(ours: frozenset[int], server: Server, table: Mapping[int, Process]) -> bool:
+    above = (process.pid for process in ancestors(server.process.pid, table))
+    return bool(server.pids & ours) or any(pid in ours for pid in above)
+
+
+def _lost(
+    table: Mapping[int, Process],
+    on_gpu: Mapping[int, str],
+    servers: Sequence[Server],
+    found: Sequence[Sighting],
+) -> str:
+    if on_gpu and not table.keys() & on_gpu.keys():
+        return (
+            "the processes on the GPUs are not among those that we see, so nobody tells which "
+            "engine is on which GPU: share the host's PID namespace (hostPID)"
+        )
+    hidden = len(servers) - len(found)
+    if hidden and os.geteuid() != 0:
+        return (
+            f"{hidden} engines belong to users whose processes we may not look into: "
+            "run as their user or as root (CAP_SYS_PTRACE)"
+        )
+    return ""
+
+
+def _network(process: Path) -> str:
+    """The kernel's name of a process's network; empty if it does not tell."""
+    try:
+        return os.readlink(process / "ns/net")  # noqa: PTH115 - it is no path
+    except OSError:
+        return ""
+
+
+def _own_address(net: Path) -> str:
+    """The address of another network namespace; empty if it has none, or several."""
+    table = read_bytes(str(net / "fib_trie"), 1 << 20)
+    told = {match[1].decode() for match in _LOCAL_ADDRESS.finditer(table)}
+    outer = sorted(address for address in told if not address.startswith("127."))
+    return outer[0] if len(outer) == 1 else ""

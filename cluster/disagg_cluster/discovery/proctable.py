@@ -1,0 +1,116 @@
+"""The processes of this host, as far as they may be engines or belong to one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from disagg_exporter.roles.shellwords import program_name
+
+# What a command line of an engine contains somewhere; the rest is not even taken apart.
+_MAY_BE = re.compile(
+    rb"vllm|sglang|launch_server|api_server|trtllm|tensorrt_llm|dynamo|lmdeploy|llm-d-|triton"
+    rb"|rtp_llm|fastdeploy|encode_server",
+    re.IGNORECASE,
+)
+MAX_COMMAND_BYTES = 128 * 1024
+MAX_ENVIRONMENT_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process and the file name of its program; `argv` is empty where it is no engine's."""
+
+    pid: int
+    parent: int
+    start_ticks: int
+    program: str = ""
+    argv: tuple[str, ...] = field(default=(), repr=False)
+
+
+def read_table(proc: Path = Path("/proc")) -> dict[int, Process]:
+    """Every process that has a command line, by its pid.
+
+    Raises:
+        OSError: There is no such folder, or we may not list it.
+    """
+    found: dict[int, Process] = {}
+    for name in os.listdir(proc):  # noqa: PTH208 - thousands, every few seconds
+        if not name.isdigit():
+            continue
+        raw = read_bytes(f"{proc}/{name}/cmdline", MAX_COMMAND_BYTES)
+        if not raw:
+            continue
+        stat = read_bytes(f"{proc}/{name}/stat", 4096)
+        # The second field is the command in brackets and may hold spaces and brackets itself.
+        fields = stat.rpartition(b")")[2].split()
+        if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+            continue
+        argv = _words(raw) if _MAY_BE.search(raw) else ()
+        program = program_name(os.fsdecode(raw[:4096].partition(b"\0")[0]))
+        found[int(name)] = Process(int(name), int(fields[1]), int(fields[19]), program, argv)
+    return found
+
+
+def environment(pid: int, wanted: Iterable[str], proc: Path = Path("/proc")) -> dict[str, str]:
+    """The wanted variables of a process; the others are not kept. Empty if we may not look."""
+    names = {name.encode() for name in wanted}
+    raw = read_bytes(f"{proc}/{pid}/environ", MAX_ENVIRONMENT_BYTES)
+    pairs = (entry.partition(b"=") for entry in raw.split(b"\0"))
+    return {
+        os.fsdecode(name): value.decode(errors="replace")[:32768]
+        for name, _, value in pairs
+        if name in names
+    }
+
+
+def descendants(roots: Iterable[int], table: Mapping[int, Process]) -> frozenset[int]:
+    """These processes and all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting.extend(children.get(pid, ()))
+    return frozenset(found)
+
+
+def ancestors(pid: int, table: Mapping[int, Process]) -> Iterator[Process]:
+    """The parent of a process, its parent, and so on, as far as they are in the table."""
+    seen = {pid}
+    process = table.get(pid)
+    while process is not None and process.parent not in seen:
+        seen.add(process.parent)
+        process = table.get(process.parent)
+        if process is not None:
+            yield process
+
+
+def read_bytes(path: str, most: int) -> bytes:
+    """The beginning of a file; nothing if it has gone or is not ours to read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts, room = [], most
+        while room > 0 and (part := os.read(descriptor, min(room, 65536))):
+            parts.append(part)
+            room -= len(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _words(raw: bytes) -> tuple[str, ...]:
+    # A title that a process gave itself is padded with zeros.
+    return tuple(os.fsdecode(word) for word in raw.rstrip(b"\0").split(b"\0"))

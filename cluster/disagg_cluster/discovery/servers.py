@@ -1,0 +1,102 @@
+"""Which of a host's processes are engines' servers; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from disagg_cluster.discovery.proctable import Process, ancestors, descendants
+from disagg_exporter.roles.flags import read_flags
+from disagg_exporter.roles.process import read_process
+from disagg_exporter.roles.programs import Program
+from disagg_exporter.roles.shellwords import program_name
+
+# What an engine runs as. Wrappers, clients (`docker run … vllm serve`) and people's tools
+# (`grep vllm`) name an engine, too, and are none; those that matter have the engine as a child.
+_RUNS_AS = re.compile(r"(python|pypy)[\d.]*t?|vllm|sglang|trtllm-serve|lmdeploy|tritonserver")
+_RUNS_AS_NAMED = re.compile(r"llm-d-inference-sim[\w.-]*")
+# The parts of an engine name themselves so where they can (setproctitle).
+_PART = re.compile(r"(?P<kind>VLLM|sglang)::\w+")
+_KINDS = {
+    Program.VLLM: "vllm",
+    Program.SGLANG: "sglang",
+    Program.ENCODER: "sglang",
+    Program.TENSORRT_LLM: "trtllm",
+    Program.DYNAMO_VLLM: "dynamo",
+    Program.DYNAMO_SGLANG: "dynamo",
+    Program.DYNAMO_TRTLLM: "dynamo",
+    Program.DYNAMO_OTHER: "dynamo",
+}
+_USUAL_PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An engine's server process, and all processes of the engine."""
+
+    process: Process
+    kind: str
+    pids: frozenset[int]
+
+
+def find_servers(table: Mapping[int, Process]) -> tuple[Server, ...]:
+    """The engines' servers among the processes.
+
+    A server that forked has children with its own command line: they are parts of it. A wrapper
+    has a child with another one, which then is the server.
+    """
+    kinds = {pid: kind for pid, p in table.items() if (kind := engine_kind(p.argv))}
+    parts = {pid: kind for pid, p in table.items() if (kind := _part_of(p.argv))}
+    for pid, kind in parts.items():
+        owner = _owner(table[pid], table, parts)
+        if not any(above.pid in kinds for above in (owner, *ancestors(owner.pid, table))):
+            # Started by a program that we do not know: what it runs still is an engine.
+            kinds[owner.pid] = kind
+    wrappers, folded = set(), set()
+    for pid in kinds:
+        above = next((p for p in ancestors(pid, table) if p.pid in kinds), None)
+        if above is not None and above.argv == table[pid].argv:
+            folded.add(pid)
+        elif above is not None:
+            wrappers.add(above.pid)
+    leaders = kinds.keys() - wrappers - folded
+    return tuple(
+        Server(table[pid], kinds[pid], descendants([pid], table)) for pid in sorted(leaders)
+    )
+
+
+def engine_kind(argv: tuple[str, ...]) -> str:
+    """Which kind of engine a command line serves; empty if none."""
+    if not argv:
+        return ""
+    name = program_name(argv[0])
+    if not (_RUNS_AS.fullmatch(name) or _RUNS_AS_NAMED.fullmatch(name)):
+        return ""
+    told = read_process(argv, {})
+    if not told.has_engine:
+        return ""
+    return next((_KINDS.get(program, "engine") for program in told.programs), "engine")
+
+
+def told_port(argv: tuple[str, ...], kind: str) -> int | None:
+    """The port that a command line asks for, or the usual one of its kind of engine."""
+    text = read_flags(argv).value("port") or ""
+    if text.isdecimal() and 0 < int(text[:6]) < 65536:
+        return int(text)
+    return None if text else _USUAL_PORTS.get(kind)
+
+
+def _part_of(argv: tuple[str, ...]) -> str:
+    found = _PART.match(argv[0]) if argv else None
+    return found["kind"].lower() if found else ""
+
+
+def _owner(part: Process, table: Mapping[int, Process], parts: Mapping[int, str]) -> Process:
+    """The program that started an engine's parts; the first part where that is a shell or so."""
+    top = part
+    for above in ancestors(part.pid, table):
+        if above.pid not in parts:
+            return above if _RUNS_AS.fullmatch(above.program) else top
+        top = above
+    return top

@@ -1,0 +1,111 @@
+"""All engines of the node: those that we launched and those that we found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.config.router import ROUTER_NAME
+from disagg_cluster.devicewatch import DeviceWatch
+from disagg_cluster.discovery.attaching import Attaching
+from disagg_cluster.engines import Engines
+from disagg_cluster.layout import Layout
+from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.sourcing import Subject
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import CollectorStatus, Device, EngineStatus
+
+
+class Roster:
+    """Both sorts of engines as one, for those who do not care who started them.
+
+    Args:
+        launched: The workers' engines.
+        found: The engines that somebody else started; None where they are not looked for.
+    """
+
+    def __init__(self, launched: Engines, found: Attaching | None) -> None:
+        self._launched = launched
+        self._found = found
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """The roots of the engines' servers, as they are whenever they are looked up."""
+        return self._launched.urls if self._found is None else _Either(self._launched, self._found)
+
+    def answers(self, name: str) -> bool:
+        """Say whether an engine is worth asking for its page."""
+        return self._launched.answers(name) if name in self._launched.urls else True
+
+    def page_watch(self, interval_seconds: float) -> PageWatch:
+        """Return a watch over the metrics pages of all engines."""
+        found = self._found
+        if found is None:
+            return PageWatch(self.urls, interval_seconds, self.answers)
+        return PageWatch(
+            self.urls,
+            interval_seconds,
+            self.answers,
+            path_of=found.page_path,
+            keep_lines=found.keep_lines,
+        )
+
+    def devices(self) -> tuple[Device, ...]:
+        """The pseudo-devices of engines that were found."""
+        return self._found.devices if self._found else ()
+
+    def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
+        """Return every engine as the page shows it."""
+        found = self._found.statuses(pages) if self._found else ()
+        return (*self._launched.statuses(pages), *found)
+
+    def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
+        """Return every engine as the choice of its source sees it."""
+        found = self._found.subjects(pages) if self._found else ()
+        return (*self._launched.subjects(pages), *found)
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how the engines are heard, and looked for."""
+        found = self._found.collectors() if self._found else ()
+        return (*self._launched.collectors(), *found)
+
+
+def attaching(
+    config: NodeConfig, layout: Layout, ledger: Ledger, devices: DeviceWatch, engines: Engines
+) -> Attaching | None:
+    """What finds the engines of a node that we did not start; None where the file has no `attach`.
+
+    Args:
+        config: The node file.
+        layout: The devices of the node.
+        ledger: Told of every change.
+        devices: Their readings, with the processes on them.
+        engines: Our own engines, which are never found.
+    """
+    if config.attach is None:
+        return None
+    return Attaching(
+        config.attach,
+        ledger,
+        layout.devices,
+        lambda: devices.look.readings(time.monotonic_ns()),
+        ours=engines.pids,
+        taken=(ROUTER_NAME, *engines.urls),
+    )
+
+
+class _Either(Mapping[str, str]):
+    def __init__(self, launched: Engines, found: Attaching) -> None:
+        self._launched = launched
+        self._found = found
+
+    def __getitem__(self, name: str) -> str:
+        found = self._found.urls.get(name)
+        return self._launched.urls[name] if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._launched.urls, *self._found.urls))
+
+    def __len__(self) -> int:
+        return len(self._launched.urls) + len(self._found.urls)

@@ -1,0 +1,111 @@
+"""Sightings of several finders become engines."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from disagg_cluster.discovery.joining import join
+from disagg_cluster.discovery.nouns import Endpoint, Finder, Leader, Sighting
+from disagg_exporter.model import Role
+from disagg_exporter.roles import Markers
+
+HERE = Endpoint("127.0.0.1", 8000)
+
+
+def process(pid: int = 10, *endpoints: Endpoint, **more: Any) -> Sighting:
+    seen = {"kind": "vllm", "leader": Leader(pid, 1), "pids": frozenset({pid, pid + 1})}
+    return Sighting(Finder.PROCESSES, endpoints=endpoints, **{**seen, **more})
+
+
+def pod(uid: str = "u", *endpoints: Endpoint, **more: Any) -> Sighting:
+    seen = {"pod_uid": uid, "pod": f"pod-{uid}", "namespace": "ns"}
+    return Sighting(Finder.PODS, endpoints=endpoints, **{**seen, **more})
+
+
+def test_a_listed_address_and_the_process_behind_it_are_one_engine() -> None:
+    listed = Sighting(Finder.LISTED, endpoints=(HERE,), name="mine", role=Role.DECODE)
+
+    [engine] = join([process(10, HERE, Endpoint("127.0.0.1", 9000)), listed])
+
+    assert (engine.wish, engine.role, engine.kind) == ("mine", Role.DECODE, "vllm")
+    assert engine.leader == Leader(10, 1)
+    assert engine.endpoints == (HERE, Endpoint("127.0.0.1", 9000))
+    assert engine.seen_by == (Finder.LISTED, Finder.PROCESSES)
+
+
+def test_a_process_in_a_pod_is_the_pods_engine_with_its_labels_and_own_arguments() -> None:
+    declared = Markers(argv=("sh", "-c", "$START"), labels={"llm-d.ai/role": "prefill"})
+    running = Markers(argv=("vllm", "serve"), env={"ROLE_NAME": "prefill"})
+
+    [engine] = join([pod(markers=declared), process(pod_uid="u", markers=running)])
+
+    assert engine.markers == Markers(running.argv, running.env, declared.labels)
+    assert (engine.pod, engine.namespace, engine.pod_uid) == ("pod-u", "ns", "u")
+
+
+def test_two_servers_on_one_port_stay_two() -> None:
+    """SO_REUSEPORT, or two network namespaces that we cannot tell apart."""
+    assert len(join([process(10, HERE), process(20, HERE)])) == 2
+
+
+def test_a_pod_that_claims_another_pods_address_gains_nothing() -> None:
+    honest = pod("a", HERE, markers=Markers(labels={"llm-d.ai/role": "decode"}))
+    hostile = pod("b", HERE, markers=Markers(labels={"disagg-node/role": "prefill"}))
+    server = process(10, HERE, pod_uid="a")
+
+    for order in permutations([honest, hostile, server]):
+        engines = {engine.pod_uid: engine for engine in join(order)}
+        assert engines["a"].markers.labels == {"llm-d.ai/role": "decode"}
+        assert engines["a"].leader == Leader(10, 1)
+        assert engines["b"].leader is None
+
+
+def test_containers_of_one_pod_are_engines_of_their_own() -> None:
+    found = join([pod(container="prefill"), pod(container="decode")])
+
+    assert {engine.wish for engine in found} == {"pod-u-prefill", "pod-u-decode"}
+
+
+@pytest.mark.parametrize(
+    ("listed", "driver", "kubelet", "expected"),
+    [
+        (("GPU-a",), ("GPU-b",), ("GPU-c",), ("GPU-a",)),
+        (None, ("GPU-b",), ("GPU-c",), ("GPU-b",)),
+        (None, (), ("GPU-c",), ("GPU-c",)),
+        (None, (), None, ()),
+        (None, None, None, None),
+    ],
+)
+def test_devices_are_those_of_the_finder_that_knows_best(
+    listed: Any, driver: Any, kubelet: Any, expected: Any
+) -> None:
+    """What a person listed, else what the driver sees, else what was handed out."""
+    seen = [
+        Sighting(Finder.LISTED, endpoints=(HERE,), gpus=listed),
+        process(10, HERE, gpus=driver, pod_uid="u"),
+        pod(gpus=kubelet),
+    ]
+
+    assert {engine.gpus for engine in join(seen)} == {expected}
+
+
+def test_the_order_of_the_sightings_changes_nothing() -> None:
+    seen = [
+        Sighting(Finder.LISTED, endpoints=(HERE,), name="mine"),
+        process(10, HERE, pod_uid="u"),
+        process(20, Endpoint("127.0.0.1", 8001)),
+        pod(),
+    ]
+
+    assert all(join(order) == join(seen) for order in permutations(seen))
+
+
+def test_arguments_are_in_no_repr() -> None:
+    secret = Markers(argv=("vllm", "serve", "--api-key", "s3cret"))
+    seen = process(10, HERE, markers=secret)
+
+    assert "s3cret" not in repr(seen)
+    assert "s3cret" not in repr(join([seen]))

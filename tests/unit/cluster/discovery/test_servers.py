@@ -1,0 +1,93 @@
+"""Which processes are engines' servers."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from disagg_cluster.discovery.proctable import Process
+from disagg_cluster.discovery.servers import engine_kind, find_servers, told_port
+
+VLLM = "python3 /venv/bin/vllm serve m --port 8000"
+
+
+def table(*rows: tuple[int, int, str]) -> dict[int, Process]:
+    """Processes as (pid, parent, command line)."""
+    return {
+        pid: Process(
+            pid, parent, 1, shlex.split(text)[0].rsplit("/", 1)[-1], tuple(shlex.split(text))
+        )
+        for pid, parent, text in rows
+    }
+
+
+def found(*rows: tuple[int, int, str]) -> dict[int, tuple[str, set[int]]]:
+    return {s.process.pid: (s.kind, set(s.pids)) for s in find_servers(table(*rows))}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (VLLM, "vllm"),
+        ("python -m vllm.entrypoints.openai.api_server --model m", "vllm"),
+        ("/opt/venv/bin/python3.11 -m sglang.launch_server --model-path m", "sglang"),
+        ("python3 /usr/local/bin/trtllm-serve m", "trtllm"),
+        ("python3 -m dynamo.vllm --model m", "dynamo"),
+        ("python3 -m dynamo.mocker --model-path m", "dynamo"),
+        ("/app/llm-d-inference-sim --port 8000", "engine"),
+        ("python3 -m dynamo.frontend", ""),
+        ("vllm-router --prefill http://a", ""),
+        ("python3 /venv/bin/vllm bench serve", ""),
+        ("docker run vllm/vllm-openai vllm serve m", ""),
+        ("kubectl exec pod -- vllm serve m", ""),
+        ("grep -r vllm serve", ""),
+        ("vim vllm", ""),
+        ("bash -c 'sleep 9; vllm serve m'", ""),
+        ("VLLM::EngineCore", ""),
+        ("python3 train.py", ""),
+    ],
+)
+def test_only_what_serves_is_an_engine(text: str, kind: str) -> None:
+    assert engine_kind(tuple(shlex.split(text))) == kind
+
+
+def test_an_engine_has_its_parts_and_forks_with_it() -> None:
+    rows = [(1, 0, "init"), (10, 1, VLLM), (11, 10, "VLLM::EngineCore"), (12, 11, "VLLM::Worker")]
+    rows += [(13, 10, VLLM), (20, 1, "bash")]
+
+    assert found(*rows) == {10: ("vllm", {10, 11, 12, 13})}
+
+
+def test_a_wrapper_is_not_the_engine_that_it_wraps() -> None:
+    rows = [(10, 1, "python3 launch.py vllm serve"), (11, 10, VLLM), (12, 10, VLLM + " --x")]
+
+    assert found(*rows) == {11: ("vllm", {11}), 12: ("vllm", {12})}
+
+
+def test_an_engine_inside_an_unknown_program_is_found_by_its_parts() -> None:
+    rows = [(10, 1, "python3 my_service.py"), (11, 10, "VLLM::EngineCore")]
+
+    assert found(*rows) == {10: ("vllm", {10, 11})}
+
+
+def test_the_shell_above_an_engine_s_part_is_not_its_server() -> None:
+    rows = [(10, 1, "bash"), (11, 10, "VLLM::APIServer_0"), (12, 11, "VLLM::EngineCore")]
+
+    assert found(*rows) == {11: ("vllm", {11, 12})}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "port"),
+    [
+        (["--port", "81"], 81),
+        (["--port=82"], 82),
+        ([], 8000),
+        (["--port", "many"], None),
+        (["--port", "99999999999999"], None),
+    ],
+)
+def test_the_port_is_the_one_that_the_engine_was_told(
+    arguments: list[str], port: int | None
+) -> None:
+    assert told_port(("vllm", "serve", "m", *arguments), "vllm") == port
