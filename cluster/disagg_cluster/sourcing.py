@@ -118,7 +118,14 @@ class Sourcing:
             return heard
         on_cpu = any(self._ledger.is_pseudo(gpu) for gpu in subject.devices)
         if subject.page is not None:
-            heard[Method.PAGE_CPU if on_cpu else Method.PAGE] = subject.page.t_ns
+            heard[_of_page(subject.page, on_cpu=on_cpu)] = subject.page.t_ns
         if not on_cpu and subject.role in (Role.PREFILL, Role.DECODE):
             heard[Method.ROLE] = now_ns
         return heard
+
+
+def _of_page(page: EnginePage, *, on_cpu: bool) -> Method:
+    """Return what an engine's page is good for."""
+    if page.prefill_seconds_total is not None or page.decode_seconds_total is not None:
+        return Method.ENGINE_TIMERS
+    return Method.PAGE_CPU if on_cpu else Method.PAGE

@@ -9,13 +9,15 @@ carried into the next ones.
 from __future__ import annotations
 
 from collections import deque
+from operator import mul
 
 from disagg_exporter.model import Role, Split
-from disagg_exporter.stepfit import Fit
+from disagg_exporter.nnls import solve
 
 # Long enough that most prompts begin and end within one; short enough to follow a change of load.
 LEARN_SECONDS = 10.0
-_MEMORY = 120
+# What was seen 120 stretches ago counts a third.
+_KEEP = 1 - 1 / 120
 _LEAST_BUSY_SECONDS = 0.01
 _ENOUGH = 12
 _RECENT = 24
@@ -25,10 +27,16 @@ _MOST_CARRIED_SECONDS = 60.0
 
 
 class PhaseShares:
-    """One engine's token costs, and what prefill work it has still to show."""
+    """One engine's token costs, and what prefill work it has still to show.
+
+    `stretches` is how many it has learned from.
+    """
 
     def __init__(self) -> None:
-        self._fit = Fit(size=2, kinds=1, memory_steps=_MEMORY)
+        self._gram = [[0.0, 0.0], [0.0, 0.0]]
+        self._moments = [0.0, 0.0]
+        self._seconds_per_token = (0.0, 0.0)
+        self.stretches = 0
         self._errors: deque[float] = deque(maxlen=_RECENT)
         self._seconds = self._busy = 0.0
         self._tokens = [0, 0]
@@ -70,9 +78,17 @@ class PhaseShares:
         busy, self._busy, self._seconds, self._tokens = self._busy, 0.0, 0.0, [0, 0]
         if not any(features) or busy < _LEAST_BUSY_SECONDS:
             return
-        if self._fit.steps >= _ENOUGH // 2:
-            self._errors.append(abs(self._fit.predict(features) - busy) / busy)
-        self._fit.learn(features, busy, 1.0 / busy**2, 0)
+        if self.stretches >= _ENOUGH // 2:
+            foreseen = sum(map(mul, features, self._seconds_per_token))
+            self._errors.append(abs(foreseen - busy) / busy)
+        # By the relative error: a quiet stretch tells as much of the costs as a full one.
+        for i, x in enumerate(features):
+            self._moments[i] = self._moments[i] * _KEEP + x / busy
+            for j, y in enumerate(features):
+                self._gram[i][j] = self._gram[i][j] * _KEEP + x * y / busy**2
+        prefill, decode = solve(self._gram, self._moments)
+        self._seconds_per_token = prefill, decode
+        self.stretches += 1
 
     @property
     def residual_ratio(self) -> float | None:
@@ -83,7 +99,7 @@ class PhaseShares:
     def trusted(self) -> bool:
         """Whether the costs are known well enough to divide by."""
         residual = self.residual_ratio
-        learned = self._fit.steps >= _ENOUGH and all(self._fit.coefficients)
+        learned = self.stretches >= _ENOUGH and all(self._seconds_per_token)
         return learned and residual is not None and residual <= _TRUSTED_RESIDUAL
 
     @property
@@ -91,13 +107,7 @@ class PhaseShares:
         """How the engine's busy time is divided now."""
         return Split.MODEL if self.trusted else Split.TOKENS
 
-    @property
-    def stretches(self) -> int:
-        """How many stretches were learned from."""
-        return self._fit.steps
-
     def _costs(self) -> tuple[float, float]:
         if not self.trusted:
             return 1.0, 1.0
-        prefill, decode = self._fit.coefficients
-        return prefill, decode
+        return self._seconds_per_token

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from disagg_exporter.model import EnginePage, Method, Role, WorkWindow
+from disagg_exporter.model import EnginePage, Method, Role, Split, WorkWindow
 from disagg_exporter.pages import EngineWindow, PageError, window
 from disagg_exporter.sources.shares import PhaseShares
 
@@ -47,7 +47,8 @@ class Stretches:
         busy_seconds = self._busy_seconds(did, method, cpu_before, cpu_seconds)
         if busy_seconds is None:
             return None
-        return self._stretch(did, page, role, method, busy_seconds)
+        tokens = round(did.computed_tokens or 0), round(_decoded(before, page, did))
+        return self._stretch(did, page, role, method, tokens, busy_seconds)
 
     def forget(self) -> None:
         """Take the next page as the first: there was none for a while, or another process came."""
@@ -56,34 +57,69 @@ class Stretches:
     def _busy_seconds(
         self, did: EngineWindow, method: Method, before: float | None, after: float | None
     ) -> float | None:
-        if method is not Method.PAGE_CPU:
-            return self._active_seconds(did.start_ns, did.end_ns)
-        if before is None or after is None:
-            return None
-        return min(max(after - before, 0.0), did.seconds)
+        match method:
+            case Method.ENGINE_TIMERS:
+                return _timed(did)
+            case Method.PAGE_CPU:
+                if before is None or after is None:
+                    return None
+                return min(max(after - before, 0.0), did.seconds)
+            case _:
+                return self._active_seconds(did.start_ns, did.end_ns)
 
     def _stretch(
-        self, did: EngineWindow, page: EnginePage, role: Role, method: Method, busy_seconds: float
+        self,
+        did: EngineWindow,
+        page: EnginePage,
+        role: Role,
+        method: Method,
+        tokens: tuple[int, int],
+        busy_seconds: float,
     ) -> WorkWindow:
-        prefill_tokens = round(did.computed_tokens or 0)
-        decode_tokens = round(did.generation_tokens or 0)
-        self.shares.learn(prefill_tokens, decode_tokens, busy_seconds, did.seconds)
+        timed = method is Method.ENGINE_TIMERS
+        if timed:
+            share = (did.prefill_seconds or 0.0) / busy_seconds if busy_seconds else 0.0
+        else:
+            self.shares.learn(*tokens, busy_seconds, did.seconds)
+            share = self.shares.share(role, *tokens, busy_seconds)
+        told = timed or method is Method.PAGE_CPU
         return WorkWindow(
             start_ns=did.start_ns,
             end_ns=did.end_ns,
             method=method,
-            prefill_share=self.shares.share(role, prefill_tokens, decode_tokens, busy_seconds),
-            busy_ns=round(busy_seconds * _SECOND_NS) if method is Method.PAGE_CPU else None,
-            prefill_tokens=prefill_tokens,
-            decode_tokens=decode_tokens,
+            prefill_share=share,
+            busy_ns=round(busy_seconds * _SECOND_NS) if told else None,
+            prefill_tokens=tokens[0],
+            decode_tokens=tokens[1],
             running=_whole(page.running),
             waiting=_whole(page.waiting),
             deferred=_whole(page.deferred),
             kv_usage_ratio=page.kv_usage_ratio,
-            split=self.shares.split,
-            residual_ratio=self.shares.residual_ratio,
-            fitted=self.shares.stretches,
+            split=Split.NONE if timed else self.shares.split,
+            residual_ratio=None if timed else self.shares.residual_ratio,
+            fitted=0 if timed else self.shares.stretches,
         )
+
+
+def _timed(did: EngineWindow) -> float:
+    """How long an engine ran by its own timers."""
+    return min((did.prefill_seconds or 0.0) + (did.decode_seconds or 0.0), did.seconds)
+
+
+def _decoded(before: EnginePage, after: EnginePage, did: EngineWindow) -> float:
+    """How many tokens decoding made: a prompt's first comes with its prefill (A4).
+
+    Of a request whose KV came from elsewhere the first token is decode's, too.
+    """
+    made, computed = did.generation_tokens or 0.0, did.computed_tokens or 0.0
+    prompts = computed + (did.external_tokens or 0.0)
+    first = _first_tokens(after) - (0.0 if did.reset else _first_tokens(before))
+    return max(made - first * computed / prompts, 0.0) if prompts else made
+
+
+def _first_tokens(page: EnginePage) -> float:
+    told = page.serving.time_to_first_token
+    return told.counts[-1] if told is not None else 0.0
 
 
 def role_window(role: Role, start_ns: int, end_ns: int) -> WorkWindow | None:

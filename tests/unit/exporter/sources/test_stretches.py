@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from disagg_exporter.model import EnginePage, Method, Role
+from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts, Split
 from disagg_exporter.sources.stretches import Stretches, role_window
 
 SECOND_NS = 1_000_000_000
 
 
-def _page(second: float, computed: float, generated: float, **told: float) -> EnginePage:
+def _page(second: float, computed: float, generated: float, **told: Any) -> EnginePage:
     return EnginePage(
         "vllm",
         round(second * SECOND_NS),
@@ -52,6 +54,35 @@ def test_without_cpu_time_nothing_is_said() -> None:
     stretches = Stretches(lambda start, end: 1.0)
     stretches.look(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, None)
     assert stretches.look(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, 3.0) is None
+
+
+def test_an_engines_own_timers_need_no_model() -> None:
+    stretches = Stretches(lambda start, end: 1.0)
+    timers = {"prefill_seconds_total": 5.0, "decode_seconds_total": 5.0}
+    stretches.look(_page(1, 0, 0, **timers), Role.MIXED, Method.ENGINE_TIMERS)
+    timers = {"prefill_seconds_total": 5.6, "decode_seconds_total": 5.2}
+    did = stretches.look(_page(2, 9, 9, **timers), Role.MIXED, Method.ENGINE_TIMERS)
+    assert did is not None
+    assert did.busy_ns == pytest.approx(0.8 * SECOND_NS)
+    assert did.prefill_share == pytest.approx(0.75)
+    assert (did.split, did.residual_ratio) == (Split.NONE, None)
+
+
+@pytest.mark.parametrize(("computed", "external", "decoded"), [(90, 0, 20), (0, 90, 30)])
+def test_the_first_token_of_a_prompt_computed_here_is_no_decode_work(
+    computed: float, external: float, decoded: int
+) -> None:
+    def page(second: float, requests: float, **told: Any) -> EnginePage:
+        first = ServingCounts(time_to_first_token=Histogram((1.0,), (requests, requests), 1.0))
+        return _page(second, serving=first, **told)
+
+    stretches = Stretches(lambda start, end: 1.0)
+    nothing = {"computed": 0.0, "generated": 0.0, "external_tokens_total": 0.0}
+    stretches.look(page(1, 5, **nothing), Role.MIXED, Method.PAGE)
+    told = {"computed": computed, "generated": 30.0, "external_tokens_total": external}
+    did = stretches.look(page(2, 15, **told), Role.MIXED, Method.PAGE)
+    assert did is not None
+    assert did.decode_tokens == decoded
 
 
 def test_after_a_pause_the_next_page_is_the_first() -> None:
