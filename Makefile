@@ -57,6 +57,7 @@ ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUT
 
 test: $(READY) vllm-environment router-environment ## Everything CI runs, real Prometheus and a real vLLM pair included
 	@$(SYSTEM) prometheus prometheus-alertmanager gcc
+	@$(SYSTEM) --optional chromium
 	$(MAKE) --no-print-directory lint types
 	$(ENGINES) $(BIN)/pytest -m "not vllm_long and not gpu" -ra
 

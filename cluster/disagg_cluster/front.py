@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from disagg_cluster.config import Listen
 from disagg_exporter.access import OPEN
+from disagg_exporter.landing import Lookback
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import CollectorStatus, Snapshot
 from disagg_exporter.server import MetricsServer
@@ -25,20 +26,32 @@ class Front:
 
     Args:
         listen: Where, and the web-config file, if there is one.
-        snapshot: Returns the latest snapshot, at once.
+        name: What to call the node.
         heartbeat_age_seconds: How long ago the daemon's loop last came round.
     """
 
     def __init__(
         self,
         listen: Listen,
-        snapshot: Callable[[], Snapshot | None],
+        name: str,
         heartbeat_age_seconds: Callable[[], float],
     ) -> None:
         self._listen = listen
-        self._snapshot = snapshot
+        self._name = name
+        self._snapshot: Snapshot | None = None
+        self._lookback = Lookback()
         self._heartbeat_age_seconds = heartbeat_age_seconds
         self._web: WebConfigWatch | None = None
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """What is shown now; None before the first."""
+        return self._snapshot
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show this from now on."""
+        self._lookback.remember(snapshot)
+        self._snapshot = snapshot
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ListenAddress]:
@@ -54,10 +67,12 @@ class Front:
                 stack.enter_context(self._web)
             server = MetricsServer(
                 self._listen.metrics_address,
-                self._snapshot,
-                lambda: "" if self._snapshot() else "nothing was measured yet",
+                lambda: self._snapshot,
+                lambda: "" if self._snapshot else "nothing was measured yet",
                 self._heartbeat_age_seconds,
                 access=lambda: OPEN if self._web is None else self._web.access,
+                name=self._name,
+                lookback=self._lookback,
             )
             stack.callback(server.close)
             yield server.start()

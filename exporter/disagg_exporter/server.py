@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from disagg_exporter.access import OPEN, Access
 from disagg_exporter.http_connection import ConnectionHandler
+from disagg_exporter.landing import Landing, Lookback
 from disagg_exporter.limited_socket import Limited, LimitedSocket
 from disagg_exporter.listen import ListenAddress, open_listener
 from disagg_exporter.model import Snapshot
@@ -54,6 +55,8 @@ class MetricsServer:
         now_ns: The snapshot's clock.
         limits: What clients may take.
         access: Returns the conditions under which they are served now.
+        name: What the landing page calls the node.
+        lookback: What the node's books said before; who has it tells it of new snapshots.
     """
 
     def __init__(
@@ -65,11 +68,15 @@ class MetricsServer:
         now_ns: Callable[[], int] = time.monotonic_ns,
         limits: Limits = Limits(),
         access: Callable[[], Access] = lambda: OPEN,
+        name: str = "",
+        lookback: Lookback | None = None,
     ) -> None:
         self._listen = listen
         self._limits = limits
         self._access = access
-        self._site = Site(PageCache(snapshot, now_ns), why_not_ready, heartbeat_age_seconds)
+        landing = Landing(name, snapshot, lookback or Lookback(), now_ns)
+        pages = PageCache(snapshot, now_ns)
+        self._site = Site(pages, landing, why_not_ready, heartbeat_age_seconds)
         self._listener: socket.socket | None = None
         self._accepting = threading.Thread(target=self._accept, name="metrics", daemon=True)
         self._lock = threading.Lock()

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from http import HTTPStatus
 
-import disagg_exporter
+from disagg_exporter.landing import Landing
+from disagg_exporter.landing.page import POLICY
 from disagg_exporter.page_cache import PageCache
 
 PLAIN = "text/plain; charset=utf-8"
-_HTML = "text/html; charset=utf-8"
-
-_LANDING = """\
-<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><title>disagg-node</title></head>
-<body>
-<h1>disagg-node {version}</h1>
-<p>GPU-seconds of LLM inference on this node, by phase.</p>
-<ul>
-<li><a href="/metrics">/metrics</a>: everything known now, for Prometheus</li>
-<li><a href="/healthz">/healthz</a>: whether the daemon itself is alive{health}</li>
-<li><a href="/readyz">/readyz</a>: whether it has begun to measure{readiness}</li>
-</ul>
-</body>
-</html>
-"""
+_PATHS = ("/", "/metrics", "/healthz", "/readyz", "/landing.css", "/landing.js")
+_LANDING_HEADERS = (
+    ("Content-Security-Policy", POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +39,7 @@ class Site:
     """
 
     pages: PageCache
+    landing: Landing
     why_not_ready: Callable[[], str]
     heartbeat_age_seconds: Callable[[], float]
     dead_seconds: float = 10.0
@@ -56,17 +47,25 @@ class Site:
     def answer(self, method: str, target: str, accept: str, accept_encoding: str) -> Answer:
         """Return the answer to one request."""
         path = target.partition("?")[0]
-        if path not in ("/", "/metrics", "/healthz", "/readyz"):
+        if path not in _PATHS:
             return _text(HTTPStatus.NOT_FOUND, "not found; there is /metrics, /healthz, /readyz")
         if method not in ("GET", "HEAD"):
             allowed = (("Allow", "GET, HEAD"),)
             return _text(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD only", allowed)
-        if path == "/metrics":
-            return self._metrics(accept, accept_encoding)
-        if path == "/":
-            return self._landing()
-        why = self._why_dead() if path == "/healthz" else self.why_not_ready()
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, why or "ok")
+        match path:
+            case "/metrics":
+                return self._metrics(accept, accept_encoding)
+            case "/healthz":
+                return _health(self._why_dead())
+            case "/readyz":
+                return _health(self.why_not_ready())
+            case "/landing.css":
+                return _landing("text/css", self.landing.style)
+            case "/landing.js":
+                return _landing("text/javascript", self.landing.script)
+            case _:
+                page = self.landing.page(self._why_dead(), self.why_not_ready())
+                return _landing("text/html", page.encode())
 
     def _metrics(self, accept: str, accept_encoding: str) -> Answer:
         page = self.pages.page(accept, gzipped=wants_gzip(accept_encoding))
@@ -80,15 +79,6 @@ class Site:
             return ""
         return f"the daemon's loop last came round {age_seconds:.1f} s ago"
 
-    def _landing(self) -> Answer:
-        dead, unready = self._why_dead(), self.why_not_ready()
-        body = _LANDING.format(
-            version=escape(disagg_exporter.__version__),
-            health=escape(f" (no: {dead})" if dead else " (yes)"),
-            readiness=escape(f" (no: {unready})" if unready else " (yes)"),
-        )
-        return Answer(HTTPStatus.OK, _HTML, body.encode())
-
 
 def wants_gzip(accept_encoding: str) -> bool:
     """Whether an Accept-Encoding header names gzip, and not only to refuse it."""
@@ -101,3 +91,11 @@ def wants_gzip(accept_encoding: str) -> bool:
 
 def _text(status: HTTPStatus, line: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
     return Answer(status, PLAIN, f"{line}\n".encode(), headers)
+
+
+def _health(why_not: str) -> Answer:
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, why_not or "ok")
+
+
+def _landing(kind: str, body: bytes) -> Answer:
+    return Answer(HTTPStatus.OK, f"{kind}; charset=utf-8", body, _LANDING_HEADERS)

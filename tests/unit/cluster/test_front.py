@@ -17,7 +17,9 @@ TLS = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
 
 def front(web_config: Path | None = None) -> Front:
     told = {} if web_config is None else {"web_config": str(web_config)}
-    return Front(Listen(metrics="127.0.0.1:0", **told), golden_snapshot, lambda: 0.0)
+    made = Front(Listen(metrics="127.0.0.1:0", **told), "gpu-7", lambda: 0.0)
+    made.show(golden_snapshot())
+    return made
 
 
 def test_without_a_web_config_the_page_is_open_and_no_collector_speaks_of_one() -> None:

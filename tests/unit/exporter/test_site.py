@@ -1,5 +1,6 @@
 import pytest
 
+from disagg_exporter.landing import Landing, Lookback
 from disagg_exporter.page_cache import PageCache
 from disagg_exporter.site import Answer, Site, wants_gzip
 from support.snapshots import TAKEN_NS, golden_snapshot
@@ -9,7 +10,8 @@ def ask(
     target: str, method: str = "GET", why_not_ready: str = "", age_seconds: float = 0
 ) -> Answer:
     pages = PageCache(golden_snapshot, lambda: TAKEN_NS)
-    site = Site(pages, lambda: why_not_ready, lambda: age_seconds, dead_seconds=10.0)
+    landing = Landing("gpu-7", golden_snapshot, Lookback(), lambda: TAKEN_NS)
+    site = Site(pages, landing, lambda: why_not_ready, lambda: age_seconds, dead_seconds=10.0)
     return site.answer(method, target, "", "")
 
 
@@ -48,6 +50,24 @@ def test_the_landing_page_leads_on_and_escapes_what_it_quotes() -> None:
 
     assert all(f'href="{path}"' in body for path in ("/metrics", "/healthz", "/readyz"))
     assert "(no: &lt;b&gt;)" in body
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [("/", "text/html"), ("/landing.css", "text/css"), ("/landing.js", "text/javascript")],
+)
+def test_the_landing_page_and_its_parts_may_load_nothing_from_elsewhere(
+    target: str, kind: str
+) -> None:
+    answer = ask(target)
+    policy = dict(answer.headers)["Content-Security-Policy"]
+
+    assert (answer.status, answer.content_type) == (200, f"{kind}; charset=utf-8")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert dict(answer.headers)["X-Content-Type-Options"] == "nosniff"
+    assert b"http://" not in answer.body
+    assert b"https://" not in answer.body
 
 
 @pytest.mark.parametrize("target", ["/metric", "/metrics/", "//metrics", "*", "", "/%6detrics"])

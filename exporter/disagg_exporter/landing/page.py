@@ -1,0 +1,171 @@
+"""The page for people as HTML: readable without style, without script, and by a screen reader.
+
+Everything that comes from outside (names of engines, models, devices, nodes) is escaped here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from html import escape
+from importlib.resources import files
+
+import disagg_exporter
+from disagg_exporter.landing.bars import ABSENT, PATTERNS, bar, legend, percent, words
+from disagg_exporter.landing.lookback import Lookback
+from disagg_exporter.landing.tables import devices_table, engines_table
+from disagg_exporter.landing.view import NodeView, view_of
+from disagg_exporter.model import Snapshot
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The page loads its own style and script and nothing else, from nowhere else."""
+
+_FRAME = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/landing.css">
+<noscript><meta http-equiv="refresh" content="5"></noscript>
+<script src="/landing.js" defer></script>
+</head>
+<body>
+<a class="skip" href="#gpus">Skip to the GPUs</a>
+{patterns}<header>
+<h1>{heading}</h1>
+<p class="about">GPU time of LLM inference by phase. disagg-node {version}</p>
+<p class="refresh"><span id="live" role="status">{clock}</span>
+<button id="pause" type="button" aria-pressed="false" hidden>Pause</button></p>
+</header>
+<main>
+{main}</main>
+<footer>
+<h2>More</h2>
+<ul>
+<li><a href="/metrics">/metrics</a>: everything known now, for Prometheus</li>
+<li><a href="/healthz">/healthz</a>: whether the daemon itself is alive{health}</li>
+<li><a href="/readyz">/readyz</a>: whether it has begun to measure{readiness}</li>
+<li>What the words mean: docs/accounting.md; every metric: docs/metrics.md</li>
+</ul>
+</footer>
+</body>
+</html>
+"""
+
+
+class Landing:
+    """Makes the page.
+
+    Args:
+        name: What to call the node.
+        snapshot: Returns the latest snapshot, at once; None before there is one.
+        lookback: What the books said before.
+        now_ns: The snapshot's clock.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        snapshot: Callable[[], Snapshot | None],
+        lookback: Lookback,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._name = name
+        self._snapshot = snapshot
+        self._lookback = lookback
+        self._now_ns = now_ns
+        here = files("disagg_exporter.landing")
+        self.style = here.joinpath("landing.css").read_bytes()
+        self.script = here.joinpath("landing.js").read_bytes()
+
+    def page(self, why_dead: str, why_not_ready: str) -> str:
+        """The page as it is now; the two reasons are empty where all is well."""
+        snapshot = self._snapshot()
+        view = None
+        if snapshot is not None:
+            view = view_of(snapshot, self._lookback.last_minute, self._now_ns())
+        name = self._name or "disagg-node"
+        return _FRAME.format(
+            title=escape(_title(name, view)),
+            patterns=PATTERNS,
+            heading=escape(name) + (_SIMULATED if view and view.simulated else ""),
+            version=escape(disagg_exporter.__version__),
+            clock=_clock(view),
+            main=_main(view),
+            health=escape(f" (no: {why_dead})" if why_dead else " (yes)"),
+            readiness=escape(f" (no: {why_not_ready})" if why_not_ready else " (yes)"),
+        )
+
+
+_SIMULATED = ' <strong class="simulated">simulated</strong>'
+
+
+def _title(name: str, view: NodeView | None) -> str:
+    count = len(view.troubles) if view else 0
+    return f"({count}) {name}" if count else name
+
+
+def _clock(view: NodeView | None) -> str:
+    if view is None:
+        return "Nothing was measured yet."
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(view.taken_timestamp_seconds))
+    return f"As of {clock} UTC."
+
+
+def _main(view: NodeView | None) -> str:
+    if view is None:
+        return "<p>Nothing was measured yet.</p>\n"
+    return (
+        f'<section id="troubles" aria-labelledby="troubles-title">{_troubles(view)}</section>\n'
+        f'<section id="sums" aria-labelledby="sums-title">{_sums(view)}</section>\n'
+        f'<section id="gpus" aria-labelledby="gpus-title" tabindex="-1">'
+        f"{devices_table(view)}</section>\n"
+        f'<section id="engines" aria-labelledby="engines-title">{engines_table(view)}</section>\n'
+    )
+
+
+def _troubles(view: NodeView) -> str:
+    title = '<h2 id="troubles-title">What is wrong</h2>'
+    if not view.troubles:
+        return f'{title}<p class="well">Nothing that this node knows of.</p>'
+    items = "".join(
+        f'<li class="{trouble.weight.value}"><strong>{trouble.weight.value}</strong>'
+        f"<span>{escape(trouble.text)}</span></li>"
+        for trouble in view.troubles
+    )
+    return f'{title}<ul class="troubles">{items}</ul>'
+
+
+def _sums(view: NodeView) -> str:
+    split = view.split
+    ratio = split.prefill_decode_ratio
+    pseudo = all(row.device.is_pseudo for row in view.devices)
+    of_all = f"of {view.gpus:.3g} {'CPU engines' if pseudo else 'GPUs'}, on average"
+    figures = (
+        ("Prefill share", percent(split.prefill_share_ratio), "of the busy GPU time"),
+        ("Prefill : decode", ABSENT if ratio is None else f"{ratio:.2f}", "GPU-seconds"),
+        ("Prefilling", _mean(split.prefill_seconds, view), of_all),
+        ("Decoding", _mean(split.decode_seconds, view), of_all),
+        ("Occupancy", percent(split.occupancy_ratio), "busy, which is not full"),
+    )
+    tiles = "".join(
+        f"<div><dt>{name}</dt><dd><b>{value}</b> <span>{unit}</span></dd></div>"
+        for name, value, unit in figures
+    )
+    when = f"Over {view.window_seconds:.0f} s, until {view.behind_seconds:.0f} s ago"
+    return (
+        f'<h2 id="sums-title">The node</h2><p class="when">{when}.</p>'
+        f'<dl class="tiles">{tiles}</dl>{bar(split, 22)}'
+        f'<p class="words">{words(split)}</p>{legend()}'
+    )
+
+
+def _mean(seconds: float, view: NodeView) -> str:
+    return f"{seconds / view.window_seconds:.1f}" if view.window_seconds > 0 else ABSENT

@@ -1,0 +1,102 @@
+"""The two tables of the page: the devices and the engines."""
+
+from __future__ import annotations
+
+from html import escape
+
+from disagg_exporter.landing.bars import ABSENT, bar, percent, words
+from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView
+
+_GIB = 1 << 30
+
+_DEVICE_HEADS = ("GPU", "Role", "Engine", "What it did", "Occupancy", "Memory", "Power")
+_ENGINE_HEADS = ("Engine", "Role", "State", "Server", "Model", "Running", "Waiting", "KV cache")
+
+
+def devices_table(view: NodeView) -> str:
+    """All devices of the node."""
+    title = '<h2 id="gpus-title">GPUs</h2>'
+    if not view.devices:
+        return f"{title}<p>This node has none.</p>"
+    kinds = sorted({_kind(row) for row in view.devices})
+    alike = len(kinds) == 1
+    if alike:
+        title += f'<p class="when">{len(view.devices)} &times; {escape(kinds[0])}</p>'
+    rows = "".join(_device(row, "" if alike else _kind(row)) for row in view.devices)
+    return title + _table("gpus-title", "devices", _DEVICE_HEADS, rows)
+
+
+def engines_table(view: NodeView) -> str:
+    """All engines that are there now."""
+    title = '<h2 id="engines-title">Engines</h2>'
+    if not view.engines:
+        return f"{title}<p>None is known.</p>"
+    rows = "".join(_engine(row) for row in view.engines)
+    return title + _table("engines-title", "engines", _ENGINE_HEADS, rows)
+
+
+def _table(label: str, kind: str, heads: tuple[str, ...], rows: str) -> str:
+    """A table that may be wider than the screen: it then scrolls by itself, by keyboard too."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    return (
+        f'<div class="scroll" id="{kind}-scroll" role="region" aria-labelledby="{label}"'
+        f' tabindex="0"><table class="{kind}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _kind(row: DeviceRow) -> str:
+    device = row.device
+    return device.gpu_name + ("" if device.weight == 1 else f", {device.weight:.2g} of a GPU")
+
+
+def _device(row: DeviceRow, kind: str) -> str:
+    device, reading, split = row.device, row.reading, row.split
+    did = f'{bar(split, 14)}<span class="words">{words(split)}</span>' if split else ABSENT
+    used = reading.memory_used_bytes if reading else None
+    total = (reading.memory_total_bytes if reading else None) or device.memory_total_bytes
+    power = reading.power_watts if reading else None
+    engines = "<br>".join(escape(name) for name in row.engines) or "none"
+    name = f' <span class="name">{escape(kind)}</span>' if kind else ""
+    return (
+        f'<tr><th scope="row" title="{escape(device.gpu)}">{device.index}{name}</th>'
+        f'<td class="role {row.role.value}">{row.role.value}</td><td class="name">{engines}</td>'
+        f'<td class="did">{did}</td>'
+        f'<td class="number">{percent(split.occupancy_ratio if split else None)}</td>'
+        f'<td class="number">{_memory(used, total)}</td>'
+        f'<td class="number">{ABSENT if power is None else f"{power:.0f} W"}</td></tr>'
+    )
+
+
+def _engine(row: EngineRow) -> str:
+    status, account = row.status, row.account
+    page = status.page
+    running: float | None = account.running if account else None
+    waiting: float | None = account.waiting if account else None
+    usage = account.kv_usage_ratio if account else None
+    if page is not None:
+        # An engine that sends no steps is known by its page.
+        running = page.running if running is None else running
+        waiting = page.waiting if waiting is None else waiting
+        usage = page.kv_usage_ratio if usage is None else usage
+    state = status.state.value if status.up else f"{status.state.value}, no answer"
+    kind = " ".join(part for part in (status.kind, status.version) if part)
+    return (
+        f'<tr><th scope="row">{escape(status.engine)}</th>'
+        f'<td class="role {status.role.value}">{status.role.value}</td><td>{state}</td>'
+        f'<td class="name">{escape(kind)}</td>'
+        f'<td class="name">{escape(status.model_name) or ABSENT}</td>'
+        f'<td class="number">{_count(running)}</td><td class="number">{_count(waiting)}</td>'
+        f'<td class="number">{percent(usage)}</td></tr>'
+    )
+
+
+def _memory(used_bytes: int | None, total_bytes: int | None) -> str:
+    if used_bytes is None:
+        return ABSENT
+    used = f"{used_bytes / _GIB:.0f}"
+    return f"{used} of {total_bytes / _GIB:.0f} GiB" if total_bytes else f"{used} GiB"
+
+
+def _count(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.0f}"

@@ -1,0 +1,206 @@
+"""The landing page in a real browser: its policy, its renewal, its keyboard, its two looks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from disagg_exporter.landing import Lookback
+from disagg_exporter.listen import ListenAddress
+from disagg_exporter.model import (
+    Cell,
+    Device,
+    DeviceAccount,
+    DeviceReading,
+    Reason,
+    Role,
+    Snapshot,
+    Use,
+)
+from disagg_exporter.server import MetricsServer
+from support.browser import CONTRAST, chromium
+from support.snapshots import SECOND, TAKEN_NS, golden_snapshot
+
+HOSTILE = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+class Node:
+    """A node whose snapshot a test swaps while its page is served."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.server = MetricsServer(
+            ListenAddress("127.0.0.1", 0),
+            lambda: self.snapshot,
+            lambda: "",
+            lambda: 0.0,
+            lambda: TAKEN_NS,
+            name="gpu-7",
+            lookback=Lookback(),
+        )
+        self.url = ""
+
+
+@contextlib.contextmanager
+def shown(browser: Browser, snapshot: Snapshot, **settings: object) -> Iterator[tuple[Page, Node]]:
+    """Open the page of a node; whatever the browser complains of fails the test."""
+    node = Node(snapshot)
+    complaints: list[str] = []
+    node.url = f"http://127.0.0.1:{node.server.start().port}/"
+    try:
+        context = browser.new_context(**settings)  # type: ignore[arg-type] # of Playwright's many
+        with contextlib.closing(context):
+            page = context.new_page()
+            page.on("console", lambda message: complaints.append(message.text))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.clock.install()  # the page's own seconds pass when a test says so
+            page.goto(node.url)
+            yield page, node
+        assert complaints == []
+    finally:
+        node.server.close()
+
+
+ROUNDS_MS = 5000
+"""Time enough for the page to renew itself twice."""
+
+
+def slices(count: int) -> Snapshot:
+    """A node of MIG slices with long names."""
+    golden = golden_snapshot()
+    devices = tuple(
+        Device(f"MIG-{n}", n, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", f"nvidia{n}", weight=1 / 7)
+        for n in range(count)
+    )
+    cells = {Cell(Role.DECODE, Use.DECODE): 4.0, Cell(Role.DECODE, Use.IDLE, Reason.KV_WAIT): 4.0}
+    return replace(
+        golden,
+        devices=devices,
+        accounts=tuple(
+            DeviceAccount(d, Role.DECODE, TAKEN_NS - 56 * SECOND, TAKEN_NS, cells) for d in devices
+        ),
+        readings=tuple(DeviceReading(d.gpu, TAKEN_NS, 0.5, 1 << 30, 10 << 30) for d in devices),
+        engines=tuple(
+            replace(golden.engines[0], engine=f"llama-3-3-70b-decode-{d.index}", devices=(d.gpu,))
+            for d in devices
+        ),
+    )
+
+
+def test_the_page_renews_itself_and_keeps_the_focus(browser: Browser) -> None:
+    with shown(browser, golden_snapshot()) as (page, node):
+        expect(page.get_by_role("table").first).to_contain_text("prefill-0")
+        scroll = page.get_by_role("region", name="GPUs").get_by_role("region")
+        scroll.focus()
+        node.snapshot = replace(
+            node.snapshot,
+            engines=(replace(node.snapshot.engines[0], engine="newcomer"),),
+        )
+
+        page.clock.run_for(ROUNDS_MS)
+        expect(page.get_by_role("table").first).to_contain_text("newcomer", timeout=20_000)
+        assert page.evaluate("document.activeElement.id") == "devices-scroll"
+
+
+def test_it_can_be_paused(browser: Browser) -> None:
+    with shown(browser, golden_snapshot()) as (page, node):
+        button = page.get_by_role("button", name="Pause")
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(button).to_have_attribute("aria-pressed", "true")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.clock.run_for(ROUNDS_MS)
+        assert asked == []
+
+        node.snapshot = replace(node.snapshot, engines=())
+        page.keyboard.press("Enter")
+        page.clock.run_for(ROUNDS_MS)
+        expect(page.get_by_text("None is known.")).to_be_visible(timeout=20_000)
+
+
+def test_a_node_that_no_longer_answers_is_said_to_be_so(browser: Browser) -> None:
+    node = Node(golden_snapshot())
+    url = f"http://127.0.0.1:{node.server.start().port}/"
+    page = browser.new_page()
+    with contextlib.closing(page):
+        page.clock.install()
+        page.goto(url)
+        node.server.close()
+        page.clock.run_for(ROUNDS_MS)
+
+        expect(page.get_by_role("status")).to_contain_text("does not answer", timeout=20_000)
+
+
+def test_a_hostile_name_is_text_at_first_and_after_a_renewal(browser: Browser) -> None:
+    golden = golden_snapshot()
+    hostile = replace(golden.engines[0], engine=HOSTILE, model_name=HOSTILE, up=False)
+    with shown(browser, replace(golden, engines=(hostile,))) as (page, node):
+        expect(page.get_by_role("table").first).to_contain_text(HOSTILE)
+        node.snapshot = replace(golden, engines=(replace(hostile, version="after"),))
+        page.clock.run_for(ROUNDS_MS)
+        expect(page.get_by_role("table").nth(1)).to_contain_text("after", timeout=20_000)
+
+        assert page.locator("main img, main script").count() == 0
+        assert "taken" not in page.title()
+
+
+def test_it_works_without_script_and_asks_to_be_loaded_again(browser: Browser) -> None:
+    with shown(browser, golden_snapshot(), java_script_enabled=False) as (page, _):
+        expect(page.get_by_role("table").first).to_contain_text("prefill-0")
+        expect(page.get_by_role("button")).to_have_count(0)
+        assert '<noscript><meta http-equiv="refresh"' in page.content()
+
+
+def test_a_screen_reader_finds_headings_tables_and_their_heads(browser: Browser) -> None:
+    with shown(browser, golden_snapshot()) as (page, _):
+        headings = page.get_by_role("heading").all_inner_texts()
+        assert headings[0].startswith("gpu-7")
+        assert headings[1:] == ["What is wrong", "The node", "GPUs", "Engines", "More"]
+        table = page.get_by_role("table").first
+        assert table.get_by_role("columnheader").all_inner_texts() == [
+            *("GPU", "Role", "Engine", "What it did", "Occupancy", "Memory", "Power")
+        ]
+        assert table.get_by_role("rowheader").count() == 3
+        assert table.get_by_role("cell", name="prefill 64%, decode 2%").count() == 1
+
+
+def test_the_keyboard_reaches_everything_in_the_order_of_the_page(browser: Browser) -> None:
+    with shown(browser, golden_snapshot()) as (page, _):
+        reached = []
+        for _press in range(7):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("(e => e.id || e.textContent)(document.activeElement)"))
+
+        assert reached == [
+            *("Skip to the GPUs", "pause", "devices-scroll", "engines-scroll"),
+            *("/metrics", "/healthz", "/readyz"),
+        ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read_on_its_ground(browser: Browser, scheme: str) -> None:
+    with shown(browser, golden_snapshot(), color_scheme=scheme) as (page, _):
+        assert page.evaluate(CONTRAST) == []
+
+
+@pytest.mark.parametrize("width", [360, 768, 1440])
+def test_sixteen_slices_fit_any_screen(browser: Browser, width: int) -> None:
+    """A table may scroll in its own box; the page may not."""
+    viewport = {"width": width, "height": 800}
+    with shown(browser, slices(16), viewport=viewport) as (page, _):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.get_by_role("table").first.get_by_role("row").count() == 17
+        assert page.locator("table.devices svg.bar").first.bounding_box()["width"] >= 100  # type: ignore[index] # visible

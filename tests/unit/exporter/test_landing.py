@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from disagg_exporter.landing import Landing, Lookback
+from disagg_exporter.landing.bars import bar, percent, words
+from disagg_exporter.landing.troubles import Weight
+from disagg_exporter.landing.view import Split, view_of
+from disagg_exporter.model import (
+    Cell,
+    Device,
+    DeviceAccount,
+    Reason,
+    Role,
+    Snapshot,
+    Throttle,
+    Use,
+    WorkerStatus,
+)
+from support.snapshots import FRESH_UNTIL_NS, SECOND, TAKEN_NS, golden_snapshot
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&"
+
+
+def account(
+    seconds: dict[Use, float], watermark_seconds: float, start_seconds: float = 0
+) -> DeviceAccount:
+    """Books of one device; times are seconds of the snapshot's clock."""
+    cells = {Cell(Role.PREFILL, use): value for use, value in seconds.items()}
+    device = Device("GPU-a", 0, "H100", "nvidia0")
+    start_ns, mark_ns = round(start_seconds * SECOND), round(watermark_seconds * SECOND)
+    return DeviceAccount(device, Role.PREFILL, start_ns, mark_ns, cells)
+
+
+def at(seconds: float, books: DeviceAccount) -> Snapshot:
+    now_ns = round(seconds * SECOND)
+    return Snapshot(now_ns, 0.0, now_ns + 10 * SECOND, (books.device,), accounts=(books,))
+
+
+def page(snapshot: Snapshot | None, now_ns: int = TAKEN_NS) -> str:
+    return Landing("gpu-7", lambda: snapshot, Lookback(), lambda: now_ns).page("", "")
+
+
+def text_of(html: str) -> str:
+    """What a reader reads, with a bar between the pieces."""
+
+    class Reader(HTMLParser):
+        pieces: tuple[str, ...] = ()
+
+        def handle_data(self, data: str) -> None:
+            self.pieces += (data.strip(),)
+
+    reader = Reader()
+    reader.feed(html)
+    return "|".join(piece for piece in reader.pieces if piece)
+
+
+def test_a_young_device_is_told_since_it_began() -> None:
+    books = account({Use.PREFILL: 10.0, Use.IDLE: 20.0}, 130, start_seconds=100)
+
+    window_ns, seconds = Lookback().last_minute(books)
+
+    assert window_ns == 30 * SECOND
+    assert (seconds[Use.PREFILL], seconds[Use.IDLE]) == (10.0, 20.0)
+
+
+def test_an_old_device_is_told_over_its_last_minute() -> None:
+    lookback = Lookback()
+    for now in range(0, 300):  # one GPU, half busy until 200 s, then wholly busy
+        busy = min(now, 200) / 2 + max(0, now - 200)
+        books = account({Use.PREFILL: busy, Use.IDLE: now - busy}, now)
+        lookback.remember(at(now + 6, books))
+
+    window_ns, seconds = lookback.last_minute(books)
+
+    assert 60 * SECOND <= window_ns <= 65 * SECOND
+    assert seconds[Use.PREFILL] == pytest.approx(window_ns / SECOND)
+    assert seconds[Use.IDLE] == pytest.approx(0.0)
+
+
+def test_books_that_began_anew_are_not_subtracted_from() -> None:
+    lookback = Lookback()
+    lookback.remember(at(500, account({Use.PREFILL: 400.0}, 494)))
+    again = account({Use.PREFILL: 90.0}, 1090, start_seconds=1000)
+
+    assert lookback.last_minute(again) == (
+        90 * SECOND,
+        {**dict.fromkeys(Use, 0.0), Use.PREFILL: 90.0},
+    )
+
+
+def test_ratios_are_those_of_the_accounting() -> None:
+    split = Split({Use.PREFILL: 3.0, Use.DECODE: 1.0, Use.IDLE: 4.0, Use.UNOBSERVED: 2.0})
+
+    assert split.prefill_share_ratio == 0.75
+    assert split.prefill_decode_ratio == 3.0
+    assert split.occupancy_ratio == 0.5  # of the eight seconds that were observed
+    assert split.ratios[Use.PREFILL] == 0.3
+
+
+def test_what_has_no_value_has_none() -> None:
+    nearly_idle = Split({Use.PREFILL: 0.5, Use.DECODE: 0.4, Use.IDLE: 59.1})
+
+    assert (nearly_idle.prefill_share_ratio, nearly_idle.prefill_decode_ratio) == (None, None)
+    assert Split({Use.PREFILL: 2.0}).prefill_decode_ratio is None
+    assert Split({Use.UNOBSERVED: 2.0}).occupancy_ratio is None
+    assert (Split({}).ratios, words(Split({})), percent(None)) == ({}, "not known yet", "-")
+
+
+def test_a_bar_is_as_long_as_its_parts() -> None:
+    svg = bar(Split({Use.PREFILL: 1.0, Use.DECODE: 2.0, Use.IDLE: 5.0}), 14)
+
+    assert re.findall(r'class="(\w+)" x="([\d.]+)%" width="([\d.]+)%"', svg) == [
+        ("prefill", "0.00", "12.50"),
+        ("decode", "12.50", "25.00"),
+        ("idle", "37.50", "62.50"),
+    ]
+    assert "style=" not in svg
+
+
+def test_the_view_sums_what_its_devices_did() -> None:
+    view = view_of(golden_snapshot(), Lookback().last_minute, TAKEN_NS)
+
+    assert view.split.seconds[Use.DECODE] == pytest.approx(81.5)
+    assert view.gpus == pytest.approx(2 + 3 / 7)
+    assert [row.engines for row in view.devices] == [("prefill-0",), ("decode-0",), ()]
+    assert view.behind_seconds == pytest.approx(30.0)
+
+
+def test_a_stale_snapshot_shows_no_books_and_no_readings() -> None:
+    view = view_of(golden_snapshot(), Lookback().last_minute, FRESH_UNTIL_NS + 1)
+
+    assert {(row.split, row.reading, row.role) for row in view.devices} == {
+        (None, None, Role.UNKNOWN)
+    }
+    assert view.troubles[0].text.startswith("The daemon has measured nothing for 10 s")
+
+
+def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
+    golden = golden_snapshot()
+    hot = replace(golden.readings[0], throttles=(Throttle.THERMAL, Throttle.POWER_CAP))
+    snapshot = replace(
+        golden,
+        readings=(hot, *golden.readings[1:]),
+        workers=(WorkerStatus("prefill-0", "starting", 0, None), *golden.workers[1:]),
+    )
+    troubles = view_of(snapshot, Lookback().last_minute, TAKEN_NS).troubles
+
+    assert [trouble.text for trouble in troubles] == [
+        "GPU 2 cannot be read.",
+        "The clocks of GPU 0 are held back: it is too hot.",
+        "Worker decode-0 has crashed and is about to be started again, 3 times started again.",
+        "Engine decode-0 does not answer its health probe.",
+        "The router holds decode-0 unwell and sends it no requests.",
+        "Collector engine:decode-0 failed; it never succeeded.",
+        "Worker prefill-0 is starting.",
+    ]
+    assert [trouble.weight for trouble in troubles] == [Weight.BROKEN] * 6 + [Weight.NOTICE]
+
+
+def test_the_page_says_it_in_words() -> None:
+    told = text_of(page(golden_snapshot()))
+
+    assert "gpu-7|simulated" in told
+    assert "Engine decode-0 does not answer its health probe." in told
+    assert "prefill-0|prefill 64%, decode 2%, idle 33%, unattributed 1%" in told
+    assert "(5) gpu-7" in told
+
+
+def test_a_page_before_the_first_snapshot_is_a_page() -> None:
+    assert "Nothing was measured yet." in text_of(page(None))
+
+
+def test_a_node_without_engines_and_troubles_says_so() -> None:
+    quiet = Snapshot(TAKEN_NS, 0.0, FRESH_UNTIL_NS)
+
+    told = text_of(page(quiet))
+
+    assert "What is wrong|Nothing that this node knows of." in told
+    assert "This node has none." in told
+
+
+def test_names_from_outside_stay_text() -> None:
+    golden = golden_snapshot()
+    engine = replace(
+        golden.engines[0],
+        engine=HOSTILE,
+        model_name=HOSTILE,
+        version=HOSTILE,
+        kind=HOSTILE,
+        up=False,
+    )
+    device = Device(HOSTILE, 0, HOSTILE, HOSTILE)
+    worker = WorkerStatus(HOSTILE, "failed", 1, None)
+    books = replace(golden.accounts[0], device=device)
+    snapshot = replace(
+        golden,
+        engines=(replace(engine, devices=(HOSTILE,)),),
+        devices=(device, *golden.devices),
+        accounts=(books,),
+        workers=(worker,),
+    )
+    html = Landing(HOSTILE, lambda: snapshot, Lookback(), lambda: TAKEN_NS).page(HOSTILE, HOSTILE)
+
+    assert "<img" not in html
+    assert "onerror" not in re.sub(r"&lt;img src=x onerror=alert\(1\)&gt;", "", html)
+    assert text_of(html).count(HOSTILE) >= 8
+
+
+def test_reasons_do_not_split_a_use() -> None:
+    """Idle for two reasons is idle."""
+    cells = {
+        Cell(Role.DECODE, Use.IDLE, Reason.KV_WAIT): 3.0,
+        Cell(Role.DECODE, Use.IDLE, Reason.HOST_GAP): 2.0,
+    }
+    books = replace(account({}, 5), cells=cells)
+
+    assert Lookback().last_minute(books)[1][Use.IDLE] == 5.0
