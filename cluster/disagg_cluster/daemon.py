@@ -88,7 +88,8 @@ class Daemon:
         self._crew: Crew | None = None
         self._engines = Engines(config.workers, self._tag, self._ledger)
         self._devices = DeviceWatch(source, self._ledger)
-        self._found = attaching(config, layout, self._ledger, self._devices, self._engines)
+        books = self._folder, self._ledger, self._fullness
+        self._found = attaching(config, layout, *books, self._devices, self._engines)
         self._roster = Roster(self._engines, self._found)
         self._pages = self._roster.page_watch(config.intervals.pages_seconds)
         self._sourcing = Sourcing(self._ledger)
@@ -239,5 +240,6 @@ class Daemon:
                 *(self._router.watch.collectors() if self._router else ()),
             ),
             router=self._router.watch.status() if self._router else None,
+            gpu_price=self._config.price,
             simulated=self._source.name == "sim" or self._engines.simulated,
         )

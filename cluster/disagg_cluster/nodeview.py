@@ -15,6 +15,7 @@ from disagg_exporter.model import (
     DeviceSweep,
     EngineState,
     EngineStatus,
+    GpuPrice,
     RouterStatus,
     Snapshot,
     WorkerStatus,
@@ -90,6 +91,7 @@ def compose(
     collectors: Iterable[CollectorStatus],
     simulated: bool,
     router: RouterStatus | None = None,
+    gpu_price: GpuPrice | None = None,
 ) -> Snapshot:
     """Put one snapshot together; everything in it is frozen."""
     busy, busy_window_seconds = ledger.busy(now_ns)
@@ -112,4 +114,5 @@ def compose(
         worker_states=tuple(WorkerState),
         simulated=simulated,
         router=router,
+        gpu_price=gpu_price,
     )

@@ -18,6 +18,7 @@ from disagg_exporter.model import (
     EnginePage,
     EngineState,
     EngineStatus,
+    GpuPrice,
     Histogram,
     Method,
     Phase,
@@ -89,6 +90,7 @@ def golden_snapshot() -> Snapshot:
         taken_ns=TAKEN_NS,
         wall_offset_seconds=WALL_OFFSET_SECONDS,
         fresh_until_ns=FRESH_UNTIL_NS,
+        gpu_price=GpuPrice("EUR", 2.5),
         devices=(
             Device(GPU_0, 0, "NVIDIA H100 80GB HBM3", "nvidia0", "00000000:18:00.0"),
             Device(GPU_1, 1, "NVIDIA H100 80GB HBM3", "nvidia1", "00000000:2A:00.0"),

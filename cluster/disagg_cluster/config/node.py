@@ -25,6 +25,7 @@ from disagg_cluster.values import (
     Seconds,
     Text,
 )
+from disagg_exporter import model
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.listen import ListenAddress, parse_listen
 
@@ -103,3 +104,9 @@ class NodeConfig(Section):
     def run_folder(self) -> Path | None:
         """Where sockets and logs go, when the file says so."""
         return None if self.run_dir is None else Path(self.run_dir)
+
+    @property
+    def price(self) -> model.GpuPrice | None:
+        """What a GPU costs, as the page shows it."""
+        told = self.gpu_price
+        return None if told is None else model.GpuPrice(told.currency, told.per_hour)

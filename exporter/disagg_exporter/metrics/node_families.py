@@ -31,5 +31,8 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "provisional; the seconds counters are the record."),
     Family("disagg_node_busy_window_seconds", _G, Data.NODE, (), "seconds",
            "How far back disagg_node_busy_gpus looks."),
+    Family("disagg_node_gpu_hour_price", _G, Data.NODE, ("currency",), "",
+           "What one GPU of this node costs for an hour, as the node file says; absent where it "
+           "does not."),
 )
 # fmt: on

@@ -37,6 +37,9 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.add("disagg_node_busy_gpus", busy.gpus, busy.role, busy.phase, *rest)
     if snapshot.busy_window_seconds > 0:
         sheet.put("disagg_node_busy_window_seconds", snapshot.busy_window_seconds)
+    if snapshot.gpu_price is not None:
+        price = snapshot.gpu_price
+        sheet.put("disagg_node_gpu_hour_price", price.per_hour, price.currency)
 
 
 def _add_phases(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:

@@ -25,6 +25,7 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 LABELS: dict[str, str] = {
+    "currency": "a currency by its three letters, such as USD",
     "gpu": "UUID of the device",
     "index": "number of the device on its node",
     "gpu_name": "product name of the device",
@@ -46,7 +47,7 @@ LABELS: dict[str, str] = {
     "state": "state of the requests, or of the worker",
     "source": "where the role is known from; of a capacity limit: steps or page",
     "confidence": "how sure the role is; of a capacity limit: both_sides (smaller and larger loads "
-    "than the limit were seen) or one_side",
+    "than the limit were seen), one_side, or unreachable (no batch meets the target)",
     "engine_pod": "Kubernetes pod of the engine; empty elsewhere",
     "engine_namespace": "Kubernetes namespace of the engine; empty elsewhere",
     "model_name": "name the engine serves its model under",

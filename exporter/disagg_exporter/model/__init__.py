@@ -34,6 +34,7 @@ from disagg_exporter.model.serving import (
     Total,
 )
 from disagg_exporter.model.snapshot import (
+    GpuPrice,
     Snapshot,
 )
 from disagg_exporter.model.statuses import (
@@ -86,6 +87,7 @@ __all__ = [
     "EnginePage",
     "EngineState",
     "EngineStatus",
+    "GpuPrice",
     "Histogram",
     "Method",
     "Phase",

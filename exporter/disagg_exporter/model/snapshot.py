@@ -11,6 +11,14 @@ from disagg_exporter.model.statuses import CollectorStatus, EngineStatus, Router
 
 
 @dataclass(frozen=True, slots=True)
+class GpuPrice:
+    """What one GPU of the node costs for an hour; `currency` by its three letters."""
+
+    currency: str
+    per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything the metrics page shows, made at one instant and swapped whole.
 
@@ -37,3 +45,4 @@ class Snapshot:
     worker_states: tuple[str, ...] = ()
     simulated: bool = False
     router: RouterStatus | None = None
+    gpu_price: GpuPrice | None = None
