@@ -17,6 +17,7 @@ _ROWS = {
     "config": Row("disagg_cluster.cli.config:config", "Look at a node file without starting it."),
     "dashboards": Row("disagg_cluster.cli.dashboards:dashboards", "Write our Grafana dashboards."),
     "init": Row("disagg_cluster.cli.init:init", "Be the first process of a container."),
+    "plugin": Row("disagg_cluster.cli.plugin:plugin", "The part of us that runs inside engines."),
     "roles": Row("disagg_cluster.cli.roles:roles", "Look at how the roles of engines are found."),
     "rules": Row("disagg_cluster.cli.rules:rules", "Recording rules and alerts for Prometheus."),
     "completion": Row(

@@ -51,25 +51,26 @@ class PodSteps:
         self._open: dict[str, StepsListener] = {}
         # Kept as long as the pod: an annotation put on anew must not clear its record.
         self._gates: dict[str, Gate] = {}
+        self._strange_ns: dict[str, int] = {}
         self._problems: dict[str, str] = {}
         self._heard_wall: float | None = None
 
-    def keep(self, pods: Iterable[Pod], loop: asyncio.AbstractEventLoop, *, listed: bool) -> None:
+    def keep(self, pods: Iterable[Pod], loop: asyncio.AbstractEventLoop, *, told: bool) -> None:
         """Listen to the pods that ask for it, and no longer to others; to be called on a clock.
 
         Args:
             pods: The pods of this node as the API server tells them.
             loop: Where messages are heard.
-            listed: Whether these are all pods: without it no folder is removed.
+            told: Whether the API server tells us now: otherwise no folder is removed.
         """
         known = tuple(pods)
         try:
             folders.make_root(self._root)
-            present = folders.entries(self._root)
+            present = self._strangeness(known)
         except DisaggError as error:
             self._tell({"": str(error)})
             return
-        now = plan(known, self._open, present, listed=listed)
+        now = plan(known, self._open, present, told=told)
         for uid in now.end:
             self._open.pop(uid).close()
         for uid in self._gates.keys() - {pod.uid for pod in known}:
@@ -115,6 +116,15 @@ class PodSteps:
     def status(self) -> CollectorStatus:
         """Return the collector `pod_steps`."""
         return CollectorStatus(COLLECTOR, not self._problems, 0.0, self._heard_wall)
+
+    def _strangeness(self, known: Iterable[Pod]) -> dict[str, float]:
+        """What lies in the root, and for how many seconds no pod of that name was known."""
+        now_ns, uids = self._clock_ns(), {pod.uid for pod in known}
+        present = folders.entries(self._root)
+        self._strange_ns = {
+            name: self._strange_ns.get(name, now_ns) for name in present if name not in uids
+        }
+        return {name: (now_ns - self._strange_ns.get(name, now_ns)) / 1e9 for name in present}
 
     def _listen(self, uid: str, loop: asyncio.AbstractEventLoop) -> StepsListener:
         gate = self._gates.setdefault(uid, Gate(self._clock_ns()))

@@ -45,6 +45,7 @@ Commands:
   config      Look at a node file without starting it.
   dashboards  Write our Grafana dashboards.
   init        Be the first process of a container.
+  plugin      The part of us that runs inside engines.
   roles       Look at how the roles of engines are found.
   rules       Recording rules and alerts for Prometheus.
   completion  Print the completion script of a shell.

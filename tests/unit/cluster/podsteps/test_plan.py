@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from disagg_cluster.kube.nouns import Pod
-from disagg_cluster.podsteps.plan import ANNOTATION, MAX_SOCKETS, Plan, plan
+from disagg_cluster.podsteps.plan import ANNOTATION, MAX_SOCKETS, STRANGE_SECONDS, Plan, plan
 from support.fake_api_server import uid_of
 
 A, B = uid_of("a"), uid_of("b")
@@ -19,40 +19,46 @@ def pod(uid: str, wish: str | None = "true", phase: str = "Running", deleted: bo
 
 
 def test_a_pod_that_asks_is_heard_and_one_that_is_gone_is_not() -> None:
-    assert plan([pod(A)], [], [], listed=True) == Plan(begin=(A,))
-    assert plan([pod(A)], [A], [A], listed=True) == Plan()
-    assert plan([], [A], [A], listed=True) == Plan(end=(A,), remove=(A,))
+    assert plan([pod(A)], [], {}, told=True) == Plan(begin=(A,))
+    assert plan([pod(A)], [A], {A: 0}, told=True) == Plan()
+    assert plan([], [A], {A: 0}, told=True) == Plan(end=(A,), remove=(A,))
 
 
 @pytest.mark.parametrize("wish", [None, "", "false", "True", "yes", "true\n"])
 def test_only_the_one_word_is_asking(wish: str | None) -> None:
-    assert plan([pod(A, wish)], [], [], listed=True) == Plan()
+    assert plan([pod(A, wish)], [], {}, told=True) == Plan()
 
 
 def test_a_pod_that_is_starting_or_ending_is_heard_and_one_that_has_ended_is_not() -> None:
     pods = [pod(A, phase="Pending"), pod(B, deleted=True)]
 
-    assert plan(pods, [], [], listed=True).begin == (A, B)
-    assert plan([pod(A, phase="Failed")], [A], [A], listed=True) == Plan(end=(A,))
+    assert plan(pods, [], {}, told=True).begin == (A, B)
+    assert plan([pod(A, phase="Failed")], [A], {A: 0}, told=True) == Plan(end=(A,))
 
 
-def test_before_the_pods_are_listed_no_folder_is_given_up() -> None:
-    assert plan([], [], [A], listed=False) == Plan()
+def test_a_folder_of_a_pod_that_we_do_not_know_yet_is_left_alone() -> None:
+    assert plan([], [], {A: STRANGE_SECONDS - 1}, told=True) == Plan()
+    assert plan([], [], {A: STRANGE_SECONDS + 1}, told=True) == Plan(remove=(A,))
+
+
+def test_while_the_api_server_is_silent_no_folder_is_given_up() -> None:
+    assert plan([], [], {A: STRANGE_SECONDS + 1}, told=False) == Plan()
+    assert plan([], [A], {A: 0}, told=False).remove == ()
 
 
 @pytest.mark.parametrize("name", ["..", "steps.sock", A.upper(), f"{A}x", "lost+found", ""])
 def test_names_that_are_no_uid_stay(name: str) -> None:
-    assert plan([], [], [name], listed=True) == Plan()
+    assert plan([], [], {name: STRANGE_SECONDS + 1}, told=True) == Plan()
 
 
 def test_a_uid_that_is_none_makes_no_path() -> None:
-    assert plan([pod("../../etc")], [], [], listed=True) == Plan()
+    assert plan([pod("../../etc")], [], {}, told=True) == Plan()
 
 
 def test_newcomers_push_nobody_out() -> None:
     uids = [str(uuid.UUID(int=at)) for at in range(MAX_SOCKETS + 2)]
     heard = uids[2:]
 
-    decided = plan([pod(uid) for uid in uids], heard, [], listed=True)
+    decided = plan([pod(uid) for uid in uids], heard, {}, told=True)
 
     assert decided == Plan(left_out=(uids[0], uids[1]))

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.kube.nouns import Pod
-from disagg_cluster.podsteps.plan import ANNOTATION
+from disagg_cluster.podsteps.plan import ANNOTATION, STRANGE_SECONDS
 from disagg_cluster.podsteps.sockets import MAX_CONNECTIONS, PodSteps
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
 from disagg_exporter.steps import Message, MessageKind
 from support.fake_api_server import uid_of
-from support.stories import told, until
+from support.stories import told as story
+from support.stories import until
 
 A, B = uid_of("a"), uid_of("b")
 DECODE_STEP = Facts(elapsed_ns=1000, generation_requests=1, generation_tokens=1, running=1)
@@ -37,11 +38,16 @@ class Heard:
     def __init__(self, root: Path) -> None:
         self.messages: list[tuple[str, Message]] = []
         self.root = root
-        self.steps = PodSteps(root, lambda uid, message: self.messages.append((uid, message)))
+        self.later_ns = 0
+        self.steps = PodSteps(
+            root,
+            lambda uid, message: self.messages.append((uid, message)),
+            clock_ns=lambda: time.monotonic_ns() + self.later_ns,
+        )
 
-    def keep(self, *uids: str, listed: bool = True) -> None:
+    def keep(self, *uids: str, told: bool = True) -> None:
         loop = asyncio.get_running_loop()
-        self.steps.keep([pod(uid) for uid in uids], loop, listed=listed)
+        self.steps.keep([pod(uid) for uid in uids], loop, told=told)
 
     def taken(self, uid: str) -> int:
         """How many steps of a pod were heard."""
@@ -69,7 +75,7 @@ def sender_of(root: Path, uid: str) -> Sender:
     return sender
 
 
-@told
+@story
 async def test_each_pod_is_heard_on_its_own_socket(heard: Heard) -> None:
     heard.keep(A, B)
     a, b = sender_of(heard.root, A), sender_of(heard.root, B)
@@ -85,7 +91,7 @@ async def test_each_pod_is_heard_on_its_own_socket(heard: Heard) -> None:
     b.close()
 
 
-@told
+@story
 async def test_engines_of_any_user_may_connect_and_nobody_may_look_around(heard: Heard) -> None:
     heard.keep(A)
 
@@ -95,7 +101,7 @@ async def test_engines_of_any_user_may_connect_and_nobody_may_look_around(heard:
     assert stat.S_IMODE(heard.root.stat().st_mode) == 0o711
 
 
-@told
+@story
 async def test_a_pod_that_goes_takes_its_folder_with_it(heard: Heard) -> None:
     heard.keep(A, B)
     sender = sender_of(heard.root, A)
@@ -107,22 +113,21 @@ async def test_a_pod_that_goes_takes_its_folder_with_it(heard: Heard) -> None:
     sender.close()
 
 
-@told
-async def test_folders_left_by_a_daemon_before_are_removed_once_the_pods_are_known(
-    heard: Heard,
-) -> None:
+@story
+async def test_folders_left_by_a_daemon_before_are_removed_after_a_while(heard: Heard) -> None:
     (heard.root / A).mkdir(parents=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
         left.bind(str(heard.root / A / "steps.sock"))
 
-    heard.keep(listed=False)
+    heard.keep()
     assert (heard.root / A).exists()
+    heard.later_ns = round(1e9 * (STRANGE_SECONDS + 1))
     heard.keep()
 
     assert list(heard.root.iterdir()) == []
 
 
-@told
+@story
 async def test_a_new_daemon_takes_the_sockets_over(root: Path) -> None:
     first, second = Heard(root), Heard(root)
     first.keep(A)
@@ -162,7 +167,7 @@ def spoil_the_folder(folder: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", [spoil_with_a_file, spoil_with_a_link, spoil_with_a_listener, spoil_the_folder]
 )
-@told
+@story
 async def test_what_a_pod_puts_in_the_way_harms_that_pod_only(heard: Heard, spoil: object) -> None:
     assert callable(spoil)
     spoil(heard.root / A)
@@ -179,7 +184,7 @@ async def test_what_a_pod_puts_in_the_way_harms_that_pod_only(heard: Heard, spoi
     assert stat.S_IMODE(Path("/etc").stat().st_mode) != 0o711
 
 
-@told
+@story
 async def test_files_that_a_pod_leaves_are_not_ours_to_remove(heard: Heard) -> None:
     heard.keep(A)
     (heard.root / A / "big").mkdir()
@@ -191,7 +196,7 @@ async def test_files_that_a_pod_leaves_are_not_ours_to_remove(heard: Heard) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-@told
+@story
 async def test_a_folder_of_somebody_elses_is_not_used(heard: Heard) -> None:
     (heard.root / A).mkdir(parents=True)
     os.chown(heard.root / A, 12345, 12345)
@@ -201,7 +206,7 @@ async def test_a_folder_of_somebody_elses_is_not_used(heard: Heard) -> None:
     assert "somebody else" in heard.steps.problems()[0]
 
 
-@told
+@story
 async def test_a_root_that_is_a_link_is_not_followed(root: Path, tmp_path: Path) -> None:
     root.symlink_to(tmp_path)
     heard = Heard(root)
@@ -212,7 +217,7 @@ async def test_a_root_that_is_a_link_is_not_followed(root: Path, tmp_path: Path)
     assert not heard.steps.status().success
 
 
-@told
+@story
 async def test_a_pod_that_floods_is_heard_at_its_rate_and_its_neighbour_at_once(
     heard: Heard,
 ) -> None:
@@ -234,7 +239,7 @@ async def test_a_pod_that_floods_is_heard_at_its_rate_and_its_neighbour_at_once(
     calm.close()
 
 
-@told
+@story
 async def test_connections_of_one_pod_are_bounded(heard: Heard) -> None:
     heard.keep(A)
     links = []
@@ -261,7 +266,7 @@ async def test_connections_of_one_pod_are_bounded(heard: Heard) -> None:
         link.close()
 
 
-@told
+@story
 async def test_taking_the_annotation_off_and_on_clears_no_record(heard: Heard) -> None:
     heard.keep(A)
     for _ in range(3):
@@ -270,7 +275,7 @@ async def test_taking_the_annotation_off_and_on_clears_no_record(heard: Heard) -
             await asyncio.sleep(0)
         await until(lambda: heard.steps.refused(A) > 0)
         asked = replace(pod(A), annotations={})
-        heard.steps.keep([asked], asyncio.get_running_loop(), listed=True)
+        heard.steps.keep([asked], asyncio.get_running_loop(), told=True)
         heard.keep(A)
 
     assert len({m.key for _, m in heard.messages}) <= 65
