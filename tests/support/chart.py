@@ -39,6 +39,10 @@ def values_of(case: str) -> dict[str, Any]:
     return dict(yaml.safe_load(CASES[case].read_text(encoding="utf-8")))
 
 
+LAUNCH = [case for case in CASES if values_of(case).get("profile") == "launch"]
+ATTACH = [case for case in CASES if case not in LAUNCH]
+
+
 def defaults() -> dict[str, Any]:
     """What values.yaml says."""
     return dict(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")))
@@ -96,6 +100,17 @@ def node_files(manifests: list[Manifest]) -> dict[str, str]:
         for manifest in manifests
         if manifest["kind"] == "ConfigMap" and "node.yaml" in manifest["data"]
     }
+
+
+def pod_of(case: str) -> dict[str, Any]:
+    """What the only DaemonSet of a value set says of its pods."""
+    [pod] = pods(render(values_of(case))).values()
+    return pod
+
+
+def env_of(container: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of a container; empty where the value comes from elsewhere."""
+    return {variable["name"]: variable.get("value", "") for variable in container["env"]}
 
 
 def validate(manifest: Manifest, version: str) -> None:

@@ -59,7 +59,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $ours "cluster" $root.Values.cluster }}
 {{- end }}
 {{- $file := mergeOverwrite (deepCopy (last .)) $ours }}
-{{- if eq $root.Values.profile "launch" }}
+{{- if eq $root.Values.profile "attach" }}
+{{- /* Without the rights to look somewhere it is not looked there. */}}
+{{- $looks := dict }}
+{{- if not $root.Values.attach.hostPID }}
+{{- $_ := set $looks "processes" false }}
+{{- end }}
+{{- if not (or $root.Values.attach.api.enabled $root.Values.attach.kubelet.enabled) }}
+{{- $_ := set $looks "kubernetes" "never" }}
+{{- end }}
+{{- $file = merge $file (dict "attach" $looks) }}
+{{- else }}
 {{- range $worker := $file.workers }}
 {{- $_ := merge $worker (dict "python" $root.Values.launch.python) }}
 {{- end }}

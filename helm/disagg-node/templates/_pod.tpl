@@ -67,10 +67,17 @@ ports:
 
 {{- /* The pages speak for the daemon, never for engines. Takes (root, path). */}}
 {{- define "disagg-node.probe" -}}
+{{- $web := (first .).Values.web }}
+{{- $guarded := or $web.basicAuthUsers $web.existingSecret }}
+{{- if eq ($web.probes | default (ternary "tcp" "http" (not (empty $guarded)))) "tcp" }}
+tcpSocket:
+  port: metrics
+{{- else }}
 httpGet:
   path: {{ last . }}
   port: metrics
   scheme: {{ include "disagg-node.scheme" (first .) | upper }}
+{{- end }}
 periodSeconds: 10
 timeoutSeconds: 5
 {{- end }}

@@ -1,0 +1,99 @@
+"""Profile attach: no GPU, and no right more than was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from support.chart import (
+    ATTACH,
+    env_of,
+    node_files,
+    one,
+    pod_of,
+    render,
+    values_of,
+)
+
+
+@pytest.mark.parametrize("case", ATTACH)
+def test_attach_requests_no_gpu_and_writes_nothing_into_its_image(case: str) -> None:
+    [container] = pod_of(case)["containers"]
+
+    assert not any("gpu" in name for part in container["resources"].values() for name in part)
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert env_of(container)["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
+
+
+def test_attach_sees_all_gpus_in_the_way_that_the_cluster_allows() -> None:
+    def seen(way: str) -> tuple[str, list[str]]:
+        pod = one(render({"attach": {"gpus": {"from": way}}}), "DaemonSet")["spec"]["template"]
+        [container] = pod["spec"]["containers"]
+        mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+        found = [path for path in mounts if "nvidia" in path]
+        return env_of(container)["NVIDIA_VISIBLE_DEVICES"], found
+
+    folder = "/var/run/nvidia-container-devices"
+    assert seen("environment") == ("all", [])
+    assert seen("volume-mounts") == (folder, [f"{folder}/all"])
+    assert seen("none") == ("void", [])
+
+
+def test_attach_without_rights_is_not_root_and_sees_nothing_of_its_node() -> None:
+    manifests = render(values_of("attach-least-rights"))
+    pod = pod_of("attach-least-rights")
+
+    assert pod["hostPID"] is False
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 65532
+    assert not [volume for volume in pod["volumes"] if "hostPath" in volume]
+    assert not [m for m in manifests if m["kind"].startswith("ClusterRole")]
+
+
+def test_attach_looks_for_engines_only_where_it_may() -> None:
+    def looks(case: str) -> dict[str, Any]:
+        [text] = node_files(render(values_of(case))).values()
+        return dict(yaml.safe_load(text)["attach"])
+
+    assert looks("attach-default") == {}
+    assert looks("attach-least-rights") == {"processes": False, "kubernetes": "never"}
+    assert list(looks("attach-node-file")) == ["endpoints"]
+
+
+def test_attach_is_root_for_the_kubelet_socket_alone() -> None:
+    pod = pod_of("attach-default")
+
+    assert pod["securityContext"]["runAsUser"] == 0
+    [container] = pod["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    [socket] = [mount for mount in container["volumeMounts"] if mount["name"] == "pod-resources"]
+    assert socket["readOnly"] is True
+
+
+def test_the_api_is_asked_for_pods_only_and_only_to_look() -> None:
+    manifests = render({})
+
+    assert one(manifests, "ClusterRole")["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    ]
+    [subject] = one(manifests, "ClusterRoleBinding")["subjects"]
+    assert subject == {
+        "kind": "ServiceAccount",
+        "name": pod_of("attach-default")["serviceAccountName"],
+        "namespace": "gpu",
+    }
+
+
+def test_every_right_that_is_asked_for_is_given() -> None:
+    pod = pod_of("attach-all-rights")
+
+    assert pod["hostNetwork"] is True
+    assert pod["dnsPolicy"] == "ClusterFirstWithHostNet"
+    [container] = pod["containers"]
+    assert container["securityContext"]["capabilities"]["add"] == ["SYS_PTRACE"]
+    assert container["ports"] == [{"name": "metrics", "containerPort": 19847, "protocol": "TCP"}]
+    paths = [v["hostPath"]["path"] for v in pod["volumes"] if v["name"] == "pod-resources"]
+    assert paths == ["/data/kubelet/pod-resources"]

@@ -1,0 +1,62 @@
+"""Profile launch: the node's GPUs, node files by group, and engines that outlive upgrades."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from support.chart import (
+    LAUNCH,
+    env_of,
+    node_files,
+    pods,
+    render,
+    values_of,
+)
+
+
+@pytest.mark.parametrize("case", LAUNCH)
+def test_launch_requests_its_gpus_and_never_ends_engines_by_itself(case: str) -> None:
+    values, manifests = values_of(case), render(values_of(case))
+    resource = values["launch"].get("gpuResource", "nvidia.com/gpu")
+
+    sets = [manifest for manifest in manifests if manifest["kind"] == "DaemonSet"]
+    assert len(sets) == len(values["launch"]["groups"])
+    for daemon_set in sets:
+        assert daemon_set["spec"]["updateStrategy"] == {"type": "OnDelete"}
+        pod = daemon_set["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        [container] = pod["containers"]
+        group = daemon_set["spec"]["selector"]["matchLabels"]["disagg-node/group"]
+        assert (
+            container["resources"]["limits"][resource] == values["launch"]["groups"][group]["gpus"]
+        )
+        assert container["args"][:4] == ["init", "--", "disagg-node", "start"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert "NVIDIA_VISIBLE_DEVICES" not in env_of(container)
+        liveness = values["launch"].get("livenessProbe", {}).get("enabled", False)
+        assert ("livenessProbe" in container) is liveness
+
+
+def test_each_group_of_nodes_has_its_own_nodes_and_its_own_file() -> None:
+    manifests = render(values_of("launch-pools"))
+
+    selected = {name: pod["nodeSelector"] for name, pod in pods(manifests).items()}
+    assert selected == {
+        "rel-disagg-node-prefill": {"pool": "prefill"},
+        "rel-disagg-node-decode": {"pool": "decode"},
+    }
+    for name, text in node_files(manifests).items():
+        role = name.removeprefix("rel-disagg-node-")
+        assert [worker["role"] for worker in yaml.safe_load(text)["workers"]] == [role]
+
+
+def test_engines_and_router_run_with_the_images_interpreters_unless_they_name_their_own() -> None:
+    [pair] = node_files(render(values_of("launch-eight-gpus"))).values()
+    file = yaml.safe_load(pair)
+    assert {worker["python"] for worker in file["workers"]} == {"/usr/bin/python3"}
+    assert file["router"]["python"] == "/opt/vllm-router/bin/python"
+
+    pools = node_files(render(values_of("launch-pools")))
+    [decode] = yaml.safe_load(pools["rel-disagg-node-decode"])["workers"]
+    assert decode["python"] == "/opt/engine/bin/python"

@@ -1,0 +1,99 @@
+"""What goes round the daemon: scraping, dashboards, network."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from helm_python import Chart
+
+from support.chart import (
+    CHART,
+    OF_THE_OPERATOR,
+    one,
+    render,
+    values_of,
+)
+
+
+def test_the_service_has_no_address_and_finds_the_pods() -> None:
+    manifests = render({})
+    labels = one(manifests, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
+
+    service = one(manifests, "Service")["spec"]
+    assert service["clusterIP"] == "None"
+    assert service["selector"].items() <= labels.items()
+
+
+def test_the_network_policy_lets_in_who_is_named() -> None:
+    values = values_of("network-policy")["networkPolicy"]
+
+    spec = one(render({"networkPolicy": values}), "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress"]
+    metrics, extra = spec["ingress"]
+    assert metrics == {"ports": [{"port": "metrics", "protocol": "TCP"}], "from": values["from"]}
+    assert extra == values["extraIngress"][0]
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_a_monitor_names_node_and_cluster_by_which_the_rules_sum(kind: str) -> None:
+    case = "operator" if kind == "PodMonitor" else "service-monitor"
+    values = values_of(case) | {"cluster": "east"}
+    manifests = render(values)
+
+    monitor = one(manifests, kind)
+    spec = monitor["spec"]
+    [endpoint] = spec["podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"]
+    assert endpoint["relabelings"][:2] == [
+        {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
+        {"targetLabel": "cluster", "replacement": "east"},
+    ]
+    assert endpoint["port"] == "metrics"
+    target = one(manifests, "DaemonSet")["spec"]["template"]
+    found = target if kind == "PodMonitor" else one(manifests, "Service")
+    assert spec["selector"]["matchLabels"].items() <= found["metadata"]["labels"].items()
+    # The job, by which the alerts know their targets, is what this label says.
+    assert spec["jobLabel"] in found["metadata"]["labels"]
+    chosen = values["podMonitor" if kind == "PodMonitor" else "serviceMonitor"]["labels"]
+    assert chosen.items() <= monitor["metadata"]["labels"].items()
+
+
+def test_what_the_operator_needs_for_tls_and_users_is_passed_on() -> None:
+    values = values_of("tls-and-users")
+
+    [endpoint] = one(render(values), "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == values["scrape"]["tlsConfig"]
+    assert endpoint["basicAuth"] == values["scrape"]["basicAuth"]
+
+
+def test_auto_renders_what_the_cluster_knows_and_nothing_else(tmp_path: Path) -> None:
+    """The engine here knows the built-in APIs only, so one of them stands for the operator's."""
+    assert not [m for m in render({}) if m["kind"] in OF_THE_OPERATOR]
+
+    copy = tmp_path / "disagg-node"
+    shutil.copytree(CHART, copy)
+    asked = '{{ include "disagg-node.wanted" (list . "auto" "%s") }}'
+    (copy / "templates" / "asked.yaml").write_text(
+        f"known: {asked % 'apps/v1'}\nunknown: {asked % 'apps/v9'}\n", encoding="utf-8"
+    )
+    texts = Chart.load(copy).render({}, name="rel", namespace="gpu")
+    answer = yaml.safe_load(texts["disagg-node/templates/asked.yaml"])
+    assert answer == {"known": True, "unknown": None}
+
+
+def test_dashboards_are_the_repositorys_under_the_sidecars_label() -> None:
+    manifests = render({})
+
+    found: dict[str, str] = {}
+    for manifest in manifests:
+        if manifest["metadata"]["labels"].get("grafana_dashboard") == "1":
+            found |= manifest["data"]
+            assert manifest["metadata"]["annotations"] == {"grafana_folder": "disagg-node"}
+    shipped = (CHART.parents[1] / "grafana" / "dashboards").glob("*.json")
+    assert {name: json.loads(text) for name, text in found.items()} == {
+        f"disagg-{path.name}": json.loads(path.read_text(encoding="utf-8")) for path in shipped
+    }
