@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,11 @@ from support.chart import CHART, defaults, render
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 WORKER = {"name": "a", "role": "prefill", "gpus": 1, "model": "m", "port": 8100}
+DOCUMENTED = re.findall(
+    r"^```yaml\n(.+?)^```$",
+    (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8"),
+    re.MULTILINE | re.DOTALL,
+)
 GROUP = {"gpus": 8, "nodeFile": {"workers": [WORKER]}}
 
 
@@ -109,6 +115,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_values_are_refused_with_their_place(values: dict[str, Any], words: str) -> None:
     with pytest.raises(HelmError, match=words):
         render(values)
+
+
+@pytest.mark.parametrize("block", DOCUMENTED)
+def test_what_the_documentation_shows_are_values(block: str) -> None:
+    hash_of_bcrypt = "$2y$10$" + "a" * 53
+
+    assert render(yaml.safe_load(block.replace("$2y$10$…", hash_of_bcrypt)))
 
 
 def test_values_of_a_parent_chart_are_let_through() -> None:
