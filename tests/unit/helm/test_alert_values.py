@@ -78,6 +78,14 @@ def test_a_threshold_is_taken_over_and_nothing_else_changes(name: str, key: str)
     assert after[name]["expr"].replace("0.777", str(default)) == before[name]["expr"]
 
 
+@pytest.mark.parametrize(("name", "key"), TUNABLE)
+def test_a_text_does_not_repeat_a_number_that_can_be_changed(name: str, key: str) -> None:
+    number, notes = defaults()["alerts"][name][key], SHIPPED[name]["annotations"]
+
+    words = f"{notes['summary']} {notes['description']}".replace(".", " ").split()
+    assert {str(number), f"{number:.0%}"}.isdisjoint(words)
+
+
 def test_no_mark_is_left_in_a_rule() -> None:
     for rule in rendered():
         assert "<threshold" not in rule["expr"]

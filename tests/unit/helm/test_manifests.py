@@ -8,11 +8,12 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
-from helm_python import lint
+from helm_python import Chart, lint, package
 
 from disagg_cluster.nodefile import parse
 from disagg_cluster.nodefile.oneworker import Host
@@ -132,6 +133,19 @@ def fill_in(command: list[str], text: str, folder: Path) -> str:
     where = {"POD_IP": "10.0.0.7", "NODE_NAME": "gpu-7"}
     subprocess.run([sys.executable, "-c", script], env=os.environ | where, check=True)
     return (folder / "disagg-node" / "node.yaml").read_text(encoding="utf-8")
+
+
+def test_a_packaged_chart_renders_the_same_and_leaves_its_value_sets_behind(
+    tmp_path: Path,
+) -> None:
+    archive = Path(package(CHART, destination=tmp_path))
+    with tarfile.open(archive) as packed:
+        names = packed.getnames()
+
+    assert "disagg-node/files/dashboards/cluster.json" in names
+    assert not [name for name in names if name.startswith("disagg-node/ci")]
+    asked = {"name": "rel", "namespace": "gpu"}
+    assert Chart.load(archive).render({}, **asked) == Chart.load(CHART).render({}, **asked)
 
 
 def test_a_release_fits_into_the_secret_that_helm_keeps_it_in() -> None:
