@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from disagg_exporter.metrics.table import FAMILIES
+from disagg_exporter.metrics import FAMILIES, Kind
 from support.alert_rules import (
     ALERTS,
     RUNBOOKS,
@@ -25,9 +25,12 @@ RULES = all_rules()
 ALERT = all_alerts()
 NAMES = sorted(ALERT)
 PAGES = sorted(path.name for path in RUNBOOKS.glob("*.md"))
-KNOWN = {family.name for family in FAMILIES} | {
-    rule["record"] for rule in RULES if "record" in rule
-}
+HISTOGRAMS = [family.name for family in FAMILIES if family.kind is Kind.HISTOGRAM]
+KNOWN = (
+    {family.name for family in FAMILIES}
+    | {f"{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "count", "sum")}
+    | {rule["record"] for rule in RULES if "record" in rule}
+)
 TESTS = "".join(path.read_text(encoding="utf-8") for path in TEST_FILES)
 CULPRITS = {"node", "worker", "engine", "gpu", "role"}
 
