@@ -43,8 +43,9 @@ LAUNCH = [case for case in CASES if values_of(case).get("profile") == "launch"]
 ATTACH = [case for case in CASES if case not in LAUNCH]
 
 
+@functools.cache
 def defaults() -> dict[str, Any]:
-    """What values.yaml says."""
+    """What values.yaml says; not to be changed."""
     return dict(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")))
 
 
