@@ -98,6 +98,7 @@ class Daemon:
         self._tick_ns = time.monotonic_ns()
         self._front = Front(
             config.listen,
+            config.bridges,
             " in ".join(filter(None, (config.node, config.cluster))),
             lambda: (time.monotonic_ns() - self._tick_ns) / 1e9,
         )

@@ -12,8 +12,10 @@ from disagg_cluster.discovery.attaching import Attaching
 from disagg_cluster.engines import Engines
 from disagg_cluster.layout import Layout
 from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.rundir import RunFolder
 from disagg_cluster.sourcing import Subject
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import CollectorStatus, Device, EngineStatus
 
 
@@ -72,14 +74,22 @@ class Roster:
 
 
 def attaching(
-    config: NodeConfig, layout: Layout, ledger: Ledger, devices: DeviceWatch, engines: Engines
+    config: NodeConfig,
+    layout: Layout,
+    folder: RunFolder,
+    ledger: Ledger,
+    fullness: Fullness,
+    devices: DeviceWatch,
+    engines: Engines,
 ) -> Attaching | None:
     """What finds the engines of a node that we did not start; None where the file has no `attach`.
 
     Args:
         config: The node file.
         layout: The devices of the node.
+        folder: Where engines tell their steps.
         ledger: Told of every change.
+        fullness: Told of every step.
         devices: Their readings, with the processes on them.
         engines: Our own engines, which are never found.
     """
@@ -87,7 +97,9 @@ def attaching(
         return None
     return Attaching(
         config.attach,
+        folder,
         ledger,
+        fullness,
         layout.devices,
         lambda: devices.look.readings(time.monotonic_ns()),
         ours=engines.pids,

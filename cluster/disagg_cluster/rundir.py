@@ -28,6 +28,19 @@ class RunFolder:
         """Where stand-ins write what their devices do."""
         return self.path / "sim"
 
+    @property
+    def attached(self) -> Path:
+        """The folder of the sockets on which engines that we did not start tell of their steps.
+
+        Each pod has a folder of its own in it; engines that a person starts share one socket.
+        """
+        return self.path / "attached"
+
+    @property
+    def attached_socket(self) -> Path:
+        """Where an engine that a person starts on this host tells of its steps."""
+        return self.attached / "steps.sock"
+
     def socket(self, worker: str) -> Path:
         """Where a worker's engine tells of its steps."""
         return self.path / f"{worker}.sock"

@@ -109,11 +109,18 @@ class StepFeed:
         now_ns = self._clock_ns()
         self._flags = message.flags
         self._heard_wall, self.heard_ns = self._wall(), now_ns
-        overlapped = bool(message.flags & wire.OVERLAPPED)
-        if message.kind is MessageKind.STEP:
-            self._records_seen = True
-            self._ledger.step(message.key, message.step, now_ns=now_ns)
-            self._fullness.step(message.key, message.step, overlapped=overlapped)
-        else:
-            self._fullness.hear(message.key, message.step)
-            self._ledger.hear(message.key, message.step, overlapped=overlapped, now_ns=now_ns)
+        self._records_seen = self._records_seen or message.kind is MessageKind.STEP
+        book(message, self._ledger, self._fullness, now_ns)
+
+
+def book(message: Message, ledger: Ledger, fullness: Fullness, now_ns: int) -> None:
+    """Pass what an engine told of its steps on to the books."""
+    if message.step is None:
+        return
+    overlapped = bool(message.flags & wire.OVERLAPPED)
+    if message.kind is MessageKind.STEP:
+        ledger.step(message.key, message.step, now_ns=now_ns)
+        fullness.step(message.key, message.step, overlapped=overlapped)
+    else:
+        fullness.hear(message.key, message.step)
+        ledger.hear(message.key, message.step, overlapped=overlapped, now_ns=now_ns)

@@ -7,25 +7,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Protocol
 
 from disagg_cluster.discovery.attachment import Attachment, Urls
 from disagg_cluster.discovery.judging import Case
+from disagg_cluster.discovery.naming import ModelNames
 from disagg_cluster.discovery.nouns import FoundEngine
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.sourcing import Subject
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import pseudo_device
-from disagg_exporter.model import Assignment, Device, EngineState, EngineStatus
+from disagg_exporter.model import Assignment, Device, EngineState, EngineStatus, Method
 from disagg_exporter.pages import page_path
 from disagg_exporter.roles import Verdict
 
 MAX_ENGINES = 64
 """No node serves more; what is beyond is left out and told."""
-
-MAX_MODEL_NAME = 128
-MAX_MODEL_NAMES = 64
-OTHER_MODEL = "other"
-"""What models are counted as that come after so many different ones."""
 
 # Its counters stay on the page so long after an engine has gone: for the last scrape, and for an
 # engine that is merely started again.
@@ -35,12 +32,26 @@ _SERVING = (EngineState.READY, EngineState.DRAINING)
 _log = logging.getLogger("disagg_node")
 
 
+class Tells(Protocol):
+    """What engines tell of their steps."""
+
+    def heard(self, name: str) -> Mapping[Method, int]:
+        """When an engine told its steps last; empty if it does not."""
+
+    def drain(self, engine: FoundEngine) -> None:
+        """Hear what an engine has told already."""
+
+    def forget(self, name: str) -> None:
+        """Forget an engine that has gone."""
+
+
 class Attached:
     """Turns what discovery finds into the ledger's assignments and the page's statuses.
 
     Args:
         ledger: Told of every change.
         gpus: The GPUs of this node; without any, each engine gets a pseudo-device.
+        told: What the engines tell of their steps.
         first_index: A number from which on pseudo-devices are free.
         clock_ns: CLOCK_MONOTONIC.
     """
@@ -49,16 +60,18 @@ class Attached:
         self,
         ledger: Ledger,
         gpus: Sequence[Device],
+        told: Tells,
         *,
         first_index: int = 0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._ledger = ledger
         self._gpus = frozenset(device.gpu for device in gpus)
+        self._told = told
         self._first_index = first_index
         self._clock_ns = clock_ns
         self._by_name: dict[str, Attachment] = {}
-        self._model_names: set[str] = set()
+        self._models = ModelNames()
         self._left_out = 0
 
     @property
@@ -117,7 +130,7 @@ class Attached:
             page = pages.page(name)
             if page is not None:
                 attachment.paged = True
-                attachment.model_name = self._bounded(page.model_name or "")
+                attachment.model_name = self._models.label(page.model_name or "")
             elif pages.status(name) is not None:
                 attachment.try_next_endpoint()
             attachment.hear(pages.answered_ns(name))
@@ -156,7 +169,7 @@ class Attached:
                 pid=a.engine.leader.pid if a.engine.leader else None,
                 ready_ns=a.ready_ns if a.state(now_ns) in _SERVING else None,
                 page=pages.page(name),
-                heard={},
+                heard=self._told.heard(name),
             )
             for name, a in self._by_name.items()
             if a.shown
@@ -170,7 +183,7 @@ class Attached:
         attachment = self._by_name.get(engine.name)
         if attachment is None:
             attachment = self._by_name[engine.name] = Attachment(engine)
-            _log.info("%s: found (%s)", engine.name, _whence(attachment))
+            _log.info("%s: found (%s)", engine.name, attachment.whence)
         elif attachment.gone_ns is not None or attachment.is_other_than(engine):
             self._lose(engine.name, now_ns)
             _log.info("%s: is there again", engine.name)
@@ -184,9 +197,11 @@ class Attached:
     def _lose(self, name: str, now_ns: int) -> None:
         attachment = self._by_name[name]
         if attachment.gone_ns is None:
+            self._told.drain(attachment.engine)
             attachment.gone_ns = now_ns
             _log.info("%s: has gone", name)
             self._assign(attachment, EngineState.GONE, now_ns)
+            self._told.forget(name)
 
     def _forget_the_gone(self, now_ns: int) -> None:
         for name, attachment in tuple(self._by_name.items()):
@@ -224,22 +239,3 @@ class Attached:
     def _free_index(self) -> int:
         used = {device.index for device in self.devices}
         return next(n for n in count(self._first_index) if n not in used)
-
-    def _bounded(self, model_name: str) -> str:
-        """A model's name as a label: an engine that changes it at will must not fill the page."""
-        bare = "".join(c for c in model_name[:MAX_MODEL_NAME] if c.isprintable())
-        if bare and bare not in self._model_names:
-            if len(self._model_names) >= MAX_MODEL_NAMES:
-                return OTHER_MODEL
-            self._model_names.add(bare)
-        return bare
-
-
-def _whence(attachment: Attachment) -> str:
-    engine = attachment.engine
-    parts = [engine.kind or "unknown kind", f"by {', '.join(engine.seen_by)}"]
-    if engine.leader is not None:
-        parts.append(f"pid {engine.leader.pid}")
-    if attachment.url:
-        parts.append(attachment.url)
-    return ", ".join(parts)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attached import Attached
 from disagg_cluster.discovery.judging import KnownPeer, role_lines
+from disagg_cluster.discovery.kubernetes import here
 from disagg_cluster.discovery.listed import ListedFinder
 from disagg_cluster.discovery.naming import Names
+from disagg_cluster.discovery.nouns import FoundEngine
+from disagg_cluster.discovery.pods import PodFinder
 from disagg_cluster.discovery.processes import ProcessFinder
 from disagg_cluster.discovery.scout import LooksForEngines, Scout
+from disagg_cluster.discovery.told import ToldSteps
 from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.rundir import RunFolder
 from disagg_cluster.sourcing import Subject
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EngineStatus
 
 
@@ -22,31 +30,43 @@ class Attaching:
 
     Args:
         attach: Where they are looked for.
-        ledger: Told of every change.
+        folder: Where engines tell their steps.
+        ledger, fullness: The books.
         devices: The devices of this node, the pseudo-devices of our own engines among them.
         readings: The last readings of the devices.
         ours: The processes of the engines that we started.
         taken: Names of our own engines.
+        environ: What tells us of the cluster that we are in.
     """
 
     def __init__(
         self,
         attach: Attach,
+        folder: RunFolder,
         ledger: Ledger,
+        fullness: Fullness,
         devices: Sequence[Device],
         readings: Callable[[], Sequence[DeviceReading]],
         *,
         ours: Callable[[], Iterable[int]] = tuple,
         taken: Sequence[str] = (),
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         gpus = [device for device in devices if not device.is_pseudo]
+        self._told = ToldSteps(folder, ledger, fullness, self._engines, self._drain_pod)
+        self._attached = Attached(ledger, gpus, self._told, first_index=len(devices))
+        self._names = Names(taken)
+        self._scout: Scout | None = None
+        self._kubernetes = here(
+            attach.kubernetes, environ, folder.attached, self._told.hear_pod, gpus=bool(gpus)
+        )
         finders: list[LooksForEngines] = [ListedFinder(attach.endpoints, gpus)]
+        if self._kubernetes is not None:
+            kube = self._kubernetes
+            finders.append(PodFinder(kube.pods, kube.holders, gpus, kube.lost))
         if attach.processes:
             finders.append(ProcessFinder(readings, gpus, ours))
         self._finders = finders
-        self._attached = Attached(ledger, gpus, first_index=len(devices))
-        self._names = Names(taken)
-        self._scout: Scout | None = None
 
     @property
     def urls(self) -> Mapping[str, str]:
@@ -75,10 +95,23 @@ class Attaching:
         return self._attached.subjects(pages)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the finders fared."""
-        return self._scout.collectors() if self._scout else ()
+        """How the finders fared, and how steps are heard."""
+        finders = self._scout.collectors() if self._scout else ()
+        kubernetes = self._kubernetes.collectors() if self._kubernetes else ()
+        return (*finders, *kubernetes, *self._told.collectors())
 
     async def run(self, pages: PageWatch, peers: Callable[[], Iterable[KnownPeer]]) -> None:
         """Look for engines until cancelled."""
         self._scout = Scout(self._finders, self._attached, self._names, pages, peers)
-        await self._scout.run()
+        async with asyncio.TaskGroup() as group:
+            if self._kubernetes is not None:
+                group.create_task(self._kubernetes.run())
+            with self._told.listening():
+                await self._scout.run()
+
+    def _engines(self) -> tuple[FoundEngine, ...]:
+        return self._attached.engines()
+
+    def _drain_pod(self, uid: str) -> None:
+        if self._kubernetes is not None:
+            self._kubernetes.drain(uid)

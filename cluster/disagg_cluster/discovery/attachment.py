@@ -42,6 +42,15 @@ class Attachment:
         return endpoints[self.at % len(endpoints)].url if endpoints else ""
 
     @property
+    def whence(self) -> str:
+        """How it was found, for the log."""
+        engine = self.engine
+        parts = [engine.kind or "unknown kind", f"by {', '.join(engine.seen_by)}"]
+        if engine.leader is not None:
+            parts.append(f"pid {engine.leader.pid}")
+        return ", ".join(filter(None, (*parts, self.url)))
+
+    @property
     def shown(self) -> bool:
         """Whether it is there, and an engine."""
         return self.gone_ns is None and self.verdict.is_engine

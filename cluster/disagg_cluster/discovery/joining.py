@@ -25,7 +25,7 @@ def join(sightings: Iterable[Sighting]) -> tuple[FoundEngine, ...]:
     ]
     for tokens_of in (_identities, _addresses):
         groups = _merge(groups, tokens_of)
-    return tuple(_engine(group.seen) for group in groups)
+    return tuple(_engine(g.seen) for g in groups if any(seen.sure for seen in g.seen))
 
 
 @dataclass(slots=True)

@@ -67,6 +67,7 @@ class Sighting:
     """
 
     finder: Finder
+    sure: bool = True
     kind: str = ""
     endpoints: tuple[Endpoint, ...] = ()
     leader: Leader | None = None

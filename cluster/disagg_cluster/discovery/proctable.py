@@ -18,6 +18,7 @@ _MAY_BE = re.compile(
 )
 MAX_COMMAND_BYTES = 128 * 1024
 MAX_ENVIRONMENT_BYTES = 1024 * 1024
+_MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,18 @@ def ancestors(pid: int, table: Mapping[int, Process]) -> Iterator[Process]:
         process = table.get(process.parent)
         if process is not None:
             yield process
+
+
+def parents(pid: int, proc: Path = Path("/proc")) -> tuple[int, ...]:
+    """The parent of a process, its parent, and so on, as they are now."""
+    found: list[int] = []
+    while pid > 1 and len(found) < _MAX_DEPTH:
+        fields = read_bytes(f"{proc}/{pid}/stat", 4096).rpartition(b")")[2].split()
+        if len(fields) < 2:
+            break
+        pid = int(fields[1])
+        found.append(pid)
+    return tuple(found)
 
 
 def read_bytes(path: str, most: int) -> bytes:

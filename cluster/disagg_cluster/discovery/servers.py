@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from disagg_cluster.discovery.proctable import Process, ancestors, descendants
@@ -76,7 +76,12 @@ def engine_kind(argv: tuple[str, ...]) -> str:
     told = read_process(argv, {})
     if not told.has_engine:
         return ""
-    return next((_KINDS.get(program, "engine") for program in told.programs), "engine")
+    return kind_of(told.programs)
+
+
+def kind_of(programs: Sequence[Program]) -> str:
+    """Our word for the engine among some programs."""
+    return next((_KINDS[program] for program in programs if program in _KINDS), "engine")
 
 
 def told_port(argv: tuple[str, ...], kind: str) -> int | None:

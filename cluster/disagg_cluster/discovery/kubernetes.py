@@ -1,0 +1,119 @@
+"""The Kubernetes side of attach mode: pods, who holds which GPU, and what pods tell of steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from disagg_cluster.kube.api_server import ApiServer, in_cluster
+from disagg_cluster.kube.nouns import GpuHolder, Pod
+from disagg_cluster.kube.pod_watch import PodWatch
+from disagg_cluster.podsteps.sockets import Hear, PodSteps
+from disagg_exporter.model import CollectorStatus
+from disagg_exporter.podresources import KUBELET_SOCKET, PodResources
+
+NODE_NAME = "NODE_NAME"
+"""The variable that tells a pod its node's name in Kubernetes; the chart sets it."""
+
+KEEP_SECONDS = 2.0
+
+
+class Kubernetes:
+    """What a node's daemon knows from the API server and the kubelet, each as far as it can.
+
+    Args:
+        server: The API server; None outside a cluster.
+        node: The node's name there; empty if nobody tells.
+        kubelet: The kubelet's podresources socket; None on a node without GPUs.
+        steps_root: The folder of the pods' steps sockets.
+        hear: Takes what pods tell of their steps.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer | None,
+        node: str,
+        kubelet: Path | None,
+        steps_root: Path,
+        hear: Hear,
+    ) -> None:
+        self._watch = PodWatch(server, node) if server is not None and node else None
+        self._resources = PodResources(kubelet) if kubelet is not None else None
+        self._steps = PodSteps(steps_root, hear)
+        self._why = ""
+        if server is None:
+            self._why = "not in a cluster: pods, their labels and namespaces are not known"
+        elif not node:
+            self._why = f"{NODE_NAME} is not set: the pods of this node cannot be asked for"
+
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods of this node, as far as they are told."""
+        return self._watch.pods() if self._watch else ()
+
+    def holders(self) -> tuple[GpuHolder, ...]:
+        """Who holds which GPU, as far as it is told."""
+        return self._resources.holders() if self._resources else ()
+
+    def lost(self) -> Iterable[str]:
+        """What keeps either away."""
+        yield self._why
+        if self._watch is not None:
+            yield self._watch.why()
+        if self._resources is not None:
+            yield self._resources.why()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How each part fares."""
+        parts = (self._watch, self._resources)
+        return (*(part.status() for part in parts if part is not None), self._steps.status())
+
+    def drain(self, uid: str) -> None:
+        """Hear what waits in a pod's steps socket."""
+        self._steps.drain(uid)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                if self._watch is not None:
+                    group.create_task(self._watch.run())
+                if self._resources is not None:
+                    group.create_task(self._resources.run())
+                while True:
+                    self._keep()
+                    await asyncio.sleep(KEEP_SECONDS)
+        finally:
+            self._steps.close()
+
+    def _keep(self) -> None:
+        if self._watch is None:
+            return
+        told = self._watch.listed and not self._watch.why()
+        self._steps.keep(self._watch.pods(), asyncio.get_running_loop(), told=told)
+
+
+def here(
+    mode: str,
+    environ: Mapping[str, str],
+    steps_root: Path,
+    hear: Hear,
+    *,
+    gpus: bool,
+    kubelet: Path = KUBELET_SOCKET,
+) -> Kubernetes | None:
+    """The Kubernetes side as a node file asks for it; None without one.
+
+    Args:
+        mode: `auto`, `always` or `never`; `auto` wants a service account or a kubelet's socket.
+        environ: Our environment.
+        steps_root: The folder of the pods' steps sockets.
+        hear: Takes what pods tell of their steps.
+        gpus: Whether this node has GPUs that the kubelet may have handed out.
+        kubelet: Where its socket is.
+    """
+    server = in_cluster(environ)
+    if mode == "never" or (mode == "auto" and server is None and not kubelet.parent.is_dir()):
+        return None
+    node = environ.get(NODE_NAME, "")
+    return Kubernetes(server, node, kubelet if gpus else None, steps_root, hear)

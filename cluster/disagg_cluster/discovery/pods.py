@@ -1,0 +1,144 @@
+"""Finds engines among the pods of this node: their labels, addresses, arguments and GPUs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from disagg_cluster.discovery.nouns import Endpoint, Finder, Look, Sighting
+from disagg_cluster.discovery.servers import kind_of, told_port
+from disagg_cluster.kube.join import Tenant, tenants
+from disagg_cluster.kube.nouns import Container, GpuHolder, Pod
+from disagg_exporter.model import Device
+from disagg_exporter.roles import Markers, explain
+from disagg_exporter.roles.process import read_process
+
+MAX_PORTS = 8
+_SYSTEM_PORT = "DYN_SYSTEM_PORT"
+
+# The program of an image is nobody's to tell us; its name mostly says it.
+_IMAGES = (
+    (re.compile(r"router|proxy|epp|gateway|sidecar|frontend|operator|exporter|lmcache-server"), ""),
+    (re.compile(r"dynamo|vllm-runtime|sglang-runtime|tensorrtllm-runtime"), "dynamo"),
+    (re.compile(r"vllm|llm-d-cuda|llm-d:"), "vllm"),
+    (re.compile(r"sglang"), "sglang"),
+    (re.compile(r"tensorrt[-_]?llm|trtllm"), "trtllm"),
+)
+
+
+class PodFinder:
+    """Looks at what the API server and the kubelet told last.
+
+    Args:
+        pods: The pods of this node.
+        holders: Who holds which GPU.
+        devices: The devices of this node.
+        lost: What keeps either away; empty texts where nothing does.
+        clock: Seam, seconds.
+    """
+
+    def __init__(
+        self,
+        pods: Callable[[], Sequence[Pod]],
+        holders: Callable[[], Sequence[GpuHolder]],
+        devices: Sequence[Device],
+        lost: Callable[[], Iterable[str]] = tuple,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pods = pods
+        self._holders = holders
+        self._devices = tuple(devices)
+        self._lost = lost
+        self._clock = clock
+
+    def look(self) -> Look:
+        """The engines of the pods that live."""
+        began = self._clock()
+        pods = [pod for pod in self._pods() if pod.lives]
+        held = {
+            (t.namespace, t.pod_name, t.container_name): t
+            for t in tenants(pods, self._holders(), self._devices)
+        }
+        seen = [sighting for pod in pods for sighting in pod_sightings(pod, held)]
+        lost = "; ".join(filter(None, self._lost()))
+        return Look(Finder.PODS, tuple(seen), lost, self._clock() - began)
+
+
+def pod_sightings(
+    pod: Pod, held: dict[tuple[str, str, str], Tenant] | None = None
+) -> Iterator[Sighting]:
+    """The engines of a pod.
+
+    A pod in which no container is surely an engine still lends its labels to a process in it that
+    is.
+
+    Args:
+        pod: The pod, alive.
+        held: What containers hold GPUs, by namespace, pod and container.
+    """
+    engines = [(c, kind) for c in pod.containers if (kind := container_kind(pod, c))]
+    for container, kind in engines:
+        tenant = (held or {}).get((pod.namespace, pod.name, container.name))
+        yield Sighting(
+            Finder.PODS,
+            kind=kind,
+            endpoints=tuple(_endpoints(pod, container, kind)),
+            gpus=tenant.gpus or None if tenant else None,
+            markers=Markers(
+                argv=container.argv,
+                env=container.env,
+                labels={**pod.labels, **pod.annotations},
+                name=pod.name,
+            ),
+            pod_uid=pod.uid,
+            pod=pod.name,
+            namespace=pod.namespace,
+            container=container.name if len(engines) > 1 else "",
+            draining=pod.deleted,
+        )
+    if not engines:
+        gpus = {g for c in pod.containers for g in _gpus(pod, c, held or {})}
+        yield Sighting(
+            Finder.PODS,
+            gpus=tuple(sorted(gpus)) or None,
+            markers=Markers(labels={**pod.labels, **pod.annotations}, name=pod.name),
+            pod_uid=pod.uid,
+            pod=pod.name,
+            namespace=pod.namespace,
+            draining=pod.deleted,
+            sure=False,
+        )
+
+
+def container_kind(pod: Pod, container: Container) -> str:
+    """Which kind of engine a container runs as its manifest has it; empty if none, or unknown."""
+    told = read_process(container.argv, container.env)
+    if told.has_engine:
+        return kind_of(told.programs)
+    markers = Markers(container.argv, container.env, {**pod.labels, **pod.annotations})
+    if not explain(markers).is_engine:
+        return ""
+    image = container.image.rpartition("/")[2].lower()
+    return next((kind for pattern, kind in _IMAGES if pattern.search(image)), "")
+
+
+def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:
+    if not pod.pod_ip:
+        return
+    system = container.env.get(_SYSTEM_PORT, "")
+    ports = [int(system)] if system.isascii() and system.isdigit() and len(system) < 6 else []
+    told = told_port(container.argv, kind)
+    # The usual port of its kind is only a guess where others are declared.
+    ports += [told] if told and (not container.ports or told in container.ports) else []
+    for port in list(dict.fromkeys((*ports, *container.ports)))[:MAX_PORTS]:
+        if 0 < port < 65536:
+            yield Endpoint(pod.pod_ip, port)
+
+
+def _gpus(
+    pod: Pod, container: Container, held: dict[tuple[str, str, str], Tenant]
+) -> tuple[str, ...]:
+    tenant = held.get((pod.namespace, pod.name, container.name))
+    return tenant.gpus if tenant else ()

@@ -1,0 +1,145 @@
+"""What found engines tell of their steps, if they were started with our plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from disagg_cluster.discovery.nouns import FoundEngine
+from disagg_cluster.discovery.proctable import parents
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.stepfeed import book
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.fullness import Fullness
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import CollectorStatus, Method
+from disagg_exporter.steps import Message, StepsListener
+
+# All engines of a host that share the socket, together.
+MESSAGES_PER_SECOND = 20_000.0
+COLLECTOR = "steps:attached"
+
+
+@dataclass(slots=True)
+class _Heard:
+    t_ns: int
+    flags: int
+
+
+class ToldSteps:
+    """Books the steps of found engines under their names, and knows when they told last.
+
+    Engines that a person starts on this host share one socket: whose a connection is, is known
+    from the process at its other end, by the kernel's word.
+
+    Args:
+        folder: Where the socket is.
+        ledger, fullness: Where the steps go.
+        engines: The engines that are there now.
+        drain_pod: Hears what waits in the socket of a pod, by its UID.
+        clock_ns, wall: Seams.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        ledger: Ledger,
+        fullness: Fullness,
+        engines: Callable[[], tuple[FoundEngine, ...]],
+        drain_pod: Callable[[str], None] = lambda _uid: None,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = folder.attached_socket
+        self._ledger = ledger
+        self._fullness = fullness
+        self._engines = engines
+        self._drain_pod = drain_pod
+        self._clock_ns = clock_ns
+        self._wall = wall
+        self._names: dict[int, str] = {}
+        self._heard: dict[str, _Heard] = {}
+        self._heard_wall: float | None = None
+        self._listener: StepsListener | None = None
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen until the block ends; in a running loop.
+
+        Raises:
+            StepsSocketError: The socket cannot be made.
+        """
+        self._path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        listener = self._listener = StepsListener(
+            self._path,
+            "",
+            self._believes,
+            self._hear_process,
+            clock_ns=self._clock_ns,
+            messages_per_second=MESSAGES_PER_SECOND,
+        )
+        listener.open(asyncio.get_running_loop())
+        try:
+            yield
+        finally:
+            listener.close()
+
+    def hear_pod(self, uid: str, message: Message) -> None:
+        """Take what an engine in a pod told on that pod's socket."""
+        name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
+        if name is not None:
+            self._book(name, message)
+
+    def heard(self, name: str) -> Mapping[Method, int]:
+        """Return when an engine's steps were heard last, if they are told with their time."""
+        heard = self._heard.get(name)
+        if heard is None or heard.flags & wire.NO_DETAILS:
+            return {}
+        return {Method.STEPS: heard.t_ns}
+
+    def drain(self, engine: FoundEngine) -> None:
+        """Hear what waits in an engine's socket: before its end is booked."""
+        if engine.pod_uid:
+            self._drain_pod(engine.pod_uid)
+        if self._listener is not None:
+            self._listener.drain()
+
+    def forget(self, name: str) -> None:
+        """Forget what an engine told that is there no longer."""
+        self._heard.pop(name, None)
+        self._names = {pid: owner for pid, owner in self._names.items() if owner != name}
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How the socket is heard; nothing before any engine spoke there."""
+        if self._listener is None or self._heard_wall is None:
+            return ()
+        connected = self._listener.counts.connected > 0
+        return (CollectorStatus(COLLECTOR, connected, 0.0, self._heard_wall),)
+
+    def _believes(self, pid: int) -> bool:
+        """Whether a process is one of a found engine's; remembers whose."""
+        for engine in self._engines():
+            if engine.leader is not None and (
+                pid in engine.pids or engine.leader.pid in parents(pid)
+            ):
+                self._names[pid] = engine.name
+                return True
+        return False
+
+    def _hear_process(self, message: Message) -> None:
+        name = self._names.get(message.key.pid)
+        if name is not None:
+            self._heard_wall = self._wall()
+            self._book(name, message)
+
+    def _book(self, name: str, message: Message) -> None:
+        if message.step is None:
+            return
+        now_ns = self._clock_ns()
+        self._heard[name] = _Heard(now_ns, message.flags)
+        ours = replace(message, key=replace(message.key, engine=name))
+        book(ours, self._ledger, self._fullness, now_ns)
