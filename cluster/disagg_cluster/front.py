@@ -1,4 +1,4 @@
-"""The node's front: its pages over HTTP, and the conditions under which they are read."""
+"""The node's front: its pages over HTTP, who may read them, and what is written for others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from disagg_cluster.config import Listen
+from disagg_cluster.bridges.job_files import JobFiles
+from disagg_cluster.config import Bridges, Listen
 from disagg_exporter.access import OPEN
 from disagg_exporter.landing import Lookback
 from disagg_exporter.listen import ListenAddress
@@ -26,6 +27,7 @@ class Front:
 
     Args:
         listen: Where, and the web-config file, if there is one.
+        bridges: What is written for other exporters.
         name: What to call the node.
         heartbeat_age_seconds: How long ago the daemon's loop last came round.
     """
@@ -33,10 +35,13 @@ class Front:
     def __init__(
         self,
         listen: Listen,
+        bridges: Bridges,
         name: str,
         heartbeat_age_seconds: Callable[[], float],
     ) -> None:
         self._listen = listen
+        folder = bridges.hpc_job_dir
+        self._job_files = None if folder is None else JobFiles(Path(folder), log=_log)
         self._name = name
         self._snapshot: Snapshot | None = None
         self._lookback = Lookback()
@@ -52,6 +57,8 @@ class Front:
         """Show this from now on."""
         self._lookback.remember(snapshot)
         self._snapshot = snapshot
+        if self._job_files is not None:
+            self._job_files.show((account.device, account.role) for account in snapshot.accounts)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ListenAddress]:
@@ -62,6 +69,8 @@ class Front:
             ListenError: The address cannot be listened on.
         """
         with contextlib.ExitStack() as stack:
+            if self._job_files is not None:
+                stack.callback(self._job_files.close)
             if self._listen.web_config is not None:
                 self._web = _watch(Path(self._listen.web_config))
                 stack.enter_context(self._web)
@@ -83,8 +92,9 @@ class Front:
             self._web.look_now()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the last look at the web-config file went, if there is one."""
-        return () if self._web is None else (self._web.status(),)
+        """How the last look at the web-config file went, and the writing for others."""
+        parts = (self._web, self._job_files)
+        return tuple(part.status() for part in parts if part is not None)
 
 
 def scheme_of(listen: Listen) -> Literal["http", "https"]:

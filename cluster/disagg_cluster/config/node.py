@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from disagg_cluster.config.attach import Attach
+from disagg_cluster.config.bridges import Bridges
 from disagg_cluster.config.patience import Restart
 from disagg_cluster.config.router import Router
 from disagg_cluster.config.section import Section
@@ -99,6 +100,7 @@ class NodeConfig(Section):
     )
     router: Router | None = None
     attach: Attach | None = None
+    bridges: Bridges = Bridges()
 
     @property
     def run_folder(self) -> Path | None:

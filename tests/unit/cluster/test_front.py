@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.config import Listen
+from disagg_cluster.config import Bridges, Listen
 from disagg_cluster.front import Front, scheme_of
 from disagg_cluster.problems import ConfigError
 from support.certificates import client_context, write_files
@@ -17,7 +17,7 @@ TLS = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
 
 def front(web_config: Path | None = None) -> Front:
     told = {} if web_config is None else {"web_config": str(web_config)}
-    made = Front(Listen(metrics="127.0.0.1:0", **told), "gpu-7", lambda: 0.0)
+    made = Front(Listen(metrics="127.0.0.1:0", **told), Bridges(), "gpu-7", lambda: 0.0)
     made.show(golden_snapshot())
     return made
 
@@ -31,6 +31,18 @@ def test_without_a_web_config_the_page_is_open_and_no_collector_speaks_of_one() 
 
             assert connection.getresponse().status == 200
         assert serving.collectors() == ()
+
+
+def test_job_files_are_kept_while_it_runs(tmp_path: Path) -> None:
+    bridges = Bridges(hpc_job_dir=str(tmp_path))
+    serving = Front(Listen(metrics="127.0.0.1:0"), bridges, "gpu-7", lambda: 0.0)
+    with serving.running():
+        serving.show(golden_snapshot())
+
+        found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+        assert found["0"] == "prefill\n"
+        assert [(c.collector, c.success) for c in serving.collectors()] == [("hpc_job", True)]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_with_one_the_page_is_served_as_it_says(tmp_path: Path) -> None:

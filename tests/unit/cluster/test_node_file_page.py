@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from disagg_cluster.config import (
     Attach,
+    Bridges,
     Deadlines,
     GpuPrice,
     Intervals,
@@ -39,6 +40,7 @@ SECTIONS: dict[str, type[Section]] = {
     "`intervals`": Intervals,
     "`latency`": Latency,
     "`gpu_price`": GpuPrice,
+    "`bridges`": Bridges,
 }
 
 

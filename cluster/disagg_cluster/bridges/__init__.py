@@ -1,0 +1,1 @@
+"""Ways in which other exporters show what we know."""
