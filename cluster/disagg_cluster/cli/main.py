@@ -16,6 +16,9 @@ _ROWS = {
     "demo": Row("disagg_cluster.cli.demo:demo", "Run a simulated node; needs no GPU."),
     "config": Row("disagg_cluster.cli.config:config", "Look at a node file without starting it."),
     "dashboards": Row("disagg_cluster.cli.dashboards:dashboards", "Write our Grafana dashboards."),
+    "install": Row(
+        "disagg_cluster.cli.install:install", "Install on a machine without Kubernetes."
+    ),
     "init": Row("disagg_cluster.cli.init:init", "Be the first process of a container."),
     "plugin": Row("disagg_cluster.cli.plugin:plugin", "The part of us that runs inside engines."),
     "roles": Row("disagg_cluster.cli.roles:roles", "Look at how the roles of engines are found."),

@@ -44,6 +44,7 @@ Commands:
   demo        Run a simulated node; needs no GPU.
   config      Look at a node file without starting it.
   dashboards  Write our Grafana dashboards.
+  install     Install on a machine without Kubernetes.
   init        Be the first process of a container.
   plugin      The part of us that runs inside engines.
   roles       Look at how the roles of engines are found.

@@ -1,0 +1,114 @@
+"""What an installation would change: decided from what is wanted, what is there, what we wrote."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from disagg_cluster.install.wanted import Wanted
+
+
+class Action(StrEnum):
+    """What becomes of one file."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    REPLACE = "replace"
+    SAME = "same"
+    KEEP = "keep"
+    LEFT = "left"
+
+    @property
+    def writes(self) -> bool:
+        """Whether the file is written."""
+        return self in (Action.CREATE, Action.UPDATE, Action.REPLACE)
+
+
+WHY = {
+    Action.CREATE: "is not there",
+    Action.UPDATE: "as we wrote it, and now says something else",
+    Action.REPLACE: "was changed by somebody: replaced because of --force",
+    Action.SAME: "is as it should be",
+    Action.KEEP: "was changed by somebody: kept, --force replaces it",
+    Action.LEFT: "was written by an earlier install and is no longer needed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One file: what becomes of it, its new text, and the difference to what is there."""
+
+    action: Action
+    path: Path
+    text: str
+    diff: str = ""
+    why: str = ""
+
+
+def plan(
+    files: Iterable[Wanted],
+    there: Mapping[Path, str],
+    written: Mapping[str, str],
+    *,
+    force: bool = False,
+) -> tuple[Step, ...]:
+    """Decide about every file.
+
+    Args:
+        files: What should be there.
+        there: The texts of those files that are there, and of those in `written`.
+        written: What the installation before has written: digests by path.
+        force: Replace files that somebody else has changed; never those that are theirs.
+    """
+    steps = [
+        _step(file, there.get(file.path), written.get(str(file.path)), force) for file in files
+    ]
+    known = {str(step.path) for step in steps}
+    for path in sorted(set(written) - known):
+        if Path(path) in there:
+            steps.append(Step(Action.LEFT, Path(path), "", why=WHY[Action.LEFT]))
+    return tuple(steps)
+
+
+def manifest(steps: Iterable[Step], before: Mapping[str, str]) -> dict[str, str]:
+    """What to remember once the steps are done: digests of our own texts by path."""
+    ours = dict(before)
+    for step in steps:
+        if step.action.writes or step.action is Action.SAME:
+            ours[str(step.path)] = digest(step.text)
+    return ours
+
+
+def digest(text: str) -> str:
+    """By which a text is known again."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _step(file: Wanted, there: str | None, written: str | None, force: bool) -> Step:
+    if there is None:
+        action = Action.CREATE
+    elif there == file.text:
+        action = Action.SAME
+    elif file.theirs:
+        # It is written to be filled in, and no option of ours may undo that.
+        return Step(Action.SAME, file.path, there, why="is yours")
+    elif written == digest(there):
+        action = Action.UPDATE
+    else:
+        action = Action.REPLACE if force else Action.KEEP
+    diff = "" if action is Action.SAME else _diff(file.path, there or "", file.text)
+    return Step(action, file.path, file.text, diff, WHY[action])
+
+
+def _diff(path: Path, old: str, new: str) -> str:
+    lines = difflib.unified_diff(
+        old.splitlines(keepends=True),
+        new.splitlines(keepends=True),
+        str(path) if old else "/dev/null",
+        str(path),
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)

@@ -1,0 +1,99 @@
+"""The systemd unit of the daemon: one that may come and go without its engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from disagg_cluster.config import NodeConfig
+
+_BEYOND_SECONDS = 30
+"""What the daemon may take to end, beyond the longest its workers may."""
+
+_ONLY_FOR_ROOT = """\
+ProtectHostname=yes
+LockPersonality=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+"""
+"""For other users these imply NoNewPrivileges, which stops nvidia-modprobe, a setuid program."""
+
+_UNIT = """\
+# Written by `disagg-node install`. Keep changes of your own in a drop-in
+# (systemctl edit disagg-node), which no later install touches.
+[Unit]
+Description=disagg-node: GPU-seconds of LLM inference by phase
+Wants=network-online.target
+After=network-online.target nvidia-persistenced.service
+# The engines need a daemon: it is started again for ever.
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+User={user}
+ExecStart={program} start --quiet --config {node_file}
+# SIGHUP has it look anew at its web-config file.
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=on-failure
+RestartSec=2
+# 2 is a wrong node file: starting again does not mend it.
+RestartPreventExitStatus=2
+
+# The engines are children of the daemon and outlive it: only the daemon is told to end, and what
+# it leaves behind is adopted by the next one, by the journal in its runtime folder.
+KillMode=process
+TimeoutStopSec={stop_seconds}
+Delegate=yes
+# An engine that takes too much memory ends alone.
+OOMPolicy=continue
+RuntimeDirectory=disagg-node
+RuntimeDirectoryPreserve=yes
+
+# Variables for the daemon and its engines, such as HF_TOKEN; the file may be missing.
+EnvironmentFile=-{environment}
+# RDMA pins memory, and a server has many connections.
+LimitMEMLOCK=infinity
+LimitNOFILE=1048576
+
+# What engines live with. Not here, because it breaks them: PrivateDevices and DeviceAllow (GPUs),
+# ProtectKernelModules (nvidia-modprobe), MemoryDenyWriteExecute (compiled kernels), PrivateTmp (an
+# adopted engine would see another /tmp), ProtectHome (models), ProtectClock (closes all devices),
+# ProtectKernelLogs (Xid errors are read there).
+ProtectSystem=full
+{hardening}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit_text(
+    config: NodeConfig, program: Path, node_file: Path, environment: Path, user: str
+) -> str:
+    """The unit that runs `program` on a node file; `config` is what that file says."""
+    return _UNIT.format(
+        user=user,
+        program=_word(program),
+        node_file=_word(node_file),
+        environment=str(environment).replace("%", "%%"),
+        hardening=_ONLY_FOR_ROOT if user == "root" else "",
+        stop_seconds=_stop_seconds(config),
+    )
+
+
+def _stop_seconds(config: NodeConfig) -> int:
+    if config.on_sigterm == "leave":
+        return _BEYOND_SECONDS
+    deadlines = [worker.deadlines for worker in config.workers]
+    if config.router is not None:
+        deadlines.append(config.router.deadlines)
+    longest = max((d.drain_seconds + d.stop_seconds for d in deadlines), default=0.0)
+    # The router is ended before the engines.
+    return round(longest * (1 if config.router is None else 2)) + _BEYOND_SECONDS
+
+
+def _word(path: Path) -> str:
+    """A path as one word of a command line: systemd replaces % and $, and parts at spaces."""
+    text = str(path).replace("%", "%%").replace("$", "$$")
+    if not any(char in text for char in " \t\"'\\;"):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
