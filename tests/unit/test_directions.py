@@ -18,6 +18,7 @@ CORE = [
     "disagg_exporter.errors",
     "disagg_exporter.accounting",
     "disagg_exporter.devices",
+    "disagg_exporter.fullness",
     "disagg_exporter.podresources_wire",
     "disagg_exporter.roles",
     "disagg_exporter.silence",

@@ -15,7 +15,7 @@ FARTHEST = 16.0
 _NEAR = 4.0
 _LEAST_SCATTER = 0.02
 _SURE = 2.0
-_NO_ERROR_AT_ALL = 1e-12
+_FLAT = 1e-12
 
 
 def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | None:
@@ -25,7 +25,8 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     read off. Where even the largest batch seen is quicker, a line goes on from there, its slope
     that of the larger batches plus twice its error; steeper than from zero is no slope of a step,
     which has a share that does not depend on the batch. So ignorance makes the batch too small,
-    and the engine look too full, never the other way.
+    and the engine look too full, never the other way. Where even the smallest is slower, a line
+    leads back from it.
 
     Args:
         points: Steps that only write, by their batch, smallest first; from step to step.
@@ -38,16 +39,21 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     slow = [point for point in curve if point.seconds > target_seconds]
     if not slow:
         last = quick[-1]
-        more = (target_seconds - last.seconds) / _slope(points, last)
+        slope, error = _line([point for point in points if point.size * _NEAR >= last.size])
+        slope = min(slope + _SURE * error, last.seconds / last.size)
+        more = (target_seconds - last.seconds) / max(slope, _FLAT)
         return DecodeLimit(min(last.size + more, FARTHEST * last.size), Sides.ONE)
     if not quick:
-        # Fewer requests than were ever seen; one at least, or nothing would meet the target.
-        return DecodeLimit(max(1.0, slow[0].size * target_seconds / slow[0].seconds), Sides.ONE)
+        first = slow[0]
+        slope, _ = _line([point for point in points if point.size <= first.size * _NEAR])
+        slope = min(max(slope, _FLAT), first.seconds / first.size)
+        batch = first.size - (first.seconds - target_seconds) / slope
+        return DecodeLimit(batch, Sides.ONE) if batch >= 1 else DecodeLimit(None, Sides.UNREACHABLE)
     low, high = quick[-1], slow[0]
     part = (target_seconds - low.seconds) / (high.seconds - low.seconds)
-    sure = all(sum(point.samples for point in side) >= ENOUGH_EACH_SIDE for side in (quick, slow))
+    samples = min(sum(point.samples for point in side) for side in (quick, slow))
     batch = low.size + part * (high.size - low.size)
-    return DecodeLimit(batch, Sides.BOTH if sure else Sides.ONE)
+    return DecodeLimit(batch, Sides.BOTH if samples >= ENOUGH_EACH_SIDE else Sides.ONE)
 
 
 def growing(points: Sequence[Point]) -> list[Point]:
@@ -68,30 +74,23 @@ def growing(points: Sequence[Point]) -> list[Point]:
     return [point._replace(seconds=seconds) for seconds, _, pool in pools for point in pool]
 
 
-def _slope(points: Sequence[Point], last: Point) -> float:
-    """Return the most that a further request may cost, by what the larger batches say.
+def _line(points: Sequence[Point]) -> tuple[float, float]:
+    """Return slope and error of the weighted least-squares line; both endless for a single size.
 
-    A weighted least-squares line; where its points stray more than their scatter explains, its
-    error grows by as much.
+    Where points stray more than their scatter explains, the error grows by as much.
     """
-    steepest = last.seconds / last.size
-    near = [point for point in points if point.size * _NEAR >= last.size]
     weights = [
-        point.samples / (max(point.scatter, _LEAST_SCATTER) * point.seconds) ** 2 for point in near
+        point.samples / (max(point.scatter, _LEAST_SCATTER) * point.seconds) ** 2
+        for point in points
     ]
+    weighted = tuple(zip(weights, points, strict=True))
     total = sum(weights)
-    middle = sum(w * p.size for w, p in zip(weights, near, strict=True)) / total
-    level = sum(w * p.seconds for w, p in zip(weights, near, strict=True)) / total
-    spread = sum(w * (p.size - middle) ** 2 for w, p in zip(weights, near, strict=True))
+    middle = sum(w * p.size for w, p in weighted) / total
+    level = sum(w * p.seconds for w, p in weighted) / total
+    spread = sum(w * (p.size - middle) ** 2 for w, p in weighted)
     if spread <= 0:
-        return steepest
-    slope = (
-        sum(w * (p.size - middle) * (p.seconds - level) for w, p in zip(weights, near, strict=True))
-        / spread
-    )
-    misfit = sum(
-        w * (p.seconds - level - slope * (p.size - middle)) ** 2
-        for w, p in zip(weights, near, strict=True)
-    )
-    error = math.sqrt(max(misfit / max(len(near) - 2, 1), 1.0) / spread)
-    return min(max(slope, 0.0) + _SURE * max(error, _NO_ERROR_AT_ALL), steepest)
+        return math.inf, math.inf
+    slope = sum(w * (p.size - middle) * (p.seconds - level) for w, p in weighted) / spread
+    slope = max(slope, 0.0)
+    misfit = sum(w * (p.seconds - level - slope * (p.size - middle)) ** 2 for w, p in weighted)
+    return slope, math.sqrt(max(misfit / max(len(points) - 2, 1), 1.0) / spread)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from disagg_exporter.fullness.curve import Point
@@ -13,7 +14,8 @@ ENOUGH_STEPS = 20
 """So many steps beyond the knee, and so many in all."""
 ENOUGH_BELOW = 5
 ENOUGH_FULL = 5
-_FEW = 3
+_FEW = 5
+_SURE = 2.0
 _WIDE = 2.0
 _NEAR_TOP = 0.8
 
@@ -37,8 +39,7 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
     rates = [point.size / (point.seconds + gap_seconds) for point in known]
     if not known:
         return None
-    wanted = KNEE_SHARE * _best(known, rates)
-    # The best is a mean of neighbours, one of which is no worse.
+    wanted = KNEE_SHARE * max(map(_surely, known, rates))
     first = next(i for i, rate in enumerate(rates) if rate >= wanted)
     beyond, below = known[first:], known[:first]
     top_size = beyond[-1].size
@@ -57,11 +58,6 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
     return PrefillLimit(rate, Sides.BOTH, knee_tokens)
 
 
-def _best(points: Sequence[Point], rates: Sequence[float]) -> float:
-    """Return the best rate of three neighbours together: of single points luck is the best."""
-    best = 0.0
-    for middle in range(len(points)):
-        near = range(max(middle - 1, 0), min(middle + 2, len(points)))
-        samples = sum(points[i].samples for i in near)
-        best = max(best, sum(points[i].samples * rates[i] for i in near) / samples)
-    return best
+def _surely(point: Point, rate: float) -> float:
+    """Return what a size's rate is at the least: of many sizes, luck alone makes one the best."""
+    return rate * (1 - min(_SURE * point.scatter / math.sqrt(point.samples), 1.0))

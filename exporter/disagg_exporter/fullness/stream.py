@@ -83,14 +83,18 @@ class Stream:
 
     def take(self, step: Step, *, overlapped: bool) -> None:
         """Take one record; one that came too late, or twice, says nothing new."""
-        before, length_ns = self._before, step.t_ns - self.mark_ns
-        if before is None or length_ns <= 0:
-            if before is None:
-                self._before, self.mark_ns = step, step.t_ns
+        before = self._before
+        if before is None:
+            self._before, self.mark_ns = step, step.t_ns
             return
+        if step.sequence <= before.sequence:
+            return
+        # A heartbeat may have overtaken it.
+        length_ns = max(step.t_ns - self.mark_ns, 0)
         pending = before.running or before.waiting
         self._before = step
-        self.mark_ns = self.heard_ns = self.recorded_ns = step.t_ns
+        self.mark_ns += length_ns
+        self.heard_ns = self.recorded_ns = step.t_ns
         tally = self._tally
         tally.length_ns += length_ns
         tally.kv_ns += step.kv_usage_ratio * length_ns

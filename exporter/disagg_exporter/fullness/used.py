@@ -52,7 +52,7 @@ def used_ratio(
     reading = writing = None
     if prefill is not None:
         reading = load.prefill_tokens_per_second / prefill.tokens_per_second
-    if decode is not None:
+    if decode is not None and decode.requests is not None:
         writing = load.batch / decode.requests
     room = max(load.kv_usage_ratio, load.blocked_ratio)
     match role:

@@ -32,6 +32,7 @@ CAPACITY_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_capacity_info", _I, Data.ENGINES,
            ("engine", "phase", "source", "confidence"), "",
            "How a phase's limit of an engine is known: from its steps or from its page, and from "
-           "both_sides of the limit or from one_side alone."),
+           "loads on both_sides of the limit or on one_side alone; unreachable where not even one "
+           "request would meet the inter-token target."),
 )
 # fmt: on

@@ -7,10 +7,14 @@ from enum import StrEnum
 
 
 class Sides(StrEnum):
-    """How well a limit is known: steps were seen on both sides of it, or on one alone."""
+    """How well a limit is known: steps were seen on both sides of it, or on one alone.
+
+    `unreachable`: a target that not even a single request would meet.
+    """
 
     BOTH = "both_sides"
     ONE = "one_side"
+    UNREACHABLE = "unreachable"
 
 
 class Bound(StrEnum):
@@ -46,9 +50,12 @@ class PrefillLimit:
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimit:
-    """The batch (requests that each get a token in a step) that just meets the target."""
+    """The batch (requests that each get a token in a step) that just meets the target.
 
-    requests: float
+    None where no batch does.
+    """
+
+    requests: float | None
     sides: Sides
 
 

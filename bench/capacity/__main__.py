@@ -1,0 +1,218 @@
+"""How far the learned capacity of an engine is from the truth: `make bench-capacity`.
+
+Simulated prefill and decode engines (the roofline of `disagg_cluster.sim`: a maximum of computing
+and reading, batches padded, tensor-parallel exchange; 10 % noise a step) under loads from nearly
+nothing to more than they can serve. What `disagg_exporter.fullness` learns from three minutes of
+their records is held against the simulator's own prices without noise. The truth of a load is
+what the simulator was asked for, or what it did, over the true limit.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from bench.capacity.truth import knee, step_seconds, target_batch
+
+from disagg_cluster.sim.cluster import ClusterSpec, EngineSpec, Telling, disaggregated
+from disagg_cluster.sim.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
+from disagg_cluster.sim.load import Constant, Lengths, Mix
+from disagg_cluster.sim.pace import Noise
+from disagg_cluster.sim.simulation import Simulation
+from disagg_exporter.fullness import Fullness
+from disagg_exporter.fullness.engine import EngineFullness
+from disagg_exporter.fullness.used import used_ratio
+from disagg_exporter.model import Role, StreamKey
+from disagg_exporter.step_messages import Message, MessageKind
+
+SECOND_NS = 1_000_000_000
+RUN_SECONDS = 180
+PROMPT_TOKENS, OUTPUT_TOKENS = 1155.0, 400.0
+LENGTHS = Lengths(prompt_spread=0.8, output_spread=0.6)
+PREFILL_LEVELS = (0.02, 0.25, 0.5, 0.75, 1.3)
+BATCHES = (2, 18, 64, 130)
+TARGETS_SECONDS = (0.015, 0.05)
+REPORT = Path("bench/out/capacity.json")
+_TELLING = Telling(page_seconds=None, sweep_seconds=None, requests=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One engine under one load: what was learned, and what is true. None where nothing was."""
+
+    engine: str
+    load: str
+    learned: float | None
+    true: float | None
+    used: float | None
+    true_used: float | None
+    sides: str = ""
+    knee_tokens: float | None = None
+    true_knee_tokens: float | None = None
+
+
+def main() -> int:
+    """Measure, print, write the report."""
+    rows = {"prefill": list(_prefill_rows()), "decode": list(_decode_rows())}
+    for phase, several in rows.items():
+        sys.stdout.write(f"\n{phase}\n")
+        for row in several:
+            sys.stdout.write(_line(row))
+    costs = _costs()
+    sys.stdout.write("\n" + "".join(f"{what}: {value:.2f}\n" for what, value in costs.items()))
+    report = {
+        "costs": costs,
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        **{phase: [asdict(row) for row in several] for phase, several in rows.items()},
+    }
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _prefill_rows() -> Iterator[Row]:
+    for name, specs in ENGINES.items():
+        spec = specs[0]
+        tokens, rate = knee(spec, PROMPT_TOKENS, LENGTHS)
+        for level in PREFILL_LEVELS:
+            mix = Mix(level * rate / PROMPT_TOKENS, PROMPT_TOKENS, 4)
+            known, spent_tokens = _learn(specs, mix, spec.name, TARGETS_SECONDS[:1])
+            limit, load = known[0].prefill, known[0].load
+            yield Row(
+                name,
+                f"{level:.0%} of the knee's rate",
+                limit and limit.tokens_per_second,
+                rate,
+                load and used_ratio(Role.PREFILL, load, limit, None),
+                spent_tokens / rate,
+                limit.sides if limit else "",
+                limit and limit.knee_tokens,
+                tokens,
+            )
+
+
+def _decode_rows() -> Iterator[Row]:
+    for name, specs in ENGINES.items():
+        spec = specs[1]
+        kv_each = PROMPT_TOKENS + OUTPUT_TOKENS / 2
+        room_tokens = spec.roofline().kv_tokens()
+        for batch in BATCHES:
+            if batch * kv_each > 0.8 * room_tokens:
+                continue
+            rps = batch / (OUTPUT_TOKENS * step_seconds(spec, batch, kv_each))
+            mix = Mix(rps, PROMPT_TOKENS, OUTPUT_TOKENS)
+            known, _ = _learn(specs, mix, spec.name, TARGETS_SECONDS)
+            for target, engine in zip(TARGETS_SECONDS, known, strict=True):
+                limit, load = engine.decode, engine.load
+                if load is None:
+                    continue
+                each = load.kv_usage_ratio * room_tokens / load.batch
+                true = target_batch(spec, each, target)
+                yield Row(
+                    name,
+                    f"batch {load.batch:.0f}, {target * 1e3:.0f} ms",
+                    limit and limit.requests,
+                    true,
+                    used_ratio(Role.DECODE, load, None, limit),
+                    true and max(load.batch / true, load.kv_usage_ratio),
+                    limit.sides if limit else "",
+                )
+
+
+def _learn(
+    specs: tuple[EngineSpec, ...], mix: Mix, name: str, targets: tuple[float, ...]
+) -> tuple[list[EngineFullness], float]:
+    """Return what is known of an engine after a run, and the prefill tokens a second it took."""
+    simulation = Simulation(
+        ClusterSpec(specs), Constant(mix), lengths=LENGTHS, telling=_TELLING, seed=1
+    )
+    known = [EngineFullness(target) for target in targets]
+    next_ns, tokens = SECOND_NS, 0
+    for t_ns, event in simulation.events(RUN_SECONDS * SECOND_NS):
+        while next_ns <= t_ns:
+            for engine in known:
+                engine.advance(next_ns)
+            next_ns += SECOND_NS
+        if not isinstance(event, Message) or event.key.engine != name or event.step is None:
+            continue
+        record = event.kind is MessageKind.STEP
+        if record and t_ns > (RUN_SECONDS - 60) * SECOND_NS:
+            tokens += event.step.context_tokens
+        for engine in known:
+            engine.take(event.key, event.step, overlapped=False, record=record)
+    for engine in known:
+        engine.advance(RUN_SECONDS * SECOND_NS)
+    return known, tokens / 60
+
+
+def _costs() -> dict[str, float]:
+    """Return what it costs to hear a record, and to learn from those of 16 engines beside it."""
+    simulation = Simulation(
+        ClusterSpec(ENGINES["8B on H100"]),
+        Constant(Mix(16.0, PROMPT_TOKENS, OUTPUT_TOKENS)),
+        telling=_TELLING,
+    )
+    told = [
+        (event.key, event.step)
+        for _, event in simulation.events(60 * SECOND_NS)
+        if isinstance(event, Message) and event.kind is MessageKind.STEP and event.step is not None
+    ]
+    fullness, each = Fullness(TARGETS_SECONDS[0]), []
+    for key, step in told:
+        began = time.perf_counter_ns()
+        fullness.step(key, step, overlapped=False)
+        each.append(time.perf_counter_ns() - began)
+    keys = [StreamKey(f"engine-{n}", n, 1, 0) for n in range(16)]
+    fullness, steps, now_ns = Fullness(TARGETS_SECONDS[0]), 0, told[0][1].t_ns
+    began = time.thread_time_ns()
+    for _, step in (pair for pair in told if pair[0].engine.startswith("decode")):
+        for key in keys:
+            fullness.step(key, step, overlapped=False)
+        steps += len(keys)
+        if step.t_ns - now_ns > SECOND_NS:
+            now_ns = step.t_ns
+            fullness.advance(now_ns)
+    all_us = (time.thread_time_ns() - began) / 1e3
+    return {
+        "µs to take in a record, median": median(each) / 1e3,
+        "µs a record, everything included": all_us / steps,
+        "records a second": steps / (now_ns - told[0][1].t_ns) * 1e9,
+    }
+
+
+def _line(row: Row) -> str:
+    def text(value: float | None, form: str) -> str:
+        return "absent" if value is None else format(value, form)
+
+    error = f"{row.learned / row.true - 1:+.1%}" if row.learned and row.true else ""
+    knee_text = ""
+    if row.true_knee_tokens is not None:
+        knee_text = f"  knee {text(row.knee_tokens, '.0f')} of {row.true_knee_tokens:.0f} tokens"
+    return (
+        f"{row.engine:24} {row.load:24} limit {text(row.learned, '.0f'):>7} of "
+        f"{text(row.true, '.0f'):>6} {error:>7} {row.sides:11} "
+        f"used {text(row.used, '.3f'):>6} of {text(row.true_used, '.3f')}"
+        f"{knee_text}\n"
+    )
+
+
+def _pair(gpus: int = 1, **more: object) -> tuple[EngineSpec, ...]:
+    return disaggregated(1, 1, gpus_each=gpus, noise=Noise(step_ratio=0.10), **more)
+
+
+ENGINES = {
+    "8B on H100": _pair(gpu=H100, model=LLAMA_8B),
+    "8B on L40S": _pair(gpu=L40S, model=LLAMA_8B, step_tokens=2048),
+    "70B on 4 H100": _pair(4, gpu=H100, model=LLAMA_70B),
+    "gpt-oss-120b on 2 H100": _pair(2, gpu=H100, model=GPT_OSS_120B),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
