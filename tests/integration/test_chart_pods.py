@@ -1,0 +1,60 @@
+"""Pods of the chart on this host: their arguments and files are those that the daemon takes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from support.certificates import server_certificate
+from support.chart import values_of
+from support.chart_pods import Pod
+from support.running_node import free_port, wait_for
+
+
+@pytest.mark.parametrize("case", ["attach-default", "attach-least-rights"])
+def test_attach_is_ready_and_tells_of_itself(case: str, tmp_path: Path) -> None:
+    pod = Pod(values_of(case), tmp_path)
+
+    with pod.running() as process:
+        pod.wait_for_probes()
+        page = pod.get("/metrics", "http")
+    assert page is not None
+    assert "disagg_build_info" in page
+    assert process.returncode == 0
+
+
+def test_a_page_by_tls_is_for_who_has_the_password(tmp_path: Path) -> None:
+    users = {"prometheus": bcrypt.hashpw(b"sesame", bcrypt.gensalt(4)).decode()}
+    certificate = server_certificate()
+    secrets = {
+        "/etc/disagg-web/tls.crt": certificate.cert_chain_pems[0].bytes(),
+        "/etc/disagg-web/tls.key": certificate.private_key_pem.bytes(),
+    }
+    pod = Pod({"web": {"tlsSecret": "tls", "basicAuthUsers": users}}, tmp_path, secrets)
+
+    with pod.running():
+        pod.wait_for_probes()
+        assert pod.get("/metrics", "https") is None
+        assert pod.get("/metrics", "http", "prometheus:sesame") is None
+        page = wait_for(lambda: pod.get("/metrics", "https", "prometheus:sesame"), "the page")
+    assert "disagg_build_info" in page
+
+
+def test_launch_starts_the_engines_of_its_node_file_and_ends_them_with_the_pod(
+    tmp_path: Path,
+) -> None:
+    """A stand-in engine on a simulated GPU; the first process is ours, as in the container."""
+    worker = {"name": "mixed-0", "role": "mixed", "engine": "standin", "gpus": 1, "model": "m"}
+    worker |= {"port": free_port(), "python": sys.executable}
+    node_file = {"devices": "sim", "sim_devices": 1, "workers": [worker]}
+    groups = {"all": {"gpus": 1, "nodeFile": node_file}}
+    pod = Pod({"profile": "launch", "launch": {"groups": groups}}, tmp_path)
+    ready = 'disagg_worker_state{state="ready",worker="mixed-0"} 1'
+
+    with pod.running() as process:
+        pod.wait_for_probes()
+        wait_for(lambda: ready in (pod.get("/metrics", "http") or ""), "the engine")
+    assert process.returncode == 0

@@ -1,0 +1,104 @@
+"""A pod of the chart carried out on this host: its files in a folder, its command for real."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from support.chart import env_of, node_files, pods, render
+from support.running_node import free_port, wait_for
+
+PROGRAM = Path(sys.executable).with_name("disagg-node")
+
+
+class Pod:
+    """The pod of the only DaemonSet that some values give, with a port of this host.
+
+    What it would find at a path, it finds below `folder` at the same path; it listens on the
+    loopback alone.
+
+    Args:
+        values: The chart's values.
+        folder: In place of `/`.
+        secrets: Files of Secrets that somebody else would make, by their path in the pod.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Any], folder: Path, secrets: Mapping[str, bytes] | None = None
+    ) -> None:
+        self._folder = folder
+        self.port = free_port()
+        manifests = render({**values, "port": self.port, "dashboards": {"enabled": False}})
+        [(name, pod)] = pods(manifests).items()
+        [self.container] = pod["containers"]
+        files = {"/etc/disagg-node/node.yaml": node_files(manifests)[name].encode()}
+        for manifest in manifests:
+            if manifest["kind"] == "Secret":
+                for key, text in manifest["stringData"].items():
+                    files[f"/etc/disagg-web/{key}"] = text.encode()
+        for path, content in {**files, **(secrets or {})}.items():
+            to = self._here(path)
+            Path(to).parent.mkdir(parents=True, exist_ok=True)
+            Path(to).write_bytes(self._here(content.decode()).encode())
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run the container's command; it is gone afterwards, by SIGTERM as the kubelet's."""
+        environment = {**os.environ, **env_of(self.container), "HOME": str(self._folder)}
+        environment["PATH"] = f"{PROGRAM.parent}:{os.environ['PATH']}"
+        log = self._folder / "container.log"
+        argv = [str(PROGRAM), *map(self._here, self.container["args"])]
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(argv, stdout=output, stderr=output, env=environment) as process,
+        ):
+            try:
+                yield process
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(60)
+                sys.stderr.write(log.read_text(encoding="utf-8")[-4000:])
+
+    def probed(self, probe: Mapping[str, Any]) -> bool:
+        """What the kubelet would find by a probe; it believes every certificate."""
+        if "tcpSocket" in probe:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return True
+            return False
+        asked = probe["httpGet"]
+        return self.get(asked["path"], asked["scheme"].lower()) is not None
+
+    def get(self, path: str, scheme: str, user: str = "") -> str | None:
+        """A page, with `name:password` if given; None unless it answers 200."""
+        request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}{path}")
+        if user:
+            request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+        context = ssl._create_unverified_context() if scheme == "https" else None
+        try:
+            with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return None
+
+    def wait_for_probes(self) -> None:
+        """Wait until every probe of the container is content."""
+        for kind in ("readinessProbe", "livenessProbe"):
+            if probe := self.container.get(kind):
+                wait_for(lambda probe=probe: self.probed(probe), f"the {kind}", 60)  # type: ignore[misc]
+
+    def _here(self, text: str) -> str:
+        for path in ("/etc/disagg-node", "/etc/disagg-web", "/run/disagg-node"):
+            text = text.replace(path, f"{self._folder}{path}")
+        if text.startswith("/etc/"):
+            return f"{self._folder}{text}"
+        return text.replace("0.0.0.0", "127.0.0.1")
