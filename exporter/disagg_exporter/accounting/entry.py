@@ -44,6 +44,10 @@ class Stream:
     totals: StepTotals
     seen: set[int] = field(default_factory=set)
 
+    def forget_settled(self) -> None:
+        """Drop from `seen` what is in the books."""
+        self.seen = {number for number in self.seen if number > self.sequence}
+
 
 @dataclass(slots=True, order=True)
 class Entry:
@@ -53,6 +57,7 @@ class Entry:
     `lost`: how many missing records this entry stands for (see `restore`); such an entry is made
     anew at each look, so that the missing records may still arrive, until it is `begun`: partly
     frozen, and `elapsed_ns` is what remains of it.
+    `length_ns` is how long a span it makes, as of the last look at it (`Unfrozen`).
     `step` is kept until the entry's time is divided between the phases; `work` is provisional
     until then.
     """
@@ -71,6 +76,7 @@ class Entry:
     lost: int = field(compare=False, default=0)
     begun: bool = field(compare=False, default=False)
     step: Step | None = field(compare=False, default=None)
+    length_ns: int = field(compare=False, default=0)
 
 
 def promises_work(step: Step) -> bool:

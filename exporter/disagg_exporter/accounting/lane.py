@@ -7,7 +7,7 @@ is a gapless sequence of pieces, each work or a reason for there being none; dev
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 
 from disagg_exporter.accounting.entry import (
     Entry,
@@ -18,11 +18,11 @@ from disagg_exporter.accounting.entry import (
     gap_after,
     promises_work,
 )
-from disagg_exporter.accounting.packing import pack
+from disagg_exporter.accounting.packing import pack_before
 from disagg_exporter.accounting.phase import PREFILL, Work, kind_of, tokens_of, work_of
 from disagg_exporter.accounting.recents import Recents
-from disagg_exporter.accounting.restore import restored
 from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.accounting.unfrozen import Unfrozen
 from disagg_exporter.model import Phase, Reason, Step, StreamKey
 from disagg_exporter.stepsplit import StepSplit
 
@@ -46,11 +46,9 @@ class Lane:
         self._split = split or StepSplit()
         self._overlapped = False
         self._streams: dict[StreamKey, Stream] = {}
-        self._pending: list[Entry] = []
+        self._unfrozen = Unfrozen(since_ns)
         self._last_message_ns = since_ns
         self._committing_ns = since_ns
-        self._settled_t_ns = since_ns
-        self._settled_pending = False
         self._gap = Reason.NO_REQUEST
 
     def hear(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
@@ -67,7 +65,7 @@ class Lane:
             self._committing_ns = max(self._committing_ns, t_ns)
         if said.sequence > max(stream.seen, default=stream.sequence):
             marker = Entry(t_ns, said.sequence, 0, PREFILL, stream, totals=said.totals, marker=True)
-            insort(self._pending, marker)
+            self._unfrozen.add(marker)
 
     def add(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
         """Take one step record; a duplicate, or one older than the books, is counted as late."""
@@ -94,7 +92,7 @@ class Lane:
             gap_after=gap_after(step),
             step=step,
         )
-        insort(self._pending, entry)
+        self._unfrozen.add(entry)
         self._last_message_ns = max(self._last_message_ns, t_ns)
         self._committing_ns = max(self._committing_ns, t_ns)
         length_ns = entry.elapsed_ns
@@ -122,8 +120,7 @@ class Lane:
 
     def end(self, t_ns: int) -> None:
         """Freeze everything at the engine's death: nothing can follow."""
-        for entry in self._pending:
-            entry.t_ns = min(entry.t_ns, t_ns)
+        self._unfrozen.cut(t_ns)
         # One past the death, so that a record stamped at that very instant is inside.
         self._freeze(max(t_ns, self.mark_ns) + 1)
         self.promises_work = False
@@ -157,14 +154,15 @@ class Lane:
     def _freeze(self, target_ns: int, *, silent: bool = False) -> None:
         if target_ns <= self.mark_ns:
             return
-        entries = self._spans()
-        placed = pack([e.t_ns for e, _ in entries], [ns for _, ns in entries], self.mark_ns)
+        spans = self._unfrozen.spans(overlapped=self._overlapped)
+        limits_ns = [entry.t_ns for entry in spans]
+        placed = pack_before(
+            target_ns, limits_ns, [entry.length_ns for entry in spans], self.mark_ns
+        )
         cursor_ns = self.mark_ns
-        unfinished = 0
-        for (entry, length_ns), place in zip(entries, placed, strict=True):
-            if place.start_ns >= target_ns:
-                break
-            self._divide(entry, length_ns)
+        settled = 0
+        for entry, place in zip(spans, placed, strict=False):
+            self._divide(entry)
             self._append(cursor_ns, place.start_ns, None, self._gap)
             cursor_ns = min(place.end_ns, target_ns)
             self._append(place.start_ns, cursor_ns, entry.work, Reason.NONE)
@@ -172,47 +170,27 @@ class Lane:
                 self._begin(entry, place.end_ns - target_ns + place.overflow_ns)
                 break
             self._settle(entry, place.overflow_ns)
-            unfinished += 1
+            settled += 1
         self._append(cursor_ns, target_ns, None, Reason.NO_RECORD if silent else self._gap)
-        self._pending = [e for e, _ in entries[unfinished:] if e.begun or not e.lost]
+        self._unfrozen.drop(settled)
         for stream in self._streams.values():
-            stream.seen = {number for number in stream.seen if number > stream.sequence}
+            stream.forget_settled()
         self.mark_ns = target_ns
 
-    def _spans(self) -> list[tuple[Entry, int]]:
-        """Return the pending entries with their lengths, those standing for lost records too."""
-        spans: list[tuple[Entry, int]] = []
-        positions = {id(s): (s.sequence, s.totals) for s in self._streams.values()}
-        before_ns, work_before = self._settled_t_ns, self._settled_pending
-        for entry in self._pending:
-            if entry.marker and entry.sequence in entry.stream.seen:
-                continue  # the record it knew of has come
-            sequence, totals = positions[id(entry.stream)]
-            if entry.sequence > sequence:
-                if entry.sequence > sequence + 1 or entry.marker:
-                    lost = restored(entry, sequence, totals, overlapped=self._overlapped)
-                    if lost is not None:
-                        spans.append((lost, lost.elapsed_ns))
-                positions[id(entry.stream)] = entry.sequence, entry.totals
-            chained = self._overlapped and work_before and not entry.begun and not entry.marker
-            spans.append((entry, entry.t_ns - before_ns if chained else entry.elapsed_ns))
-            if not entry.marker:
-                before_ns, work_before = entry.t_ns, entry.pending_work
-        return spans
-
-    def _divide(self, entry: Entry, length_ns: int) -> None:
+    def _divide(self, entry: Entry) -> None:
         """Say which phases an entry's time was for: once, in the order of records."""
         if entry.lost:
             self._split.skip()
         step, entry.step = entry.step, None
         if step is not None:
             told = sum(entry.totals.steps) - sum(entry.stream.totals.steps)
-            share = self._split.settle(step, entry.kind, length_ns, single=told == 1)
+            share = self._split.settle(step, entry.kind, entry.length_ns, single=told == 1)
             entry.work = work_of(entry.kind, share)
 
     def _begin(self, entry: Entry, remaining_ns: int) -> None:
         """Keep what is left of a span that straddles the mark; its past is settled."""
-        entry.elapsed_ns, entry.begun = remaining_ns, True
+        entry.elapsed_ns = entry.length_ns = remaining_ns
+        entry.begun = True
         self._enter(entry)
 
     def _enter(self, entry: Entry) -> None:
@@ -226,13 +204,15 @@ class Lane:
         self.tokens[Phase.DECODE] += entry.tokens[1]
         if entry.gap_after is not None:
             self._gap = entry.gap_after
-            self._settled_t_ns, self._settled_pending = entry.t_ns, entry.pending_work
+        self._unfrozen.settle(entry)
         if overflow_ns:
             self.overflows.append(Overflow(entry.work, overflow_ns))
 
     def _append(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
         if end_ns <= start_ns:
             return
-        if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
-            start_ns = self.pieces.pop().start_ns
+        if self.pieces:
+            last = self.pieces[-1]
+            if last.end_ns == start_ns and last.reason is reason and last.work == work:
+                start_ns = self.pieces.pop().start_ns
         self.pieces.append(Piece(start_ns, end_ns, work, reason))

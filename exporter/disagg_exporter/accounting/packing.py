@@ -21,13 +21,18 @@ class Placed(NamedTuple):
     overflow_ns: int
 
 
-def pack(limits_ns: Sequence[int], lengths_ns: Sequence[int], floor_ns: int) -> list[Placed]:
+def pack(
+    limits_ns: Sequence[int],
+    lengths_ns: Sequence[int],
+    floor_ns: int,
+    ceiling_ns: int | None = None,
+) -> list[Placed]:
     """Place spans of the given lengths, each ending by its limit, none below the floor.
 
-    The spans come in order. Placed length plus overflow is always the span's length.
+    The spans come in order, the last ends by the ceiling if there is one. Placed length plus
+    overflow is always the span's length.
     """
     placed: list[Placed] = []
-    ceiling_ns: int | None = None
     for limit_ns, length_ns in zip(reversed(limits_ns), reversed(lengths_ns), strict=True):
         end_ns = limit_ns if ceiling_ns is None else min(limit_ns, ceiling_ns)
         end_ns = max(end_ns, floor_ns)
@@ -36,3 +41,22 @@ def pack(limits_ns: Sequence[int], lengths_ns: Sequence[int], floor_ns: int) -> 
         ceiling_ns = start_ns
     placed.reverse()
     return placed
+
+
+def pack_before(
+    target_ns: int, limits_ns: Sequence[int], lengths_ns: Sequence[int], floor_ns: int
+) -> list[Placed]:
+    """Return the first places that `pack` would give: all that begin before the target.
+
+    The target lies above the floor, so the later spans touch no floor: where they begin is all
+    that has to be known of them.
+    """
+    count = len(limits_ns)
+    ceiling_ns: int | None = None
+    for limit_ns, length_ns in zip(reversed(limits_ns), reversed(lengths_ns), strict=True):
+        end_ns = limit_ns if ceiling_ns is None or limit_ns < ceiling_ns else ceiling_ns
+        if end_ns - length_ns < target_ns:
+            break
+        ceiling_ns = end_ns - length_ns
+        count -= 1
+    return pack(limits_ns[:count], lengths_ns[:count], floor_ns, ceiling_ns)

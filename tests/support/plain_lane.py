@@ -1,0 +1,205 @@
+"""A lane that looks at everything anew each time: slow, and so plain that it says what is right.
+
+`disagg_exporter.accounting.lane` keeps what it has worked out before; tests hold it against this.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from disagg_exporter.accounting.entry import (
+    Entry,
+    Overflow,
+    Piece,
+    Stream,
+    gap_after,
+    promises_work,
+)
+from disagg_exporter.accounting.packing import pack
+from disagg_exporter.accounting.phase import PREFILL, Work, kind_of, tokens_of, work_of
+from disagg_exporter.accounting.restore import restored
+from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.model import Phase, Reason, Step, StreamKey
+from disagg_exporter.stepsplit import StepSplit
+
+
+class PlainLane:
+    """The messages of one engine (one data-parallel rank of it), in; frozen pieces, out."""
+
+    def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:
+        self.mark_ns = since_ns
+        self._born_ns = since_ns
+        self.pieces: list[Piece] = []
+        self.overflows: list[Overflow] = []
+        self.tokens = dict.fromkeys(Phase, 0)
+        self.late_records = 0
+        self.lost_records = 0
+        self.last_record_ns = since_ns
+        self.promises_work = False
+        self._rules = rules
+        self._split = split or StepSplit()
+        self._overlapped = False
+        self._streams: dict[StreamKey, Stream] = {}
+        self._pending: list[Entry] = []
+        self._last_message_ns = since_ns
+        self._committing_ns = since_ns
+        self._settled_t_ns = since_ns
+        self._settled_pending = False
+        self._gap = Reason.NO_REQUEST
+
+    def hear(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
+        """Take a hello or a heartbeat: `said` carries the sequence and totals reached, no work."""
+        self._overlapped = overlapped
+        t_ns = min(said.t_ns, now_ns)
+        self._last_message_ns = max(self._last_message_ns, t_ns)
+        stream = self._streams.get(key)
+        if stream is None:
+            # An engine adopted in the middle of its work says so, before its next step can.
+            stream = self._streams[key] = Stream(said.sequence, said.totals)
+            self.promises_work = promises_work(said)
+        if not self.promises_work:
+            self._committing_ns = max(self._committing_ns, t_ns)
+        if said.sequence > max(stream.seen, default=stream.sequence):
+            marker = Entry(t_ns, said.sequence, 0, PREFILL, stream, totals=said.totals, marker=True)
+            insort(self._pending, marker)
+
+    def add(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
+        """Take one step record; a duplicate, or one older than the books, is counted as late."""
+        t_ns = min(step.t_ns, now_ns)
+        # The first message of a stream is its baseline: what came before it is not ours to count.
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = Stream(step.sequence - 1, step.totals)
+        if step.sequence <= stream.sequence or step.sequence in stream.seen:
+            self.late_records += 1
+            return
+        stream.seen.add(step.sequence)
+        kind = kind_of(step)
+        entry = Entry(
+            t_ns,
+            step.sequence,
+            self._believable(t_ns, step.elapsed_ns),
+            work_of(kind, self._split.glance(step, kind)),
+            stream,
+            kind=kind,
+            tokens=tokens_of(step),
+            totals=step.totals,
+            pending_work=promises_work(step),
+            gap_after=gap_after(step),
+            step=step,
+        )
+        insort(self._pending, entry)
+        self._last_message_ns = max(self._last_message_ns, t_ns)
+        self._committing_ns = max(self._committing_ns, t_ns)
+        if t_ns >= self.last_record_ns:
+            self.last_record_ns, self.promises_work = t_ns, entry.pending_work
+
+    def live(self, now_ns: int) -> bool:
+        """Say whether the engine may hold the watermark back (A6)."""
+        return (
+            now_ns - self._last_message_ns <= self._rules.live_ns
+            and now_ns - self._committing_ns <= self._rules.longest_step_ns
+        )
+
+    def advance(self, now_ns: int) -> None:
+        """Freeze all time that no believable record can change any more."""
+        delay_ns = self._rules.packing_delay_ns
+        if self.live(now_ns):
+            self._freeze(self._committing_ns - delay_ns)
+        else:
+            self._freeze(now_ns - delay_ns, silent=True)
+
+    def end(self, t_ns: int) -> None:
+        """Freeze everything at the engine's death: nothing can follow."""
+        for entry in self._pending:
+            entry.t_ns = min(entry.t_ns, t_ns)
+        # One past the death, so that a record stamped at that very instant is inside.
+        self._freeze(max(t_ns, self.mark_ns) + 1)
+        self.promises_work = False
+
+    def _believable(self, t_ns: int, elapsed_ns: int) -> int:
+        """Clip a step's length: to nothing negative, to one step, and to what began after birth."""
+        return max(min(elapsed_ns, self._rules.longest_step_ns, t_ns - self._born_ns), 0)
+
+    def _freeze(self, target_ns: int, *, silent: bool = False) -> None:
+        if target_ns <= self.mark_ns:
+            return
+        entries = self._spans()
+        placed = pack([e.t_ns for e, _ in entries], [ns for _, ns in entries], self.mark_ns)
+        cursor_ns = self.mark_ns
+        unfinished = 0
+        for (entry, length_ns), place in zip(entries, placed, strict=True):
+            if place.start_ns >= target_ns:
+                break
+            self._divide(entry, length_ns)
+            self._append(cursor_ns, place.start_ns, None, self._gap)
+            cursor_ns = min(place.end_ns, target_ns)
+            self._append(place.start_ns, cursor_ns, entry.work, Reason.NONE)
+            if place.end_ns > target_ns:
+                self._begin(entry, place.end_ns - target_ns + place.overflow_ns)
+                break
+            self._settle(entry, place.overflow_ns)
+            unfinished += 1
+        self._append(cursor_ns, target_ns, None, Reason.NO_RECORD if silent else self._gap)
+        self._pending = [e for e, _ in entries[unfinished:] if e.begun or not e.lost]
+        for stream in self._streams.values():
+            stream.seen = {number for number in stream.seen if number > stream.sequence}
+        self.mark_ns = target_ns
+
+    def _spans(self) -> list[tuple[Entry, int]]:
+        """Return the pending entries with their lengths, those standing for lost records too."""
+        spans: list[tuple[Entry, int]] = []
+        positions = {id(s): (s.sequence, s.totals) for s in self._streams.values()}
+        before_ns, work_before = self._settled_t_ns, self._settled_pending
+        for entry in self._pending:
+            if entry.marker and entry.sequence in entry.stream.seen:
+                continue  # the record it knew of has come
+            sequence, totals = positions[id(entry.stream)]
+            if entry.sequence > sequence:
+                if entry.sequence > sequence + 1 or entry.marker:
+                    lost = restored(entry, sequence, totals, overlapped=self._overlapped)
+                    if lost is not None:
+                        spans.append((lost, lost.elapsed_ns))
+                positions[id(entry.stream)] = entry.sequence, entry.totals
+            chained = self._overlapped and work_before and not entry.begun and not entry.marker
+            spans.append((entry, entry.t_ns - before_ns if chained else entry.elapsed_ns))
+            if not entry.marker:
+                before_ns, work_before = entry.t_ns, entry.pending_work
+        return spans
+
+    def _divide(self, entry: Entry, length_ns: int) -> None:
+        """Say which phases an entry's time was for: once, in the order of records."""
+        if entry.lost:
+            self._split.skip()
+        step, entry.step = entry.step, None
+        if step is not None:
+            told = sum(entry.totals.steps) - sum(entry.stream.totals.steps)
+            share = self._split.settle(step, entry.kind, length_ns, single=told == 1)
+            entry.work = work_of(entry.kind, share)
+
+    def _begin(self, entry: Entry, remaining_ns: int) -> None:
+        """Keep what is left of a span that straddles the mark; its past is settled."""
+        entry.elapsed_ns, entry.begun = remaining_ns, True
+        self._enter(entry)
+
+    def _enter(self, entry: Entry) -> None:
+        if entry.sequence > entry.stream.sequence:
+            entry.stream.sequence, entry.stream.totals = entry.sequence, entry.totals
+
+    def _settle(self, entry: Entry, overflow_ns: int) -> None:
+        self._enter(entry)
+        self.lost_records += entry.lost
+        self.tokens[Phase.PREFILL] += entry.tokens[0]
+        self.tokens[Phase.DECODE] += entry.tokens[1]
+        if entry.gap_after is not None:
+            self._gap = entry.gap_after
+            self._settled_t_ns, self._settled_pending = entry.t_ns, entry.pending_work
+        if overflow_ns:
+            self.overflows.append(Overflow(entry.work, overflow_ns))
+
+    def _append(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
+        if end_ns <= start_ns:
+            return
+        if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
+            start_ns = self.pieces.pop().start_ns
+        self.pieces.append(Piece(start_ns, end_ns, work, reason))
