@@ -43,6 +43,12 @@ def test_the_rules_give_the_numbers_worked_out_by_hand(path: Path) -> None:
     promtool("test", "rules", str(path))
 
 
+def test_the_rules_that_need_no_daemon_give_the_numbers_worked_out_by_hand() -> None:
+    pack = ALERTS / "rules-only"
+    promtool("check", "rules", str(pack / "rules" / "disagg-dcgm.yaml"))
+    promtool("test", "rules", str(pack / "tests" / "dcgm_test.yaml"))
+
+
 def test_every_rule_file_has_a_test() -> None:
     tests = "".join(path.read_text(encoding="utf-8") for path in TEST_FILES)
 

@@ -26,8 +26,13 @@ class ExportError(DisaggError):
     metavar="URL",
     help="Where the runbooks are; the alerts link to URL/<alert>.md.",
 )
+@click.option(
+    "--without-daemon",
+    is_flag=True,
+    help="Rules for a cluster that does not run disagg-node: from dcgm-exporter and pod labels.",
+)
 @click.option("--force", is_flag=True, help="Replace files that differ from ours.")
-def export(folder: Path, runbooks: str, force: bool) -> None:
+def export(folder: Path, runbooks: str, without_daemon: bool, force: bool) -> None:
     r"""Write rules and alerts into a folder.
 
     DIR is made if it is not there. It gets rules/*.yaml for the rule_files of Prometheus, and
@@ -38,7 +43,7 @@ def export(folder: Path, runbooks: str, force: bool) -> None:
       disagg-node rules export /etc/prometheus/disagg-node
       promtool check rules /etc/prometheus/disagg-node/rules/*.yaml
     """
-    texts = shipped(runbooks.rstrip("/"))
+    texts = shipped_without_daemon() if without_daemon else shipped(runbooks.rstrip("/"))
     changed = [name for name, text in texts.items() if _differs(folder / name, text)]
     if changed and not force:
         raise ExportError(f"{folder} has its own {', '.join(changed)}: --force replaces them")
@@ -57,6 +62,12 @@ def shipped(runbooks: str) -> dict[str, str]:
         if name.endswith(".yaml")
     }
     return linked | {"alertmanager.yaml": _text(alerts.joinpath("alertmanager.yaml"))}
+
+
+def shipped_without_daemon() -> dict[str, str]:
+    """The rules that need no daemon of ours, by their path below the folder."""
+    rules = asset_dir("alerts").joinpath("rules-only", "rules")
+    return {f"rules/{file.name}": _text(file) for file in rules.iterdir()}
 
 
 def _text(file: Traversable) -> str:

@@ -36,6 +36,13 @@ def test_the_rules_and_the_example_are_written_as_they_are_shipped(tmp_path: Pat
     assert written(folder) == {name: (ALERTS / name).read_bytes() for name in FILES}
 
 
+def test_without_a_daemon_only_the_rules_that_need_none_are_written(tmp_path: Path) -> None:
+    assert export(str(tmp_path), "--without-daemon")[0] == 0
+
+    name = "rules/disagg-dcgm.yaml"
+    assert written(tmp_path) == {name: (ALERTS / "rules-only" / name).read_bytes()}
+
+
 def test_the_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
     assert export(str(tmp_path), "--runbooks", "https://wiki.example/disagg/")[0] == 0
 
