@@ -69,6 +69,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $looks "kubernetes" "never" }}
 {{- end }}
 {{- $file = merge $file (dict "attach" $looks) }}
+{{- if $root.Values.attach.hpcJobs }}
+{{- $file = mergeOverwrite $file (dict "bridges" (dict "hpc_job_dir" "/var/lib/hpc-jobs")) }}
+{{- end }}
 {{- else }}
 {{- range $worker := $file.workers }}
 {{- $_ := merge $worker (dict "python" $root.Values.launch.python) }}

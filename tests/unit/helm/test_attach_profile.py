@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from disagg_cluster.rundir import RunFolder
 from support.chart import (
     ATTACH,
+    CHART,
     env_of,
     node_files,
     one,
     pod_of,
+    pods,
     render,
     values_of,
 )
@@ -63,14 +67,29 @@ def test_attach_looks_for_engines_only_where_it_may() -> None:
     assert list(looks("attach-node-file")) == ["endpoints"]
 
 
-def test_attach_is_root_for_the_kubelet_socket_alone() -> None:
-    pod = pod_of("attach-default")
+@pytest.mark.parametrize("right", ["kubelet", "steps"])
+def test_attach_is_root_for_sockets_and_folders_of_root_alone(right: str) -> None:
+    off = {name: {"enabled": name == right} for name in ("kubelet", "steps")}
 
+    pod = pods(render({"attach": off}))["rel-disagg-node"]
     assert pod["securityContext"]["runAsUser"] == 0
     [container] = pod["containers"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    [socket] = [mount for mount in container["volumeMounts"] if mount["name"] == "pod-resources"]
-    assert socket["readOnly"] is True
+    [volume] = [volume for volume in pod["volumes"] if "hostPath" in volume]
+    [mount] = [mount for mount in container["volumeMounts"] if mount["name"] == volume["name"]]
+    assert mount.get("readOnly", False) is (right == "kubelet")
+
+
+def test_pods_that_ask_for_it_are_heard_where_the_daemon_listens() -> None:
+    """The manifests of their pods name the same folder of the node."""
+    [container] = pod_of("attach-default")["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert Path(mounts["steps"]) == RunFolder(Path(mounts["run"])).attached
+
+    [volume] = [v for v in pod_of("attach-default")["volumes"] if v["name"] == "steps"]
+    for name in ("vllm/steps.yaml", "llm-d/steps.yaml", "kserve/steps.yaml"):
+        text = (CHART.parents[1] / "examples" / "kubernetes" / name).read_text(encoding="utf-8")
+        assert f"path: {volume['hostPath']['path']}," in text
 
 
 def test_the_api_is_asked_for_pods_only_and_only_to_look() -> None:
@@ -95,5 +114,12 @@ def test_every_right_that_is_asked_for_is_given() -> None:
     [container] = pod["containers"]
     assert container["securityContext"]["capabilities"]["add"] == ["SYS_PTRACE"]
     assert container["ports"] == [{"name": "metrics", "containerPort": 19847, "protocol": "TCP"}]
-    paths = [v["hostPath"]["path"] for v in pod["volumes"] if v["name"] == "pod-resources"]
-    assert paths == ["/data/kubelet/pod-resources"]
+    paths = {v["name"]: v["hostPath"]["path"] for v in pod["volumes"] if "hostPath" in v}
+    assert paths == {
+        "pod-resources": "/data/kubelet/pod-resources",
+        "steps": "/var/lib/disagg-node/pods",
+        "hpc-jobs": "/var/lib/dcgm-jobs",
+    }
+    [text] = node_files(render(values_of("attach-all-rights"))).values()
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert yaml.safe_load(text)["bridges"] == {"hpc_job_dir": mounts["hpc-jobs"]}
