@@ -6,8 +6,12 @@ from helm.generator.chart import CHART, generated
 
 
 def main() -> None:
-    """Write them; each says elsewhere where it comes from."""
-    for name, text in generated().items():
+    """Write them, and remove copies of what is there no more."""
+    written = generated()
+    for copy in (CHART / "files").rglob("*.*"):
+        if str(copy.relative_to(CHART)) not in written:
+            copy.unlink()
+    for name, text in written.items():
         path = CHART / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -25,7 +25,8 @@ _DURATION = "^([0-9]+(ms|[smhdwy]))+$"
 
 def generated() -> dict[str, str]:
     """Every file that `make chart` writes, by its path in the chart's folder."""
-    rules = {path.stem: _groups(path) for path in sorted((ROOT / "alerts" / "rules").glob("*"))}
+    files = sorted((ROOT / "alerts" / "rules").glob("*.yaml"))
+    rules = {path.stem: _groups(path) for path in files}
     known = alerts([group for groups in rules.values() for group in groups])
     values = _with_alerts(_read(CHART / "values.yaml"), known)
     dashboards = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
@@ -63,13 +64,13 @@ def _rules_text(groups: list[dict[str, Any]]) -> str:
 
 def _with_alerts(values: str, known: Mapping[str, Alert]) -> str:
     above, _, _ = values.partition("\nalerts:\n")
-    lines = [f"  {name}: {_flow(alert.values())}" for name, alert in known.items()]
+    lines = [f"  {name}: {_in_braces(alert.values())}" for name, alert in known.items()]
     return "\n".join([above, "alerts:", *lines, ""])
 
 
-def _flow(value: Mapping[str, Any]) -> str:
-    pairs = [f"{key}: {json.dumps(item).strip(chr(34))}" for key, item in value.items()]
-    return "{" + ", ".join(pairs) + "}"
+def _in_braces(value: Mapping[str, Any]) -> str:
+    text = yaml.safe_dump(dict(value), default_flow_style=True, sort_keys=False, width=1000)
+    return str(text).strip()
 
 
 def _with_table(readme: str, values: str) -> str:
@@ -90,7 +91,7 @@ def _linked(value: Value) -> Value:
 def _schema(schema: str, known: Mapping[str, Alert]) -> str:
     """The schema of values with what is known elsewhere: the alerts and the shape of node files."""
     root = json.loads(schema)
-    node_file = node_file_schema()
+    node_file: dict[str, Any] = dict(node_file_schema())
     shapes = node_file.pop("$defs")
     node_file.pop("$schema")
     root["$defs"] = {**shapes, "NodeFile": node_file}
