@@ -28,7 +28,7 @@ from disagg_cluster.sim.simulation import Simulation
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.fullness.engine import EngineFullness
 from disagg_exporter.fullness.used import used_ratio
-from disagg_exporter.model import Role, StreamKey
+from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
 from disagg_exporter.step_messages import Message, MessageKind
 
 SECOND_NS = 1_000_000_000
@@ -164,6 +164,11 @@ def _costs() -> dict[str, float]:
         for _, event in simulation.events(60 * SECOND_NS)
         if isinstance(event, Message) and event.kind is MessageKind.STEP and event.step is not None
     ]
+    names = ["prefill-0", "decode-0", *(f"engine-{n}" for n in range(16))]
+    engines = [
+        EngineStatus(name, Role.DECODE, "", "", "", (), EngineState.READY, True, "", "")
+        for name in names
+    ]
     fullness, each = Fullness(TARGETS_SECONDS[0]), []
     for key, step in told:
         began = time.perf_counter_ns()
@@ -171,6 +176,7 @@ def _costs() -> dict[str, float]:
         each.append(time.perf_counter_ns() - began)
     keys = [StreamKey(f"engine-{n}", n, 1, 0) for n in range(16)]
     fullness, steps, now_ns = Fullness(TARGETS_SECONDS[0]), 0, told[0][1].t_ns
+    fullness.advance(engines, now_ns)
     began = time.thread_time_ns()
     for _, step in (pair for pair in told if pair[0].engine.startswith("decode")):
         for key in keys:
@@ -178,7 +184,7 @@ def _costs() -> dict[str, float]:
         steps += len(keys)
         if step.t_ns - now_ns > SECOND_NS:
             now_ns = step.t_ns
-            fullness.advance(now_ns)
+            fullness.advance(engines, now_ns)
     all_us = (time.thread_time_ns() - began) / 1e3
     return {
         "µs to take in a record, median": median(each) / 1e3,

@@ -25,21 +25,22 @@ def learned(requests_per_second: float, output_tokens: float) -> dict[str, Engin
         lengths=Lengths(prompt_spread=0.8),
         seed=1,
     )
+    statuses = [
+        EngineStatus(s.name, s.role, "vllm", "", "8b", s.gpus, EngineState.READY, True, "", "")
+        for s in simulation.cluster.engines
+    ]
     fullness, next_ns = Fullness(TARGET_SECONDS), SECOND_NS
+    fullness.advance(statuses, 0)
     for t_ns, event in simulation.events(SECONDS * SECOND_NS):
         while next_ns <= t_ns:
-            fullness.advance(next_ns)
+            fullness.advance(statuses, next_ns)
             next_ns += SECOND_NS
         if isinstance(event, Message) and event.step is not None:
             if event.kind is MessageKind.STEP:
                 fullness.step(event.key, event.step, overlapped=False)
             else:
                 fullness.hear(event.key, event.step)
-    fullness.advance(SECONDS * SECOND_NS)
-    statuses = [
-        EngineStatus(s.name, s.role, "vllm", "", "8b", s.gpus, EngineState.READY, True, "", "")
-        for s in simulation.cluster.engines
-    ]
+    fullness.advance(statuses, SECONDS * SECOND_NS)
     return {capacity.engine: capacity for capacity in fullness.capacities(statuses)}
 
 

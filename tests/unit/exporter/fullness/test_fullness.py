@@ -34,6 +34,7 @@ class Node:
         self.overlapped = overlapped
         self.engine = ScriptedEngine(self.hear)
         self._advanced_ns = self.engine.now_ns
+        self.fullness.advance([self.status], self.engine.now_ns)
 
     def hear(self, key: StreamKey, step: Step, record: bool) -> None:
         if record:
@@ -42,10 +43,10 @@ class Node:
             self.fullness.hear(key, step)
         while self._advanced_ns + SECOND_NS <= step.t_ns:
             self._advanced_ns += SECOND_NS
-            self.fullness.advance(self._advanced_ns)
+            self.fullness.advance([self.status], self._advanced_ns)
 
     def capacity(self) -> EngineCapacity:
-        self.fullness.advance(self.engine.now_ns)
+        self.fullness.advance([self.status], self.engine.now_ns)
         (capacity,) = self.fullness.capacities([self.status])
         return capacity
 
@@ -130,9 +131,9 @@ def test_a_silent_engine_has_no_ratio() -> None:
     node = Node()
     node.learn_decode()
 
-    node.fullness.advance(node.engine.now_ns + 29 * SECOND_NS)
+    node.fullness.advance([node.status], node.engine.now_ns + 29 * SECOND_NS)
     (talking,) = node.fullness.capacities([node.status])
-    node.fullness.advance(node.engine.now_ns + 31 * SECOND_NS)
+    node.fullness.advance([node.status], node.engine.now_ns + 31 * SECOND_NS)
     (silent,) = node.fullness.capacities([node.status])
 
     assert talking.used_ratio == 0
@@ -345,9 +346,9 @@ def test_an_engine_that_serves_something_else_is_learned_anew() -> None:
     node = Node()
     node.learn_decode()
 
-    node.fullness.forget("engine-0")
+    node.status = replace(node.status, model_name="another")
 
-    assert node.fullness.capacities([node.status]) == ()
+    assert node.capacity() == EngineCapacity("engine-0")
 
 
 def test_data_parallel_filler_is_no_load() -> None:
