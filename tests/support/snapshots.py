@@ -13,6 +13,7 @@ from disagg_exporter.model import (
     Device,
     DeviceAccount,
     DeviceReading,
+    DynamoWorker,
     EngineAccount,
     EngineCapacity,
     EnginePage,
@@ -251,6 +252,7 @@ def golden_snapshot() -> Snapshot:
                     asleep=False,
                 ),
                 serving=DECODE_SERVING,
+                dynamo=DynamoWorker("5f6e72caecfe0dc0", registered=True),
             ),
         ),
         workers=(

@@ -13,11 +13,18 @@ from disagg_cluster.discovery.attachment import Attachment, Urls
 from disagg_cluster.discovery.judging import Case
 from disagg_cluster.discovery.naming import ModelNames
 from disagg_cluster.discovery.nouns import FoundEngine
+from disagg_cluster.discovery.showing import status_of, subject_of
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.sourcing import Subject
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import pseudo_device
-from disagg_exporter.model import Assignment, Device, EngineState, EngineStatus, Method
+from disagg_exporter.model import (
+    Assignment,
+    Device,
+    EngineState,
+    EngineStatus,
+    Method,
+)
 from disagg_exporter.pages import page_path
 from disagg_exporter.roles import Verdict
 
@@ -28,7 +35,6 @@ MAX_ENGINES = 64
 # engine that is merely started again.
 LINGER_SECONDS = 60.0
 
-_SERVING = (EngineState.READY, EngineState.DRAINING)
 _log = logging.getLogger("disagg_node")
 
 
@@ -52,6 +58,7 @@ class Attached:
         ledger: Told of every change.
         gpus: The GPUs of this node; without any, each engine gets a pseudo-device.
         told: What the engines tell of their steps.
+        registering: Whether Dynamo's own discovery is read, so that its workers must be in it.
         first_index: A number from which on pseudo-devices are free.
         clock_ns: CLOCK_MONOTONIC.
     """
@@ -62,12 +69,14 @@ class Attached:
         gpus: Sequence[Device],
         told: Tells,
         *,
+        registering: bool = False,
         first_index: int = 0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._ledger = ledger
         self._gpus = frozenset(device.gpu for device in gpus)
         self._told = told
+        self._registering = registering
         self._first_index = first_index
         self._clock_ns = clock_ns
         self._by_name: dict[str, Attachment] = {}
@@ -140,21 +149,8 @@ class Attached:
         """Return every engine that is there as the page shows it."""
         now_ns = self._clock_ns()
         return tuple(
-            EngineStatus(
-                engine=name,
-                role=a.verdict.role,
-                kind=page.kind if (page := pages.page(name)) else a.engine.kind,
-                version=pages.version(name),
-                model_name=a.model_name,
-                devices=a.devices,
-                state=a.state(now_ns),
-                up=status.success if (status := pages.status(name)) else False,
-                source=a.verdict.source,
-                confidence=a.verdict.confidence.value,
-                page=page,
-                pod=a.engine.pod,
-            )
-            for name, a in self._by_name.items()
+            status_of(a, pages, now_ns, registering=self._registering)
+            for a in self._by_name.values()
             if a.shown
         )
 
@@ -162,15 +158,7 @@ class Attached:
         """Return every engine as the choice of its source sees it."""
         now_ns = self._clock_ns()
         return tuple(
-            Subject(
-                engine=name,
-                role=a.verdict.role,
-                devices=a.devices,
-                pid=a.engine.leader.pid if a.engine.leader else None,
-                ready_ns=a.ready_ns if a.state(now_ns) in _SERVING else None,
-                page=pages.page(name),
-                heard=self._told.heard(name),
-            )
+            subject_of(a, pages, now_ns, self._told.heard(name))
             for name, a in self._by_name.items()
             if a.shown
         )

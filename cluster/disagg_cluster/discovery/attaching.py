@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attached import Attached
+from disagg_cluster.discovery.dynamo_files import DynamoFinder
 from disagg_cluster.discovery.judging import KnownPeer, role_lines
 from disagg_cluster.discovery.kubernetes import here
 from disagg_cluster.discovery.listed import ListedFinder
@@ -54,7 +56,13 @@ class Attaching:
     ) -> None:
         gpus = [device for device in devices if not device.is_pseudo]
         self._told = ToldSteps(folder, ledger, fullness, self._engines, self._drain_pod)
-        self._attached = Attached(ledger, gpus, self._told, first_index=len(devices))
+        self._attached = Attached(
+            ledger,
+            gpus,
+            self._told,
+            registering=attach.dynamo_files is not None,
+            first_index=len(devices),
+        )
         self._names = Names(taken)
         self._scout: Scout | None = None
         self._kubernetes = here(
@@ -66,6 +74,8 @@ class Attaching:
             finders.append(PodFinder(kube.pods, kube.holders, gpus, kube.lost))
         if attach.processes:
             finders.append(ProcessFinder(readings, gpus, ours))
+        if attach.dynamo_files:
+            finders.append(DynamoFinder(Path(attach.dynamo_files)))
         self._finders = finders
 
     @property

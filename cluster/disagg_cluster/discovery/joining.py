@@ -45,6 +45,7 @@ class _Group:
             {s.pod_uid for s in self.seen if s.pod_uid},
             {s.container for s in self.seen if s.container},
             {s.endpoints[:1] for s in self.seen if s.finder is Finder.LISTED},
+            {s.claimed for s in self.seen if s.claimed},
         )
 
 
@@ -73,7 +74,7 @@ def _identities(seen: Sighting) -> Iterator[_Token]:
 
 
 def _addresses(seen: Sighting) -> Iterator[_Token]:
-    for endpoint in seen.endpoints:
+    for endpoint in (*seen.endpoints, *seen.also_at):
         yield "at", str(endpoint)
 
 
@@ -113,6 +114,8 @@ def _keys(seen: Sighting) -> Iterator[str]:
         yield f"pod {seen.namespace}/{seen.pod}/{seen.container}"
     if seen.leader is not None:
         yield f"process {seen.leader.pid} {seen.leader.start_ticks}"
+    if seen.claimed is not None:
+        yield f"dynamo {seen.claimed.worker}"
     if seen.finder is Finder.PROCESSES:
         yield from (f"at {endpoint} {seen.kind}" for endpoint in seen.endpoints)
 

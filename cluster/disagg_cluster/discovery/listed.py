@@ -41,13 +41,12 @@ class ListedFinder:
 
     def _sighting(self, engine: ListedEngine) -> Sighting:
         parts = urlsplit(engine.url)
-        host, port = parts.hostname or "", parts.port or 80
-        # A process that listens on all addresses is known by the first of them.
-        near = [Endpoint(LOOPBACK, port)] if host != LOOPBACK and is_own_address(host) else []
+        endpoint = Endpoint(parts.hostname or "", parts.port or 80)
         return Sighting(
             Finder.LISTED,
             kind=engine.engine,
-            endpoints=(Endpoint(host, port), *near),
+            endpoints=(endpoint,),
+            also_at=near(endpoint),
             gpus=gpus_of(engine, self._devices),
             name=engine.name or "",
             role=engine.role,
@@ -58,6 +57,15 @@ def gpus_of(engine: ListedEngine, devices: Sequence[Device]) -> tuple[str, ...] 
     """The UUIDs of the devices that a person listed; None where they listed none."""
     found = (d.gpu for item in engine.gpus for d in devices if item in (d.index, d.gpu))
     return tuple(dict.fromkeys(found)) or None
+
+
+def near(endpoint: Endpoint) -> tuple[Endpoint, ...]:
+    """The same port as this machine knows it, if the address is one of its own.
+
+    A process that listens on all addresses is known by the loopback's.
+    """
+    own = endpoint.host != LOOPBACK and is_own_address(endpoint.host)
+    return (Endpoint(LOOPBACK, endpoint.port),) if own else ()
 
 
 def is_own_address(host: str) -> bool:

@@ -49,10 +49,12 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What Dynamo's discovery says of an engine: its worker, and whether it is registered."""
+    """What Dynamo's own discovery says of an engine: that it is registered, and as which worker.
+
+    `worker` is the id in hex, as pages have it; the frontend has the same in decimal.
+    """
 
     worker: str
-    registered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class Sighting:
     """What one finder saw of one engine; every part may be missing.
 
     `kind` is one of `pages.KINDS`, `engine` for another kind, or empty.
-    `endpoints` are where its metrics page may be, the likeliest first. `pids` are its processes,
+    `endpoints` are where its metrics page may be, the likeliest first; `also_at` where it listens,
+    too, without a page. `pids` are its processes,
     the leader's included. `gpus` are UUIDs; None where the finder cannot tell, and then another
     may. `role` and `name` are only set where a person said them. `markers` hold raw arguments and
     are never shown.
@@ -70,6 +73,7 @@ class Sighting:
     sure: bool = True
     kind: str = ""
     endpoints: tuple[Endpoint, ...] = ()
+    also_at: tuple[Endpoint, ...] = ()
     leader: Leader | None = None
     pids: frozenset[int] = frozenset()
     gpus: tuple[str, ...] | None = None

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from disagg_cluster.discovery.nouns import FoundEngine
 from disagg_cluster.discovery.proctable import parents
@@ -15,7 +15,7 @@ from disagg_cluster.stepfeed import book
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import CollectorStatus, Method
+from disagg_exporter.model import CollectorStatus, Method, StreamKey
 from disagg_exporter.steps import Message, StepsListener
 
 # All engines of a host that share the socket, together.
@@ -141,5 +141,7 @@ class ToldSteps:
             return
         now_ns = self._clock_ns()
         self._heard[name] = _Heard(now_ns, message.flags)
-        ours = replace(message, key=replace(message.key, engine=name))
-        book(ours, self._ledger, self._fullness, now_ns)
+        key = message.key
+        ours = StreamKey(name, key.pid, key.incarnation, key.engine_index)
+        told = Message(message.kind, ours, message.flags, message.step, message.t_ns)
+        book(told, self._ledger, self._fullness, now_ns)

@@ -14,6 +14,12 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "What an engine is; join on engine."),
     Family("disagg_engine_up", _G, Data.ENGINES, ("engine",), "",
            "1 when the engine answered its last health probe, 0 when it did not."),
+    Family("disagg_engine_registered", _G, Data.ENGINES, ("engine",), "",
+           "1 when a Dynamo worker is registered where its frontends look, 0 when it answers but "
+           "is not: then no request reaches it. Absent where nobody can tell."),
+    Family("disagg_engine_dynamo_worker_info", _I, Data.ENGINES,
+           ("engine", "worker_id", "worker_id_decimal"), "",
+           "The id of a Dynamo worker, as workers write it (hex) and as frontends do (decimal)."),
     Family("disagg_engine_watermark_timestamp_seconds", _G, Data.ENGINES, ("engine",), "seconds",
            "Unix time up to which the engine's GPU-seconds are committed."),
     Family("disagg_engine_gpu_seconds_total", _C, Data.ENGINES,

@@ -17,6 +17,11 @@ def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
         facts = (status.role, status.model_name, status.kind, status.version)
         sheet.put("disagg_engine_info", 1, status.engine, *facts)
         sheet.put("disagg_engine_up", float(status.up), status.engine)
+        if status.dynamo is not None:
+            worker, registered = status.dynamo.worker, status.dynamo.registered
+            ids = (worker, str(int(worker, 16)))
+            sheet.put("disagg_engine_dynamo_worker_info", 1, status.engine, *ids)
+            sheet.put("disagg_engine_registered", registered, status.engine)
     for account in accounts.values():
         _write_account(sheet, account, statuses.get(account.engine))
         watermark = account.watermark_ns / 1e9 + snapshot.wall_offset_seconds

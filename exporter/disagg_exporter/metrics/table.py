@@ -58,5 +58,7 @@ LABELS: dict[str, str] = {
     "method": "how the engine's GPU-seconds were found",
     "worker": "name of the child process in the node file; of a router's engine elsewhere its "
     "address",
+    "worker_id": "id of a Dynamo worker in hex, as its own metrics have it",
+    "worker_id_decimal": "the same id in decimal, as the frontend's metrics have it",
     "collector": "which reader of devices, steps or pages",
 }

@@ -39,6 +39,7 @@ from disagg_exporter.model.snapshot import (
 )
 from disagg_exporter.model.statuses import (
     CollectorStatus,
+    DynamoWorker,
     EnginePage,
     EngineStatus,
     RouterCounts,
@@ -82,6 +83,7 @@ __all__ = [
     "DeviceFailure",
     "DeviceReading",
     "DeviceSweep",
+    "DynamoWorker",
     "EngineAccount",
     "EngineCapacity",
     "EnginePage",

@@ -37,6 +37,18 @@ class EnginePage:
 
 
 @dataclass(frozen=True, slots=True)
+class DynamoWorker:
+    """An engine as NVIDIA Dynamo knows it: its worker's id in hex, and whether it is registered.
+
+    `registered` is None where nobody can tell. A worker that has lost its registration goes on
+    answering, and gets no requests.
+    """
+
+    worker: str
+    registered: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStatus:
     """One engine as the daemon sees it beside its accounting: reachable, which kind, its page.
 
@@ -56,6 +68,7 @@ class EngineStatus:
     confidence: str
     page: EnginePage | None = None
     pod: str = ""
+    dynamo: DynamoWorker | None = None
     serving: ServingCounts | None = None
     step_clock: str = ""
 

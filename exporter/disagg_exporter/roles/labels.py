@@ -20,6 +20,8 @@ LLM_D_ROLE = "llm-d.ai/role"
 COMPONENT = "app.kubernetes.io/component"
 _KSERVE = "llminferenceservice-"
 _DYNAMO = "nvidia.com/dynamo-"
+DYNAMO_WORKER_TYPE = "dynamo worker_type"
+"""What the model card of a Dynamo worker says, given among the labels; no pod can have such one."""
 # The guides of llm-d in which prefill and decode are apart.
 _SPLIT_GUIDES = ("pd-disaggregation", "wide-ep")
 _NOT_PROOF = "aggregated pods carry it too"
@@ -130,6 +132,8 @@ def _dynamo(labels: Mapping[str, str]) -> Iterator[Claim]:
     sub = role_word(labels.get(f"{_DYNAMO}sub-component-type", ""))
     if sub:
         yield stated(Source.DYNAMO, f"{_DYNAMO}sub-component-type", *sub, Confidence.HIGH)
+    if registered := role_word(labels.get(DYNAMO_WORKER_TYPE, "")):
+        yield stated(Source.DYNAMO, DYNAMO_WORKER_TYPE, *registered, Confidence.HIGH)
     kind = labels.get(f"{_DYNAMO}component-type", "")
     if recognised := role_word(kind):
         yield stated(Source.DYNAMO, f"{_DYNAMO}component-type", *recognised, Confidence.HIGH)

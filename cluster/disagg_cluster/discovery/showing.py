@@ -1,0 +1,72 @@
+"""What an attached engine looks like to those who show it and to those who choose its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from disagg_cluster.discovery.attachment import Attachment
+from disagg_cluster.discovery.dynamo_files import worker_of_page
+from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.sourcing import Subject
+from disagg_exporter.model import DynamoWorker, EngineState, EngineStatus, Method
+
+_SERVING = (EngineState.READY, EngineState.DRAINING)
+
+
+def status_of(
+    attachment: Attachment, pages: PageWatch, now_ns: int, *, registering: bool
+) -> EngineStatus:
+    """An engine as the metrics page shows it.
+
+    Args:
+        attachment: What is known of it.
+        pages: Its metrics page, among others.
+        now_ns: Now.
+        registering: Whether Dynamo's own discovery is read, so that its workers must be in it.
+    """
+    engine, verdict = attachment.engine, attachment.verdict
+    name = engine.name
+    page, looked = pages.page(name), pages.status(name)
+    return EngineStatus(
+        engine=name,
+        role=verdict.role,
+        kind=page.kind if page else engine.kind,
+        version=pages.version(name),
+        model_name=attachment.model_name,
+        devices=attachment.devices,
+        state=attachment.state(now_ns),
+        up=looked is not None and looked.success,
+        source=verdict.source,
+        confidence=verdict.confidence.value,
+        page=page,
+        pod=engine.pod,
+        serving=pages.serving(name),
+        dynamo=_dynamo(attachment, pages.lines(name), registering=registering),
+    )
+
+
+def subject_of(
+    attachment: Attachment, pages: PageWatch, now_ns: int, heard: Mapping[Method, int]
+) -> Subject:
+    """An engine as the choice of its source sees it; `heard` is when its steps were heard last."""
+    engine = attachment.engine
+    return Subject(
+        engine=engine.name,
+        role=attachment.verdict.role,
+        devices=attachment.devices,
+        pid=engine.leader.pid if engine.leader else None,
+        ready_ns=attachment.ready_ns if attachment.state(now_ns) in _SERVING else None,
+        page=pages.page(engine.name),
+        heard=heard,
+    )
+
+
+def _dynamo(
+    attachment: Attachment, lines: tuple[str, ...], *, registering: bool
+) -> DynamoWorker | None:
+    engine = attachment.engine
+    claimed = engine.claimed.worker if engine.claimed else ""
+    worker = claimed or (worker_of_page(lines) if engine.kind == "dynamo" else "")
+    if not worker:
+        return None
+    return DynamoWorker(worker, bool(claimed) if registering else None)
