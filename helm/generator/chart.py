@@ -89,7 +89,10 @@ def _linked(value: Value) -> Value:
 
 
 def _schema(schema: str, known: Mapping[str, Alert]) -> str:
-    """The schema of values with what is known elsewhere: the alerts and the shape of node files."""
+    """The schema of values with what is known elsewhere: the alerts and the shape of node files.
+
+    Of draft 7, the last that Helm before 3.18 understands.
+    """
     root = json.loads(schema)
     node_file: dict[str, Any] = dict(node_file_schema())
     shapes = node_file.pop("$defs")
