@@ -10,7 +10,7 @@ import pytest
 
 from support.certificates import server_certificate
 from support.chart import values_of
-from support.chart_pods import Pod
+from support.chart_pods import NODE, Pod
 from support.running_node import free_port, wait_for
 
 
@@ -23,7 +23,9 @@ def test_attach_is_ready_and_tells_of_itself(case: str, tmp_path: Path) -> None:
 
     with pod.running() as process:
         pod.wait_for_probes()
-        page = pod.get("/metrics", "http")
+        page, landing = pod.get("/metrics", "http"), pod.get("/", "http")
+    # A pod's host is called like the pod.
+    assert NODE in (landing or "")
     assert page is not None
     assert "disagg_build_info" in page
     assert process.returncode == 0

@@ -18,6 +18,7 @@ from typing import Any
 from support.chart import env_of, node_files, pods, render
 from support.running_node import free_port, wait_for
 
+NODE = "gpu-node-7"
 PROGRAM = Path(sys.executable).with_name("disagg-node")
 
 
@@ -54,8 +55,8 @@ class Pod:
     @contextlib.contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
         """Run the container's command; it is gone afterwards, by SIGTERM as the kubelet's."""
-        environment = {**os.environ, **env_of(self.container), "HOME": str(self._folder)}
-        environment["PATH"] = f"{PROGRAM.parent}:{os.environ['PATH']}"
+        environment = {**os.environ, **env_of(self.container), "NODE_NAME": NODE}
+        environment |= {"HOME": str(self._folder), "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
         log = self._folder / "container.log"
         argv = [str(PROGRAM), *map(self._here, self.container["args"])]
         with (

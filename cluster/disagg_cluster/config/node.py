@@ -69,12 +69,15 @@ class GpuPrice(Section):
     per_hour: Amount = Field(description="the price of one GPU for an hour, a number from 0 up")
 
 
+def _this_node() -> str:
+    """The name of this host; in a pod, whose host's name is the pod's, what the chart tells."""
+    return os.environ.get("NODE_NAME") or os.uname().nodename
+
+
 class NodeConfig(Section):
     """One node: its devices, its workers, and what the daemon is to do about them."""
 
-    node: Text = Field(
-        default_factory=lambda: os.uname().nodename, description="the name of this node, text"
-    )
+    node: Text = Field(default_factory=_this_node, description="the name of this node, text")
     cluster: AnyText = Field(default="", description="the name of the cluster, text")
     devices: Devices = Field(default=DeviceKind.AUTO, description="one of auto, nvml, cpu, sim")
     sim_devices: Annotated[int, Field(ge=1, le=MOST_GPUS)] = Field(
