@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, NamedTuple
 
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StepTotals, StreamKey
+
+_new = tuple.__new__
+
+
+def _fields(first: str, last: str) -> slice:
+    """Where some neighbouring fields lie in a record."""
+    names = wire.Record._fields
+    return slice(names.index(first), names.index(last) + 1)
+
+
+_WORK = _fields("context_requests", "preemptions")
+_STEPS = _fields("steps_context", "steps_dummy")
+_ELAPSED = _fields("ns_context", "ns_dummy")
+_TOKENS_AND_DROPS = _fields("prefill_tokens", "drops")
 
 
 class MessageKind(StrEnum):
@@ -25,8 +39,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One thing heard from a stream; `flags` are those of `wire`.
 
     `step` is the step taken. In a hello and a heartbeat it holds no work: only the state, the
@@ -41,50 +54,19 @@ class Message:
     t_ns: int
 
 
-def to_message(engine: str, record: wire.Record) -> Message:
-    """Return what one record says, as heard from `engine`."""
-    return Message(
-        _KINDS[record.kind],
-        stream_key(engine, record),
-        record.flags,
-        to_step(record),
-        record.t_ns,
-    )
+def to_message(key: StreamKey, record: wire.Record) -> Message:
+    """Return what one record says, as heard from a stream."""
+    return _new(Message, (_KINDS[record.kind], key, record.flags, to_step(record), record.t_ns))
 
 
 def to_step(record: wire.Record) -> Step:
     """Return a record's step, its running totals with it."""
-    return Step(
-        t_ns=record.t_ns,
-        elapsed_ns=record.elapsed_ns,
-        sequence=record.sequence,
-        context_requests=record.context_requests,
-        context_tokens=record.context_tokens,
-        generation_requests=record.generation_requests,
-        generation_tokens=record.generation_tokens,
-        encoder_inputs=record.encoder_inputs,
-        computed_tokens=record.computed_tokens,
-        cached_tokens=record.cached_tokens,
-        external_tokens=record.external_tokens,
-        running=record.running,
-        waiting=record.waiting,
-        deferred=record.deferred,
-        kv_usage_ratio=record.kv_usage_ratio,
-        preemptions=record.preemptions,
-        dummy=bool(record.flags & wire.DUMMY),
-        totals=StepTotals(
-            steps=(
-                record.steps_context,
-                record.steps_generation,
-                record.steps_mixed,
-                record.steps_dummy,
-            ),
-            elapsed_ns=(record.ns_context, record.ns_generation, record.ns_mixed, record.ns_dummy),
-            prefill_tokens=record.prefill_tokens,
-            decode_tokens=record.decode_tokens,
-            drops=record.drops,
-        ),
-    )
+    # By position: every step of every engine passes here, and names would cost twice as much.
+    fields: tuple[Any, ...] = record
+    totals = _new(StepTotals, (fields[_STEPS], fields[_ELAPSED], *fields[_TOKENS_AND_DROPS]))
+    dummy = bool(record.flags & wire.DUMMY)
+    when = record.t_ns, record.elapsed_ns, record.sequence
+    return _new(Step, (*when, *fields[_WORK], dummy, totals, None))
 
 
 def stream_key(engine: str, record: wire.Record) -> StreamKey:

@@ -54,6 +54,7 @@ class ListenerCounts:
 class _Peer:
     link: socket.socket
     pid: int
+    keys: dict[tuple[int, int], StreamKey] = field(default_factory=dict)
     flags_by_key: dict[StreamKey, int] = field(default_factory=dict)
 
 
@@ -202,9 +203,13 @@ class StepsListener:
         if len(message) > wire.MAX_BYTES:
             self._bad_messages += 1
             return
-        heard = to_message(self._engine, record._replace(pid=peer.pid))
-        peer.flags_by_key[heard.key] = heard.flags
-        self._deliver(heard)
+        identity = record.incarnation, record.engine_index
+        key = peer.keys.get(identity)
+        if key is None:
+            key = stream_key(self._engine, record._replace(pid=peer.pid))
+            peer.keys[identity] = key
+        peer.flags_by_key[key] = record.flags
+        self._deliver(to_message(key, record))
 
     def _forget(self, peer: _Peer, loop: AbstractEventLoop) -> None:
         loop.remove_reader(peer.link)

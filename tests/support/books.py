@@ -51,7 +51,7 @@ class Teller:
         kind = kind_of(bare)
         self._steps[kind] += 1
         self._elapsed[kind] += bare.elapsed_ns
-        self._tokens = [a + b for a, b in zip(self._tokens, tokens_of(bare), strict=True)]
+        self._tokens = [a + b for a, b in zip(self._tokens, tokens_of(bare, kind), strict=True)]
         return Step(ns(t), ns(elapsed), self._sequence, totals=self._totals(), **counts)  # type: ignore[arg-type]
 
     def prefill(self, t: float, elapsed: float, tokens: int = 100, **counts: object) -> Step:

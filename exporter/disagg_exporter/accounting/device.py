@@ -135,7 +135,7 @@ class DeviceLedger:
     def _commit_slices(self, slices: Sequence[Slice]) -> list[Used]:
         role = role_of(self._engines)
         unheld, active = self._unheld(slices)
-        used = [item for piece in slices for item in self._share(piece, role)]
+        used = self._share(slices, role)
         idle = Counter({reason: ns - active[reason] for reason, ns in unheld.items()})
         went: dict[Reason, Counter[Cell]] = {reason: Counter() for reason in unheld}
         owners = {name: (a.model_name, a.engine_namespace) for name, a in self._engines.items()}
@@ -166,13 +166,22 @@ class DeviceLedger:
                 unheld[piece.reason] += piece.end_ns - piece.start_ns
         return unheld, active
 
-    def _share(self, piece: Slice, role: Role) -> list[Used]:
-        """Give each of k holders 1/k of the slice (A3), to the nanosecond."""
+    def _share(self, slices: Sequence[Slice], role: Role) -> list[Used]:
+        """Give each of k holders 1/k of every slice (A3), to the nanosecond."""
+        held: dict[str, list[int]] = {name: [0, 0, 0] for name in self._engines}
+        for start_ns, end_ns, holders, _ in slices:
+            length_ns, count = end_ns - start_ns, len(holders)
+            for number, (engine, work) in enumerate(holders):
+                part_ns = length_ns
+                if count > 1:
+                    part_ns = length_ns * (number + 1) // count - length_ns * number // count
+                prefill_ns, decode_ns, dummy_ns = work.divide(part_ns)
+                sums = held[engine]
+                sums[0] += prefill_ns
+                sums[1] += decode_ns
+                sums[2] += dummy_ns
         used: list[Used] = []
-        length_ns, count = piece.end_ns - piece.start_ns, len(piece.holders)
-        for number, (engine, work) in enumerate(piece.holders):
-            part_ns = length_ns * (number + 1) // count - length_ns * number // count
-            prefill_ns, decode_ns, dummy_ns = work.divide(part_ns)
+        for engine, (prefill_ns, decode_ns, dummy_ns) in held.items():
             used.extend(self._credit(engine, role, prefill_ns, decode_ns))
             owner = self._engines[engine]
             owned_by = owner.model_name, owner.engine_namespace

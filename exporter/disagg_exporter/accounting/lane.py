@@ -86,7 +86,7 @@ class Lane:
             work_of(kind, self._split.glance(step, kind)),
             stream,
             kind=kind,
-            tokens=tokens_of(step),
+            tokens=tokens_of(step, kind),
             totals=step.totals,
             pending_work=promises_work(step),
             gap_after=gap_after(step),

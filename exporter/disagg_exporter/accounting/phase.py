@@ -21,7 +21,7 @@ class Work:
 
     def divide(self, length_ns: int) -> tuple[int, int, int]:
         """Return whole (prefill, decode, dummy) nanoseconds that sum to `length_ns`."""
-        dummy_ns = round(length_ns * self.dummy_share)
+        dummy_ns = round(length_ns * self.dummy_share) if self.dummy_share else 0
         prefill_ns = round((length_ns - dummy_ns) * self.prefill_share)
         return prefill_ns, length_ns - dummy_ns - prefill_ns, dummy_ns
 
@@ -29,10 +29,13 @@ class Work:
 PREFILL = Work(1.0)
 DECODE = Work(0.0)
 DUMMY = Work(0.0, dummy_share=1.0)
+_PURE = {wire.CONTEXT: PREFILL, wire.GENERATION: DECODE, wire.DUMMY_STEP: DUMMY}
 
 
 def kind_of(step: Step) -> int:
     """Return the step's kind, by the one definition that the engine's own totals use too."""
+    if not (step.context_tokens or step.encoder_inputs or step.dummy):
+        return wire.GENERATION  # what the definition says, without asking: nearly all are such
     return wire.step_kind(
         context_requests=step.context_requests,
         context_tokens=step.context_tokens,
@@ -46,13 +49,13 @@ def kind_of(step: Step) -> int:
 
 def work_of(kind: int, prefill_share: float) -> Work:
     """Return what a step's time was spent on; `prefill_share` is that of a mixed step."""
-    return Work(prefill_share) if kind == wire.MIXED else (PREFILL, DECODE, PREFILL, DUMMY)[kind]
+    return Work(prefill_share) if kind == wire.MIXED else _PURE[kind]
 
 
-def tokens_of(step: Step) -> tuple[int, int]:
+def tokens_of(step: Step, kind: int) -> tuple[int, int]:
     """Return the (prefill, decode) tokens the step computed; cached tokens are nobody's."""
-    if step.dummy:
+    if kind == wire.DUMMY_STEP:
         return 0, 0
-    if kind_of(step) == wire.GENERATION:
+    if kind == wire.GENERATION:
         return 0, step.context_tokens + step.generation_tokens
     return step.context_tokens, step.generation_tokens

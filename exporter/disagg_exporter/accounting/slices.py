@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from disagg_exporter.accounting.entry import Piece
@@ -20,6 +19,8 @@ PRECEDENCE = (
     Reason.STARTING,
     Reason.NO_ENGINE,
 )
+
+_NEVER_NS = 2**63
 
 
 class Slice(NamedTuple):
@@ -68,22 +69,28 @@ def cut(
     piece it has not been heard.
     """
     lanes = [_Lane(engine, lane) for engine in engines for lane in pieces.get(engine, ())]
-    bounds = {t_ns for lane in lanes for piece in lane.pieces for t_ns in piece[:2]}
-    edges = {start_ns, end_ns, *(t_ns for t_ns in bounds if start_ns < t_ns < end_ns)}
+    why_idle: dict[tuple[Reason | None, ...], Reason] = {}
     slices = []
-    for left, right in pairwise(sorted(edges)):
+    left_ns = start_ns
+    while left_ns < end_ns:
+        right_ns = end_ns
         holders: list[tuple[str, Work]] = []
-        reasons: dict[str, Reason] = {}
+        resting: list[Reason | None] = []
         for lane in lanes:
-            piece_here = lane.at(left)
-            if piece_here is None:
-                continue
-            if piece_here.work is not None:
-                holders.append((lane.engine, piece_here.work))
-            else:
-                reasons[lane.engine] = piece_here.reason
-        reason = Reason.NONE if holders else _why_idle(engines, reasons)
-        slices.append(Slice(left, right, tuple(holders), reason))
+            work, reason, until_ns = lane.at(left_ns)
+            if until_ns < right_ns:
+                right_ns = until_ns
+            if work is not None:
+                holders.append((lane.engine, work))
+            resting.append(reason)
+        if holders:
+            slices.append(Slice(left_ns, right_ns, tuple(holders), Reason.NONE))
+        else:
+            known = tuple(resting)
+            if known not in why_idle:
+                why_idle[known] = _why_idle(engines, lanes, known)
+            slices.append(Slice(left_ns, right_ns, (), why_idle[known]))
+        left_ns = right_ns
     return slices
 
 
@@ -92,20 +99,32 @@ class _Lane:
 
     def __init__(self, engine: str, pieces: Sequence[Piece]) -> None:
         self.engine = engine
-        self.pieces = pieces
+        self._pieces = pieces
         self._next = 0
 
-    def at(self, t_ns: int) -> Piece | None:
-        """Return the piece that covers the instant; instants come in rising order."""
-        while self._next < len(self.pieces) and self.pieces[self._next].end_ns <= t_ns:
+    def at(self, t_ns: int) -> tuple[Work | None, Reason | None, int]:
+        """Return work or reason at an instant and until when; instants come in rising order.
+
+        Where there is no piece both are None.
+        """
+        pieces = self._pieces
+        while self._next < len(pieces):
+            start_ns, end_ns, work, reason = pieces[self._next]
+            if end_ns > t_ns:
+                return (work, reason, end_ns) if start_ns <= t_ns else (None, None, start_ns)
             self._next += 1
-        if self._next == len(self.pieces) or self.pieces[self._next].start_ns > t_ns:
-            return None
-        return self.pieces[self._next]
+        return None, None, _NEVER_NS
 
 
-def _why_idle(engines: Mapping[str, Assignment], reasons: Mapping[str, Reason]) -> Reason:
+def _why_idle(
+    engines: Mapping[str, Assignment], lanes: Sequence[_Lane], resting: Sequence[Reason | None]
+) -> Reason:
     """Return the reason that explains best why no engine holds the device."""
+    reasons = {
+        lane.engine: reason
+        for lane, reason in zip(lanes, resting, strict=True)
+        if reason is not None
+    }
     found = []
     for name, assignment in engines.items():
         match assignment.state:

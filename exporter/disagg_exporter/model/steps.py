@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from disagg_exporter.model.words import EngineState, Role
 
@@ -25,8 +26,7 @@ class Assignment:
     engine_namespace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StepTotals:
+class StepTotals(NamedTuple):
     """Running totals of one stream of steps since its incarnation began.
 
     `steps` and `elapsed_ns` are ordered by `StepKind`: context, generation, mixed, dummy.
@@ -39,15 +39,16 @@ class StepTotals:
     drops: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One engine step, as its engine told it when the step had ended.
 
+    A tuple like its totals, because thousands of them are made a second.
     `t_ns` is when the record was made (after the end of the step), `elapsed_ns` how long the
     engine core says it waited for the model. `context_*` and `generation_*` are what was
     scheduled; `computed_tokens`, `cached_tokens` and `external_tokens` say where the prompts
     that *ended* in this step came from (this engine, a cache here, another engine's KV).
     `running`, `waiting` and `deferred` describe the requests left after the step.
+    `decode_kv_tokens` is the cache that its decode read, None where the engine does not tell it.
     """
 
     t_ns: int
@@ -67,7 +68,8 @@ class Step:
     kv_usage_ratio: float = 0.0
     preemptions: int = 0
     dummy: bool = False
-    totals: StepTotals = field(default_factory=StepTotals)
+    totals: StepTotals = StepTotals()
+    decode_kv_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

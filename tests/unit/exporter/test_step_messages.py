@@ -51,7 +51,10 @@ def test_a_record_survives_the_wire() -> None:
 
 
 def test_a_message_keeps_kind_flags_and_time() -> None:
-    heartbeat = to_message("decode-0", RECORD._replace(kind=wire.HEARTBEAT, flags=wire.SIMULATED))
+    heartbeat = to_message(
+        stream_key("decode-0", RECORD),
+        RECORD._replace(kind=wire.HEARTBEAT, flags=wire.SIMULATED),
+    )
 
     assert heartbeat.kind is MessageKind.HEARTBEAT
     assert (heartbeat.flags, heartbeat.t_ns) == (wire.SIMULATED, 20)

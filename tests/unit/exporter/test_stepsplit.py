@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -54,8 +53,8 @@ def test_chunks_of_a_prompt_attend_to_the_chunks_before_them() -> None:
     chunk = _step(context_requests=1, context_tokens=100)
 
     first, second = _read(proxies, chunk), _read(proxies, chunk)
-    last = _read(proxies, replace(chunk, computed_tokens=300))
-    fresh = _read(proxies, replace(chunk, computed_tokens=100))
+    last = _read(proxies, chunk._replace(computed_tokens=300))
+    fresh = _read(proxies, chunk._replace(computed_tokens=100))
 
     own = 100 * 101 / 2
     assert [w.prefill_attended for w in (first, second, last, fresh)] == [
@@ -88,7 +87,7 @@ def test_decode_reads_the_cache_as_it_was_when_the_step_began() -> None:
     decode = _step(generation_requests=4, generation_tokens=4, kv_usage_ratio=0.25)
     _read(proxies, decode)
 
-    assert _read(proxies, replace(decode, kv_usage_ratio=0.5)).decode_kv == 0.25
+    assert _read(proxies, decode._replace(kv_usage_ratio=0.5)).decode_kv == 0.25
     assert _read(proxies, decode).decode_kv == 0.5
 
 
@@ -135,7 +134,7 @@ def test_speculative_decoding_costs_what_it_costs() -> None:
 
     def record(prefill: int, decode: int) -> tuple[Step, int, int]:
         step, kind, length_ns = _record(prefill, decode, kv=rng.random())
-        return replace(step, generation_tokens=4 * decode), kind, length_ns
+        return step._replace(generation_tokens=4 * decode), kind, length_ns
 
     for _ in range(1500):
         split.settle(*record(rng.choice([0, rng.randint(20, 400)]), rng.randint(1, 60)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 
 import pytest
 
@@ -481,7 +480,7 @@ def test_an_engine_adopted_in_mid_step_holds_its_watermark() -> None:
     books, teller = Books(), Teller()
     books.engine(role=Role.PREFILL)
     books.ledger.hear(
-        teller.key, replace(teller.beat(1), running=1), overlapped=False, now_ns=ns(1)
+        teller.key, teller.beat(1)._replace(running=1), overlapped=False, now_ns=ns(1)
     )
     for t in range(2, 20):
         books.beat(teller, t)
