@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_COMPARED = re.compile(r"[<>]=?\s*-?(\d+(?:\.\d+)?)(?![\w.])")
+_COMPARED = re.compile(r"([<>]=?)\s*-?(\d+(?:\.\d+)?)(?![\w.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +37,35 @@ def alert(rule: Mapping[str, Any]) -> Alert:
     """Find what may be tuned in a rule of a rule file.
 
     A threshold is a number other than 0 that something is compared with, by < or >. The number at
-    the top of the expression is the `threshold`; one inside brackets only says when the rest is
-    looked at at all, and is a `guard`. Further numbers of the same kind count on: `threshold2`.
-    The sign stays in the expression, so that one number serves both sides of a two-sided alert.
+    the top of the expression is the `threshold`, and so is the same comparison wherever it stands;
+    a number that stands inside brackets alone only says when the rest is looked at at all, and is a
+    `guard`. Without one at the top, the first is the threshold. Further numbers of the same kind
+    count on: `threshold2`. The sign stays in the expression, so that one number serves both sides.
     """
     expr = rule["expr"]
+    compared = list(_compared(expr))
+    top = {_comparison(found) for found in compared if _depth(expr[: found.start()]) == 0}
+    top = top or {_comparison(found) for found in compared[:1]}
+    sides = {number for _, number in top}
     names: dict[tuple[str, str], str] = {}
-    numbers: dict[str, float] = {}
     marked, end = [], 0
-    for found in _compared(expr):
-        kind = "guard" if _depth(expr[: found.start()]) else "threshold"
-        text = found.group(1)
-        if (kind, text) not in names:
+    for found in compared:
+        comparison, number = _comparison(found), found.group(2)
+        kind = "threshold" if comparison in top else "guard"
+        # The other side of a two-sided alert, where neither stands at the top.
+        if kind == "guard" and number in sides and "-" in found.group():
+            kind = "threshold"
+        if (kind, number) not in names:
             earlier = sum(1 for other, _ in names if other == kind)
-            names[kind, text] = f"{kind}{earlier + 1}" if earlier else kind
-            numbers[names[kind, text]] = _number(text)
-        marked += [expr[end : found.start(1)], f"<{names[kind, text]}>"]
-        end = found.end(1)
+            names[kind, number] = f"{kind}{earlier + 1}" if earlier else kind
+        marked += [expr[end : found.start(2)], f"<{names[kind, number]}>"]
+        end = found.end(2)
+    numbers = {name: _number(text) for (_, text), name in names.items()}
     return Alert(
         name=rule["alert"],
         lasting=rule["for"],
         severity=rule["labels"]["severity"],
-        numbers=dict(sorted(numbers.items(), reverse=True)),
+        numbers={name: numbers[name] for name in sorted(numbers, key=_thresholds_first)},
         marked="".join([*marked, expr[end:]]),
     )
 
@@ -80,12 +87,20 @@ def _marked_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compared(expr: str) -> Iterator[re.Match[str]]:
-    return (found for found in _COMPARED.finditer(expr) if float(found.group(1)) != 0)
+    return (found for found in _COMPARED.finditer(expr) if float(found.group(2)) != 0)
+
+
+def _comparison(found: re.Match[str]) -> tuple[str, str]:
+    return found.group(1), found.group(2)
 
 
 def _depth(before: str) -> int:
     """How many brackets are open at the end of a piece of an expression."""
     return before.count("(") - before.count(")")
+
+
+def _thresholds_first(name: str) -> tuple[bool, str]:
+    return not name.startswith("threshold"), name
 
 
 def _number(text: str) -> float:
