@@ -31,7 +31,7 @@ class Proxies:
       chunks in one step are taken to be equally long; a cached prefix is known only at the end.
     * how much cache decode reads: the share of the cache in use when the step began (prompts that
       are still being computed included). The size of the cache is not known and not needed, a
-      coefficient takes it up.
+      coefficient takes it up. Engines that tell the tokens read (FPM) are taken at their word.
 
     docs/benchmarks.md says what that costs in error.
     """
@@ -60,7 +60,8 @@ class Proxies:
         else:
             tokens = float(step.context_tokens)
             attended = self._attended(step)
-        return StepWork(tokens, attended, decoding, kv_usage_ratio if decoding else 0.0)
+        read = kv_usage_ratio if step.decode_kv_tokens is None else float(step.decode_kv_tokens)
+        return StepWork(tokens, attended, decoding, read if decoding else 0.0)
 
     def _attended(self, step: Step) -> float:
         before = self._unfinished_tokens
