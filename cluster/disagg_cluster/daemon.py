@@ -214,7 +214,9 @@ class Daemon:
             if ticks % ADVANCE_TICKS == 0:
                 self._sourcing.look(self._roster.subjects(self._pages), now_ns)
                 self._ledger.advance(now_ns)
-                self._fullness.advance(self._roster.statuses(self._pages), now_ns)
+                self._fullness.advance(
+                    self._roster.statuses(self._pages), now_ns, self._devices.look.readings(now_ns)
+                )
             if ticks % SILENCE_TICKS == 0:
                 self._engines.listen_for_silence(self._pages)
                 if self._crew is not None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from disagg_exporter.model import (
     ActivityCell,
+    Bound,
     BusyGpus,
     Cell,
     CollectorStatus,
@@ -211,7 +212,10 @@ def golden_snapshot() -> Snapshot:
         ),
         busy_window_seconds=1.0,
         capacities=(
-            EngineCapacity("prefill-0", 0.625, PrefillLimit(31_500.0, Sides.BOTH, 288.0)),
+            EngineCapacity(
+                *("prefill-0", 0.625, PrefillLimit(31_500.0, Sides.BOTH, 288.0)),
+                bound=Bound.COMPUTE,
+            ),
             EngineCapacity("decode-0", 0.25, decode=DecodeLimit(512.0, Sides.ONE)),
         ),
         engines=(

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from disagg_exporter.fullness.activity import Activity
+from disagg_exporter.fullness.bound import Evidence, bound_of
 from disagg_exporter.fullness.engine import EngineFullness
 from disagg_exporter.fullness.paged import PagedFullness
 from disagg_exporter.fullness.used import used_ratio
 from disagg_exporter.model import (
+    Bound,
     CapacitySource,
+    DeviceReading,
     EngineCapacity,
     EngineState,
     EngineStatus,
@@ -28,6 +32,19 @@ class _Known:
     steps: EngineFullness
     page: PagedFullness
     asleep: bool = False
+    bound: Bound = Bound.UNKNOWN
+
+    def told(self) -> EngineFullness | PagedFullness:
+        """The better source that has something to tell."""
+        by_page = self.steps.load is None and self.page.load is not None
+        return self.page if by_page else self.steps
+
+    def used_ratio(self, status: EngineStatus) -> float | None:
+        """How full the engine is; None unless it is ready, awake, and its limits are known."""
+        told = self.told()
+        if status.state is not EngineState.READY or self.asleep or told.load is None:
+            return None
+        return used_ratio(status.role, told.load, told.prefill, told.decode)
 
 
 class Fullness:
@@ -43,6 +60,7 @@ class Fullness:
         self._itl_seconds = itl_seconds
         self._engines: dict[str, _Known] = {}
         self._arrived: list[tuple[StreamKey, Step, bool, bool]] = []
+        self._activity = Activity()
 
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
         """Take one step record; of engines that `advance` has not heard of it is ignored."""
@@ -54,8 +72,13 @@ class Fullness:
         """Take a hello or heartbeat."""
         self._arrived.append((key, said, False, False))
 
-    def advance(self, engines: Iterable[EngineStatus], now_ns: int) -> None:
-        """Learn from what has come, and see how full everyone is.
+    def advance(
+        self,
+        engines: Iterable[EngineStatus],
+        now_ns: int,
+        readings: Iterable[DeviceReading] = (),
+    ) -> None:
+        """Learn from what has come, see how full everyone is and what holds them up.
 
         An engine that is not among them any more, or serves another model, is forgotten.
         """
@@ -70,8 +93,10 @@ class Fullness:
             known.asleep = status.page is not None and bool(status.page.asleep)
             known.page.look(status.page, now_ns)
         self._digest()
-        for known in self._engines.values():
+        self._activity.take(readings)
+        for name, known in self._engines.items():
             known.steps.advance(now_ns)
+            known.bound = bound_of(self._evidence(here[name], known), known.bound)
 
     def capacities(self, engines: Iterable[EngineStatus]) -> tuple[EngineCapacity, ...]:
         """Return how full engines are; one that is not ready, or asleep, has no ratio."""
@@ -88,13 +113,29 @@ class Fullness:
             if known is not None:
                 known.steps.take(key, step, overlapped=overlapped, record=record)
 
+    def _evidence(self, status: EngineStatus, known: _Known) -> Evidence | None:
+        told = known.told()
+        load = told.load
+        if status.state is not EngineState.READY or known.asleep or load is None:
+            return None
+        knee = None if told.prefill is None else told.prefill.knee_tokens or 0.0
+        step_tokens = load.prefill_step_tokens
+        activity = self._activity.of(status.devices)
+        return Evidence(
+            kv_usage_ratio=load.kv_usage_ratio,
+            waiting_ratio=load.waiting_ratio,
+            preempted=load.preemptions > 0,
+            used_ratio=known.used_ratio(status),
+            gap_ratio=load.gap_ratio,
+            prefill_ratio=load.prefill_ratio,
+            beyond_knee=None if knee is None or step_tokens is None else step_tokens >= knee,
+            tensor_ratio=activity.tensor_ratio,
+            dram_ratio=activity.dram_ratio,
+        )
+
 
 def _capacity(status: EngineStatus, known: _Known) -> EngineCapacity:
-    source = CapacitySource.STEPS
-    told: EngineFullness | PagedFullness = known.steps
-    if known.steps.load is None and known.page.load is not None:
-        source, told = CapacitySource.PAGE, known.page
-    used = None
-    if status.state is EngineState.READY and told.load is not None and not known.asleep:
-        used = used_ratio(status.role, told.load, told.prefill, told.decode)
-    return EngineCapacity(status.engine, used, told.prefill, told.decode, source)
+    told = known.told()
+    source = CapacitySource.PAGE if told is known.page else CapacitySource.STEPS
+    used = known.used_ratio(status)
+    return EngineCapacity(status.engine, used, told.prefill, told.decode, source, known.bound)

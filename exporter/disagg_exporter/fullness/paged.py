@@ -79,6 +79,7 @@ class PagedFullness:
                 batch_ns=running * length_ns if written else 0.0,
                 kv_ns=page.kv_usage_ratio * length_ns,
                 blocked_ns=length_ns if waited else 0,
+                waiting_ns=length_ns if waited else 0,
             )
         )
         steady = abs(page.running - before.running) <= _STEADY_RATIO * running

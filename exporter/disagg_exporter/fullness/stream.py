@@ -98,6 +98,8 @@ class Stream:
         tally = self._tally
         tally.length_ns += length_ns
         tally.kv_ns += step.kv_usage_ratio * length_ns
+        if before.waiting and step.waiting:
+            tally.waiting_ns += length_ns
         batch = step.generation_requests
         if step.context_tokens or step.encoder_inputs or step.dummy:
             kind = kind_of(step)
@@ -134,6 +136,7 @@ class Stream:
                 group[1] += step_ns
         elif kind != wire.DUMMY_STEP:
             tally.prefill_ns += held_ns
+            tally.prefill_steps += steps
             tally.prefill_tokens += step.context_tokens
             self._learn_prefill(step, step_ns, steps)
         tally.preemptions += step.preemptions

@@ -18,13 +18,21 @@ class Load:
     """What was asked of an engine in the last minute, of each of its ranks on average.
 
     `batch` is the mean number of requests in decode steps, time without a step counting as 0.
-    `blocked_ratio` is the share of time in which requests waited and a step could take in none.
+    `blocked_ratio` is the share of time in which requests waited and a step could take in none,
+    `waiting_ratio` that in which requests waited at all. `gap_ratio` is the host's share of the
+    time from step to step, `prefill_ratio` that of prefill in the time of steps,
+    `prefill_step_tokens` the mean size of such steps; None where there were none.
     """
 
     prefill_tokens_per_second: float
     batch: float
     kv_usage_ratio: float
     blocked_ratio: float = 0.0
+    waiting_ratio: float = 0.0
+    preemptions: float = 0.0
+    gap_ratio: float | None = None
+    prefill_ratio: float | None = None
+    prefill_step_tokens: float | None = None
 
 
 def load_of(tallies: Iterable[Tally]) -> Load | None:
@@ -32,11 +40,20 @@ def load_of(tallies: Iterable[Tally]) -> Load | None:
     known = [tally for tally in tallies if tally.length_ns >= LEAST_SECONDS * 1e9]
     if not known:
         return None
+    paired_ns = sum(t.paired_ns for t in known)
+    prefill_ns = sum(t.prefill_ns for t in known)
+    step_ns = prefill_ns + sum(t.decode_ns for t in known)
+    steps = sum(t.prefill_steps for t in known)
     return Load(
         prefill_tokens_per_second=fmean(t.prefill_tokens / t.length_ns * 1e9 for t in known),
         batch=fmean(t.batch_ns / t.length_ns for t in known),
         kv_usage_ratio=fmean(t.kv_ns / t.length_ns for t in known),
         blocked_ratio=fmean(t.blocked_ns / t.length_ns for t in known),
+        waiting_ratio=fmean(t.waiting_ns / t.length_ns for t in known),
+        preemptions=sum(t.preemptions for t in known),
+        gap_ratio=1 - sum(t.worked_ns for t in known) / paired_ns if paired_ns else None,
+        prefill_ratio=prefill_ns / step_ns if step_ns else None,
+        prefill_step_tokens=sum(t.prefill_tokens for t in known) / steps if steps else None,
     )
 
 

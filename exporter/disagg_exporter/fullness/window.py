@@ -28,6 +28,7 @@ class Tally:
     paired_ns: float = 0.0
     worked_ns: float = 0.0
     prefill_ns: float = 0.0
+    prefill_steps: float = 0.0
     decode_ns: float = 0.0
     preemptions: float = 0.0
 

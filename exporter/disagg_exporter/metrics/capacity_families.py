@@ -29,6 +29,9 @@ CAPACITY_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_decode_target_batch", _G, Data.ENGINES, ("engine",), "",
            "Requests decoding at once with which a token takes as long as the inter-token target "
            "allows."),
+    Family("disagg_engine_bound_info", _I, Data.ENGINES, ("engine", "bound"), "",
+           "What keeps an engine from doing more: compute, bandwidth (of its memory), kv (room in "
+           "its cache), host (time between its steps), none (it has room) or unknown."),
     Family("disagg_engine_capacity_info", _I, Data.ENGINES,
            ("engine", "phase", "source", "confidence"), "",
            "How a phase's limit of an engine is known: from its steps or from its page, and from "

@@ -35,6 +35,7 @@ def write_capacity(sheet: Sheet, snapshot: Snapshot) -> None:
 
 def _write_limits(sheet: Sheet, capacity: EngineCapacity) -> None:
     engine, prefill, decode = capacity.engine, capacity.prefill, capacity.decode
+    sheet.put("disagg_engine_bound_info", 1, engine, capacity.bound)
     if prefill is not None:
         sheet.put("disagg_engine_prefill_knee_tokens", prefill.knee_tokens, engine)
         rate = prefill.tokens_per_second

@@ -1,0 +1,66 @@
+"""What keeps an engine from doing more (docs/capacity.md has each verdict's formula)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from disagg_exporter.model import Bound
+
+FULL_CACHE = 0.9
+WAITING = 0.1
+ROOM = 0.5
+GAP = 0.25
+ACTIVE = 0.2
+MOSTLY = 0.5
+STAY = 0.85
+"""A verdict that stands is left only when its figure is so much below what brought it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """An engine's last minute; None where something is not known.
+
+    `waiting_ratio` is the share of time in which requests waited for room, `gap_ratio` the host's
+    share of the time from step to step with work pending, `prefill_ratio` the share of step time
+    in which prompts were read. `beyond_knee`: the usual prefill step is larger than the knee.
+    Activities are those of the engine's devices, on average.
+    """
+
+    kv_usage_ratio: float
+    waiting_ratio: float = 0.0
+    preempted: bool = False
+    used_ratio: float | None = None
+    gap_ratio: float | None = None
+    prefill_ratio: float | None = None
+    beyond_knee: bool | None = None
+    tensor_ratio: float | None = None
+    dram_ratio: float | None = None
+
+
+def bound_of(evidence: Evidence | None, before: Bound = Bound.UNKNOWN) -> Bound:
+    """Return the first verdict whose condition holds; `before` is the one that stands."""
+    if evidence is None:
+        return Bound.UNKNOWN
+
+    def limit(most: float, bound: Bound) -> float:
+        return most * STAY if before is bound else most
+
+    held_up = evidence.preempted or evidence.waiting_ratio >= limit(WAITING, Bound.KV)
+    if held_up and evidence.kv_usage_ratio >= limit(FULL_CACHE, Bound.KV):
+        return Bound.KV
+    room = ROOM / STAY if before is Bound.NONE else ROOM
+    if evidence.used_ratio is not None and evidence.used_ratio < room:
+        return Bound.NONE
+    if evidence.gap_ratio is not None and evidence.gap_ratio >= limit(GAP, Bound.HOST):
+        return Bound.HOST
+    tensor, dram = evidence.tensor_ratio, evidence.dram_ratio
+    if tensor is not None and dram is not None and max(tensor, dram) >= ACTIVE:
+        if before is Bound.COMPUTE:
+            return Bound.COMPUTE if tensor >= dram * STAY else Bound.BANDWIDTH
+        if before is Bound.BANDWIDTH:
+            return Bound.BANDWIDTH if dram >= tensor * STAY else Bound.COMPUTE
+        return Bound.COMPUTE if tensor >= dram else Bound.BANDWIDTH
+    reads = evidence.prefill_ratio is not None and evidence.prefill_ratio >= MOSTLY
+    if reads and evidence.beyond_knee is not None:
+        return Bound.COMPUTE if evidence.beyond_knee else Bound.BANDWIDTH
+    return Bound.UNKNOWN
