@@ -35,6 +35,10 @@ __all__ = [
 MESSAGES_PER_TURN = 256
 CONNECTIONS_PER_TURN = 64
 
+# The plugin opens a connection for each stream. Whoever makes up ever new ones on one connection
+# would have us remember them all.
+STREAMS_PER_CONNECTION = 16
+
 # A connection that has been heard out is left alone for a moment: an engine that steps a hundred
 # times a second then wakes us twenty times, and its own sends are cheaper when they wake nobody.
 REST_SECONDS = 0.05
@@ -206,6 +210,9 @@ class StepsListener:
         identity = record.incarnation, record.engine_index
         key = peer.keys.get(identity)
         if key is None:
+            if len(peer.keys) >= STREAMS_PER_CONNECTION:
+                self._bad_messages += 1
+                return
             key = stream_key(self._engine, record._replace(pid=peer.pid))
             peer.keys[identity] = key
         peer.flags_by_key[key] = record.flags

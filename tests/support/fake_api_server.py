@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -112,6 +113,11 @@ class FakeApiServer:
         self.changed.notify_all()
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of clients that hang up."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     api: FakeApiServer
@@ -185,15 +191,17 @@ def _selected(pod: Told, query: dict[str, str]) -> bool:
 
 
 @contextlib.contextmanager
-def fake_api_server() -> Iterator[tuple[FakeApiServer, str]]:
+def fake_api_server(tls: ssl.SSLContext | None = None) -> Iterator[tuple[FakeApiServer, str]]:
     """Serve until the block ends; yield the cluster and its address."""
     api = FakeApiServer()
     handler = type("Handler", (_Handler,), {"api": api})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        yield api, f"http://127.0.0.1:{server.server_port}"
+        yield api, f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
     finally:
         with api.changed:
             api.over = True

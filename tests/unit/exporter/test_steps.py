@@ -17,6 +17,7 @@ from disagg_exporter.errors import DisaggError
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
 from disagg_exporter.steps import (
+    STREAMS_PER_CONNECTION,
     ListenerCounts,
     Message,
     MessageKind,
@@ -144,6 +145,30 @@ def test_messages_that_are_no_records_are_counted_and_the_rest_is_heard(tmp_path
 
     assert (heard.kind, heard.key.incarnation) == (HEARTBEAT, 5)
     assert counts == ListenerCounts(connected=1, accepted=1, refused=0, bad_messages=3)
+
+
+def test_a_connection_that_makes_up_ever_new_streams_is_not_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async def scenario() -> tuple[int, ListenerCounts]:
+        async with listening(path) as ear:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
+                link.connect(str(path))
+                for incarnation in range(100):
+                    link.send(wire.encode(a_record()._replace(incarnation=incarnation)))
+                heard = {(await ear.next()).key for _ in range(STREAMS_PER_CONNECTION)}
+                while ear.listener.counts.bad_messages < 100 - STREAMS_PER_CONNECTION:
+                    await asyncio.sleep(0)
+                return len(heard), ear.listener.counts
+
+    streams, counts = asyncio.run(scenario())
+
+    assert streams == STREAMS_PER_CONNECTION
+    assert counts.connected == 1
+
+
+def a_record() -> wire.Record:
+    return wire.Record._make([wire.VERSION, wire.STEP, *[0] * (len(wire.Record._fields) - 2)])
 
 
 def test_two_streams_at_once_are_kept_apart(tmp_path: Path) -> None:
