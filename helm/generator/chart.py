@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,22 @@ from helm.generator.alerts import Alert, alerts, marked_groups
 from helm.generator.values_table import Value, documented, table
 
 from disagg_cluster.nodefile.schema import node_file_schema
+from disagg_exporter.pages.histograms import (
+    BETWEEN_TOKENS_BOUNDS_SECONDS,
+    FIRST_TOKEN_BOUNDS_SECONDS,
+)
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "disagg-node"
 
-_JOB = ".*disagg-node.*"
+_MARKS = (
+    (re.compile(r"\.\*disagg-node\.\*"), "<job>"),
+    (re.compile(r'(?<=time_to_first_token_seconds_bucket\{le=")[\d.]+'), "<first_token>"),
+    (re.compile(r'(?<=inter_token_latency_seconds_bucket\{le=")[\d.]+'), "<between_tokens>"),
+    (re.compile(r"(?<=_slow:)(rate\d+[mh] / )[\d.]+"), r"\1<slow_share>"),
+)
+"""What stands in several rules and is one value of the chart; each with its mark."""
+
 _TABLE = ("<!-- values: make chart -->\n", "<!-- end of values -->")
 _SEVERITIES = ("page", "ticket", "info")
 _DURATION = "^([0-9]+(ms|[smhdwy]))+$"
@@ -59,7 +71,9 @@ def _rules_text(groups: list[dict[str, Any]]) -> str:
         width=1000,
         allow_unicode=True,
     )
-    return head + text.replace(_JOB, "<job>")
+    for place, mark in _MARKS:
+        text = place.sub(mark, text)
+    return head + text
 
 
 def _with_alerts(values: str, known: Mapping[str, Alert]) -> str:
@@ -89,7 +103,7 @@ def _linked(value: Value) -> Value:
 
 
 def _schema(schema: str, known: Mapping[str, Alert]) -> str:
-    """The schema of values with what is known elsewhere: the alerts and the shape of node files.
+    """The schema of values with what is known elsewhere: alerts, buckets, the shape of node files.
 
     Of draft 7, the last that Helm before 3.18 understands.
     """
@@ -98,6 +112,9 @@ def _schema(schema: str, known: Mapping[str, Alert]) -> str:
     shapes = node_file.pop("$defs")
     node_file.pop("$schema")
     root["$defs"] = {**shapes, "NodeFile": node_file}
+    targets = root["properties"]["prometheusRule"]["properties"]["targets"]["properties"]
+    targets["firstToken"] = {"enum": [str(bound) for bound in FIRST_TOKEN_BOUNDS_SECONDS]}
+    targets["betweenTokens"] = {"enum": [str(bound) for bound in BETWEEN_TOKENS_BOUNDS_SECONDS]}
     root["properties"]["alerts"] = {
         "type": "object",
         "additionalProperties": False,

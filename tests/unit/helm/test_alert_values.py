@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,9 +90,27 @@ def test_a_text_does_not_repeat_a_number_that_can_be_changed(name: str, key: str
 
 def test_no_mark_is_left_in_a_rule() -> None:
     for rule in rendered():
-        assert "<threshold" not in rule["expr"]
-        assert "<guard" not in rule["expr"]
-        assert "<job>" not in rule["expr"]
+        assert not re.search(r"<[a-z_]+>", rule["expr"])
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "words"),
+    [
+        ("firstToken", "1.0", 'first_token_seconds_bucket{le="1.0"}'),
+        ("betweenTokens", "0.1", 'inter_token_latency_seconds_bucket{le="0.1"}'),
+        ("slowShare", 0.01, " / 0.01 > "),
+    ],
+)
+def test_a_target_of_latency_is_taken_over_wherever_it_stands(
+    target: str, value: object, words: str
+) -> None:
+    default = defaults()["prometheusRule"]["targets"][target]
+    before = words.replace(str(value), str(default))
+
+    exprs = [rule["expr"] for rule in rendered(targets={target: value})]
+    assert any(words in expr for expr in exprs)
+    assert not any(before in expr for expr in exprs)
+    assert any(before in rule["expr"] for rule in rendered())
 
 
 def test_a_group_without_rules_is_left_out() -> None:

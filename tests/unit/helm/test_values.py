@@ -72,6 +72,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"alerts": {"DisaggWatermarkLag": {"threshold": "120s"}}},
         "/alerts/DisaggWatermarkLag/threshold.*number",
     ),
+    "a target that is no bucket": (
+        {"prometheusRule": {"targets": {"firstToken": "0.7"}}},
+        "/prometheusRule/targets/firstToken.*'0.5'",
+    ),
     "a group's name as no label may be": (
         launch(groups={"H100_nodes": GROUP}),
         "H100_nodes",
