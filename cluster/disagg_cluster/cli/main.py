@@ -11,8 +11,16 @@ from disagg_exporter import __version__
 from disagg_exporter.errors import DisaggError
 
 _ROWS = {
-    "start": Row("disagg_cluster.cli.start:start", "Launch and watch the workers of a node file."),
+    "start": Row(
+        "disagg_cluster.cli.start:start", "Launch a node file's workers, or find running engines."
+    ),
     "stop": Row("disagg_cluster.cli.stop:stop", "End a daemon, or the workers that one has left."),
+    "phases": Row(
+        "disagg_cluster.cli.phases:phases", "Show who is on which GPU, in which role and phase."
+    ),
+    "doctor": Row(
+        "disagg_cluster.cli.doctor:doctor", "Say what is missing, and how good the numbers are."
+    ),
     "demo": Row("disagg_cluster.cli.demo:demo", "Run a simulated node; needs no GPU."),
     "config": Row("disagg_cluster.cli.config:config", "Look at a node file without starting it."),
     "dashboards": Row("disagg_cluster.cli.dashboards:dashboards", "Write our Grafana dashboards."),
@@ -23,6 +31,7 @@ _ROWS = {
     "plugin": Row("disagg_cluster.cli.plugin:plugin", "The part of us that runs inside engines."),
     "roles": Row("disagg_cluster.cli.roles:roles", "Look at how the roles of engines are found."),
     "rules": Row("disagg_cluster.cli.rules:rules", "Recording rules and alerts for Prometheus."),
+    "report": Row("disagg_cluster.cli.report:report", "Report how a cluster's GPU time was used."),
     "completion": Row(
         "disagg_cluster.cli.completion:completion", "Print the completion script of a shell."
     ),

@@ -19,7 +19,7 @@ from disagg_cluster.layout import place
 from disagg_cluster.nodefile import lines_of, load
 from disagg_cluster.rundir import default_run_dir
 from disagg_cluster.statusline import LinePrinter
-from disagg_exporter.devices import DeviceSource, choose_devices
+from disagg_exporter.devices import DeviceChoice, DeviceSource, choose_devices
 from disagg_exporter.listen import ListenAddress
 
 
@@ -76,17 +76,23 @@ def say_where(address: ListenAddress, scheme: str = "http") -> None:
 @contextlib.contextmanager
 def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSource]:
     """Open the devices that a node file asks for, and close them."""
-    choice = choose_devices(
-        config.devices,
-        nvml=_nvml,
-        sim=lambda: _simulated(run_folder / "sim", config.sim_devices),
-    )
+    choice = chosen_devices(config, run_folder)
     if choice.fallback is not None:
         click.echo(f"no GPUs are read, engines run on the CPU: {choice.fallback.why}", err=True)
     try:
         yield choice.source
     finally:
         choice.source.close()
+
+
+def chosen_devices(config: NodeConfig, run_folder: Path | None = None) -> DeviceChoice:
+    """Open the devices that a node file asks for; the caller closes them."""
+    folder = run_folder or config.run_folder or default_run_dir(os.environ, os.getuid())
+    return choose_devices(
+        config.devices,
+        nvml=_nvml,
+        sim=lambda: _simulated(folder / "sim", config.sim_devices),
+    )
 
 
 def _nvml() -> DeviceSource:

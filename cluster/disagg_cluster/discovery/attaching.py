@@ -17,7 +17,7 @@ from disagg_cluster.discovery.naming import Names
 from disagg_cluster.discovery.nouns import FoundEngine
 from disagg_cluster.discovery.pods import PodFinder
 from disagg_cluster.discovery.processes import ProcessFinder
-from disagg_cluster.discovery.scout import LooksForEngines, Scout
+from disagg_cluster.discovery.scout import INTERVAL_SECONDS, LooksForEngines, Scout
 from disagg_cluster.discovery.told import ToldSteps
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.rundir import RunFolder
@@ -25,6 +25,7 @@ from disagg_cluster.sourcing import Subject
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EngineStatus
+from disagg_exporter.roles import Verdict
 
 
 class Attaching:
@@ -39,6 +40,7 @@ class Attaching:
         ours: The processes of the engines that we started.
         taken: Names of our own engines.
         environ: What tells us of the cluster that we are in.
+        interval_seconds: From one look to the next.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Attaching:
         ours: Callable[[], Iterable[int]] = tuple,
         taken: Sequence[str] = (),
         environ: Mapping[str, str] = os.environ,
+        interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
         gpus = [device for device in devices if not device.is_pseudo]
         self._told = ToldSteps(folder, ledger, fullness, self._engines, self._drain_pod)
@@ -64,6 +67,7 @@ class Attaching:
             first_index=len(devices),
         )
         self._names = Names(taken)
+        self._interval_seconds = interval_seconds
         self._scout: Scout | None = None
         self._kubernetes = here(
             attach.kubernetes, environ, folder.attached, self._told.hear_pod, gpus=bool(gpus)
@@ -110,9 +114,24 @@ class Attaching:
         kubernetes = self._kubernetes.collectors() if self._kubernetes else ()
         return (*finders, *kubernetes, *self._told.collectors())
 
+    def verdict(self, name: str) -> Verdict:
+        """What an engine is for, and why."""
+        return self._attached.verdict(name)
+
+    def lost(self) -> tuple[str, ...]:
+        """What cannot be seen, and why."""
+        return self._scout.lost() if self._scout else ()
+
     async def run(self, pages: PageWatch, peers: Callable[[], Iterable[KnownPeer]]) -> None:
         """Look for engines until cancelled."""
-        self._scout = Scout(self._finders, self._attached, self._names, pages, peers)
+        self._scout = Scout(
+            self._finders,
+            self._attached,
+            self._names,
+            pages,
+            peers,
+            interval_seconds=self._interval_seconds,
+        )
         async with asyncio.TaskGroup() as group:
             if self._kubernetes is not None:
                 group.create_task(self._kubernetes.run())

@@ -39,8 +39,10 @@ Options:
   -h, --help  Show this message and exit.
 
 Commands:
-  start       Launch and watch the workers of a node file.
+  start       Launch a node file's workers, or find running engines.
   stop        End a daemon, or the workers that one has left.
+  phases      Show who is on which GPU, in which role and phase.
+  doctor      Say what is missing, and how good the numbers are.
   demo        Run a simulated node; needs no GPU.
   config      Look at a node file without starting it.
   dashboards  Write our Grafana dashboards.
@@ -49,6 +51,7 @@ Commands:
   plugin      The part of us that runs inside engines.
   roles       Look at how the roles of engines are found.
   rules       Recording rules and alerts for Prometheus.
+  report      Report how a cluster's GPU time was used.
   completion  Print the completion script of a shell.
 
   Exit codes: 0 done, 1 failed, 2 bad input or usage.

@@ -1,0 +1,75 @@
+"""`disagg-node doctor`: what was found, what is missing, and how good the numbers are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from disagg_cluster.cli.phases import DEFAULT_URL, read_page
+from disagg_cluster.cli.start import chosen_devices
+from disagg_cluster.config import Attach, NodeConfig
+from disagg_cluster.doctor import gathering
+from disagg_cluster.doctor.facts import Facts, Finding, Level
+from disagg_cluster.doctor.findings import examine, next_step
+from disagg_cluster.nodefile import load
+
+
+@click.command
+@click.option("--url", default=DEFAULT_URL, show_default=True, help="Where the daemon answers.")
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Without a daemon: the node file whose `attach` says where to look.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.pass_context
+def doctor(ctx: click.Context, url: str, file: Path | None, as_json: bool) -> None:
+    """Say what is found on this node, what is missing, and how good the numbers are.
+
+    Asks the daemon of this node; where none runs, looks itself for some seconds. Ends with the one
+    step that makes most better. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look.
+    """
+    facts = _facts(url.rstrip("/"), file)
+    findings = examine(facts)
+    click.echo(_as_json(findings) if as_json else _as_text(findings))
+    ctx.exit(int(any(finding.level is Level.WRONG for finding in findings)))
+
+
+def _facts(url: str, file: Path | None) -> Facts:
+    facts = gathering.surroundings(url, os.environ)
+    page = read_page(url)
+    if page is not None:
+        return gathering.of_daemon(facts, page)
+    config = NodeConfig() if file is None else load(file)
+    choice = chosen_devices(config)
+    try:
+        why = choice.fallback.why if choice.fallback else ""
+        return gathering.of_look(facts, choice.source, why, config.attach or Attach())
+    finally:
+        choice.source.close()
+
+
+def _as_text(findings: Sequence[Finding]) -> str:
+    lines = [f"{finding.level:<6}  {finding.what}" for finding in findings]
+    step = next_step(tuple(findings))
+    lines.append(f"next    {step.step}" if step else "next    nothing: this is as good as it gets")
+    return "\n".join(lines)
+
+
+def _as_json(findings: Sequence[Finding]) -> str:
+    step = next_step(tuple(findings))
+    return json.dumps(
+        {
+            "findings": [
+                {"level": f.level.value, "what": f.what, "step": f.step} for f in findings
+            ],
+            "next": step.step if step else None,
+        },
+        indent=2,
+    )

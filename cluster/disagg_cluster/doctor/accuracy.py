@@ -1,0 +1,74 @@
+"""How well an engine's GPU-seconds are known, in words; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from disagg_cluster.pageview import EngineView
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """What an engine's numbers are worth; `step` makes them better, by `gain` (0 to 9)."""
+
+    exact: bool
+    text: str
+    step: str = ""
+    gain: int = 0
+
+
+_PLUGIN = (
+    "start it with our plugin: by hand with `disagg-node plugin env`, "
+    "in a pod as docs/kubernetes-engines.md says"
+)
+
+
+def accuracy(engine: EngineView) -> Accuracy:
+    """What the numbers of an engine are worth, by how they are found."""
+    match engine.method:
+        case "steps" | "fpm":
+            return _by_step(engine)
+        case "engine_timers":
+            text = "by the engine's own timers; a step of both phases counts as prefill there"
+            return Accuracy(False, text)
+        case "page":
+            text = f"inexact: device activity, divided by the tokens of its page{_error(engine)}"
+            return _inexact(engine, text, gain=4)
+        case "page_cpu":
+            text = f"inexact: CPU time, divided by the tokens of its page{_error(engine)}"
+            return _inexact(engine, text, gain=4)
+        case "role":
+            text = f"inexact: all activity of its devices counts as {engine.role}"
+            return _inexact(engine, text, gain=5)
+        case _:
+            text = "not measured: it tells neither steps nor a page that can be used"
+            return _inexact(engine, text, gain=6)
+
+
+def _by_step(engine: EngineView) -> Accuracy:
+    lost = f", {engine.lost_records:.0f} records made good" if engine.lost_records else ""
+    if engine.split == "model":
+        return Accuracy(
+            True, f"by every single step{lost}; mixed ones by a cost model{_error(engine)}"
+        )
+    if engine.split == "tokens":
+        text = f"by every single step{lost}; mixed ones by tokens until a cost model is trusted"
+        return Accuracy(True, text, "wait: it learns from mixed steps", gain=1)
+    return Accuracy(True, f"by every single step{lost}")
+
+
+def _inexact(engine: EngineView, text: str, gain: int) -> Accuracy:
+    # The plugin is vLLM's; what others could tell is theirs to switch on.
+    steps = {
+        "vllm": _PLUGIN,
+        "dynamo": "switch its forward pass metrics on (DYN_FORWARDPASS_METRIC_PORT)",
+        "sglang": "start it with --enable-forward-pass-metrics",
+    }
+    return Accuracy(False, text, steps.get(engine.kind, ""), gain)
+
+
+def _error(engine: EngineView) -> str:
+    if engine.residual_ratio is None:
+        return ""
+    fitted = f" over {engine.fitted_steps:.0f} samples" if engine.fitted_steps else ""
+    return f" (error {engine.residual_ratio:.0%}{fitted})"

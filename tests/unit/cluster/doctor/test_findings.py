@@ -1,0 +1,121 @@
+"""What the doctor says of a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from disagg_cluster.doctor.facts import Facts, Finding, Level
+from disagg_cluster.doctor.findings import examine, next_step
+from disagg_cluster.pageview import EngineView
+
+ENGINE = EngineView(
+    "vllm-8000",
+    role="decode",
+    kind="vllm",
+    up=True,
+    source="vllm",
+    confidence="high",
+    method="steps",
+    split="model",
+    residual_ratio=0.03,
+    fitted_steps=900.0,
+)
+WELL = Facts("http://here", version="1.0", devices=8, engines=(ENGINE,), collectors={"nvml": True})
+
+
+def of(level: Level, facts: Facts) -> list[Finding]:
+    return [finding for finding in examine(facts) if finding.level is level]
+
+
+def engine(**changes: Any) -> Facts:
+    return replace(WELL, engines=(replace(ENGINE, **changes),))
+
+
+def test_a_node_that_is_well_has_nothing_to_do() -> None:
+    assert {finding.level for finding in examine(WELL)} == {Level.FINE}
+    assert next_step(examine(WELL)) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        (replace(WELL, version=None), "nothing is counted"),
+        (replace(WELL, collectors={"nvml": False}), "GPUs cannot all be read"),
+        (replace(WELL, collectors={"discovery:processes": False}), "processes"),
+        (replace(WELL, collectors={"discovery:pods": False}), "pods are not known whole"),
+        (replace(WELL, collectors={"discovery:dynamo": False}), "registrations"),
+        (replace(WELL, collectors={"kube_api": False}), "API server"),
+        (replace(WELL, collectors={"kubelet": False}), "which container holds which GPU"),
+        (replace(WELL, collectors={"pod_steps": False}), "cannot tell their steps"),
+        (replace(WELL, collectors={"steps:prefill-0": False}), "steps of prefill-0"),
+        (replace(WELL, collectors={"journal": False}), "journal"),
+        (replace(WELL, collectors={"of tomorrow": False}), "of tomorrow fails"),
+        (replace(WELL, lost=("no hostPID",)), "no hostPID"),
+        (replace(WELL, kubelet_socket=True, grpc=False), "grpcio is not installed"),
+        (replace(WELL, in_cluster=True, node_name=False), "NODE_NAME"),
+        (engine(registered=False), "lost its registration"),
+        (engine(up=False), "does not answer"),
+    ],
+)
+def test_what_does_not_work_is_said_with_a_way_out(facts: Facts, word: str) -> None:
+    [finding] = of(Level.WRONG, facts)
+
+    assert word in finding.what
+    assert finding.step
+
+
+@pytest.mark.parametrize(
+    ("facts", "word", "step"),
+    [
+        (replace(WELL, engines=()), "no engine", "endpoints"),
+        (replace(WELL, no_gpus="NVML does not start"), "NVML does not start", ""),
+        (replace(WELL, simulated=True), "SIMULATED", ""),
+        (engine(role="unknown", confidence="none"), "what vllm-8000 is for", "disagg-node/role"),
+        (engine(confidence="low"), "by a hint only (vllm)", "DISAGG_NODE_ROLE=decode"),
+        (engine(method="page"), "device activity", "plugin"),
+        (engine(method="page_cpu"), "CPU time", "plugin"),
+        (engine(method="role"), "counts as decode", "plugin"),
+        (engine(method="none"), "not measured", "plugin"),
+        (engine(method="engine_timers", kind="sglang"), "timers", ""),
+        (engine(method="page", kind="sglang"), "inexact", "--enable-forward-pass-metrics"),
+        (engine(method="page", kind="dynamo"), "inexact", "DYN_FORWARDPASS_METRIC_PORT"),
+    ],
+)
+def test_what_could_be_better_is_said(facts: Facts, word: str, step: str) -> None:
+    [finding] = of(Level.BETTER, facts)
+
+    assert word in finding.what
+    assert step in finding.step
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, "a cost model (error 3% over 900 samples)"),
+        ({"split": "tokens"}, "by tokens until"),
+        ({"split": "none"}, "by every single step"),
+        ({"lost_records": 7.0}, "7 records made good"),
+        ({"method": "fpm"}, "by every single step"),
+    ],
+)
+def test_an_engine_that_tells_its_steps_is_exact(changes: dict[str, Any], word: str) -> None:
+    assert of(Level.BETTER, engine(**changes)) == []
+    assert any(word in finding.what for finding in of(Level.FINE, engine(**changes)))
+
+
+def test_the_next_step_is_that_of_the_worst_finding_that_gains_most() -> None:
+    worse = replace(engine(role="unknown", method="none"), collectors={"kubelet": False})
+
+    best = next_step(examine(worse))
+    assert best is not None
+    assert "pod-resources" in best.step
+    assert (next_step(examine(engine(role="unknown", method="none"))) or best).gain == 6
+
+
+def test_an_engine_that_nobody_counts_has_no_accuracy() -> None:
+    facts = replace(WELL, version=None)
+
+    assert not any("single step" in finding.what for finding in examine(facts))
