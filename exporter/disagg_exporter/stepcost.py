@@ -6,29 +6,30 @@ docs/decisions/0005-mixed-steps.md has the definition and the reasons.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
-from disagg_exporter.stepfit import Fit
+from disagg_exporter.stepcells import Cells
+from disagg_exporter.stepfit import Form, Lines, best
+from disagg_exporter.steppace import Pace
 from disagg_exporter.stepwork import StepWork
 
 ENOUGH_MIXED_STEPS = 100
 ENOUGH_PURE_STEPS = 30
 RESIDUAL_LIMIT_RATIO = 0.25
-MEMORY_STEPS = 20_000
+MEMORY_STEPS = 300_000
 
-# Where the price of a further token may change: weights are read once for all tokens of a step,
-# so the first ones cost little, until computing takes longer than reading.
-KNOTS_TOKENS = (16, 64, 128, 256, 512, 1024)
-# In a large step, reading the cache hides behind computing.
-_HIDING_TOKENS = 256.0
-_SIZE = 6 + len(KNOTS_TOKENS)
 _LEAST_SECONDS = 1e-9
-_PLENTY, _DECODE_EVERY = 2000, 4
 _PREFILL, _DECODE, _MIXED = range(3)
 _RESIDUAL_MEMORY_STEPS = 200
-_PACE_MEMORY_STEPS = 300
-_PACE_LIMIT = 4.0
+_PACE_AFTER_STEPS = 300
 _STRAY_RATIOS = 3.0
 _LEAST_STRAY_RATIO = 0.03
+_LEAST_NOISE_RATIO = 0.01
+# Of a normal distribution, the standard deviation over the mean deviation.
+_SPREAD = 1.25
+_FIRST_FIT_STEPS, _MOST_BETWEEN_FITS = 32, 4096
+# Lines go on straight beyond the steps that they were learned from, but not for ever.
+_REACH = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,7 @@ class CostState:
 
     `residual_ratio` is the mean error of a step's predicted length over that length, of mixed
     steps where there were enough, else of all; None before anything was predicted.
-    `coefficients` are seconds per step, prefill token × context, decode request, decode KV, decode
-    KV of small steps, and per token between the knots.
+    `coefficients` are seconds per term of the line of computing, then of that of reading.
     """
 
     trusted: bool = False
@@ -50,17 +50,34 @@ class CostState:
 class StepCost:
     """The cost model of one engine, in bounded memory.
 
-    Steps of prefill, of decode and of both are remembered apart (each some ten thousand back) and
-    fitted together. A pace that all steps share follows clocks and throttling within some hundred
-    steps, so that kinds remembered from different times agree. A step that strays more than
-    three times the usual counts less (Huber's weight): graph captures and first steps do.
+    A pace that all steps share follows clocks and throttling, so that steps remembered from
+    different times agree. A step that strays more than three times the usual counts less (Huber's
+    weight): graph captures and first steps do.
+
+    Args:
+        kv_in_tokens: `StepWork.decode_kv` is in tokens, not in another unit.
     """
 
-    __slots__ = ("_fit", "_pace", "_residuals", "_steps")
+    __slots__ = (
+        "_cells",
+        "_fits",
+        "_forms",
+        "_lines",
+        "_next_fit",
+        "_pace",
+        "_reach_tokens",
+        "_residuals",
+        "_steps",
+    )
 
-    def __init__(self) -> None:
-        self._fit = Fit(_SIZE, 3, MEMORY_STEPS)
-        self._pace = 1.0
+    def __init__(self, *, kv_in_tokens: bool = True) -> None:
+        more = product((False, True), repeat=2)
+        self._forms = [Form(kv_in_tokens, requests, experts) for requests, experts in more]
+        self._cells = Cells(MEMORY_STEPS)
+        self._pace = Pace()
+        self._lines: Lines | None = None
+        self._fits, self._next_fit = 0, _FIRST_FIT_STEPS
+        self._reach_tokens = 0.0
         self._steps = [0, 0, 0]
         self._residuals = [0.0, 0.0, 0.0]
 
@@ -70,24 +87,29 @@ class StepCost:
             return
         kind = _DECODE if not work.prefill_tokens else _MIXED if work.decode_requests else _PREFILL
         self._steps[kind] += 1
-        # Decode steps are nearly all steps and nearly all alike: a part of them will do.
-        if kind == _DECODE and self._steps[kind] > _PLENTY and self._steps[kind] % _DECODE_EVERY:
-            return
-        features = _features(work)
-        expected = self._fit.predict(features)
-        weight = self._judge(kind, seconds / self._pace / expected - 1) if expected > 0 else 1.0
-        seconds /= self._pace
-        # Errors count relative to the step, and to the longer of the two lengths of it: an
-        # outlier must not weigh by its square.
-        self._fit.learn(features, seconds, weight / max(seconds, expected) ** 2, kind)
+        expected = self._lines.price(work) if self._lines else 0.0
+        ratio = self._pace.ratio
+        weight = self._judge(kind, seconds, expected, ratio) if expected > 0 else 1.0
+        self._cells.add(work, seconds / ratio, weight)
+        steps = sum(self._steps)
+        if steps >= self._next_fit:
+            self._next_fit = steps + min(max(steps // 4, 1), _MOST_BETWEEN_FITS)
+            self._fit_anew()
+
+    def expect(self, work: StepWork) -> float | None:
+        """Return the seconds that a step with this work would take now; None if not known yet."""
+        return None if self._lines is None else self._lines.price(work) * self._pace.ratio
 
     def prefill_share(self, work: StepWork) -> float | None:
         """Return the share of a mixed step's time that is prefill; None if it cannot be told."""
-        empty = self._fit.predict(_features(StepWork()))
-        prefill = self._fit.predict(_features(StepWork(*work[:2])))
-        decode = self._fit.predict(_features(StepWork(0.0, 0.0, *work[2:])))
+        lines = self._lines
+        if lines is None or work.prefill_tokens + work.decode_requests > self._reach_tokens:
+            return None
+        empty = lines.price(StepWork())
+        prefill = lines.price(StepWork(*work[:2]))
+        decode = lines.price(StepWork(0.0, 0.0, *work[2:]))
         # No step is shorter than one with less in it.
-        both = max(self._fit.predict(_features(work)), prefill, decode)
+        both = max(lines.price(work), prefill, decode)
         first = prefill - empty + both - decode
         second = decode - empty + both - prefill
         if first + second <= 0:
@@ -104,9 +126,10 @@ class StepCost:
     @property
     def state(self) -> CostState:
         """How well the costs are known now."""
-        fit = self._fit
-        residual = self._residual() if fit.steps > fit.size else None
-        return CostState(self.trusted, residual, fit.steps, fit.coefficients)
+        lines, steps = self._lines, sum(self._steps)
+        if lines is None:
+            return CostState(steps=steps)
+        return CostState(self.trusted, self._residual(), steps, lines.computing + lines.reading)
 
     def _residual(self) -> float:
         if self._steps[_MIXED] >= ENOUGH_PURE_STEPS:
@@ -114,31 +137,21 @@ class StepCost:
         weighted = sum(n * r for n, r in zip(self._steps, self._residuals, strict=True))
         return weighted / max(sum(self._steps), 1)
 
-    def _judge(self, kind: int, stray_ratio: float) -> float:
+    def _judge(self, kind: int, seconds: float, expected: float, pace_ratio: float) -> float:
         """Note how far a step strayed from what was foreseen; return how much it should count."""
         most = _STRAY_RATIOS * max(self._residuals[kind], _LEAST_STRAY_RATIO)
+        stray = seconds / expected / pace_ratio - 1
         part = 1 / min(self._steps[kind], _RESIDUAL_MEMORY_STEPS)
-        self._residuals[kind] += part * (min(abs(stray_ratio), 1.0) - self._residuals[kind])
-        if sum(self._steps) > _PACE_MEMORY_STEPS:
-            change = max(min(stray_ratio, most), -most) / _PACE_MEMORY_STEPS
-            pace = self._pace * (1 + change)
-            self._pace = max(min(pace, _PACE_LIMIT), 1 / _PACE_LIMIT)
-        return min(1.0, most / abs(stray_ratio)) if stray_ratio else 1.0
+        self._residuals[kind] += part * (min(abs(stray), 1.0) - self._residuals[kind])
+        if sum(self._steps) > _PACE_AFTER_STEPS:
+            usual = 1 + max(min(stray, most), -most)
+            self._pace.follow(pace_ratio * usual, expected * pace_ratio)
+        return min(1.0, most / abs(stray)) if stray else 1.0
 
-
-def _features(work: StepWork) -> tuple[float, ...]:
-    tokens = work.prefill_tokens + work.decode_requests
-    ramps, low = [], 0
-    for knot in KNOTS_TOKENS:
-        ramps.append(max(min(tokens, knot) - low, 0.0))
-        low = knot
-    ramps.append(max(tokens - low, 0.0))
-    seen_kv = work.decode_kv / (1 + tokens / _HIDING_TOKENS)
-    return (
-        1.0,
-        work.prefill_attended,
-        work.decode_requests,
-        work.decode_kv,
-        seen_kv,
-        *ramps,
-    )
+    def _fit_anew(self) -> None:
+        cells = self._cells.means()
+        noise_ratio = max(_SPREAD * self._residual(), _LEAST_NOISE_RATIO)
+        self._lines = best(cells, self._forms, self._lines, noise_ratio, self._fits)
+        self._fits += 1
+        tokens = max(work.prefill_tokens + work.decode_requests for _, work, _ in cells)
+        self._reach_tokens = _REACH * tokens

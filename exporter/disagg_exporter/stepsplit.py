@@ -20,10 +20,11 @@ class StepSplit:
     is for the fast gauges: each record as it arrives, divided by what is known then.
     """
 
-    __slots__ = ("_arriving", "_cost", "_preempted", "_settling")
+    __slots__ = ("_arriving", "_cost", "_kv_in_tokens", "_preempted", "_settling")
 
     def __init__(self) -> None:
-        self._cost = StepCost()
+        self._kv_in_tokens = False
+        self._cost = StepCost(kv_in_tokens=False)
         self._settling = Proxies()
         self._arriving = Proxies()
         self._preempted = False
@@ -45,6 +46,7 @@ class StepSplit:
         record before it is known; nothing is learned from others.
         """
         work = self._settling.read(step, kind)
+        self._mind_units(step)
         share = self._share(step, kind, work)
         if single and self._teaches(step, kind):
             self._cost.learn(work, length_ns / 1e9)
@@ -58,6 +60,13 @@ class StepSplit:
     def state(self) -> CostState:
         """How well the engine's costs are known."""
         return self._cost.state
+
+    def _mind_units(self, step: Step) -> None:
+        """Begin anew if decode's cache is told in another unit than before: by another source."""
+        in_tokens = step.decode_kv_tokens is not None
+        if step.generation_requests and in_tokens != self._kv_in_tokens:
+            self._kv_in_tokens = in_tokens
+            self._cost = StepCost(kv_in_tokens=in_tokens)
 
     def _share(self, step: Step, kind: int, work: StepWork) -> float:
         if kind != wire.MIXED or not step.context_tokens:

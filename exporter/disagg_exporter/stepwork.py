@@ -29,6 +29,8 @@ class Proxies:
     * how long a chunk's context is: the tokens computed so far of prompts that have not ended,
       tracked from record to record, plus the cached tokens of those that end in this step. Two
       chunks in one step are taken to be equally long; a cached prefix is known only at the end.
+      A step that only decodes ends all tracking: no prompt is under way then. So prompts that
+      were aborted or preempted, which never end, are not carried on for ever.
     * how much cache decode reads: the share of the cache in use when the step began (prompts that
       are still being computed included). The size of the cache is not known and not needed, a
       coefficient takes it up. Engines that tell the tokens read (FPM) are taken at their word.
@@ -57,6 +59,7 @@ class Proxies:
         if kind == wire.GENERATION:
             # Transferred requests write their first token like any other (accounting A4).
             decoding += step.context_requests
+            self._unfinished_tokens = 0
         else:
             tokens = float(step.context_tokens)
             attended = self._attended(step)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 import random
-import sys
+import statistics
 from collections.abc import Iterator
 
 import pytest
@@ -125,20 +125,78 @@ def test_a_throttled_engine_is_learned_anew() -> None:
     assert cost.prefill_share(work) == pytest.approx(truth, abs=0.05)
 
 
-def test_memory_does_not_grow_with_the_steps() -> None:
-    def weight(thing: object, seen: set[int]) -> int:
-        if id(thing) in seen:
-            return 0
-        seen.add(id(thing))
-        inside = [getattr(thing, name) for name in getattr(thing, "__slots__", ())]
-        if isinstance(thing, list | tuple):
-            inside += thing
-        return sys.getsizeof(thing) + sum(weight(part, seen) for part in inside)
+def test_a_compute_bound_and_a_memory_bound_engine_are_told_apart() -> None:
+    """Where reading hides computing more prompt costs nothing; above, computing is all."""
+    cost = _taught(4000)
+    decode = (20, 20 * 400)
 
-    few, many = weight(_taught(500), set()), weight(_taught(5000), set())
+    below = [cost.expect(StepWork(tokens, tokens * 100, *decode)) for tokens in (60, 120)]
+    above = [cost.expect(StepWork(tokens, tokens * 100, *decode)) for tokens in (1000, 1060)]
 
-    assert many < 1.2 * few
-    assert many < 64_000
+    assert below == [pytest.approx(_price(StepWork(0, 0, *decode)), rel=0.02)] * 2
+    assert above[1] / above[0] == pytest.approx(1.06, abs=0.01)
+
+
+def test_what_was_learned_from_pure_steps_foresees_mixed_ones() -> None:
+    cost = _taught(4000, noise=0.1, mixed=0.0)
+
+    errors = [
+        abs((cost.expect(work) or 0) / _price(work) - 1) for work in _steps(300, 5, mixed=1.0)
+    ]
+
+    assert statistics.median(errors) < 0.10
+
+
+def test_an_engine_whose_costs_add_up_is_learned_as_well() -> None:
+    """On a CPU nothing hides behind anything, and a request costs more than a prompt's token."""
+
+    def price(work: StepWork) -> float:
+        return 0.02 + 1e-4 * work.prefill_tokens + 5e-4 * work.decode_requests
+
+    cost, rng = StepCost(), random.Random(1)
+    for work in _steps(6000):
+        cost.learn(work, price(work) * rng.gauss(1, 0.1))
+
+    work = StepWork(1000, 1000 * 500, 40, 40 * 800)
+    assert cost.prefill_share(work) == pytest.approx(0.1 / 0.12, abs=0.03)
+
+
+def test_experts_that_are_read_one_by_one_are_seen() -> None:
+    """The first tokens of a step cost much, later ones nothing: their experts are read already."""
+
+    def price(work: StepWork) -> float:
+        tokens = work.prefill_tokens + work.decode_requests
+        return 0.002 + 0.01 * (1 - 0.97**tokens)
+
+    cost, rng = StepCost(), random.Random(1)
+    for _ in range(6000):
+        requests, tokens = rng.randint(1, 12), rng.choice([0, 0, rng.randint(20, 500)])
+        work = StepWork(tokens, tokens**2 / 2, requests, requests * 300)
+        cost.learn(work, price(work) * rng.gauss(1, 0.1))
+
+    work = StepWork(200, 20_000, 6, 1800)
+    prefill, decode = 1 - 0.97**200, 1 - 0.97**6
+    both = 1 - 0.97**206
+    truth = (prefill + both - decode) / (2 * both)
+    assert cost.prefill_share(work) == pytest.approx(truth, abs=0.03)
+
+
+def test_far_beyond_all_steps_seen_nothing_is_claimed() -> None:
+    cost = _taught(1000)
+
+    assert cost.prefill_share(StepWork(3000, 9e5, 50, 4e4)) is not None
+    assert cost.prefill_share(StepWork(60_000, 9e8, 50, 4e4)) is None
+
+
+def test_the_cache_may_be_told_in_any_unit() -> None:
+    """VLLM's records tell the share of the cache that is in use, and nobody says of how much."""
+    cost = StepCost(kv_in_tokens=False)
+    for work in _steps(6000):
+        cost.learn(work._replace(decode_kv=work.decode_kv / 500_000), _price(work))
+
+    work = StepWork(1500, 1500 * 500, 50, 50 * 800)
+    told = work._replace(decode_kv=work.decode_kv / 500_000)
+    assert cost.prefill_share(told) == pytest.approx(_true_share(work), abs=0.02)
 
 
 NUMBERS = st.floats(0, 1e9, allow_nan=False)

@@ -65,6 +65,16 @@ def test_chunks_of_a_prompt_attend_to_the_chunks_before_them() -> None:
     ]
 
 
+def test_a_prompt_that_was_aborted_or_preempted_is_not_carried_on() -> None:
+    """It never ends: only a step without a prompt tells that it is gone."""
+    proxies = Proxies()
+    chunk = _step(context_requests=1, context_tokens=100)
+    first = _read(proxies, chunk)
+    _read(proxies, _step(generation_requests=4, generation_tokens=4))
+
+    assert _read(proxies, chunk) == first
+
+
 def test_a_prefix_cache_hit_is_context_and_not_work() -> None:
     step = _step(context_requests=1, context_tokens=10, computed_tokens=10, cached_tokens=500)
 
@@ -151,6 +161,20 @@ def test_a_record_of_many_steps_teaches_nothing() -> None:
     split.settle(*_record(0, 20), single=False)
 
     assert split.state == before
+
+
+def test_another_unit_of_the_cache_begins_the_costs_anew() -> None:
+    """A switch from a plugin's records (share of the cache) to FPM's (tokens)."""
+    split = StepSplit()
+    _teach(split)
+    step, kind, length_ns = _record(300, 20)
+    told = step._replace(decode_kv_tokens=9000)
+
+    split.settle(told, kind, length_ns)
+    split.settle(step._replace(generation_requests=0, generation_tokens=0), wire.CONTEXT, length_ns)
+
+    assert split.state.steps == 2
+    assert split.settle(told, kind, length_ns) == token_share(step)
 
 
 def test_data_parallel_fillers_and_encoders_teach_nothing() -> None:

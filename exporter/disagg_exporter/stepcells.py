@@ -1,0 +1,77 @@
+"""Steps that are alike, counted together: very many steps in little memory."""
+
+from __future__ import annotations
+
+from array import array
+from math import floor, log2
+
+from disagg_exporter.stepwork import StepWork
+
+# Bins to a doubling. Where computing overtakes reading is a matter of tokens: they are told
+# apart best. Within a cell only means are kept, which is exact as long as costs are lines.
+_TOKEN_BINS, _KV_BINS, _ATTENDED_BINS = 8, 2, 1
+_MOST_CELLS = 1200
+_HEAVY = 1e6
+_WEIGHT, _SECONDS = 0, 5
+
+
+class Cells:
+    """What is remembered of an engine's steps: weighted means over steps of about the same work.
+
+    A step n steps back weighs e^(−n / memory_steps). Of more than 1200 kinds of work the half
+    that weighs least is forgotten; memory is about 300 bytes for each.
+    """
+
+    __slots__ = ("_cells", "_grown", "_now")
+
+    def __init__(self, memory_steps: int) -> None:
+        self._cells: dict[tuple[int, int, int], array[float]] = {}
+        # Instead of fading what is old, what is new weighs more.
+        self._grown = 1 + 1 / memory_steps
+        self._now = 1.0
+
+    def add(self, work: StepWork, seconds: float, weight: float) -> None:
+        """Count one step in."""
+        prefill, attended, decode, decode_kv = work
+        key = (
+            floor(_TOKEN_BINS * log2(prefill + decode)),
+            floor(_KV_BINS * log2(decode_kv)) if decode_kv > 0 else -9999,
+            floor(_ATTENDED_BINS * log2(attended)) if attended > 0 else -9999,
+        )
+        cell = self._cells.get(key)
+        if cell is None:
+            if len(self._cells) >= _MOST_CELLS:
+                self._forget()
+            cell = self._cells[key] = array("d", bytes(48))
+        weight *= self._now
+        self._now *= self._grown
+        cell[_WEIGHT] += weight
+        cell[1] += weight * prefill
+        cell[2] += weight * attended
+        cell[3] += weight * decode
+        cell[4] += weight * decode_kv
+        cell[_SECONDS] += weight * seconds
+        if self._now > _HEAVY:
+            self._lighten()
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def means(self) -> list[tuple[float, StepWork, float]]:
+        """Return the weight, the mean work and the mean seconds of every cell."""
+        found = []
+        for cell in self._cells.values():
+            weight, *sums, seconds = cell
+            work = StepWork(*[number / weight for number in sums])
+            found.append((weight / self._now, work, seconds / weight))
+        return found
+
+    def _lighten(self) -> None:
+        for key, cell in self._cells.items():
+            self._cells[key] = array("d", [number / self._now for number in cell])
+        self._now = 1.0
+
+    def _forget(self) -> None:
+        cells = self._cells
+        heaviest = sorted(cells, key=lambda key: cells[key][_WEIGHT], reverse=True)
+        self._cells = {key: cells[key] for key in heaviest[: _MOST_CELLS // 2]}
