@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from disagg_cluster.kube.join import Tenant, tenants
@@ -109,3 +111,28 @@ def test_a_pod_of_the_same_name_in_another_namespace_is_another() -> None:
     stranger = GpuHolder(UUIDS[0], "a", "other", "engine")
 
     assert only([pod("a")], [stranger]).pod is None
+
+
+SECRET = "s3cr3t-value"
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        Container("engine", argv=("vllm", "serve", "m", "--api-key", SECRET)),
+        Container("engine", argv=("sh", "-c", f"TOKEN={SECRET} vllm serve m")),
+        Container("engine", argv=("--kv-transfer-config", f'{{"kv_role":"{SECRET}"}}')),
+        Container("engine", env={"ROLE_NAME": SECRET, "VLLM_ADDITIONAL_ARGS": f"--x {SECRET}"}),
+        Container("engine", argv=(f"\x1b[2J\n# HELP {SECRET} 1",)),
+    ],
+)
+def test_nothing_that_a_pod_wrote_is_repeated_in_why_its_role_is_what_it_is(
+    engine: Container,
+) -> None:
+    hostile = replace(pod("a"), labels={"llm-d.ai/role": SECRET}, containers=(engine,))
+
+    verdict = explain(only([hostile], holds("a", UUIDS[0])).markers())
+
+    assert SECRET not in repr(verdict)
+    assert "\x1b" not in repr(verdict)
+    assert SECRET not in repr(hostile)
