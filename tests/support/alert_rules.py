@@ -22,7 +22,7 @@ _METRIC = re.compile(r"\b(?:[a-z_]+:disagg_[a-z0-9_]+:[a-z0-9_]+|disagg_[a-z0-9_
 
 @dataclass(frozen=True, slots=True)
 class HeaderRow:
-    """One line of the table of thresholds in the head of the alerts' file."""
+    """One line of the table of thresholds in the head of an alerts' file."""
 
     alert: str
     severity: str
@@ -48,8 +48,8 @@ def all_alerts() -> dict[str, dict[str, Any]]:
 
 
 def header_table() -> list[HeaderRow]:
-    """Read the table of thresholds."""
-    text = (ALERTS / "rules" / "disagg-alerts.yaml").read_text(encoding="utf-8")
+    """Read the tables of thresholds in the heads of the alerts' files."""
+    text = "".join(path.read_text(encoding="utf-8") for path in RULE_FILES)
     lines = re.findall(r"^#   (Disagg\w+) +(\w+) +(\w+) +(\S.*)$", text, re.MULTILINE)
     return [HeaderRow(*line) for line in lines]
 

@@ -145,6 +145,41 @@ def _worker(
         )
     restarts = [float(replaced(minute) and minute == DRAINED_AT) for minute in range(MINUTES + 1)]
     counter("disagg_worker_restarts_total", worker, restarts)
+    _service(role, engine, shares, chance, gauge, counter)
     for kind in ("steps", "engine"):
         labels = f'collector="{kind}:{role}-0"'
         gauge("disagg_collector_success", labels, lambda minute: not silent(minute))
+
+
+def _service(
+    role: str,
+    engine: str,
+    shares: list[float],
+    chance: random.Random,
+    gauge: Callable[[str, str, Value], None],
+    counter: Callable[[str, str, list[float]], None],
+) -> None:
+    """Write how full an engine is and what its users get: fuller by day, now and then slow."""
+    pool = f'role="{role}",{POOL}'
+    full = [1.2 * share + chance.uniform(0.0, 0.05) for share in shares]
+    gauge("disagg_node_capacity_used_gpus", pool, lambda minute: full[minute])
+    gauge("disagg_node_capacity_known_gpus", pool, lambda minute: 1)
+    gauge("disagg_node_role_gpus", f'role="{role}",gpu_name="H"', lambda minute: 1)
+    who = f'{engine},role="{role}"'
+    requests = [60.0 + 60 * share for share in shares]
+    for name, bound in (("time_to_first_token", "0.5"), ("inter_token_latency", "0.05")):
+        family = f"disagg_engine_{name}_seconds"
+        fast = [number * chance.uniform(0.9, 1.0) for number in requests]
+        counter(f"{family}_bucket", f'{who},le="{bound}"', fast)
+        counter(f"{family}_count", who, requests)
+    counter("disagg_engine_finished_requests_total", who, requests)
+    counter("disagg_engine_preemptions_total", who, [0.02 * number for number in requests])
+    counter("disagg_engine_kv_transfers_total", who, requests)
+    counter("disagg_engine_kv_transfer_seconds_total", who, [0.2 * n for n in requests])
+    failed = [float(chance.random() < 0.05) for _ in requests]
+    counter("disagg_engine_kv_transfer_failures_total", f'{who},reason="transfer"', failed)
+    waited = [60 * (1 - share) * chance.uniform(0.0, 0.3) for share in shares]
+    counter("disagg_node_idle_seconds_total", f'{pool},reason="kv_wait"', waited)
+    gauge("disagg_attribution_residual_ratio", engine, lambda minute: chance.uniform(0.02, 0.2))
+    gauge("disagg_attribution_info", f'{engine},method="steps",split="model"', lambda minute: 1)
+    gauge("disagg_engine_version_known", engine, lambda minute: 1)

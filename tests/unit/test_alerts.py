@@ -32,7 +32,7 @@ KNOWN = (
     | {rule["record"] for rule in RULES if "record" in rule}
 )
 TESTS = "".join(path.read_text(encoding="utf-8") for path in TEST_FILES)
-CULPRITS = {"node", "worker", "engine", "gpu", "role"}
+CULPRITS = {"cluster", "node", "worker", "engine", "gpu", "role"}
 
 
 @pytest.mark.parametrize("name", NAMES)
