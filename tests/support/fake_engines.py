@@ -1,0 +1,96 @@
+"""Processes that look like engines from outside: their command line, their port, their page."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from support.children import free_port
+
+DATA = Path(__file__).parents[1] / "data"
+
+PAGES = {
+    "vllm": DATA / "vllm-0.32.0" / "nixl_decode.prom",
+    "sglang": DATA / "sglang-0.5.23" / "prefill.prom",
+    "dynamo": DATA / "dynamo-1.6.1" / "decode.prom",
+}
+
+_SERVER = """\
+import http.server, os, sys
+def said(name):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
+port = int(os.environ.get("DYN_SYSTEM_PORT") or said("--port"))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        try:
+            with open(os.environ["FAKE_PAGE"], "rb") as page:
+                body = page.read() if self.path == "/metrics" else None
+        except OSError:
+            body = None
+        self.send_response(404 if body is None else 200)
+        self.end_headers()
+        self.wfile.write(body or b"")
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+# How each kind is started: what stands before its own arguments.
+_COMMANDS = {
+    "vllm": ("{folder}/vllm", "serve", "some/model"),
+    "sglang": ("-m", "sglang.launch_server", "--model-path", "some/model"),
+    "dynamo": ("-m", "dynamo.mocker", "--model-path", "some/model"),
+}
+
+
+def install(folder: Path) -> None:
+    """Write the programs into a folder that then is on the engines' PYTHONPATH."""
+    for name in ("vllm", "sglang/__init__.py", "sglang/launch_server.py"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("" if name.endswith("__init__.py") else _SERVER)
+    (folder / "dynamo").mkdir(exist_ok=True)
+    (folder / "dynamo" / "mocker.py").write_text(_SERVER)
+
+
+@dataclass
+class FakeEngine:
+    """One process; use it as a context manager. Its page is a file that a test may change."""
+
+    kind: str
+    folder: Path
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+
+    def __post_init__(self) -> None:
+        self.page = self.folder / f"{self.kind}-{self.port}.prom"
+        self.page.write_bytes(PAGES[self.kind].read_bytes())
+
+    def start(self) -> None:
+        command = [part.format(folder=self.folder) for part in _COMMANDS[self.kind]]
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(self.folder),
+            "FAKE_PAGE": str(self.page),
+            **({"DYN_SYSTEM_PORT": str(self.port)} if self.kind == "dynamo" else {}),
+            **self.environment,
+        }
+        port = [] if self.kind == "dynamo" else ["--port", str(self.port)]
+        self.process = subprocess.Popen([sys.executable, *command, *port, *self.arguments], env=env)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,88 @@
+"""What found engines are for, beside one another and over time."""
+
+from __future__ import annotations
+
+from disagg_cluster.discovery.judging import TRAFFIC_SECONDS, Case, Judge, KnownPeer, role_lines
+from disagg_exporter.model import Role
+from disagg_exporter.roles import Confidence, Markers
+
+BOTH = Markers(argv=("vllm", "serve", "m", "--kv-transfer-config", '{"kv_role": "kv_both"}'))
+PRODUCER = Markers(argv=("vllm", "serve", "m", "--kv-transfer-config", '{"kv_role":"kv_producer"}'))
+MAYBE_DECODE = Markers(argv=BOTH.argv, labels={"llm-d.ai/role": "decode"})
+
+
+def traffic(computed: float, external: float, made: float, requests: float) -> tuple[str, ...]:
+    """The lines of a vLLM page that count."""
+    by = "vllm:prompt_tokens_by_source_total"
+    return (
+        f'{by}{{source="local_compute"}} {computed}',
+        f'{by}{{source="external_kv_transfer"}} {external}',
+        f"vllm:generation_tokens_total {made}",
+        f"vllm:request_success_total {requests}",
+    )
+
+
+def role(judge: Judge, *cases: Case, at: float = 0.0, peers: tuple[KnownPeer, ...] = ()) -> Role:
+    return judge.judge(cases, peers, at)[cases[0].name].role
+
+
+def test_kv_both_is_unknown_until_traffic_tells() -> None:
+    judge = Judge()
+
+    assert role(judge, Case("e", BOTH)) is Role.UNKNOWN
+    assert role(judge, Case("e", BOTH, traffic(0, 9000, 9000, 100))) is Role.DECODE
+
+
+def test_traffic_of_late_overrules_that_of_long_ago() -> None:
+    """An engine that changes its role is followed within a window, however much it did before."""
+    judge, was_decode = Judge(), (0, 900_000, 900_000, 10_000)
+    assert role(judge, Case("e", BOTH, traffic(*was_decode))) is Role.DECODE
+
+    now = traffic(50_000, 900_000, 900_050, 10_050)
+    assert role(judge, Case("e", BOTH, now), at=TRAFFIC_SECONDS / 2) is Role.PREFILL
+
+
+def test_too_little_of_late_leaves_the_role_as_it_was() -> None:
+    judge = Judge()
+    role(judge, Case("e", BOTH, traffic(0, 9000, 9000, 100)))
+
+    assert role(judge, Case("e", BOTH, traffic(9, 9000, 9001, 101)), at=30.0) is Role.DECODE
+
+
+def test_counters_that_begin_anew_are_not_taken_for_traffic() -> None:
+    judge = Judge()
+    role(judge, Case("e", BOTH, traffic(0, 9000, 9000, 100)))
+
+    assert role(judge, Case("e", BOTH, traffic(0, 0, 0, 0)), at=9.0) is Role.UNKNOWN
+
+
+def test_a_decode_label_counts_beside_a_prefill_engine_of_the_same_model() -> None:
+    maybe = Case("e", MAYBE_DECODE, model_name="m")
+    prefill = Case("p", PRODUCER, model_name="m")
+    other = Case("p", PRODUCER, model_name="another")
+
+    assert role(Judge(), maybe) is Role.UNKNOWN
+    assert role(Judge(), maybe, other) is Role.UNKNOWN
+    assert role(Judge(), maybe, prefill) is Role.DECODE
+    assert role(Judge(), maybe, peers=(KnownPeer("m", Role.PREFILL),)) is Role.DECODE
+
+
+def test_engines_of_unknown_models_are_nobodys_peers() -> None:
+    assert role(Judge(), Case("e", MAYBE_DECODE), Case("p", PRODUCER)) is Role.UNKNOWN
+
+
+def test_what_a_person_said_is_certain() -> None:
+    [verdict] = Judge().judge([Case("e", PRODUCER, role=Role.DECODE)], (), 0.0).values()
+
+    assert (verdict.role, verdict.source, verdict.confidence) == (
+        Role.DECODE,
+        "config",
+        Confidence.CERTAIN,
+    )
+
+
+def test_most_of_a_page_is_not_looked_at() -> None:
+    page = b'# HELP a b\na_bucket{le="1"} 1\n' * 5000 + b'x{engine_type="prefill"} 1\n\xff\n'
+
+    assert role_lines(page) == ('x{engine_type="prefill"} 1', "\ufffd")
+    assert len(role_lines(b"a 1\n" * 100_000)) == 2000

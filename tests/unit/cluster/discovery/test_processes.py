@@ -1,0 +1,145 @@
+"""Engines found among real processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.discovery.nouns import Endpoint, Sighting
+from disagg_cluster.discovery.processes import NAMES_KEPT, ProcessFinder, visible_gpus
+from disagg_cluster.discovery.proctable import read_table
+from disagg_exporter.model import Device, DeviceReading
+from support.fake_engines import FakeEngine, install
+
+DEVICES = [Device(f"GPU-{n}{n}", n, "H100", f"nvidia{n}") for n in range(4)]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Callable[..., FakeEngine]]:
+    """Starts engines; ends them all."""
+    install(tmp_path)
+    with ExitStack() as stack:
+        yield lambda *arguments, **more: stack.enter_context(
+            FakeEngine(*arguments, folder=tmp_path, **more)
+        )
+
+
+def seen(finder: ProcessFinder, engine: FakeEngine, *, listening: bool = True) -> Sighting:
+    """Wait until an engine is seen."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        for sighting in finder.look().sightings:
+            at_work = sighting.endpoints or not listening
+            if sighting.leader and sighting.leader.pid == engine.process.pid and at_work:
+                return sighting
+    raise AssertionError(f"{engine} was not seen")
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "dynamo"])
+def test_an_engine_is_found_with_its_kind_and_its_port(
+    engine: Callable[..., FakeEngine], kind: str
+) -> None:
+    started = engine(kind)
+
+    found = seen(ProcessFinder(tuple), started)
+
+    assert (found.kind, found.endpoints) == (kind, (Endpoint("127.0.0.1", started.port),))
+
+
+def test_only_listed_variables_are_kept(engine: Callable[..., FakeEngine]) -> None:
+    secrets = {"HF_TOKEN": "s3cret", "DYN_TOKEN": "s3cret", "AWS_SECRET_ACCESS_KEY": "s3cret"}
+    started = engine("vllm", environment={**secrets, "ROLE_NAME": "prefill"})
+
+    found = seen(ProcessFinder(tuple), started)
+
+    assert found.markers.env == {"ROLE_NAME": "prefill"}
+    assert not secrets.keys() & NAMES_KEPT
+
+
+def test_what_computes_on_a_gpu_is_on_that_gpu(engine: Callable[..., FakeEngine]) -> None:
+    started = engine("vllm")
+    readings = (DeviceReading("GPU-22", 0, pids=(started.process.pid,)), DeviceReading("GPU-33", 0))
+
+    found = seen(ProcessFinder(lambda: readings, DEVICES), started, listening=False)
+
+    assert found.gpus == ("GPU-22",)
+
+
+def test_our_own_engines_are_never_found(engine: Callable[..., FakeEngine]) -> None:
+    ours, other = engine("vllm"), engine("vllm")
+    finder = ProcessFinder(tuple, ours=lambda: (ours.process.pid,))
+
+    seen(finder, other)
+
+    leaders = {s.leader.pid for s in finder.look().sightings if s.leader}
+    assert ours.process.pid not in leaders
+
+
+def test_gpu_processes_that_cannot_be_seen_are_told_with_the_missing_right() -> None:
+    elsewhere = (DeviceReading("GPU-22", 0, pids=(1 << 22,)),)
+
+    assert "hostPID" in ProcessFinder(lambda: elsewhere, DEVICES).look().lost
+
+
+def test_a_host_without_proc_is_told(tmp_path: Path) -> None:
+    look = ProcessFinder(tuple, proc=tmp_path / "no").look()
+
+    assert look.sightings == ()
+    assert "cannot be listed" in look.lost
+
+
+def test_a_hostile_command_line_costs_little(tmp_path: Path) -> None:
+    """Megabytes of arguments, no UTF-8, a name with brackets, a process that has just gone."""
+    for pid, cmdline in {
+        "10": b"python\0vllm\0serve\0" + b"--x\0" * 1_000_000,
+        "11": b"\xff\xfe\0vllm\0\0\0",
+        "12": b"",
+    }.items():
+        folder = tmp_path / pid
+        folder.mkdir()
+        (folder / "cmdline").write_bytes(cmdline)
+        fields = "S 1 " + " ".join("0" for _ in range(20))
+        (folder / "stat").write_text(f"{pid} (a) b) {fields}")
+    (tmp_path / "13").mkdir()
+
+    table = read_table(tmp_path)
+
+    assert table.keys() == {10, 11}
+    assert sum(len(word) for word in table[10].argv) < 128 * 1024
+    ProcessFinder(tuple, proc=tmp_path).look()
+
+
+@pytest.mark.parametrize(
+    ("text", "contained", "expected"),
+    [
+        ("0,2", False, ("GPU-00", "GPU-22")),
+        ("0,2", True, ()),
+        ("GPU-11", True, ("GPU-11",)),
+        ("GPU-1", True, ("GPU-11",)),
+        ("GPU-", True, ()),
+        ("1,-1,2", False, ("GPU-11",)),
+        ("9", False, ()),
+        ("NoDevFiles", False, ()),
+        ("", False, ()),
+        (None, False, ()),
+    ],
+)
+def test_cuda_visible_devices_is_read_as_cuda_reads_it(
+    text: str | None, contained: bool, expected: tuple[str, ...]
+) -> None:
+    assert visible_gpus(text, DEVICES, contained=contained) == expected
+
+
+def test_a_look_leaves_no_descriptor_open() -> None:
+    finder = ProcessFinder(tuple)
+    finder.look()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as many as there are
+
+    finder.look()
+
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above
