@@ -141,7 +141,7 @@ def test_several_api_servers_tell_one_engines_steps_once() -> None:
     assert (books.lost(20), books.late(20)) == (0, 100)
 
 
-@pytest.mark.parametrize("gpus", [1, 2, 8], ids=["one device", "TP 2", "TP 4 × PP 2"])
+@pytest.mark.parametrize("gpus", [1, 2, 8], ids=["one device", "TP 2", "TP 4 by PP 2"])
 @pytest.mark.parametrize("overlapped", [False, True], ids=["async off", "async on"])
 def test_a_step_holds_its_whole_group_with_async_scheduling_on_or_off(
     gpus: int, overlapped: bool
