@@ -48,7 +48,7 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Mean error of the cost model's prediction of a step's length over that length: of "
            "mixed steps where there are enough, else of all."),
     Family("disagg_attribution_fitted_steps", _G, Data.ENGINES, ("engine",), "",
-           "Steps the cost model has learned from; it remembers the latest thousands."),
+           "Steps the cost model has learned from; the latest hundred thousands count most."),
     Family("disagg_span_cut_seconds_total", _C, Data.ENGINES, ("engine",), "seconds",
            "Seconds of steps that fitted nowhere, even late, and are in no other counter."),
     Family("disagg_late_records_total", _C, Data.ENGINES, ("engine",), "",
