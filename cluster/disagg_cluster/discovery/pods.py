@@ -120,7 +120,9 @@ def container_kind(pod: Pod, container: Container) -> str:
     markers = Markers(container.argv, container.env, {**pod.labels, **pod.annotations})
     if not explain(markers).is_engine:
         return ""
-    image = container.image.rpartition("/")[2].lower()
+    folder, name = ("", *container.image.lower().split("/"))[-2:]
+    # NVIDIA's own is called tensorrt-llm/release.
+    image = f"{folder}/{name}" if name.startswith("release") else name
     return next((kind for pattern, kind in _IMAGES if pattern.search(image)), "")
 
 
