@@ -150,8 +150,9 @@ def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
     ledger = Ledger()
     for name in ("a", "b"):
         ledger.assign(Assignment(name, Role.PREFILL, (), EngineState.READY, 0))
-    engines = (found(1, pod_uid="uid-a"), found(2, pod_uid="uid-b"))
-    engines = tuple(FoundEngine(**{**_fields(e), "name": e.pod_uid[-1]}) for e in engines)
+    engines = tuple(
+        replace(found(pid, pod_uid=f"uid-{name}"), name=name) for pid, name in ((1, "a"), (2, "b"))
+    )
     told = ToldSteps(folder, ledger, Fullness(1.0), lambda: engines)
     step = Step(10**9, 10**6, 1, 1, 5, totals=StepTotals((1, 0, 0, 0), (10**6, 0, 0, 0), 5))
 
