@@ -142,7 +142,11 @@ def assume(config: NodeConfig) -> tuple[Device, ...] | None:
     if config.devices is DeviceKind.CPU:
         return None
     if not (asked or counted):
-        return (_assumed(0, "index 0"),) if config.devices is DeviceKind.NVML else None
+        return (
+            (_assumed(0, "index 0"),)
+            if config.devices in (DeviceKind.NVML, DeviceKind.DCGM)
+            else None
+        )
     highest = max((item for item in asked if isinstance(item, int)), default=-1)
     plain = highest + 1 + counted
     uuids = dict.fromkeys(item for item in asked if isinstance(item, str))

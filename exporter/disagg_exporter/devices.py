@@ -35,6 +35,7 @@ class DeviceKind(StrEnum):
 
     AUTO = "auto"
     NVML = "nvml"
+    DCGM = "dcgm"
     CPU = "cpu"
     SIM = "sim"
 
@@ -42,7 +43,7 @@ class DeviceKind(StrEnum):
 class DeviceSource(Protocol):
     """Something that can read the devices of this host.
 
-    `name` is the collector's name on the page: `nvml`, `sim` or `cpu`. One thread at a time
+    `name` is the collector's name on the page: `nvml`, `dcgm`, `sim` or `cpu`. One thread at a time
     may call a source; which thread does not matter.
     """
 
@@ -93,16 +94,19 @@ def choose_devices(
     *,
     nvml: Callable[[], DeviceSource],
     sim: Callable[[], DeviceSource],
+    dcgm: Callable[[], DeviceSource] | None = None,
 ) -> DeviceChoice:
     """Open the source that the node file asks for.
 
-    Only `auto` falls back: to a host without GPUs, with the reason in the choice so that it is
-    logged and never silent. What was asked for by name is opened or refused.
+    Only `auto` falls back: to a dcgm-exporter if the file names one, then to a host without GPUs,
+    with the reason in the choice so that it is logged and never silent. What was asked for by name
+    is opened or refused.
 
     Args:
         kind: What the node file says.
         nvml: Opens the NVIDIA driver; raises `DevicesUnavailable` where that has no GPU.
         sim: Opens the demo's simulated devices.
+        dcgm: Opens the dcgm-exporter of this node; None where the file names none.
 
     Raises:
         DevicesUnavailable: The kind asked for by name is not to be had here.
@@ -114,11 +118,27 @@ def choose_devices(
             return DeviceChoice(sim())
         case DeviceKind.CPU:
             return DeviceChoice(NoDevices())
+        case DeviceKind.DCGM:
+            if dcgm is None:
+                raise DevicesUnavailable("no dcgm-exporter is named", "set `dcgm.url`")
+            return DeviceChoice(dcgm())
         case DeviceKind.AUTO:
             try:
                 return DeviceChoice(nvml())
             except DevicesUnavailable as unavailable:
-                return DeviceChoice(NoDevices(), unavailable)
+                return _instead(dcgm, unavailable)
+
+
+def _instead(
+    dcgm: Callable[[], DeviceSource] | None, unavailable: DevicesUnavailable
+) -> DeviceChoice:
+    if dcgm is not None:
+        try:
+            return DeviceChoice(dcgm(), unavailable)
+        except DevicesUnavailable as neither:
+            why = f"{unavailable.why}; {neither.why}"
+            unavailable = DevicesUnavailable(why, unavailable.way_out)
+    return DeviceChoice(NoDevices(), unavailable)
 
 
 def pseudo_device(engine: str, index: int) -> Device:

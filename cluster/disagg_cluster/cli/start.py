@@ -19,7 +19,12 @@ from disagg_cluster.layout import place
 from disagg_cluster.nodefile import lines_of, load
 from disagg_cluster.rundir import default_run_dir
 from disagg_cluster.statusline import LinePrinter
-from disagg_exporter.devices import DeviceChoice, DeviceSource, choose_devices
+from disagg_exporter.devices import (
+    DeviceChoice,
+    DeviceSource,
+    DevicesUnavailable,
+    choose_devices,
+)
 from disagg_exporter.listen import ListenAddress
 
 
@@ -78,7 +83,10 @@ def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSourc
     """Open the devices that a node file asks for, and close them."""
     choice = chosen_devices(config, run_folder)
     if choice.fallback is not None:
-        click.echo(f"no GPUs are read, engines run on the CPU: {choice.fallback.why}", err=True)
+        instead = {"dcgm": "GPUs are read from dcgm-exporter"}.get(
+            choice.source.name, "no GPUs are read, engines run on the CPU"
+        )
+        click.echo(f"{instead}: {choice.fallback.why}", err=True)
     try:
         yield choice.source
     finally:
@@ -90,7 +98,8 @@ def chosen_devices(config: NodeConfig, run_folder: Path | None = None) -> Device
     folder = run_folder or config.run_folder or default_run_dir(os.environ, os.getuid())
     return choose_devices(
         config.devices,
-        nvml=_nvml,
+        nvml=lambda: _supplemented(_nvml(), config),
+        dcgm=None if config.dcgm is None else lambda: _dcgm(config),
         sim=lambda: _simulated(folder / "sim", config.sim_devices),
     )
 
@@ -99,6 +108,27 @@ def _nvml() -> DeviceSource:
     from disagg_exporter.nvml import NvmlDevices
 
     return NvmlDevices()
+
+
+def _dcgm(config: NodeConfig) -> DeviceSource:
+    from disagg_exporter.dcgm import DcgmDevices
+
+    if config.dcgm is None:
+        raise ValueError("the file names no dcgm-exporter")
+    return DcgmDevices(config.dcgm.url, config.dcgm.interval_seconds)
+
+
+def _supplemented(nvml: DeviceSource, config: NodeConfig) -> DeviceSource:
+    """Fill up what the driver does not tell, if the file names a dcgm-exporter that answers."""
+    if config.dcgm is None:
+        return nvml
+    from disagg_exporter.supplemented import SupplementedDevices
+
+    try:
+        return SupplementedDevices(nvml, _dcgm(config))
+    except DevicesUnavailable as unavailable:
+        click.echo(f"GPUs are read without dcgm-exporter: {unavailable.why}", err=True)
+        return nvml
 
 
 def _simulated(folder: Path, count: int) -> DeviceSource:

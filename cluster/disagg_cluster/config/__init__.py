@@ -7,6 +7,7 @@ whose file says something else, and what the JSON schema says.
 from disagg_cluster.config.attach import Attach, ListedEngine
 from disagg_cluster.config.bridges import Bridges
 from disagg_cluster.config.node import (
+    Dcgm,
     GpuPrice,
     Intervals,
     Latency,
@@ -21,6 +22,7 @@ from disagg_cluster.config.worker import KvTransfer, Worker
 __all__ = [
     "Attach",
     "Bridges",
+    "Dcgm",
     "Deadlines",
     "GpuPrice",
     "Intervals",

@@ -23,6 +23,7 @@ from disagg_cluster.values import (
     Currency,
     Devices,
     PathText,
+    RootUrl,
     Seconds,
     Text,
 )
@@ -62,6 +63,13 @@ class Latency(Section):
     itl_seconds: Seconds = Field(default=0.05, description="seconds, a number above 0")
 
 
+class Dcgm(Section):
+    """A dcgm-exporter of this node, for what the driver does not tell us itself."""
+
+    url: RootUrl = Field(description="an address such as http://127.0.0.1:9400")
+    interval_seconds: Seconds = Field(default=30.0, description="seconds, a number above 0")
+
+
 class GpuPrice(Section):
     """What a GPU of this node costs."""
 
@@ -79,7 +87,10 @@ class NodeConfig(Section):
 
     node: Text = Field(default_factory=_this_node, description="the name of this node, text")
     cluster: AnyText = Field(default="", description="the name of the cluster, text")
-    devices: Devices = Field(default=DeviceKind.AUTO, description="one of auto, nvml, cpu, sim")
+    devices: Devices = Field(
+        default=DeviceKind.AUTO, description="one of auto, nvml, dcgm, cpu, sim"
+    )
+    dcgm: Dcgm | None = None
     sim_devices: Annotated[int, Field(ge=1, le=MOST_GPUS)] = Field(
         default=8, description="a number of simulated devices, from 1 to 1024"
     )

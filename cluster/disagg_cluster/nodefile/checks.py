@@ -44,6 +44,9 @@ def _node(draft: Draft) -> Iterator[Finding]:
     if "sim_devices" in config.model_fields_set and not simulated:
         hint = "add devices: sim, or leave sim_devices out"
         yield Finding(("sim_devices",), "only means something with devices: sim", hint)
+    if config.devices is DeviceKind.DCGM and config.dcgm is None and draft.sure("dcgm"):
+        hint = "add dcgm: {url: http://127.0.0.1:9400}, the address of this node's"
+        yield Finding(("devices",), "a dcgm-exporter is asked for, and none is named", hint)
     if config.run_folder is not None:
         longest = max((worker.name for worker in config.workers), key=len, default="")
         socket = config.run_folder / f"{longest}.sock"

@@ -37,8 +37,11 @@ class Meters:
         if before_ns is not None:
             # After a hole in the readings they say nothing about the hole.
             length_ns = max(min(reading.t_ns - before_ns, SECOND_NS), 0)
+        graphics_ratio = reading.graphics_ratio
+        if graphics_ratio is None:
+            graphics_ratio = reading.busy_ratio
         for unit, ratio in (
-            (Unit.GRAPHICS, reading.busy_ratio),
+            (Unit.GRAPHICS, graphics_ratio),
             (Unit.SM, reading.sm_ratio),
             (Unit.TENSOR, reading.tensor_ratio),
             (Unit.DRAM, reading.dram_ratio),

@@ -56,7 +56,8 @@ def write_devices(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.put("disagg_gpu_memory_total_bytes", total_bytes, gpu)
         sheet.put("disagg_gpu_power_watts", reading.power_watts, gpu)
         sheet.put("disagg_gpu_sm_clock_hertz", reading.sm_clock_hertz, gpu)
-        sheet.put("disagg_gpu_utilization_ratio", reading.busy_ratio, gpu)
+        busy = reading.graphics_ratio if reading.busy_ratio is None else reading.busy_ratio
+        sheet.put("disagg_gpu_utilization_ratio", busy, gpu)
         ecc = "disagg_gpu_ecc_errors_total"
         sheet.put(ecc, reading.ecc_corrected_errors, gpu, "corrected")
         sheet.put(ecc, reading.ecc_uncorrected_errors, gpu, "uncorrected")

@@ -35,8 +35,8 @@ class DeviceReading:
 
     `busy_ratio` (0 to 1) is its activity over the interval since the reading before: of its
     performance counters where it has them (`graphics_ratio`, beside those of its parts), else of
-    its driver. `throttles` is empty where nothing holds the clocks back. ECC errors are those of
-    the device's whole life.
+    its driver; None, too, where activity is told so late that it may be over by now. `throttles` is
+    empty where nothing holds the clocks back. ECC errors are those of the device's whole life.
     """
 
     gpu: str

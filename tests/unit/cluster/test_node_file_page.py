@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from disagg_cluster.config import (
     Attach,
     Bridges,
+    Dcgm,
     Deadlines,
     GpuPrice,
     Intervals,
@@ -39,6 +40,7 @@ SECTIONS: dict[str, type[Section]] = {
     "`listen`": Listen,
     "`intervals`": Intervals,
     "`latency`": Latency,
+    "`dcgm`": Dcgm,
     "`gpu_price`": GpuPrice,
     "`bridges`": Bridges,
 }

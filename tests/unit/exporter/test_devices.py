@@ -66,6 +66,45 @@ def test_a_host_told_to_have_no_gpus_does_not_touch_the_driver() -> None:
     assert choice.fallback is None
 
 
+def opens_dcgm() -> DeviceSource:
+    return Opened("dcgm")
+
+
+def no_exporter_answers() -> DeviceSource:
+    raise DevicesUnavailable("no dcgm-exporter", "start one")
+
+
+def test_auto_without_a_driver_reads_the_dcgm_exporter_that_the_file_names() -> None:
+    choice = choose_devices(
+        DeviceKind.AUTO, nvml=has_no_driver, sim=must_not_be_opened, dcgm=opens_dcgm
+    )
+
+    assert choice.source.name == "dcgm"
+    assert str(choice.fallback) == "no driver; install one"
+
+
+def test_auto_with_neither_says_both_reasons() -> None:
+    choice = choose_devices(
+        DeviceKind.AUTO, nvml=has_no_driver, sim=must_not_be_opened, dcgm=no_exporter_answers
+    )
+
+    assert choice.source.name == "cpu"
+    assert choice.fallback is not None
+    assert choice.fallback.why == "no driver; no dcgm-exporter"
+
+
+def test_a_dcgm_exporter_asked_for_by_name_is_never_silently_missing() -> None:
+    with pytest.raises(DevicesUnavailable, match="no dcgm-exporter"):
+        choose_devices(
+            DeviceKind.DCGM,
+            nvml=must_not_be_opened,
+            sim=must_not_be_opened,
+            dcgm=no_exporter_answers,
+        )
+    with pytest.raises(DevicesUnavailable, match="no dcgm-exporter is named"):
+        choose_devices(DeviceKind.DCGM, nvml=must_not_be_opened, sim=must_not_be_opened)
+
+
 def test_simulated_devices_come_only_when_asked_for() -> None:
     choice = choose_devices(DeviceKind.SIM, nvml=must_not_be_opened, sim=opens_sim)
 

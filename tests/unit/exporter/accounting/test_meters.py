@@ -33,6 +33,16 @@ def throttled(books: Books) -> dict[Throttle, float]:
     return {reason: round(seconds, 6) for reason, seconds in account.throttle_seconds.items()}
 
 
+def test_activity_told_too_late_for_the_books_is_activity_all_the_same() -> None:
+    """dcgm-exporter's page says how active a device was, not when."""
+    meters = Meters()
+    reading = DeviceReading("GPU-0", 2_000_000_000, graphics_ratio=0.5)
+
+    meters.read(reading, 1_000_000_000, Role.NONE, ("", ""))
+
+    assert meters.activity == {ActivityCell(Role.NONE, Unit.GRAPHICS): 500_000_000}
+
+
 def test_activity_is_its_ratio_times_the_time_since_the_reading_before() -> None:
     books = Books()
     books.engine(role=Role.DECODE)

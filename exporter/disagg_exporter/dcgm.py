@@ -1,0 +1,117 @@
+"""Readings of NVIDIA devices from a dcgm-exporter that runs on this node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from disagg_exporter.dcgm_page import DcgmDevice, parse_dcgm
+from disagg_exporter.devices import DevicesUnavailable
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+from disagg_exporter.pages.lines import Heads
+from disagg_exporter.scrape import fetch
+
+Fetch = Callable[[str, float], bytes]
+
+DEADLINE_SECONDS = 2.0
+PROMPT_SECONDS = 1.0
+"""A page that is collected this often tells when a device was busy closely enough for the books;
+from a slower one activity would seem to go on for half a minute after its end."""
+_LEAST_SECONDS, _MOST_SECONDS = 1.0, 15.0
+_HELD_LOOKS = 3
+_WAY_OUT = "check `dcgm.url` (its page is at /metrics there), or set `devices: nvml`"
+
+
+class DcgmDevices:
+    """The devices on a dcgm-exporter's page, which is read twice in each of its own intervals.
+
+    Between two looks the values of the last one hold, as they do on the page itself.
+
+    Args:
+        url: Its root, such as `http://127.0.0.1:9400`.
+        interval_seconds: How often it collects (its `--collect-interval`).
+        fetch, clock_ns: Seams.
+
+    Raises:
+        DevicesUnavailable: No page to be had there, or none with a device on it.
+    """
+
+    name = "dcgm"
+
+    def __init__(
+        self,
+        url: str,
+        interval_seconds: float,
+        *,
+        fetch: Fetch = fetch,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._url = url.rstrip("/") + "/metrics"
+        self._fetch = fetch
+        self._prompt = interval_seconds <= PROMPT_SECONDS
+        between_seconds = min(max(interval_seconds / 2, _LEAST_SECONDS), _MOST_SECONDS)
+        self._between_ns = round(between_seconds * 1e9)
+        self._heads = Heads()
+        self._why = ""
+        try:
+            self._told = self._look()
+        except DisaggError as error:
+            raise DevicesUnavailable(f"no dcgm-exporter: {error}", _WAY_OUT) from error
+        if not self._told:
+            raise DevicesUnavailable(f"{self._url} tells of no device", _WAY_OUT)
+        self._inventory = tuple(told.device for told in self._told)
+        self._looked_ns = self._seen_ns = clock_ns()
+
+    def inventory(self) -> tuple[Device, ...]:
+        """The devices that were on its page when this was made."""
+        return self._inventory
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        """Read the page if it is time to; a page that stays away makes every device fail."""
+        if now_ns - self._looked_ns >= self._between_ns:
+            self._looked_ns = now_ns
+            try:
+                self._told = self._look()
+            except DisaggError as error:
+                self._why = str(error)
+            else:
+                self._seen_ns = now_ns
+        known = {told.device.gpu: told for told in self._told}
+        if now_ns - self._seen_ns > _HELD_LOOKS * self._between_ns:
+            known = {}
+        readings = tuple(
+            self._reading(known[device.gpu], now_ns)
+            for device in self._inventory
+            if device.gpu in known
+        )
+        why = self._why or "it is no longer on the page of dcgm-exporter"
+        failures = tuple(
+            DeviceFailure(device.gpu, why) for device in self._inventory if device.gpu not in known
+        )
+        return DeviceSweep(now_ns, readings, failures)
+
+    def close(self) -> None:
+        """Nothing to let go of: each look has a connection of its own."""
+
+    def _look(self) -> tuple[DcgmDevice, ...]:
+        return parse_dcgm(self._fetch(self._url, DEADLINE_SECONDS), self._heads)
+
+    def _reading(self, told: DcgmDevice, now_ns: int) -> DeviceReading:
+        values = told.values
+        busy = values.get("graphics_ratio", values.get("utilization_ratio"))
+        used = values.get("memory_used_bytes")
+        return DeviceReading(
+            gpu=told.device.gpu,
+            t_ns=now_ns,
+            busy_ratio=busy if self._prompt else None,
+            memory_used_bytes=None if used is None else round(used),
+            memory_total_bytes=told.device.memory_total_bytes,
+            power_watts=values.get("power_watts"),
+            energy_joules=values.get("energy_joules"),
+            sm_clock_hertz=values.get("sm_clock_hertz"),
+            graphics_ratio=busy,
+            sm_ratio=values.get("sm_ratio"),
+            tensor_ratio=values.get("tensor_ratio"),
+            dram_ratio=values.get("dram_ratio"),
+        )
