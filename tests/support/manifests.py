@@ -58,6 +58,17 @@ def added(base: Manifest, operations: Sequence[Mapping[str, Any]]) -> Manifest:
     return whole
 
 
+def in_order(manifest: Any, key: str = "") -> Any:
+    """The same with those lists sorted whose order means nothing."""
+    if isinstance(manifest, dict):
+        return {name: in_order(value, name) for name, value in manifest.items()}
+    if isinstance(manifest, list):
+        items = [in_order(item) for item in manifest]
+        by = _MERGE_KEYS.get(key)
+        return items if by is None else sorted(items, key=lambda item: str(item[by]))
+    return manifest
+
+
 @dataclass(frozen=True)
 class Stage:
     """A pod on this machine: its folders below `root`, hostPaths below `host`."""

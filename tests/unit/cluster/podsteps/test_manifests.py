@@ -22,7 +22,7 @@ from disagg_cluster.kube.pod_json import read_pod
 from disagg_cluster.podsteps.sockets import PodSteps
 from disagg_exporter.steps import Message, MessageKind
 from support.fake_api_server import uid_of
-from support.manifests import Manifest, Stage, added, documents, merged
+from support.manifests import Manifest, Stage, added, documents, in_order, merged
 from support.stories import told as story
 from support.stories import until
 
@@ -38,10 +38,15 @@ ENGINE = {
 PLUGIN_ENV = ("PYTHONPATH", "DISAGG_STEPS_SOCKET")
 
 # What vLLM does with the environment, as far as we are concerned: find the plugin by its entry
-# point's distribution, and let it tell a step. Nothing of ours is on its path but the plugin.
+# point's distribution, and let it tell a step. Nothing of ours is on its path but the plugin. It
+# is nobody as soon as it has found what it needs of Python: engines run as any user.
 ENGINE_PROGRAM = """
-import os, time
+import os, socket, struct, threading, time, typing
 from importlib.metadata import entry_points
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
 found = [e.name for e in entry_points(group="vllm.stat_logger_plugins")]
 assert found == ["disagg_steps"], found
 from disagg_steps.sender import Facts, Sender
@@ -106,6 +111,8 @@ def engine_of(name: str, pod: Manifest) -> Manifest:
 def folder() -> Iterator[Path]:
     """A folder with a short path: a socket's may have 107 bytes."""
     made = Path(tempfile.mkdtemp(prefix="dn-"))
+    # Only root's own mount stands between a container and its folder.
+    made.chmod(0o711)
     yield made
     shutil.rmtree(made)
 
@@ -130,6 +137,33 @@ def test_the_result_is_a_deployment_that_lost_nothing(name: str) -> None:
     assert after["args"] == [*before["args"], "--enable-logging-iteration-details"]
     for part in ("env", "volumeMounts", "ports"):
         assert all(item in after.get(part, []) for item in before.get(part, []))
+
+
+KUBECTL = shutil.which("kubectl")
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="our own merge is held against kubectl's where it is")
+@pytest.mark.parametrize("folder", ["vllm", "llm-d"])
+def test_kustomize_makes_the_same_of_the_example(folder: str, tmp_path: Path) -> None:
+    base = tmp_path / "modelserver" / "gpu" / "vllm" / "base"
+    base.mkdir(parents=True)
+    shutil.copy(DATA / "llm-d-pd.yaml", base)
+    (base / "kustomization.yaml").write_text("resources: [llm-d-pd.yaml]\n")
+    shutil.copytree(EXAMPLES / folder, tmp_path / "overlays" / folder)
+
+    made = subprocess.run(
+        [KUBECTL or "", "kustomize", str(tmp_path / "overlays" / folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    found = {each["metadata"]["name"]: each for each in yaml.safe_load_all(made.stdout)}
+    assert found
+    assert {name: in_order(each) for name, each in found.items()} == {
+        name: in_order(deployments()[name]) for name in found
+    }
 
 
 @pytest.mark.parametrize("name", sorted(pods()))
