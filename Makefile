@@ -4,12 +4,14 @@ VENV := .venv
 VLLM_VENV := .venv-vllm
 ROUTER_VENV := .venv-router
 ROUTER := vllm-router==0.1.17
+DYNAMO_VENV := .venv-dynamo
+DYNAMO := 1.6.1
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SYSTEM := scripts/system-packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment run run-vllm test test-vllm check lint types docs dashboards chart clean
+.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-dynamo check lint types docs dashboards chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +42,19 @@ $(ROUTER_VENV)/.ready-$(ROUTER):
 
 router-environment: $(ROUTER_VENV)/.ready-$(ROUTER)
 
+# Its mock workers need no GPU. Without its dependencies: some are to be had from NVIDIA only.
+$(DYNAMO_VENV)/.ready-$(DYNAMO):
+	@echo "--> Dynamo environment $(DYNAMO_VENV) (700 MB)"
+	$(PYTHON) -m venv --clear $(DYNAMO_VENV)
+	$(DYNAMO_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		ai-dynamo==$(DYNAMO) ai-dynamo-runtime==$(DYNAMO)
+	$(DYNAMO_VENV)/bin/python -m pip install --quiet --disable-pip-version-check aiohttp certifi \
+		'kubernetes<33' msgspec 'prometheus-client<1' pyzmq 'redis<9' tqdm transformers zstandard \
+		'pydantic<=2.13.5' uvloop
+	@touch $@
+
+dynamo-environment: $(DYNAMO_VENV)/.ready-$(DYNAMO)
+
 # --- the main job ---------------------------------------------------------------------------
 
 run: $(READY) ## Run a simulated 8-GPU node until Ctrl-C: page on 127.0.0.1:9847, a line a second
@@ -59,11 +74,14 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 	@$(SYSTEM) prometheus prometheus-alertmanager gcc
 	@$(SYSTEM) --optional chromium
 	$(MAKE) --no-print-directory lint types
-	$(ENGINES) $(BIN)/pytest -m "not vllm_long and not gpu" -ra
+	$(ENGINES) $(BIN)/pytest -m "not vllm_long and not dynamo_long and not gpu" -ra
 
 test-vllm: $(READY) vllm-environment router-environment ## The long tests with real vLLM engines
 	@$(SYSTEM) prometheus gcc
 	$(ENGINES) $(BIN)/pytest -m "vllm or vllm_long" -ra
+
+test-dynamo: $(READY) dynamo-environment ## The tests with real Dynamo workers
+	DISAGG_DYNAMO_PYTHON=$(DYNAMO_VENV)/bin/python $(BIN)/pytest -m dynamo_long -ra
 
 check: $(READY) lint types ## Fast tests, lint and types: under two minutes
 	$(BIN)/pytest -m "not vllm and not vllm_long and not gpu and not prometheus" -q tests/unit
@@ -90,4 +108,4 @@ bench-%: $(READY)
 	$(BIN)/python -m bench.$*
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(VLLM_VENV) $(ROUTER_VENV) .venv-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) $(VLLM_VENV) $(ROUTER_VENV) $(DYNAMO_VENV) .venv-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out

@@ -1,13 +1,20 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.phase import kind_of
-from disagg_exporter.fpm.message import FpmMessage, Queued, Scheduled
+from disagg_exporter.fpm.message import FpmMessage, Queued, Scheduled, decode
 from disagg_exporter.fpm.stream import FpmStream
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Method, Phase, Reason, Step, StepTotals, StreamKey, Use
 from disagg_exporter.stepwork import Proxies, StepWork
 from support.books import Books
+
+DATA = Path(__file__).parents[2] / "data" / "dynamo-1.6.1"
 
 MS = 1_000_000
 IDLE = FpmMessage(worker_id="w")
@@ -177,3 +184,30 @@ def test_the_books_hold_what_was_told_and_count_what_was_lost() -> None:
     assert books.watermark() > 30
     assert books.reasons(Use.IDLE)[Reason.NO_REQUEST] > 19
     assert books.unbalanced() == []
+
+
+@pytest.mark.parametrize(
+    ("file", "totals"),
+    [
+        (
+            "fpm_prefill.jsonl.gz",
+            StepTotals((24, 0, 0, 0), (456_643_975, 0, 0, 0), prefill_tokens=3872),
+        ),
+        # 24 requests of 60 tokens each.
+        (
+            "fpm_decode.jsonl.gz",
+            StepTotals((0, 437, 0, 0), (0, 2_624_079_551, 0, 0), decode_tokens=24 * 60),
+        ),
+    ],
+)
+def test_a_recording_of_real_workers_adds_up(file: str, totals: StepTotals) -> None:
+    """Rows are when a frame came (ns after the first), its number and its body in hex."""
+    heard = stream()
+    with gzip.open(DATA / file, "rt") as rows:
+        recorded = [json.loads(row) for row in rows]
+
+    steps = [heard.take(n, decode(bytes.fromhex(body)), t_ns) for t_ns, n, body in recorded]
+
+    assert steps[-1] is not None
+    assert steps[-1].totals == totals
+    assert (heard.lost, heard.repeated) == (0, 0)

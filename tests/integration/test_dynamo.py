@@ -1,0 +1,108 @@
+"""Real Dynamo workers (their mock engine needs no GPU): their pages, and their steps by FPM."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.fpmfeed import FpmFeed
+from disagg_cluster.listeners import session_members
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.fpm.stream import StepClock
+from disagg_exporter.fullness import Fullness
+from disagg_exporter.model import Assignment, Device, EngineState, Method, Phase, Role, Total
+from disagg_exporter.pages import parse_page
+from disagg_exporter.scrape import fetch
+from support.dynamo_node import DynamoNode, dynamo_node
+
+pytestmark = pytest.mark.dynamo_long
+
+PYTHON_ENVIRONMENT = "DISAGG_DYNAMO_PYTHON"
+REQUESTS, TOKENS = 24, 40
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoNode]:
+    python = os.environ.get(PYTHON_ENVIRONMENT, "")
+    if not python or not Path(python).exists():
+        pytest.skip(f"NO DYNAMO: {PYTHON_ENVIRONMENT}={python!r} is no interpreter")
+    with dynamo_node(Path(python).absolute(), tmp_path_factory.mktemp("dynamo")) as running:
+        yield running
+
+
+def load(node: DynamoNode) -> None:
+    """Requests of different lengths, eight at a time."""
+    with ThreadPoolExecutor(8) as pool:
+        prompts = [f"{number} " + "seconds " * 20 * number for number in range(1, REQUESTS + 1)]
+        for done in [pool.submit(node.complete, prompt, TOKENS) for prompt in prompts]:
+            done.result(60)
+
+
+def books() -> Ledger:
+    ledger = Ledger()
+    for index, role in enumerate((Role.PREFILL, Role.DECODE)):
+        ledger.add_device(Device(f"g{index}", index, "H100", f"nvidia{index}"), 0)
+        ledger.assign(Assignment(str(role), role, (f"g{index}",), EngineState.READY, 0, (1,)))
+        ledger.use(str(role), Method.FPM, 0)
+    return ledger
+
+
+def feeds(node: DynamoNode, ledger: Ledger) -> list[FpmFeed]:
+    return [
+        FpmFeed(
+            name,
+            [node.fpm_addresses[name]],
+            StepClock.SCHEDULE_TO_UPDATE,
+            ledger,
+            Fullness(itl_seconds=0.05),
+            lambda pid=node.relays[name]: pid,  # type: ignore[misc]
+            session_members,
+        )
+        for name in ("prefill", "decode")
+    ]
+
+
+def test_every_token_of_real_workers_is_a_step_in_the_books(node: DynamoNode) -> None:
+    """A decode request writes one token a step: nothing lost, nothing doubled."""
+    ledger = books()
+    hearing = feeds(node, ledger)
+
+    async def story() -> None:
+        for feed in hearing:
+            feed.open(asyncio.get_running_loop())
+        async with asyncio.timeout(120):
+            # Their signs of life, which are also the baselines of the books.
+            while not all(feed.heard_ns for feed in hearing):
+                await asyncio.sleep(0.05)
+            await asyncio.to_thread(load, node)
+            while any(account.running for account in ledger.engine_accounts(0)):
+                await asyncio.sleep(0.05)
+        for feed in hearing:
+            feed.close()
+
+    asyncio.run(story())
+    ledger.assign(Assignment("decode", Role.DECODE, ("g1",), EngineState.GONE, 2**62))
+    ledger.assign(Assignment("prefill", Role.PREFILL, ("g0",), EngineState.GONE, 2**62))
+    prefill, decode = ledger.engine_accounts(0)
+
+    assert [feed.lost for feed in hearing] == [0, 0]
+    assert (prefill.lost_records, decode.lost_records) == (0, 0)
+    assert decode.phase_tokens[Role.DECODE, Phase.DECODE] == REQUESTS * TOKENS
+    assert prefill.phase_tokens[Role.PREFILL, Phase.PREFILL] > 1000
+    assert decode.told.steps[0] == prefill.told.steps[1] == 0
+    assert decode.told.elapsed_ns[1] > 0
+
+
+def test_the_pages_of_real_workers_are_read(node: DynamoNode) -> None:
+    node.complete("hello", 5)
+    pages = {name: parse_page(fetch(url, 10.0), 0) for name, url in node.page_urls.items()}
+
+    # Until its engine's own series are there, a worker's page tells of requests only.
+    assert pages["prefill"].kind == "dynamo"
+    assert pages["prefill"].serving.totals[Total.FINISHED_REQUESTS] >= 1
+    assert pages["decode"].kind == "vllm"
+    assert pages["decode"].running is not None
+    assert pages["decode"].serving.time_to_first_token is not None
