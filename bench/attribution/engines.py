@@ -17,7 +17,6 @@ from disagg_cluster.sim.roofline import StepWork as Load
 from disagg_cluster.sim.scheduler import Scheduler
 from disagg_cluster.sim.sequence import Sequence
 from disagg_cluster.sim.teller import Teller
-from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.model import Role, Step
 from disagg_exporter.stepwork import StepWork
 
@@ -44,17 +43,16 @@ ENGINES = (
 class Seen:
     """One step: its record, and what no record says.
 
-    `share` is the true share of prefill (0 or 1 for a pure step), `full` and `fpm` are the
-    features as they are and as a ForwardPassMetrics message would give them, `reading` of
+    `share` is the true share of prefill (0 or 1 for a pure step), `full` are the features as they
+    are, `fpm` is the record that would be made of a ForwardPassMetrics message, `reading` of
     `running` requests have not written a token yet.
     """
 
     step: Step
-    kind: int
+    fpm: Step
     seconds: float
     share: float
     full: StepWork
-    fpm: StepWork
     reading: int
     running: int
 
@@ -94,7 +92,7 @@ def run(spec: EngineSpec, prompt_tokens: float, steps: int, seed: int) -> Iterat
         prefill, decode = parts(planned.batch)
         running = len(scheduler.running)
         reading = sum(not sequence.written for sequence in scheduler.running)
-        chunks = [tokens for _, tokens in planned.batch.context]
+        fpm = _fpm(planned.batch, prefill, decode)
         now_ns = planned.end_ns(1)
         outcome = engine.settle(now_ns)
         assert outcome is not None
@@ -103,7 +101,7 @@ def run(spec: EngineSpec, prompt_tokens: float, steps: int, seed: int) -> Iterat
         taken += 1
         yield Seen(
             step=step,
-            kind=kind_of(step),
+            fpm=fpm,
             seconds=outcome.elapsed_ns / 1e9,
             share=true_share(costs, prefill, decode),
             full=StepWork(
@@ -112,7 +110,6 @@ def run(spec: EngineSpec, prompt_tokens: float, steps: int, seed: int) -> Iterat
                 decode.writers,
                 decode.writers_kv_tokens,
             ),
-            fpm=_fpm(prefill, decode, chunks),
             reading=reading,
             running=running,
         )
@@ -169,11 +166,17 @@ def _load(costs: Roofline, prompt_tokens: float) -> Shifting:
     )
 
 
-def _fpm(prefill: Load, decode: Load, chunks: list[int]) -> StepWork:
-    """What sums and variances tell: Σ chunk × context is not among them, but nearly."""
-    tokens, count = prefill.context_tokens, max(len(chunks), 1)
-    earlier = prefill.context_kv_tokens - tokens
-    mean = tokens / count
-    squares = sum(chunk * chunk for chunk in chunks)
-    attended = mean * earlier + (squares + tokens) / 2
-    return StepWork(tokens, attended, decode.writers, decode.writers_kv_tokens)
+def _fpm(batch: Batch, prefill: Load, decode: Load) -> Step:
+    """The record of a step as `disagg_exporter.fpm` makes it, as far as costs depend on it."""
+    return Step(
+        t_ns=0,
+        elapsed_ns=0,
+        sequence=0,
+        context_requests=len(batch.context) + len(batch.writing) - decode.writers,
+        context_tokens=prefill.context_tokens,
+        generation_requests=decode.writers,
+        generation_tokens=decode.writers,
+        computed_tokens=prefill.context_tokens,
+        cached_tokens=prefill.context_kv_tokens - prefill.context_tokens,
+        decode_kv_tokens=round(decode.writers_kv_tokens),
+    )

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bench.attribution.engines import Seen
+from bench.attribution.pages import Pages
 
+from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import Step
 from disagg_exporter.stepcost import StepCost
 from disagg_exporter.stepsplit import StepSplit, token_share
-from disagg_exporter.stepwork import StepWork
 
 FULL, FPM, RECORDS, TOKENS = "full features", "FPM's", "vLLM's records", "token share"
-REQUESTS, NAME = "request time", "pod name"
+PAGES, REQUESTS, NAME = "pages", "request time", "pod name"
 BY_STEP = (FULL, FPM, RECORDS, TOKENS)
-METHODS = (*BY_STEP, REQUESTS, NAME)
+METHODS = (*BY_STEP, PAGES, REQUESTS, NAME)
 
 
 @dataclass(slots=True)
 class Score:
-    """One engine at one load: errors of the share of prefill in percentage points.
+    """One engine at one load, judged on the steps after `learned_steps`.
 
-    `mixed` is over the time of mixed steps only, `whole` over all of the engine's step time,
-    which is what its counters show. A method that does not look at steps has no `mixed`.
+    Errors of the share of prefill in percentage points: `mixed` over the time of mixed steps only,
+    `whole` over all of the engine's step time, which is what its counters show. A method that does
+    not look at steps has no `mixed`.
     """
 
     engine: str
     prompt_tokens: float
-    steps: int = 0
+    learned_steps: int
     mixed_steps: int = 0
     share: float = 0.0
     whole_share: float = 0.0
@@ -39,15 +42,14 @@ class Score:
 
 
 class Features:
-    """Our model, given the features of each step by `look`."""
+    """Our model, given the features as they are."""
 
-    def __init__(self, look: Callable[[Seen], StepWork]) -> None:
+    def __init__(self) -> None:
         self.cost = StepCost()
-        self._look = look
 
     def __call__(self, seen: Seen) -> float:
         """The step's share of prefill, by what is known before it; then learn from it."""
-        work = self._look(seen)
+        work = seen.full
         share = None
         if not work.decode_requests or not work.prefill_tokens:
             share = float(bool(work.prefill_tokens))
@@ -58,59 +60,96 @@ class Features:
 
 
 class Records:
-    """Our model, given what vLLM's records say."""
+    """Our model, given records as the books take them; `record` says which."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Callable[[Seen], Step]) -> None:
         self.split = StepSplit()
+        self._record = record
 
     def __call__(self, seen: Seen) -> float:
         """The step's share of prefill as the books take it."""
-        share = self.split.settle(seen.step, seen.kind, seen.step.elapsed_ns)
-        if seen.kind == wire.MIXED:
-            return share
-        return float(seen.kind == wire.CONTEXT)
+        step = self._record(seen)
+        kind = kind_of(step)
+        share = self.split.settle(step, kind, seen.step.elapsed_ns)
+        return share if kind == wire.MIXED else float(kind == wire.CONTEXT)
 
 
-def measure(engine: str, prompt_tokens: float, seen: Iterable[Seen], warm_steps: int) -> Score:
-    """Let all methods look at an engine's steps; the first `warm_steps` are for learning."""
-    score = Score(engine, prompt_tokens)
-    full, fpm, records = Features(lambda s: s.full), Features(lambda s: s.fpm), Records()
+class Sums:
+    """Seconds of the judged steps, and what was said of them."""
+
+    def __init__(self) -> None:
+        self.mixed_steps = 0
+        self.seconds = self.mixed_seconds = self.true = self.true_mixed = 0.0
+        self.reading_seconds = self.running_seconds = 0.0
+        self.paged_seconds = self.paged_prefill = self.paged_true = 0.0
+        self.whole = dict.fromkeys(BY_STEP, 0.0)
+        self.mixed = dict.fromkeys(BY_STEP, 0.0)
+
+    def add(self, one: Seen, shares: dict[str, float]) -> None:
+        """Take one step."""
+        self.seconds += one.seconds
+        self.true += one.seconds * one.share
+        self.reading_seconds += one.seconds * one.reading
+        self.running_seconds += one.seconds * one.running
+        for name, share in shares.items():
+            self.whole[name] += one.seconds * share
+        if one.mixed:
+            self.mixed_steps += 1
+            self.mixed_seconds += one.seconds
+            self.true_mixed += one.seconds * one.share
+            for name, share in shares.items():
+                self.mixed[name] += one.seconds * share
+
+
+def measure(
+    engine: str, prompt_tokens: float, seen: Iterable[Seen], windows: Iterable[tuple[int, int]]
+) -> Iterator[Score]:
+    """Let all methods look at an engine's steps; judge them in each window of step numbers."""
+    full, pages = Features(), Pages()
+    records, fpm = Records(lambda s: s.step), Records(lambda s: s.fpm)
     ways = {FULL: full, FPM: fpm, RECORDS: records, TOKENS: _by_tokens}
-    mixed, whole = dict.fromkeys(BY_STEP, 0.0), dict.fromkeys(BY_STEP, 0.0)
-    mixed_seconds = seconds = true_mixed = true_whole = 0.0
-    reading_seconds = running_seconds = 0.0
+    states = {FULL: full.cost, FPM: fpm.split, RECORDS: records.split}
+    left = list(windows)
+    sums = Sums()
     for number, one in enumerate(seen):
         shares = {name: way(one) for name, way in ways.items()}
-        if number < warm_steps:
+        stretch = pages.look(one)
+        first, last = left[0]
+        if number < first:
             continue
-        score.steps += 1
-        score.mixed_steps += one.mixed
-        seconds += one.seconds
-        true_whole += one.seconds * one.share
-        reading_seconds += one.seconds * one.reading
-        running_seconds += one.seconds * one.running
-        for name, share in shares.items():
-            whole[name] += one.seconds * share
-        if one.mixed:
-            mixed_seconds += one.seconds
-            true_mixed += one.seconds * one.share
-            for name, share in shares.items():
-                mixed[name] += one.seconds * share
-    score.share, score.whole_share = true_mixed / mixed_seconds, true_whole / seconds
+        sums.add(one, shares)
+        if stretch is not None:
+            sums.paged_seconds += stretch.busy_seconds
+            sums.paged_prefill += stretch.busy_seconds * stretch.share
+            sums.paged_true += stretch.true_seconds
+        if number == last - 1:
+            score = _score(Score(engine, prompt_tokens, first), sums)
+            score.trusted = {name: known.state.trusted for name, known in states.items()}
+            score.residual_ratio = {n: known.state.residual_ratio for n, known in states.items()}
+            yield score
+            sums = Sums()
+            del left[0]
+            if not left:
+                return
+
+
+def _score(score: Score, sums: Sums) -> Score:
+    score.mixed_steps = sums.mixed_steps
+    score.share = sums.true_mixed / sums.mixed_seconds
+    score.whole_share = sums.true / sums.seconds
     for name in BY_STEP:
-        score.mixed[name] = 100 * abs(mixed[name] - true_mixed) / mixed_seconds
-        score.whole[name] = 100 * abs(whole[name] - true_whole) / seconds
-    requests = reading_seconds / running_seconds
+        score.mixed[name] = 100 * abs(sums.mixed[name] - sums.true_mixed) / sums.mixed_seconds
+        score.whole[name] = 100 * abs(sums.whole[name] - sums.true) / sums.seconds
+    score.whole[PAGES] = 100 * abs(sums.paged_prefill - sums.paged_true) / sums.paged_seconds
+    requests = sums.reading_seconds / sums.running_seconds
     score.whole[REQUESTS] = 100 * abs(requests - score.whole_share)
     # An aggregated engine's name says one phase or the other: the kinder of the two.
     score.whole[NAME] = 100 * min(score.whole_share, 1 - score.whole_share)
-    for name, cost in ((FULL, full.cost), (FPM, fpm.cost), (RECORDS, records.split)):
-        score.trusted[name] = cost.state.trusted
-        score.residual_ratio[name] = cost.state.residual_ratio
     return score
 
 
 def _by_tokens(seen: Seen) -> float:
-    if seen.kind == wire.MIXED:
+    kind = kind_of(seen.step)
+    if kind == wire.MIXED:
         return token_share(seen.step) if seen.step.context_tokens else 1.0
-    return float(seen.kind == wire.CONTEXT)
+    return float(kind == wire.CONTEXT)
