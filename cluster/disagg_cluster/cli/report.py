@@ -1,0 +1,87 @@
+"""`disagg-node report`: what a cluster did, from Prometheus' history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from disagg_cluster.report.figures import Price, report_of
+from disagg_cluster.report.history import Reader
+from disagg_cluster.report.html import html
+from disagg_cluster.report.markdown import markdown
+from disagg_cluster.report.period import parse_since, period_until
+from disagg_exporter.errors import DisaggError
+
+
+class ReportError(DisaggError):
+    """A report that cannot be written; the text says where and why."""
+
+
+@click.command
+@click.option(
+    "--since", default="7d", show_default=True, metavar="SPAN", help="7d, 36h, 90m or 2w."
+)
+@click.option(
+    "--prometheus",
+    "url",
+    default="http://127.0.0.1:9090",
+    show_default=True,
+    metavar="URL",
+    help="A Prometheus with our rules, or what speaks like one.",
+)
+@click.option("--cluster", help="Only this cluster.  [default: all of them, added up]")
+@click.option("--gpu-hour-price", type=click.FloatRange(min=0), help="What a GPU costs an hour.")
+@click.option("--currency", default="USD", show_default=True, help="What that price is in.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent to Prometheus."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A .html or .md file.  [default: Markdown to standard output]",
+)
+def report(
+    since: str,
+    url: str,
+    cluster: str | None,
+    gpu_hour_price: float | None,
+    currency: str,
+    headers: Sequence[str],
+    output: Path | None,
+) -> None:
+    r"""Report how GPU time was used: by phase over time, idle by reason, energy, cost, incidents.
+
+    Reads the recorded rules of a Prometheus. HTML is one file with its plots in it. Times are in
+    UTC; where Prometheus has no samples there is a gap, and nothing is made up for it.
+
+    \b
+      disagg-node report --since 7d -o report.html
+      disagg-node report --since 36h --prometheus http://prometheus:9090 --gpu-hour-price 2.5
+    """
+    if output is not None and output.suffix not in (".html", ".md"):
+        raise click.UsageError("the report is a .html or a .md file")
+    period = period_until(time.time(), parse_since(since))
+    sent = dict(map(_header, headers))
+    history = Reader(url, cluster, sent, lambda line: click.echo(line, err=True)).read(period)
+    price = None if gpu_hour_price is None else Price(gpu_hour_price, currency)
+    told = report_of(history, cluster, price)
+    if output is None:
+        click.echo(markdown(told), nl=False)
+        return
+    text = html(told, history.firing_step_seconds) if output.suffix == ".html" else markdown(told)
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReportError(f"cannot write {output}: {error.strerror}") from error
+    click.echo(output)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not text.isprintable():
+        raise click.UsageError(f"{text!r} is no header: give NAME:VALUE")
+    return name.strip(), value.strip()

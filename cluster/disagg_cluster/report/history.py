@@ -1,0 +1,197 @@
+"""Asks a Prometheus for everything that a report is made of."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from disagg_cluster import prometheus
+from disagg_cluster.prometheus import PrometheusError, Samples
+from disagg_cluster.report.period import Period
+from disagg_exporter.errors import DisaggError
+
+SPLIT = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
+IDLE = "cluster_role_reason:disagg_idle_gpu_seconds:rate5m"
+SHOWBACK = "cluster_model_namespace:disagg_gpu_seconds:rate1h"
+TOKENS = "cluster_model_namespace:disagg_phase_tokens:rate1h"
+ENERGY = "cluster_model_namespace:disagg_energy_watts:rate1h"
+COST = "cluster_model_namespace:disagg_cost_per_hour:rate1h"
+
+LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        SPLIT: ("role", "phase"),
+        IDLE: ("reason",),
+        SHOWBACK: ("model_name", "engine_namespace", "phase"),
+        TOKENS: ("model_name", "engine_namespace", "phase"),
+        ENERGY: ("model_name", "engine_namespace", "phase"),
+        COST: ("model_name", "engine_namespace", "phase", "currency"),
+    }
+)
+"""The recorded rules that are read, and what each is added up by."""
+
+_INTERVAL_SPAN_SECONDS = 1800
+_MOST_STEPS = 10_000
+_LEAST_STEP_SECONDS = 60
+
+Key = tuple[str, ...]
+"""The values of a rule's labels, in the order of `LABELS`."""
+
+
+class NoHistoryError(DisaggError):
+    """A Prometheus that answers and holds nothing of ours; the text says what to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A rule over the period: for each key the integral over each bucket, None where it had none.
+
+    A rate of GPU-seconds integrates to GPU-seconds, watts to joules, a price an hour to price ×
+    seconds / hour. `covered` is the share of each bucket for which the rule had a value at all.
+    """
+
+    buckets: Mapping[Key, tuple[float | None, ...]]
+    covered: tuple[float, ...]
+
+    def total(self, key: Key) -> float:
+        """The integral of one key over the whole period."""
+        return sum(value for value in self.buckets.get(key, ()) if value is not None)
+
+    def totals(self, *positions: int) -> dict[Key, float]:
+        """The integrals over the whole period, added up by some of the labels."""
+        found: dict[Key, float] = {}
+        for key in self.buckets:
+            part = tuple(key[position] for position in positions)
+            found[part] = found.get(part, 0.0) + self.total(key)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """An alert's labels, and the instants at which it was seen firing."""
+
+    labels: Mapping[str, str]
+    instants: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Everything that was asked for; a rule without a value in the period is not there."""
+
+    period: Period
+    curves: Mapping[str, Curve]
+    firing: tuple[Firing, ...]
+    firing_step_seconds: float
+
+
+class Reader:
+    """Reads the history of one Prometheus.
+
+    Args:
+        url: Its root.
+        cluster: Only this cluster; all of them, added up, if None.
+        headers: Sent along, for a Prometheus that wants to know who asks.
+        say: Told what is being read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        cluster: str | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self._url = url
+        self._cluster = cluster
+        self._headers = headers
+        self._say = say
+
+    def read(self, period: Period) -> History:
+        """Read all rules and alerts.
+
+        Raises:
+            PrometheusError: It does not answer, or refuses.
+            NoHistoryError: It holds none of our rules in this period.
+        """
+        curves = {}
+        for rule in LABELS:
+            self._say(f"reading {rule}")
+            curve = self._curve(rule, period)
+            if curve is not None:
+                curves[rule] = curve
+            elif rule == SPLIT:
+                raise NoHistoryError(self._why_nothing())
+        self._say("reading alerts")
+        step = max(_LEAST_STEP_SECONDS, -(-period.length_seconds // _MOST_STEPS))
+        selector = self._selector("ALERTS", 'alertstate="firing"', 'alertname=~"Disagg.+"')
+        found = self._range(selector, period.start_seconds, period.end_seconds, step)
+        firing = tuple(Firing(each.labels, tuple(t for t, _ in each.values)) for each in found)
+        return History(period, curves, firing, step)
+
+    def _curve(self, rule: str, period: Period) -> Curve | None:
+        # A window that begins where the one before ends would have the sample between in both.
+        window = f"[{period.bucket_seconds * 1000 - 1}ms]"
+        selector = self._selector(rule)
+        first = period.start_seconds + period.bucket_seconds
+        ends = (first, period.end_seconds, period.bucket_seconds)
+        counts = self._range(f"max(count_over_time({selector}{window}))", *ends)
+        if not counts or not counts[0].values:
+            return None
+        every_seconds = self._interval(selector, counts[0])
+        by = ", ".join(LABELS[rule])
+        sums = self._range(f"sum by ({by}) (sum_over_time({selector}{window}))", *ends)
+        seen = dict(counts[0].values)
+        return Curve(
+            buckets={
+                tuple(each.labels.get(label, "") for label in LABELS[rule]): _placed(
+                    each, period.ends, every_seconds
+                )
+                for each in sums
+            },
+            covered=tuple(
+                min(1.0, seen.get(end, 0.0) * every_seconds / period.bucket_seconds)
+                for end in period.ends
+            ),
+        )
+
+    def _interval(self, selector: str, counts: Samples) -> float:
+        """How often the rule is evaluated, by the samples of the fullest bucket."""
+        fullest = max(counts.values, key=lambda value: value[1])[0]
+        stored = prometheus.query_samples(
+            self._url, f"{selector}[{_INTERVAL_SPAN_SECONDS}s]", fullest, headers=self._headers
+        )
+        longest = max((each.values for each in stored), key=len, default=())
+        times = [t for t, _ in longest]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        if not gaps:
+            raise NoHistoryError(f"{self._url} holds too little of {selector} to add it up")
+        return statistics.median(gaps)
+
+    def _range(self, expr: str, start: float, end: float, step: float) -> list[Samples]:
+        return prometheus.query_range(self._url, expr, start, end, step, headers=self._headers)
+
+    def _selector(self, name: str, *matchers: str) -> str:
+        asked = list(matchers)
+        if self._cluster is not None:
+            quoted = self._cluster.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            asked.append(f'cluster="{quoted}"')
+        return f"{name}{{{','.join(asked)}}}"
+
+    def _why_nothing(self) -> str:
+        """What to look at: the rules, the scraping, or the name of the cluster."""
+        try:
+            scraped = prometheus.query(self._url, "count(disagg_build_info)")
+        except PrometheusError:
+            scraped = []
+        of = "" if self._cluster is None else f" of cluster {self._cluster!r}"
+        head = f"{self._url} holds no {SPLIT}{of} in this period"
+        if scraped:
+            return f"{head}: it scrapes nodes, so load our rules (`disagg-node rules export DIR`)"
+        return f"{head}, and scrapes no node of ours: see docs/bare-metal.md"
+
+
+def _placed(found: Samples, ends: Sequence[int], every_seconds: float) -> tuple[float | None, ...]:
+    values = dict(found.values)
+    return tuple(values[end] * every_seconds if end in values else None for end in map(float, ends))

@@ -1,0 +1,179 @@
+"""The report, from a real Prometheus whose past was written by hand, to a page in a browser."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from disagg_cluster.cli.main import main
+from disagg_cluster.prometheus import PrometheusError
+from disagg_cluster.report.figures import report_of
+from disagg_cluster.report.history import (
+    COST,
+    ENERGY,
+    IDLE,
+    SHOWBACK,
+    SPLIT,
+    TOKENS,
+    NoHistoryError,
+    Reader,
+)
+from disagg_cluster.report.period import Period, period_until
+from support.backfill import At, Past, openmetrics, prometheus_with
+from support.browser import CONTRAST, chromium
+
+pytestmark = pytest.mark.prometheus
+
+MINUTE, HOUR = 60, 3600
+SINCE = 36 * HOUR
+BUCKET = 900
+GAP_HOURS = 3
+GPUS = {"prefill": 2.0, "decode": 3.0, "idle": 2.5, "unattributed": 0.5}
+
+
+@pytest.fixture(scope="module")
+def now() -> int:
+    """An instant that all of this module agrees on."""
+    return int(time.time()) // BUCKET * BUCKET
+
+
+@pytest.fixture(scope="module")
+def url(now: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus that evaluated our rules each minute for two days, but for three hours."""
+    gap = range(now - 20 * HOUR, now - (20 - GAP_HOURS) * HOUR)
+
+    def steady(value: float) -> At:
+        return lambda instant: None if instant - 1 in gap else value
+
+    east = {"cluster": "east"}
+    whose = {"model_name": "llama", "engine_namespace": "search"}
+    past = [
+        Past(SPLIT, east | {"role": "decode", "phase": phase, "gpu_name": name}, steady(value / 2))
+        for phase, value in GPUS.items()
+        for name in ("H100", "H200")
+    ]
+    past += [
+        Past(SPLIT, {"cluster": "west", "role": "decode", "phase": "decode"}, steady(100.0)),
+        Past(IDLE, east | {"role": "decode", "reason": "no_request"}, steady(2.5)),
+        Past(TOKENS, east | whose | {"phase": "decode"}, steady(1000.0)),
+        Past(ENERGY, east | whose | {"role": "decode", "phase": "decode"}, steady(700.0)),
+    ]
+    for phase, value in GPUS.items():
+        labels = east | whose | {"role": "decode", "phase": phase}
+        past.append(Past(SHOWBACK, labels, steady(value)))
+        past.append(Past(COST, labels | {"currency": "USD"}, steady(value * 2)))
+    alert = {"alertname": "DisaggWorkerDown", "severity": "ticket", "node": "gpu-7"}
+    begun, ended = now - 10 * HOUR, now - 8 * HOUR
+    past.append(
+        Past(
+            "ALERTS",
+            east | alert | {"alertstate": "firing"},
+            lambda instant: 1.0 if begun <= instant < ended else None,
+        )
+    )
+    text = openmetrics(past, range(now - 40 * HOUR, now + 1, MINUTE))
+    with prometheus_with(text, tmp_path_factory.mktemp("report")) as running:
+        yield running
+
+
+def test_the_sums_are_those_that_were_written(url: str, now: int) -> None:
+    known_hours = SINCE / HOUR - GAP_HOURS
+    period = period_until(now, SINCE)
+    report = report_of(Reader(url, "east").read(period), "east", None)
+
+    assert period == Period(now - SINCE, now, BUCKET)
+    assert report.gpu_hours == {
+        phase: pytest.approx(value * known_hours, rel=1e-6) for phase, value in GPUS.items()
+    }
+    assert report.covered_ratio == pytest.approx(known_hours / 36, rel=1e-6)
+    assert report.cost == pytest.approx(16 * known_hours, rel=1e-6)
+    assert report.energy_kilowatt_hours == {"decode": pytest.approx(0.7 * known_hours, rel=1e-6)}
+    assert report.accounts[0].tokens["decode"] == pytest.approx(1000 * 3600 * known_hours, rel=1e-6)
+    assert [(share.name, share.gpu_hours) for share in report.idle] == [
+        ("no_request", pytest.approx(2.5 * known_hours, rel=1e-6))
+    ]
+    known = [value for value in report.gpus["decode"] if value is not None]
+    assert len(report.gpus["decode"]) - len(known) == GAP_HOURS * HOUR / BUCKET
+    assert known == [pytest.approx(3.0)] * len(known)
+
+
+def test_an_alert_is_an_incident(url: str, now: int) -> None:
+    (told,) = report_of(Reader(url).read(period_until(now, SINCE)), None, None).incidents
+
+    assert (told.alert, told.whose) == ("DisaggWorkerDown", "cluster east, node gpu-7")
+    assert told.start_seconds == now - 10 * HOUR
+    # Written by hand it has no end mark, so Prometheus looks back for five minutes.
+    assert 0 <= told.end_seconds - (now - 8 * HOUR) <= 6 * MINUTE
+
+
+def test_all_clusters_are_added_up_unless_one_is_named(url: str, now: int) -> None:
+    period = period_until(now, SINCE)
+    all_of_them = report_of(Reader(url).read(period), None, None)
+    east = report_of(Reader(url, "east").read(period), "east", None)
+
+    more = all_of_them.gpu_hours["decode"] - east.gpu_hours["decode"]
+    assert more == pytest.approx(100.0 * (36 - GAP_HOURS), rel=1e-6)
+
+
+def test_a_cluster_that_is_not_there_is_an_error_that_says_so(url: str, now: int) -> None:
+    with pytest.raises(NoHistoryError, match="of cluster 'a\"b' in this period"):
+        Reader(url, 'a"b').read(period_until(now, SINCE))
+
+
+def test_a_prometheus_that_does_not_answer_is_an_error(now: int) -> None:
+    with pytest.raises(PrometheusError, match=r"no answer from http://127\.0\.0\.1:9"):
+        Reader("http://127.0.0.1:9").read(period_until(now, SINCE))
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["report", *args], prog_name="disagg-node")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_command_prints_markdown(url: str) -> None:
+    code, out, err = run("--since", "36h", "--prometheus", url, "--cluster", "east")
+
+    assert code == 0
+    assert out.startswith("# Prefill and decode in east\n")
+    assert f"reading {SPLIT}\n" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--since", "soon"), "is no span of time"),
+        (("-o", "report.pdf"), ".html or a .md"),
+        (("--header", "nothing"), "is no header"),
+    ],
+)
+def test_a_wrong_command_line_is_bad_usage(args: tuple[str, ...], words: str) -> None:
+    code, _, err = run("--prometheus", "http://127.0.0.1:9", *args)
+
+    assert (code, words in err) == (2, True)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_can_be_read_and_loads_nothing(url: str, tmp_path: Path, scheme: str) -> None:
+    file = tmp_path / "report.html"
+    assert run("--since", "36h", "--prometheus", url, "-o", str(file))[:2] == (0, f"{file}\n")
+    with chromium() as browser:
+        page = browser.new_page(color_scheme=scheme, viewport={"width": 400, "height": 800})
+        complaints: list[str] = []
+        asked: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+
+        assert page.get_by_role("img").count() == 2
+        assert page.get_by_role("table").count() == 5
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        assert page.evaluate(CONTRAST) == []
+        assert asked == [file.as_uri()]
+        assert complaints == []

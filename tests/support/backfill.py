@@ -1,0 +1,80 @@
+"""A Prometheus whose past was written by hand: samples as OpenMetrics, made into blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.prometheus import PrometheusError, prepare_prometheus, query
+from support.running_node import free_port, wait_for
+
+At = Callable[[int], float | None]
+"""A value at an instant; None where there was no sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One series and its values."""
+
+    name: str
+    labels: Mapping[str, str]
+    at: At
+
+
+def openmetrics(series: Iterable[Past], instants: range) -> str:
+    """The text that promtool makes blocks of: families whole, and in each the series whole."""
+    lines: list[str] = []
+    told = ""
+    for past in sorted(series, key=lambda each: each.name):
+        if past.name != told:
+            lines.append(f"# TYPE {past.name} gauge")
+            told = past.name
+        labels = ",".join(f'{key}="{value}"' for key, value in past.labels.items())
+        for instant in instants:
+            value = past.at(instant)
+            if value is not None:
+                lines.append(f"{past.name}{{{labels}}} {value!r} {instant}")
+    return "\n".join((*lines, "# EOF\n"))
+
+
+@contextlib.contextmanager
+def prometheus_with(text: str, folder: Path) -> Iterator[str]:
+    """Run a Prometheus on blocks made of a text; yield its address."""
+    promtool = shutil.which("promtool")
+    if promtool is None or shutil.which("prometheus") is None:
+        pytest.skip("prometheus and promtool are not installed: apt-get install prometheus")
+    source, data = folder / "past.om", folder / "prometheus" / "data"
+    source.write_text(text, encoding="utf-8")
+    data.mkdir(parents=True)
+    subprocess.run(
+        [promtool, "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(source), str(data)],
+        check=True,
+        capture_output=True,
+    )
+    launch = prepare_prometheus(
+        Path("prometheus"),
+        folder / "prometheus",
+        "global: {scrape_interval: 1h}\n",
+        listen=f"127.0.0.1:{free_port()}",
+        retention="365d",
+    )
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(launch.argv, stdout=log, stderr=log)
+        try:
+            wait_for(lambda: _answers(launch.url), "Prometheus to answer", 60)
+            yield launch.url
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    with contextlib.suppress(PrometheusError):
+        return bool(query(url, "vector(1)"))
+    return False

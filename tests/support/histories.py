@@ -1,0 +1,93 @@
+"""Histories as a Prometheus would have told them: small ones whose sums are done in the head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from disagg_cluster.report.history import (
+    COST,
+    ENERGY,
+    IDLE,
+    SHOWBACK,
+    SPLIT,
+    TOKENS,
+    Curve,
+    Firing,
+    History,
+    Key,
+)
+from disagg_cluster.report.period import Period
+
+HOUR = 3600
+PERIOD = Period(1_763_568_000, 1_763_568_000 + 4 * HOUR, HOUR)
+"""Four buckets of an hour."""
+
+ALERT = {
+    "__name__": "ALERTS",
+    "alertname": "DisaggWorkerDown",
+    "alertstate": "firing",
+    "severity": "ticket",
+    "node": "gpu-7",
+    "worker": "decode-0",
+}
+
+
+def curve(rows: Mapping[Key, tuple[float | None, ...]], covered: tuple[float, ...]) -> Curve:
+    """A curve whose rows are means, such as GPUs or watts, over the hours that are covered."""
+    return Curve(
+        {
+            key: tuple(
+                None if value is None else value * HOUR * part
+                for value, part in zip(row, covered, strict=True)
+            )
+            for key, row in rows.items()
+        },
+        covered,
+    )
+
+
+def four_hours(**changes: Curve | None) -> History:
+    """Eight GPUs over four hours; the second hour is a gap, of the third half is known.
+
+    In the hours that are known, 2 GPUs prefill, 3 decode, 3 rest.
+    """
+    covered = (1.0, 0.0, 0.5, 1.0)
+    gap = lambda value: (value, None, value, value)  # noqa: E731
+    namespace = ("llama", "search")
+    curves: dict[str, Curve | None] = {
+        SPLIT: curve(
+            {
+                ("prefill", "prefill"): gap(2.0),
+                ("prefill", "idle"): gap(2.0),
+                ("decode", "decode"): gap(3.0),
+                ("decode", "idle"): gap(1.0),
+            },
+            covered,
+        ),
+        IDLE: curve({("no_request",): gap(2.0), ("kv_wait",): gap(1.0)}, covered),
+        SHOWBACK: curve(
+            {
+                (*namespace, "prefill"): gap(2.0),
+                (*namespace, "decode"): gap(3.0),
+                ("", "", "idle"): gap(3.0),
+            },
+            covered,
+        ),
+        TOKENS: curve({(*namespace, "prefill"): gap(1000.0)}, covered),
+        ENERGY: curve(
+            {(*namespace, "prefill"): gap(1000.0), ("", "", "idle"): gap(200.0)}, covered
+        ),
+        COST: curve(
+            {
+                (*namespace, "prefill", "USD"): gap(4.0),
+                (*namespace, "decode", "USD"): gap(6.0),
+                ("", "", "idle", "USD"): gap(6.0),
+            },
+            covered,
+        ),
+    }
+    curves |= changes
+    start = float(PERIOD.start_seconds)
+    firing = Firing(ALERT, tuple(start + 600 + 60 * n for n in range(10)))
+    told = {rule: each for rule, each in curves.items() if each is not None}
+    return History(PERIOD, told, (firing,), 60.0)
