@@ -40,7 +40,7 @@ _FRAME = """\
 <a class="skip" href="#gpus">Skip to the GPUs</a>
 {patterns}<header>
 <h1>{heading}</h1>
-<p class="about">GPU time of LLM inference by phase. disagg-node {version}</p>
+<p class="about">GPU time by phase, by disagg-node {version}</p>
 <p class="refresh"><span id="live" role="status">{clock}</span>
 <button id="pause" type="button" aria-pressed="false" hidden>Pause</button></p>
 </header>
