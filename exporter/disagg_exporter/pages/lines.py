@@ -6,6 +6,7 @@ look, so it is parsed once and remembered.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ MAX_WANTED_BYTES = 1024 * 1024
 MAX_LINE_BYTES = 4096
 
 MAX_WANTED_LINES = 10_000
+MAX_LINES = 200_000
 
 
 class PageError(DisaggError):
@@ -104,8 +106,10 @@ def find(text: bytes, names: frozenset[bytes], heads: Heads, what: str) -> Found
 
 
 def _wanted(text: bytes, names: frozenset[bytes]) -> Iterator[bytes]:
+    if text.count(b"\n") > MAX_LINES:
+        raise PageError(f"the page has more than {MAX_LINES} lines")
     total = count = 0
-    for line in text.split(b"\n"):
+    for line in io.BytesIO(text):
         # The cheap questions first: a page has thousands of lines and most answer no.
         name, brace, _ = line.partition(b"{")
         if name not in names or not brace:
