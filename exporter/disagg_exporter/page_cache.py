@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from disagg_exporter.metrics import is_fresh, render
+from disagg_exporter.metrics import PageText, Sheet, families_of, is_fresh, sheet_of
 from disagg_exporter.model import Snapshot
 
 # How many spellings of one page (format, compression) are kept; clients know about four.
@@ -50,7 +50,8 @@ class PageCache:
         self._rendered_ns: int | None = None
         self._snapshot: Snapshot | None = None
         self._fresh = False
-        self._families: tuple[Metric, ...] = ()
+        self._sheet = Sheet()
+        self._text = PageText()
         self._pages: dict[tuple[str, bool], PageBytes] = {}
 
     def page(self, accept: str, *, gzipped: bool) -> PageBytes:
@@ -73,7 +74,7 @@ class PageCache:
                 return
             if now_ns - self._rendered_ns < self._min_interval_ns:
                 return
-        self._families = tuple(render(latest, now_ns))
+        self._sheet = sheet_of(latest, now_ns)
         self._rendered_ns, self._snapshot, self._fresh = now_ns, latest, fresh
         self._pages.clear()
 
@@ -84,11 +85,17 @@ class PageCache:
         if gzipped and plain_key in self._pages:
             body = self._pages[plain_key].body
         else:
-            body = encode(_Rendered(self._families))
+            body = self._write(encode, content_type)
         if gzipped:
             # Level 1 is a third of the default's time for a page a fifth larger.
             body = gzip.compress(body, compresslevel=1, mtime=0)
         return PageBytes(content_type, body, gzipped)
+
+    def _write(self, encode: Callable[[Collector], bytes], content_type: str) -> bytes:
+        # How our names are escaped makes no difference to them, but in the two odd ways.
+        if content_type.endswith(("=dots", "=values")):
+            return encode(_Rendered(families_of(self._sheet)))
+        return self._text.write(self._sheet, openmetrics="openmetrics" in content_type)
 
 
 class _Rendered(Collector):

@@ -40,8 +40,8 @@ def is_fresh(snapshot: Snapshot | None, now_ns: int) -> bool:
     return snapshot is not None and now_ns <= snapshot.fresh_until_ns
 
 
-def render(snapshot: Snapshot | None, now_ns: int) -> Iterator[Metric]:
-    """Yield the families of a page in the order of the table; a family without rows is absent.
+def sheet_of(snapshot: Snapshot | None, now_ns: int) -> Sheet:
+    """Return the rows of a page.
 
     Args:
         snapshot: What to show; None before there is one, which leaves the build's own facts.
@@ -54,6 +54,16 @@ def render(snapshot: Snapshot | None, now_ns: int) -> Iterator[Metric]:
         _write_lasting(sheet, snapshot)
         for write in _WRITERS if is_fresh(snapshot, now_ns) else ():
             write(sheet, snapshot)
+    return sheet
+
+
+def render(snapshot: Snapshot | None, now_ns: int) -> Iterator[Metric]:
+    """Yield the families of the page that `sheet_of` describes."""
+    return families_of(sheet_of(snapshot, now_ns))
+
+
+def families_of(sheet: Sheet) -> Iterator[Metric]:
+    """Yield the families of a page in the order of the table; a family without rows is absent."""
     for family in FAMILIES:
         if rows := sheet.rows.get(family.name):
             yield _metric(family, rows)

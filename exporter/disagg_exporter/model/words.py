@@ -5,14 +5,20 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Phase(StrEnum):
+class Word(StrEnum):
+    """A word that labels carry; as a key it is its text, which is hashed once and for all."""
+
+    __hash__ = str.__hash__
+
+
+class Phase(Word):
     """The two phases of LLM inference."""
 
     PREFILL = "prefill"
     DECODE = "decode"
 
 
-class Use(StrEnum):
+class Use(Word):
     """Where a second of a device went; the first two are the phases."""
 
     PREFILL = "prefill"
@@ -22,7 +28,7 @@ class Use(StrEnum):
     UNOBSERVED = "unobserved"
 
 
-class Role(StrEnum):
+class Role(Word):
     """What an engine, and so its devices, is for."""
 
     PREFILL = "prefill"
@@ -33,7 +39,7 @@ class Role(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Reason(StrEnum):
+class Reason(Word):
     """Why a second was idle, unattributed or unobserved (accounting A5, A6)."""
 
     NO_ENGINE = "no_engine"
@@ -49,7 +55,7 @@ class Reason(StrEnum):
     NONE = ""
 
 
-class Unit(StrEnum):
+class Unit(Word):
     """The part of a device whose activity is counted."""
 
     GRAPHICS = "graphics"
@@ -58,7 +64,7 @@ class Unit(StrEnum):
     DRAM = "dram"
 
 
-class Throttle(StrEnum):
+class Throttle(Word):
     """Why a device's clocks are lower than they could be; several may hold at once."""
 
     POWER_CAP = "power_cap"
@@ -68,7 +74,7 @@ class Throttle(StrEnum):
     OTHER = "other"
 
 
-class EngineState(StrEnum):
+class EngineState(Word):
     """Where an engine stands in its life, as its supervisor or discovery sees it."""
 
     STARTING = "starting"
@@ -77,7 +83,7 @@ class EngineState(StrEnum):
     GONE = "gone"
 
 
-class Method(StrEnum):
+class Method(Word):
     """How an engine's GPU-seconds were found, best first."""
 
     STEPS = "steps"
@@ -94,7 +100,7 @@ class Method(StrEnum):
         return self in (Method.STEPS, Method.FPM)
 
 
-class Split(StrEnum):
+class Split(Word):
     """How steps that prefill and decode at once are divided (accounting A4)."""
 
     MODEL = "model"

@@ -1,0 +1,79 @@
+"""The text of a page against the client library, which writes the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+from disagg_exporter.metrics import FAMILIES, Kind, PageText, Sheet, families_of, sheet_of
+from support.snapshots import FRESH_UNTIL_NS, TAKEN_NS, golden_snapshot
+
+ROWS = [family for family in FAMILIES if family.kind is not Kind.HISTOGRAM]
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _by_library(sheet: Sheet, *, as_openmetrics: bool) -> bytes:
+    write: Callable[[Collector], bytes] = generate_latest
+    if as_openmetrics:
+        write = openmetrics.generate_latest
+    return write(_Families(families_of(sheet)))
+
+
+@pytest.mark.parametrize("as_openmetrics", [False, True])
+@pytest.mark.parametrize("now_ns", [TAKEN_NS, FRESH_UNTIL_NS + 1])
+def test_the_golden_node_reads_as_the_library_writes_it(now_ns: int, as_openmetrics: bool) -> None:
+    sheet, text = sheet_of(golden_snapshot(), now_ns), PageText()
+
+    pages = [text.write(sheet, openmetrics=as_openmetrics) for _ in range(2)]
+
+    assert pages == [_by_library(sheet, as_openmetrics=as_openmetrics)] * 2
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(ROWS),
+            st.lists(st.text(max_size=8), min_size=9, max_size=9),
+            st.floats() | st.integers(-(2**60), 2**60),
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+def test_whatever_labels_and_values_are(
+    rows: list[tuple[object, list[str], float]], as_openmetrics: bool
+) -> None:
+    """Quotes, line ends, backslashes, surrogates; endless, tiny and huge numbers, or none."""
+    sheet = Sheet()
+    for family, labels, value in rows:
+        sheet.put(family.name, value, *labels[: len(family.labels)])  # type: ignore[attr-defined]
+
+    page = PageText().write(sheet, openmetrics=as_openmetrics)
+
+    assert page == _by_library(sheet, as_openmetrics=as_openmetrics)
+
+
+def test_rows_that_are_gone_are_forgotten_and_may_come_back() -> None:
+    text, name = PageText(), "disagg_engine_up"
+    there, gone = Sheet(), Sheet()
+    there.put(name, 1, "a")
+    gone.put(name, 1, "b")
+
+    pages = [text.write(sheet, openmetrics=False) for sheet in (there, gone, there)]
+
+    assert [b'"a"' in page for page in pages] == [True, False, True]
