@@ -1,0 +1,53 @@
+"""The daemon under measurement: what `disagg-node start` runs, but two engines share each GPU.
+
+A node file gives a GPU to one worker only; sixteen engines on eight GPUs need the layout made by
+hand. Argv: the node file. With BENCH_PROFILE naming a file, the CPU time of the loop's thread is
+profiled into it from SIGUSR2 on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from disagg_cluster.daemon import Daemon
+from disagg_cluster.foreground import log_to_stderr, run
+from disagg_cluster.layout import Layout, Placement
+from disagg_cluster.nodefile import load
+from disagg_exporter.nvml import NvmlDevices
+
+PROFILE = "BENCH_PROFILE"
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    log_to_stderr(verbose=False)
+    config = load(Path(sys.argv[1]))
+    source = NvmlDevices()
+    devices = source.inventory()
+    layout = Layout(
+        tuple(
+            Placement(worker.name, (devices[number // 2 % len(devices)],))
+            for number, worker in enumerate(config.workers)
+        )
+    )
+    assert config.run_folder is not None
+    daemon = Daemon(config, layout, source, config.run_folder)
+    profile = cProfile.Profile(time.thread_time)
+    signal.signal(signal.SIGUSR2, lambda *_: profile.enable())
+    try:
+        asyncio.run(run(daemon, lambda _snapshot: None))
+    finally:
+        source.close()
+        if path := os.environ.get(PROFILE):
+            profile.disable()
+            profile.dump_stats(path)
+
+
+if __name__ == "__main__":
+    main()

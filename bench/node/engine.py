@@ -1,0 +1,148 @@
+"""A program in vLLM's place: its page, its health and as many step records as it is told.
+
+Run by the daemon as the engine's interpreter, `engine.py -m vllm… --port N …`; it has nothing but
+the plugin's own sender on its path, so its records are made and sent as a real engine's are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from disagg_steps import wire
+from disagg_steps.sender import Facts, Sender
+
+REST_SECONDS, BURST_STEPS, BURST_STEP_SECONDS = (2.0, 4.0), 15, 0.2
+_LOOK_SECONDS = 0.2
+_BUSY_RATIO = 0.9
+
+
+class Control:
+    """What all engines are told by a file: steps a second of each, or to step in bursts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._looked = 0.0
+        self.steps_per_second = 0.0
+        self.bursts = False
+
+    def look(self) -> None:
+        """Read the file again if it is time to."""
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_SECONDS:
+            self._looked = now
+            told = json.loads(self._path.read_text(encoding="utf-8"))
+            self.steps_per_second, self.bursts = told["steps_per_second"], told["bursts"]
+
+
+def facts_of(work: str, number: int, seconds: float) -> Facts:
+    """One step of a prefill, decode or mixed engine; every fourth of a mixed one has a chunk."""
+    elapsed_ns, kv = round(seconds * 1e9), 0.3 + number % 97 / 200
+    prompts = work == "prefill" or (work == "mixed" and number % 4 == 0)
+    generating = 0 if work == "prefill" else 24 + number % 17
+    chunk = 256 + number % 5 * 64 if prompts else 0
+    return Facts(
+        elapsed_ns,
+        int(prompts),
+        chunk,
+        generating,
+        generating,
+        computed_tokens=chunk,
+        running=max(generating, 1),
+        kv_usage_ratio=kv,
+    )
+
+
+def step_for_ever(sender: Sender, work: str, control: Control) -> None:
+    """Send steps on an even beat, as many as the file says; told to rest, say so once."""
+    number, due, resting = 0, time.monotonic(), True
+    while True:
+        control.look()
+        if not control.steps_per_second:
+            if not resting:
+                sender.step(Facts(), time.monotonic_ns(), counted=False)
+            resting = True
+            time.sleep(_LOOK_SECONDS)
+            continue
+        period = 1 / control.steps_per_second
+        # A step that is more than a second late is not caught up with.
+        due = max(due + period, time.monotonic() - 1)
+        time.sleep(max(due - time.monotonic(), 0))
+        number, resting = number + 1, False
+        sender.step(facts_of(work, number, period * _BUSY_RATIO), time.monotonic_ns())
+
+
+def burst_for_ever(sender: Sender, work: str, control: Control, log: Path) -> None:
+    """Rest, work a while, rest again; log when the first step of each burst ended."""
+    numbers = random.Random(log.name)
+    while True:
+        control.look()
+        if not control.bursts:
+            time.sleep(_LOOK_SECONDS)
+            continue
+        time.sleep(numbers.uniform(*REST_SECONDS))
+        for number in range(BURST_STEPS):
+            time.sleep(BURST_STEP_SECONDS)
+            ended_ns = time.monotonic_ns()
+            sender.step(facts_of(work, number, BURST_STEP_SECONDS), ended_ns)
+            if number == 0:
+                with log.open("a", encoding="utf-8") as file:
+                    file.write(f"{ended_ns}\n")
+        sender.step(Facts(), time.monotonic_ns(), counted=False)
+
+
+def serve(host: str, port: int, model: str, page: bytes) -> None:
+    """Answer the daemon's probes and looks, on threads of their own."""
+    models = json.dumps({"data": [{"id": model}]}).encode()
+    bodies = {"/metrics": page, "/v1/models": models, "/version": b'{"version": "0.32.0"}'}
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the standard handler finds it by name
+            body = bodies.get(self.path, b"")
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer((host, port), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def main() -> None:
+    """Serve and step until SIGTERM."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--host")
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--served-model-name")
+    parser.add_argument("--bench-work")
+    parser.add_argument("--bench-control", type=Path)
+    parser.add_argument("--bench-page", type=Path)
+    parser.add_argument("--bench-burst-log", type=Path)
+    options, _ = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    page = options.bench_page.read_bytes()
+    serve(options.host, options.port, options.served_model_name, page)
+    work, control = options.bench_work, Control(options.bench_control)
+    # A decode engine has vLLM's default, async scheduling; the others do without.
+    flags = wire.OVERLAPPED if work == "decode" else 0
+    sender = Sender(os.environ[wire.SOCKET_ENVIRONMENT], flags=flags)
+    sender.start()
+    if options.bench_burst_log is not None:
+        burst_for_ever(sender, work, control, options.bench_burst_log)
+    else:
+        step_for_ever(sender, work, control)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

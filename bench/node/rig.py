@@ -1,0 +1,207 @@
+"""The node under measurement: stub driver, node file, daemon and the sixteen engines below it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from bench.node.daemon import PROFILE
+
+from disagg_cluster.demo.nodefile import free_ports
+
+ROOT = Path(__file__).parents[2]
+ENGINE = Path(__file__).with_name("engine.py")
+ENGINE_PAGE = ROOT / "tests/data/vllm-0.32.0/nixl_decode.prom"
+PAGE_BYTES = 200_000
+GPUS, ENGINES, BURSTING = 8, 16, 4
+_PATIENCE_SECONDS = 120.0
+_MEMORY_BYTES = 80 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A running node; `folder` holds all of its files."""
+
+    folder: Path
+    pid: int
+    url: str
+    driver_environment: dict[str, str]
+
+    def tell(self, steps_per_second: float, *, bursts: bool = False) -> None:
+        """Say how many steps all engines together take, and whether four of them burst."""
+        each = steps_per_second / (ENGINES - BURSTING)
+        text = json.dumps({"steps_per_second": each, "bursts": bursts})
+        new = self.folder / "control.new"
+        new.write_text(text, encoding="utf-8")
+        new.rename(self.folder / "control")
+
+    def page(self) -> dict[str, float]:
+        """The daemon's page, each series as it is written."""
+        with urllib.request.urlopen(self.url, timeout=10) as answer:
+            return read_page(answer.read())
+
+    def burst_ends_ns(self) -> dict[tuple[str, str], list[int]]:
+        """When the first step of each burst ended, by the labels of the series that shows it."""
+        ends = {}
+        for number in range(ENGINES - BURSTING, ENGINES):
+            log = self.folder / f"bursts-{number}"
+            if log.exists():
+                ends[_shown_by(number)] = [int(line) for line in log.read_text().split()]
+        return ends
+
+
+def read_page(text: bytes) -> dict[str, float]:
+    """The samples of a page by what stands before their values."""
+    lines = (line for line in text.decode().splitlines() if not line.startswith("#"))
+    return {series: float(value) for series, _, value in (line.rpartition(" ") for line in lines)}
+
+
+@contextlib.contextmanager
+def running_rig(folder: Path, profile: Path | None = None) -> Iterator[Rig]:
+    """Run the node until the block ends; its engines rest until they are told otherwise."""
+    library, state = _stub_driver(folder)
+    node_file, port = _node_file(folder)
+    _write_engine(folder)
+    driver = {"LD_LIBRARY_PATH": str(library), "NVML_STUB_STATE": str(folder / "driver")}
+    variables = {
+        **os.environ,
+        **driver,
+        **({} if profile is None else {PROFILE: str(profile)}),
+    }
+    stopping = threading.Event()
+    moving = threading.Thread(target=_move, args=(state, stopping))
+    with (folder / "daemon.log").open("wb") as log:
+        argv = [sys.executable, "-m", "bench.node.daemon", str(node_file)]
+        process = subprocess.Popen(argv, env=variables, stdout=log, stderr=log, cwd=ROOT)
+        rig = Rig(folder, process.pid, f"http://127.0.0.1:{port}/metrics", driver)
+        rig.tell(0)
+        moving.start()
+        try:
+            _wait_ready(rig, process)
+            yield rig
+        finally:
+            stopping.set()
+            moving.join()
+            process.terminate()
+            process.wait(_PATIENCE_SECONDS)
+
+
+def _shown_by(number: int) -> tuple[str, str]:
+    """Each bursting engine alone has its model and phase."""
+    return f'model_name="{_model(number)[0]}"', f'phase="{_work(number)}"'
+
+
+def _work(number: int) -> str:
+    """Prefill and decode engines in pairs, one on each half of a GPU; two pairs are mixed."""
+    if 8 <= number < ENGINES - BURSTING:
+        return "mixed"
+    return ("prefill", "decode")[number % 2]
+
+
+def _model(number: int) -> tuple[str, str]:
+    if number < ENGINES - BURSTING:
+        return "bench-70b", "org/bench-70b"
+    pair = number // 2
+    return f"bench-{pair}b", f"org/bench-{pair}b"
+
+
+def _node_file(folder: Path) -> tuple[Path, int]:
+    ports = free_ports(2 * ENGINES + 1)
+    workers = []
+    for number in range(ENGINES):
+        served, model = _model(number)
+        args = ["--bench-work", _work(number), "--bench-control", str(folder / "control")]
+        args += ["--bench-page", str(folder / "page")]
+        if number >= ENGINES - BURSTING:
+            args += ["--bench-burst-log", str(folder / f"bursts-{number}")]
+        workers.append(
+            {
+                "name": f"engine-{number}",
+                "role": _work(number),
+                "gpus": 1,
+                "model": model,
+                "served_model_name": served,
+                "python": str(folder / "vllm"),
+                "port": ports[number],
+                "args": args,
+                "kv_transfer": {
+                    "connector": "NixlConnector",
+                    "side_channel_port": ports[ENGINES + number],
+                },
+                "deadlines": {"drain_seconds": 1, "stop_seconds": 5},
+            }
+        )
+    text = {
+        "node": "bench",
+        "devices": "nvml",
+        "run_dir": str(folder / "run"),
+        "listen": {"metrics": f"127.0.0.1:{ports[-1]}"},
+        "workers": workers,
+    }
+    path = folder / "node.yaml"
+    path.write_text(yaml.safe_dump(text), encoding="utf-8")
+    return path, ports[-1]
+
+
+def _write_engine(folder: Path) -> None:
+    """The program in vLLM's place, and a real page of vLLM 0.32 made as long as it should be."""
+    path = folder / "vllm"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ENGINE}" "$@"\n')
+    path.chmod(0o755)
+    page = ENGINE_PAGE.read_bytes()
+    for copy in range(PAGE_BYTES // len(page)):
+        page += ENGINE_PAGE.read_bytes().replace(b"vllm:", b"vllm:more%d_" % copy)
+    (folder / "page").write_bytes(page[: page.rindex(b"\n", 0, PAGE_BYTES) + 1])
+
+
+def _stub_driver(folder: Path):  # type: ignore[no-untyped-def] # tests/support is found at run time
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.nvml_stub import build_stub
+    from support.nvml_stub.state import new_state
+
+    library = folder / "driver-library"
+    library.mkdir()
+    state = new_state(folder / "driver")
+    for gpu in state.gpus:
+        gpu.gpm_supported, gpu.throttle_error, gpu.ecc_error = 1, 0, 0
+        gpu.memory_used_bytes = _MEMORY_BYTES // 2
+        gpu.run(os.getpid(), os.getppid())
+    return build_stub(library), state
+
+
+def _move(state, stopping: threading.Event) -> None:  # type: ignore[no-untyped-def]
+    """Let time pass for the driver: busy by half, at 400 W, until told to stop."""
+    while not stopping.wait(0.05):
+        for gpu in state.gpus:
+            gpu.count(50, 25, 20, 10, 15)
+            gpu.utilization_percent, gpu.power_milliwatts = 50, 400_000
+            gpu.energy_millijoules += 20_000
+
+
+def _wait_ready(rig: Rig, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(OSError):
+            page = rig.page()
+            ready = sum(
+                value
+                for series, value in page.items()
+                if series.startswith("disagg_worker_state{") and 'state="ready"' in series
+            )
+            if ready == ENGINES:
+                return
+        time.sleep(0.2)
+    log = (rig.folder / "daemon.log").read_text(encoding="utf-8", errors="replace")
+    raise SystemExit(f"the node does not become ready:\n{log[-3000:]}")
