@@ -12,6 +12,7 @@ from pathlib import Path
 
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attaching import Attaching
+from disagg_cluster.discovery.kubernetes import here
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.phasetable import Row
 from disagg_cluster.rundir import RunFolder
@@ -51,7 +52,14 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
     sweep = source.sweep(time.monotonic_ns())
     ledger, fullness = Ledger(), Fullness(itl_seconds=1.0)
     found = Attaching(
-        attach, folder, ledger, fullness, devices, lambda: sweep.readings, interval_seconds=0.5
+        attach,
+        folder,
+        ledger,
+        fullness,
+        devices,
+        lambda: sweep.readings,
+        kubernetes=here(attach, devices, folder.attached),
+        interval_seconds=0.5,
     )
     pages = PageWatch(
         found.urls,

@@ -9,6 +9,7 @@ from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.discovery.attaching import Attaching
+from disagg_cluster.discovery.kubernetes import here
 from disagg_cluster.engines import Engines
 from disagg_cluster.layout import Layout
 from disagg_cluster.pagewatch import PageWatch
@@ -104,6 +105,7 @@ def attaching(
         lambda: devices.look.readings(time.monotonic_ns()),
         ours=engines.pids,
         taken=(ROUTER_NAME, *engines.urls),
+        kubernetes=here(config.attach, layout.devices, folder.attached),
     )
 
 

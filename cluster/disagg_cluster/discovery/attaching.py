@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attached import Attached
 from disagg_cluster.discovery.dynamo_files import DynamoFinder
 from disagg_cluster.discovery.judging import KnownPeer, role_lines
-from disagg_cluster.discovery.kubernetes import here
+from disagg_cluster.discovery.kubernetes import Kubernetes
 from disagg_cluster.discovery.listed import ListedFinder
 from disagg_cluster.discovery.naming import Names
 from disagg_cluster.discovery.nouns import FoundEngine
@@ -20,6 +19,7 @@ from disagg_cluster.discovery.processes import ProcessFinder
 from disagg_cluster.discovery.scout import INTERVAL_SECONDS, LooksForEngines, Scout
 from disagg_cluster.discovery.told import ToldSteps
 from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.podsteps.sockets import Hear
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.sourcing import Subject
 from disagg_exporter.accounting import Ledger
@@ -39,7 +39,7 @@ class Attaching:
         readings: The last readings of the devices.
         ours: The processes of the engines that we started.
         taken: Names of our own engines.
-        environ: What tells us of the cluster that we are in.
+        kubernetes: Makes the Kubernetes side of it, given who takes what pods tell of their steps.
         interval_seconds: From one look to the next.
     """
 
@@ -54,7 +54,7 @@ class Attaching:
         *,
         ours: Callable[[], Iterable[int]] = tuple,
         taken: Sequence[str] = (),
-        environ: Mapping[str, str] = os.environ,
+        kubernetes: Callable[[Hear], Kubernetes | None] = lambda _hear: None,
         interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
         gpus = [device for device in devices if not device.is_pseudo]
@@ -69,9 +69,7 @@ class Attaching:
         self._names = Names(taken)
         self._interval_seconds = interval_seconds
         self._scout: Scout | None = None
-        self._kubernetes = here(
-            attach.kubernetes, environ, folder.attached, self._told.hear_pod, gpus=bool(gpus)
-        )
+        self._kubernetes = kubernetes(self._told.hear_pod)
         finders: list[LooksForEngines] = [ListedFinder(attach.endpoints, gpus)]
         if self._kubernetes is not None:
             kube = self._kubernetes

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from disagg_cluster.config import Attach
 from disagg_cluster.kube.api_server import ApiServer, in_cluster
 from disagg_cluster.kube.nouns import GpuHolder, Pod
 from disagg_cluster.kube.pod_watch import PodWatch
 from disagg_cluster.podsteps.sockets import Hear, PodSteps
-from disagg_exporter.model import CollectorStatus
+from disagg_exporter.model import CollectorStatus, Device
 from disagg_exporter.podresources import KUBELET_SOCKET, PodResources
 
 NODE_NAME = "NODE_NAME"
@@ -94,26 +96,28 @@ class Kubernetes:
 
 
 def here(
-    mode: str,
-    environ: Mapping[str, str],
+    attach: Attach,
+    devices: Sequence[Device],
     steps_root: Path,
-    hear: Hear,
-    *,
-    gpus: bool,
+    environ: Mapping[str, str] = os.environ,
     kubelet: Path = KUBELET_SOCKET,
-) -> Kubernetes | None:
-    """The Kubernetes side as a node file asks for it; None without one.
+) -> Callable[[Hear], Kubernetes | None]:
+    """What makes the Kubernetes side of attach mode on this node, or nothing.
 
     Args:
-        mode: `auto`, `always` or `never`; `auto` wants a service account or a kubelet's socket.
-        environ: Our environment.
+        attach: Whether it is wanted; `auto` asks for a service account or a kubelet's socket.
+        devices: The devices of this node.
         steps_root: The folder of the pods' steps sockets.
-        hear: Takes what pods tell of their steps.
-        gpus: Whether this node has GPUs that the kubelet may have handed out.
+        environ: Our environment.
         kubelet: Where its socket is.
     """
-    server = in_cluster(environ)
-    if mode == "never" or (mode == "auto" and server is None and not kubelet.parent.is_dir()):
-        return None
-    node = environ.get(NODE_NAME, "")
-    return Kubernetes(server, node, kubelet if gpus else None, steps_root, hear)
+
+    def make(hear: Hear) -> Kubernetes | None:
+        server = in_cluster(environ)
+        wanted = server is not None or kubelet.parent.is_dir() or attach.kubernetes == "always"
+        if attach.kubernetes == "never" or not wanted:
+            return None
+        socket = kubelet if any(not device.is_pseudo for device in devices) else None
+        return Kubernetes(server, environ.get(NODE_NAME, ""), socket, steps_root, hear)
+
+    return make
