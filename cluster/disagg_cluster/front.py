@@ -17,7 +17,7 @@ from disagg_exporter.model import CollectorStatus, Snapshot
 from disagg_exporter.server import MetricsServer
 
 if TYPE_CHECKING:
-    from disagg_cluster.webconfig import WebConfigWatch
+    from disagg_cluster.webconfig.watch import WebConfigWatch
 
 _log = logging.getLogger("disagg_node")
 
@@ -101,13 +101,13 @@ def scheme_of(listen: Listen) -> Literal["http", "https"]:
     """How the pages are reached; raises ConfigError if the web-config file cannot be used."""
     if listen.web_config is None:
         return "http"
-    from disagg_cluster.webconfig import load
+    from disagg_cluster.webconfig.tls import load
 
     return "http" if load(Path(listen.web_config)).tls is None else "https"
 
 
 def _watch(path: Path) -> WebConfigWatch:
     # A node without such a file does without OpenSSL and bcrypt in its memory.
-    from disagg_cluster.webconfig import WebConfigWatch
+    from disagg_cluster.webconfig.watch import WebConfigWatch
 
     return WebConfigWatch(path, _log)

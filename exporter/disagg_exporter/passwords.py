@@ -45,12 +45,12 @@ class Passwords:
             return False
         name, password = credentials
         digest = self._digest(len(name).to_bytes(8, "big") + name + password)
-        # One at a time: a flood of guesses takes one core at most.
+        if (known := self._remembered(name, digest)) is not None:
+            return known
+        # One at a time: a flood of guesses takes one core at most, and who is known does not wait.
         with self._lock:
-            if hmac.compare_digest(self._known.get(name, b""), digest):
-                return True
-            if digest in self._refused:
-                return False
+            if (known := self._remembered(name, digest)) is not None:
+                return known
             hashed = self._hashes.get(name)
             matches = self._check(password[:_BCRYPT_BYTES], hashed or self._stand_in(name))
             if hashed is not None and matches:
@@ -60,6 +60,12 @@ class Passwords:
                 self._refused.clear()
             self._refused[digest] = None
             return False
+
+    def _remembered(self, name: bytes, digest: bytes) -> bool | None:
+        """What was found when these were last seen; None if they were not."""
+        if hmac.compare_digest(self._known.get(name, b""), digest):
+            return True
+        return False if digest in self._refused else None
 
     def _stand_in(self, name: bytes) -> bytes:
         """The hash that an unknown name is checked against: a user's, always the same one.

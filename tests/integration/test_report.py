@@ -12,16 +12,8 @@ from click.testing import CliRunner
 from disagg_cluster.cli.main import main
 from disagg_cluster.prometheus import PrometheusError
 from disagg_cluster.report.figures import report_of
-from disagg_cluster.report.history import (
-    COST,
-    ENERGY,
-    IDLE,
-    SHOWBACK,
-    SPLIT,
-    TOKENS,
-    NoHistoryError,
-    Reader,
-)
+from disagg_cluster.report.history import NoHistoryError, Reader
+from disagg_cluster.report.past import COST, ENERGY, IDLE, SHOWBACK, SPLIT, TOKENS
 from disagg_cluster.report.period import Period, period_until
 from support.backfill import At, Past, openmetrics, prometheus_with
 from support.browser import CONTRAST, chromium

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from disagg_cluster.report.history import (
+from disagg_cluster.report.past import (
     COST,
     ENERGY,
     IDLE,

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from disagg_cluster.install.wanted import Wanted
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A file that should be there. One that is `theirs` is written once and then the reader's."""
+
+    path: Path
+    text: str
+    theirs: bool = False
 
 
 class Action(StrEnum):

@@ -10,18 +10,10 @@ import yaml
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.install.places import Part, Places
+from disagg_cluster.install.plan import Wanted
 from disagg_cluster.install.unit import unit_text
 from disagg_cluster.prometheus import Target, scrape_config
 from disagg_exporter.listen import ListenAddress
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A file that should be there. One that is `theirs` is written once and then the reader's."""
-
-    path: Path
-    text: str
-    theirs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from disagg_cluster.report.history import (
+from disagg_cluster.report.incidents import Incident, incidents
+from disagg_cluster.report.past import (
     COST,
     ENERGY,
     IDLE,
@@ -15,7 +16,6 @@ from disagg_cluster.report.history import (
     Curve,
     History,
 )
-from disagg_cluster.report.incidents import Incident, incidents
 from disagg_cluster.report.period import Period
 
 PHASES = ("prefill", "decode", "idle", "unattributed")

@@ -5,85 +5,21 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from disagg_cluster import prometheus
 from disagg_cluster.prometheus import PrometheusError, Samples
+from disagg_cluster.report.past import LABELS, SPLIT, Curve, Firing, History
 from disagg_cluster.report.period import Period
 from disagg_exporter.errors import DisaggError
-
-SPLIT = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
-IDLE = "cluster_role_reason:disagg_idle_gpu_seconds:rate5m"
-SHOWBACK = "cluster_model_namespace:disagg_gpu_seconds:rate1h"
-TOKENS = "cluster_model_namespace:disagg_phase_tokens:rate1h"
-ENERGY = "cluster_model_namespace:disagg_energy_watts:rate1h"
-COST = "cluster_model_namespace:disagg_cost_per_hour:rate1h"
-
-LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        SPLIT: ("role", "phase"),
-        IDLE: ("reason",),
-        SHOWBACK: ("model_name", "engine_namespace", "phase"),
-        TOKENS: ("model_name", "engine_namespace", "phase"),
-        ENERGY: ("model_name", "engine_namespace", "phase"),
-        COST: ("model_name", "engine_namespace", "phase", "currency"),
-    }
-)
-"""The recorded rules that are read, and what each is added up by."""
 
 _INTERVAL_SPAN_SECONDS = 1800
 _MOST_STEPS = 10_000
 _LEAST_STEP_SECONDS = 60
 
-Key = tuple[str, ...]
-"""The values of a rule's labels, in the order of `LABELS`."""
-
 
 class NoHistoryError(DisaggError):
     """A Prometheus that answers and holds nothing of ours; the text says what to look at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A rule over the period: for each key the integral over each bucket, None where it had none.
-
-    A rate of GPU-seconds integrates to GPU-seconds, watts to joules, a price an hour to price ×
-    seconds / hour. `covered` is the share of each bucket for which the rule had a value at all.
-    """
-
-    buckets: Mapping[Key, tuple[float | None, ...]]
-    covered: tuple[float, ...]
-
-    def total(self, key: Key) -> float:
-        """The integral of one key over the whole period."""
-        return sum(value for value in self.buckets.get(key, ()) if value is not None)
-
-    def totals(self, *positions: int) -> dict[Key, float]:
-        """The integrals over the whole period, added up by some of the labels."""
-        found: dict[Key, float] = {}
-        for key in self.buckets:
-            part = tuple(key[position] for position in positions)
-            found[part] = found.get(part, 0.0) + self.total(key)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Firing:
-    """An alert's labels, and the instants at which it was seen firing."""
-
-    labels: Mapping[str, str]
-    instants: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """Everything that was asked for; a rule without a value in the period is not there."""
-
-    period: Period
-    curves: Mapping[str, Curve]
-    firing: tuple[Firing, ...]
-    firing_step_seconds: float
 
 
 class Reader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from disagg_cluster.report.history import Firing
+from disagg_cluster.report.past import Firing
 
 _NOT_WHOSE = frozenset({"__name__", "alertname", "alertstate", "severity"})
 _ORDER = ("page", "ticket", "info")

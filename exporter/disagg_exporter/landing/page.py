@@ -82,15 +82,29 @@ class Landing:
         self._lookback = lookback
         self._now_ns = now_ns
         here = files("disagg_exporter.landing")
+        self._made: tuple[object, str] = (None, "")
         self.style = here.joinpath("landing.css").read_bytes()
         self.script = here.joinpath("landing.js").read_bytes()
 
     def page(self, why_dead: str, why_not_ready: str) -> str:
-        """The page as it is now; the two reasons are empty where all is well."""
-        snapshot = self._snapshot()
+        """The page as it is now; the two reasons are empty where all is well.
+
+        It is made once for a snapshot and second, however many ask.
+        """
+        snapshot, now_ns = self._snapshot(), self._now_ns()
+        made_of = (id(snapshot), now_ns // 1_000_000_000, bool(why_dead), why_not_ready)
+        known, text = self._made
+        if known != made_of:
+            text = self._make(snapshot, now_ns, why_dead, why_not_ready)
+            self._made = (made_of, text)
+        return text
+
+    def _make(
+        self, snapshot: Snapshot | None, now_ns: int, why_dead: str, why_not_ready: str
+    ) -> str:
         view = None
         if snapshot is not None:
-            view = view_of(snapshot, self._lookback.last_minute, self._now_ns())
+            view = view_of(snapshot, self._lookback.last_minute, now_ns)
         name = self._name or "disagg-node"
         return _FRAME.format(
             title=escape(_title(name, view)),

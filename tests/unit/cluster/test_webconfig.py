@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.problems import ConfigError
-from disagg_cluster.webconfig import WebConfigWatch, load
 from disagg_cluster.webconfig.durations import seconds_of
+from disagg_cluster.webconfig.tls import load
+from disagg_cluster.webconfig.watch import WebConfigWatch
 from support.certificates import write_files
 
 HASH = "$2y$10$" + "a" * 53

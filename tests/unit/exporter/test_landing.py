@@ -171,6 +171,21 @@ def test_the_page_says_it_in_words() -> None:
     assert "(5) gpu-7" in told
 
 
+def test_the_page_is_made_once_for_a_snapshot_and_second_however_many_ask() -> None:
+    now = [TAKEN_NS]
+    shown = [golden_snapshot()]
+    landing = Landing("gpu-7", lambda: shown[0], Lookback(), lambda: now[0])
+    first = landing.page("", "")
+
+    assert landing.page("", "") is first
+    assert landing.page("", "not yet") is not first
+    now[0] += SECOND
+    second = landing.page("", "")
+    assert second is not first
+    shown[0] = replace(shown[0], simulated=False)
+    assert landing.page("", "") is not second
+
+
 def test_a_page_before_the_first_snapshot_is_a_page() -> None:
     assert "Nothing was measured yet." in text_of(page(None))
 

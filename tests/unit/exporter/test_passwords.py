@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 
 import bcrypt
 import pytest
@@ -57,6 +58,28 @@ def test_a_flood_of_guesses_forgets_no_user() -> None:
 
     assert users.admit(basic("ann", "one"))
     assert len(check.asked) == asked
+
+
+def test_who_is_known_does_not_wait_for_the_guesses_of_others() -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def slow(password: bytes, hashed: bytes) -> bool:
+        if password == b"guess":
+            begun.set()
+            assert end.wait(30)
+        return hashed == b"#" + password
+
+    users = Passwords({"ann": "#one"}, slow)
+    users.admit(basic("ann", "one"))
+    guess = threading.Thread(target=users.admit, args=(basic("ann", "guess"),))
+    guess.start()
+    try:
+        assert begun.wait(30)
+        assert users.admit(basic("ann", "one"))
+        assert guess.is_alive()
+    finally:
+        end.set()
+        guess.join()
 
 
 def test_an_unknown_name_costs_what_a_users_would() -> None:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.install.plan import Action, digest, manifest, plan
-from disagg_cluster.install.wanted import Wanted
+from disagg_cluster.install.plan import Action, Wanted, digest, manifest, plan
 
 UNIT, NODE = Path("/x/unit"), Path("/x/node.yaml")
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from disagg_cluster.report.figures import Price, report_of
-from disagg_cluster.report.history import COST, ENERGY, IDLE, SHOWBACK, Firing
 from disagg_cluster.report.incidents import incidents
+from disagg_cluster.report.past import COST, ENERGY, IDLE, SHOWBACK, Firing
 from support.histories import ALERT, PERIOD, curve, four_hours
 
 COVERED = (1.0, 0.0, 0.5, 1.0)

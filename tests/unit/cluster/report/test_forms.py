@@ -8,9 +8,9 @@ import pytest
 
 from disagg_cluster.report import plots, wording
 from disagg_cluster.report.figures import Report, report_of
-from disagg_cluster.report.history import SHOWBACK, Firing
 from disagg_cluster.report.html import html
 from disagg_cluster.report.markdown import markdown, sparkline
+from disagg_cluster.report.past import SHOWBACK, Firing
 from support.histories import ALERT, PERIOD, curve, four_hours
 
 HOSTILE = '<script>alert(1)</script>|`*_"\n## x'
