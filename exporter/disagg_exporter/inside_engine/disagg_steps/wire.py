@@ -72,6 +72,9 @@ class Record(NamedTuple):
 
 BYTES = _LAYOUT.size
 
+pack = _LAYOUT.pack
+"""Packs the fields of a `Record`, in their order; raises `struct.error` like `encode`."""
+
 
 class WireError(ValueError):
     """A message that is no record of a version we know."""
