@@ -69,6 +69,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $looks "kubernetes" "never" }}
 {{- end }}
 {{- $file = merge $file (dict "attach" $looks) }}
+{{- with $root.Values.attach.dcgm }}
+{{- if .url }}
+{{- $file = mergeOverwrite $file (dict "dcgm" (dict "url" .url "interval_seconds" .intervalSeconds)) }}
+{{- end }}
+{{- end }}
 {{- if $root.Values.attach.hpcJobs }}
 {{- $file = mergeOverwrite $file (dict "bridges" (dict "hpc_job_dir" "/var/lib/hpc-jobs")) }}
 {{- end }}

@@ -54,6 +54,53 @@ affinity:
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: HOST_IP
+  valueFrom: {fieldRef: {fieldPath: status.hostIP}}
+{{- end }}
+
+{{- /* A ConfigMap is the same on all nodes: what differs is put into a copy of the node file. Takes
+       (root, the node file); says nothing where nothing differs. */}}
+{{- define "disagg-node.fillIn" -}}
+{{- if regexMatch "\\$\\((POD_IP|HOST_IP|NODE_NAME)\\)" (last .) }}
+{{- with first . }}
+- name: fill-in
+  image: {{ include "disagg-node.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command:
+    - python
+    - -c
+    - |
+      import os, pathlib
+      text = pathlib.Path("/etc/node-file/node.yaml").read_text()
+      for name in ("POD_IP", "HOST_IP", "NODE_NAME"):
+          text = text.replace(f"$({name})", os.environ[name])
+      pathlib.Path("/etc/disagg-node/node.yaml").write_text(text)
+  env:
+    {{- include "disagg-node.where" . | nindent 4 }}
+  securityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities: {drop: [ALL]}
+  resources:
+    limits: {cpu: 500m, memory: 128Mi}
+  volumeMounts:
+    - {name: common-node-file, mountPath: /etc/node-file, readOnly: true}
+    - {name: node-file, mountPath: /etc/disagg-node}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Takes (name of the ConfigMap, whether a copy is filled in). */}}
+{{- define "disagg-node.nodeFileVolumes" -}}
+{{- if last . -}}
+- name: node-file
+  emptyDir: {}
+- name: common-node-file
+  configMap: {name: {{ first . }}}
+{{- else -}}
+- name: node-file
+  configMap: {name: {{ first . }}}
+{{- end }}
 {{- end }}
 
 {{- define "disagg-node.image-and-port" -}}

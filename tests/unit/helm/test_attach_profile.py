@@ -57,6 +57,14 @@ def test_attach_without_rights_is_not_root_and_sees_nothing_of_its_node() -> Non
     assert not [m for m in manifests if m["kind"].startswith("ClusterRole")]
 
 
+def test_attach_reads_a_dcgm_exporter_where_one_is_named() -> None:
+    [text] = node_files(render(values_of("attach-dcgm"))).values()
+
+    assert yaml.safe_load(text)["dcgm"] == {"url": "http://$(HOST_IP):9400", "interval_seconds": 15}
+    [plain] = node_files(render({})).values()
+    assert "dcgm" not in yaml.safe_load(plain)
+
+
 def test_attach_looks_for_engines_only_where_it_may() -> None:
     def looks(case: str) -> dict[str, Any]:
         [text] = node_files(render(values_of(case))).values()
@@ -84,7 +92,7 @@ def test_pods_that_ask_for_it_are_heard_where_the_daemon_listens() -> None:
     """The manifests of their pods name the same folder of the node."""
     [container] = pod_of("attach-default")["containers"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert Path(mounts["steps"]) == RunFolder(Path(mounts["run"])).attached
+    assert Path(mounts["steps"]) == RunFolder(Path(mounts["run"])).pods
 
     [volume] = [v for v in pod_of("attach-default")["volumes"] if v["name"] == "steps"]
     for name in ("vllm/steps.yaml", "llm-d/steps.yaml", "kserve/steps.yaml"):
@@ -96,7 +104,7 @@ def test_the_api_is_asked_for_pods_only_and_only_to_look() -> None:
     manifests = render({})
 
     assert one(manifests, "ClusterRole")["rules"] == [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
     ]
     [subject] = one(manifests, "ClusterRoleBinding")["subjects"]
     assert subject == {

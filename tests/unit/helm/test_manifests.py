@@ -130,7 +130,7 @@ def fill_in(command: list[str], text: str, folder: Path) -> str:
     (folder / "node-file" / "node.yaml").write_text(text, encoding="utf-8")
     assert command[:2] == ["python", "-c"]
     script = command[2].replace("/etc/", f"{folder}/")
-    where = {"POD_IP": "10.0.0.7", "NODE_NAME": "gpu-7"}
+    where = {"POD_IP": "10.0.0.7", "HOST_IP": "10.0.0.1", "NODE_NAME": "gpu-7"}
     subprocess.run([sys.executable, "-c", script], env=os.environ | where, check=True)
     return (folder / "disagg-node" / "node.yaml").read_text(encoding="utf-8")
 
