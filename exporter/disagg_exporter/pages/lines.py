@@ -7,7 +7,8 @@ look, so it is parsed once and remembered.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,9 +23,22 @@ MAX_LINE_BYTES = 4096
 MAX_WANTED_LINES = 10_000
 MAX_LINES = 200_000
 
+_ANNOUNCES = b"\n# TYPE "
+_ENDINGS = (b"", b"_total", b"_bucket", b"_sum", b"_count")
+
 
 class PageError(DisaggError):
     """A page that cannot be believed; its text says what is wrong with it."""
+
+
+class Wanted:
+    """Names of samples as they stand on a page, and of the families they can belong to."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(name.encode() for name in names)
+        self.families = frozenset(
+            name.removesuffix(ending) for name in self.names for ending in _ENDINGS
+        )
 
 
 class Sample(NamedTuple):
@@ -70,12 +84,12 @@ class Heads:
             self._numbers.clear()
 
 
-def find(text: bytes, names: frozenset[bytes], heads: Heads, what: str) -> Found:
-    """Return the samples of a page that have one of the names.
+def find(text: bytes, wanted: Wanted, heads: Heads, what: str) -> Found:
+    """Return the wanted samples of a page.
 
     Args:
         text: The page.
-        names: As they stand on the page.
+        wanted: The names that samples must have.
         heads: What is remembered of this engine's pages.
         what: Whose lines these are, for the message.
 
@@ -86,11 +100,11 @@ def find(text: bytes, names: frozenset[bytes], heads: Heads, what: str) -> Found
     heads.tidy()
     found: Found = {}
     seen: set[int] = set()
-    for line in _wanted(text, names):
+    for line in _wanted_lines(text, wanted):
         try:
             start, value = _split(line)
             head = heads.parse(start)
-            if head.name.encode() not in names:
+            if head.name.encode() not in wanted.names:
                 raise ValueError(head.name)
         except UnicodeDecodeError:
             raise PageError(f"a line of the {what} series is not UTF-8") from None
@@ -105,12 +119,12 @@ def find(text: bytes, names: frozenset[bytes], heads: Heads, what: str) -> Found
     return found
 
 
-def _wanted(text: bytes, names: frozenset[bytes]) -> Iterator[bytes]:
+def _wanted_lines(text: bytes, wanted: Wanted) -> Iterator[bytes]:
     if text.count(b"\n") > MAX_LINES:
         raise PageError(f"the page has more than {MAX_LINES} lines")
-    total = count = 0
-    for line in io.BytesIO(text):
-        # The cheap questions first: a page has thousands of lines and most answer no.
+    names, total, count = wanted.names, 0, 0
+    for line in chain.from_iterable(map(io.BytesIO, _parts(text, wanted))):
+        # The cheap questions first: most lines answer no.
         name, brace, _ = line.partition(b"{")
         if name not in names or not brace:
             if name[:1] == b"#" or (brace and not name[-1:].isspace()):
@@ -126,6 +140,23 @@ def _wanted(text: bytes, names: frozenset[bytes]) -> Iterator[bytes]:
         if total > MAX_WANTED_BYTES:
             raise PageError(f"the lines we need are more than {MAX_WANTED_BYTES} bytes together")
         yield line
+
+
+def _parts(text: bytes, wanted: Wanted) -> Iterator[bytes]:
+    """The page without the families that surely are not wanted, by the lines that announce them.
+
+    Such a family is passed over as a whole only if its last sample is its own, too: what follows
+    it unannounced might be wanted.
+    """
+    first, *announced = text.split(_ANNOUNCES)
+    yield first
+    for part in announced:
+        announced_as, _, samples = part.partition(b"\n")
+        family = announced_as.partition(b" ")[0]
+        end = samples.rfind(b"\n# HELP ")
+        last = samples.rfind(b"\n", 0, end if end >= 0 else -1) + 1
+        if family in wanted.families or not samples.startswith(family, last):
+            yield samples
 
 
 def _split(line: bytes) -> tuple[bytes, float]:

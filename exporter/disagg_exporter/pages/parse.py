@@ -13,13 +13,13 @@ from disagg_exporter.pages.histograms import (
     FIRST_TOKEN_BOUNDS_SECONDS,
     histogram,
 )
-from disagg_exporter.pages.lines import Found, Heads, PageError, Sample, find
+from disagg_exporter.pages.lines import Found, Heads, PageError, Sample, Wanted, find
 from disagg_exporter.pages.series import Adapter, Field, Series
 
 # More than this is no count of anything, and sums of such numbers overflow.
 _LARGEST = 2.0**63
 
-_NAMES = frozenset(name.encode() for adapter in ADAPTERS for name in adapter.names)
+_WANTED = Wanted(name for adapter in ADAPTERS for name in adapter.names)
 
 
 def parse_page(text: bytes, t_ns: int, heads: Heads | None = None) -> EnginePage:
@@ -41,7 +41,7 @@ def parse_page(text: bytes, t_ns: int, heads: Heads | None = None) -> EnginePage
         raise PageError("this is an HTML page, not a metrics page")
     if not text.endswith(b"\n"):
         raise PageError("the page is cut off: its last line has no end")
-    found = find(text, _NAMES, Heads() if heads is None else heads, "engine's")
+    found = find(text, _WANTED, Heads() if heads is None else heads, "engine's")
     for adapter in ADAPTERS:
         if ours := _ours(adapter, found):
             return _page(adapter, ours, t_ns)
