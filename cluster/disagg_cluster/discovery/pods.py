@@ -59,10 +59,11 @@ class PodFinder:
         pods = [pod for pod in self._pods() if pod.lives]
         held = {
             (t.namespace, t.pod_name, t.container_name): t
-            for t in tenants(pods, self._holders(), self._devices)
+            for t in tenants(self._holders(), self._devices)
         }
         seen = [sighting for pod in pods for sighting in pod_sightings(pod, held)]
-        lost = "; ".join(filter(None, self._lost()))
+        unknown = (unresolved(pod, held) for pod in pods)
+        lost = "; ".join(filter(None, (*self._lost(), *unknown)))
         return Look(Finder.PODS, tuple(seen), lost, self._clock() - began)
 
 
@@ -110,6 +111,17 @@ def pod_sightings(
             draining=pod.deleted,
             sure=False,
         )
+
+
+def unresolved(pod: Pod, held: dict[tuple[str, str, str], Tenant]) -> str:
+    """Say which GPUs of a pod the kubelet calls by names that are surely none of our devices'."""
+    names = [
+        name
+        for container in pod.containers
+        if (tenant := held.get((pod.namespace, pod.name, container.name)))
+        for name in tenant.unresolved
+    ]
+    return f"{pod.namespace}/{pod.name} holds {', '.join(names)}: no GPU we know" if names else ""
 
 
 def container_kind(pod: Pod, container: Container) -> str:

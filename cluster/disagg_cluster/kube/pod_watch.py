@@ -14,7 +14,7 @@ from urllib.parse import quote
 from disagg_cluster.kube.api_server import ApiRefusedError, ApiResponse, ApiServer
 from disagg_cluster.kube.nouns import Pod
 from disagg_cluster.kube.pod_json import read_pod
-from disagg_cluster.kube.pod_store import Next, PodStore
+from disagg_cluster.kube.pod_store import MAX_PODS, Next, PodStore
 from disagg_cluster.kube.stream import MAX_OBJECT_CHARACTERS, ListReader, StreamError
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus
@@ -75,11 +75,12 @@ class PodWatch:
 
     def status(self) -> CollectorStatus:
         """Return how it goes, collector `kube_api`; the duration is that of the last list."""
-        return CollectorStatus(COLLECTOR, not self._why, self._list_seconds, self._heard_wall)
+        return CollectorStatus(COLLECTOR, not self.why(), self._list_seconds, self._heard_wall)
 
     def why(self) -> str:
-        """Say what keeps the pods away; empty while they are told."""
-        return self._why
+        """Say what keeps the pods away; empty while they are told, all of them."""
+        left_out = self._store.left_out
+        return self._why or (f"{left_out} pods more than {MAX_PODS}" if left_out else "")
 
     async def run(self) -> None:
         """Follow until cancelled."""

@@ -51,6 +51,7 @@ class PodSteps:
         self._open: dict[str, StepsListener] = {}
         # Kept as long as the pod: an annotation put on anew must not clear its record.
         self._gates: dict[str, Gate] = {}
+        self._named: set[str] = set()
         self._strange_ns: dict[str, int] = {}
         self._problems: dict[str, str] = {}
         self._heard_wall: float | None = None
@@ -86,6 +87,7 @@ class PodSteps:
                 self._open[uid] = self._listen(uid, loop)
             except DisaggError as error:
                 problems[uid] = str(error)
+        self._name_the_refused()
         if now.left_out:
             problems[""] = f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask to be heard"
         self._tell(problems)
@@ -105,10 +107,6 @@ class PodSteps:
         """Return what a pod's socket has seen; None if it has none."""
         return self._open[uid].counts if uid in self._open else None
 
-    def refused(self, uid: str) -> int:
-        """Return how many of a pod's messages were turned away."""
-        return self._gates[uid].refused if uid in self._gates else 0
-
     def problems(self) -> tuple[str, ...]:
         """Return what keeps pods from being heard, a line each."""
         return tuple(self._problems.values())
@@ -116,6 +114,13 @@ class PodSteps:
     def status(self) -> CollectorStatus:
         """Return the collector `pod_steps`."""
         return CollectorStatus(COLLECTOR, not self._problems, 0.0, self._heard_wall)
+
+    def _name_the_refused(self) -> None:
+        """Log once of each pod that says what no engine would."""
+        refused = {uid for uid, gate in self._gates.items() if gate.refused}
+        for uid in refused - self._named:
+            self._log.warning("%s: pod %s told what no engine does: turned away", COLLECTOR, uid)
+        self._named = refused
 
     def _strangeness(self, known: Iterable[Pod]) -> dict[str, float]:
         """What lies in the root, and for how many seconds no pod of that name was known."""

@@ -9,13 +9,15 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from disagg_cluster.discovery.pods import PodFinder
 from disagg_cluster.kube.api_server import ApiServer
-from disagg_cluster.kube.join import Tenant, tenants
+from disagg_cluster.kube.pod_json import read_pod
 from disagg_cluster.kube.pod_watch import PodWatch
-from disagg_exporter.model import Device, Role
+from disagg_exporter.model import Device
 from disagg_exporter.podresources import PodResources
 from disagg_exporter.roles import explain
 from support.fake_api_server import NODE, FakeApiServer, Told, fake_api_server, pod_json, uid_of
@@ -26,6 +28,7 @@ UUIDS = [f"GPU-8f2c1d90-3e5a-4b17-9c2e-5da9abb5176{at}" for at in range(8)]
 DEVICES = [Device(uuid, at, "H100", f"nvidia{at}") for at, uuid in enumerate(UUIDS)]
 
 LLM_D_PREFILL = {"llm-d.ai/role": "prefill"}
+STORM_DECODE = {"role-name": "decode", "roleset-name": "set"}
 PREFILL_ARGS = ("--model", "m", "--kv-transfer-config", '{"kv_role":"kv_producer"}')
 DECODE_ARGS = ("--model", "m", "--kv-transfer-config", '{"kv_role":"kv_consumer"}')
 
@@ -53,19 +56,15 @@ class Node:
         self.kubelet.given = [each for each in self.kubelet.given if each.pod != name]
         self.api.delete(name)
 
-    def tenants(self) -> tuple[Tenant, ...]:
-        """The join of what both say now."""
-        return tenants(self.watch.pods(), self.resources.holders(), DEVICES)
-
     def table(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Role and GPUs of every pod that both know."""
+        """Role and GPUs of every engine in a pod, as discovery joins what both say now."""
+        finder = PodFinder(self.watch.pods, self.resources.holders, DEVICES)
         return {
-            tenant.pod_name: (
-                explain(tenant.markers()).role.value,
-                tuple(UUIDS.index(gpu) for gpu in tenant.gpus),
+            seen.pod: (
+                explain(seen.markers).role.value,
+                tuple(UUIDS.index(gpu) for gpu in seen.gpus or ()),
             )
-            for tenant in self.tenants()
-            if tenant.pod is not None
+            for seen in finder.look().sightings
         }
 
 
@@ -85,8 +84,7 @@ def start_all(node: Node) -> None:
     node.runs(pod_json("dynamo-worker-0", labels=dynamo), 5)
     dynamo = {"nvidia.com/dynamo-component-type": "decode"}
     node.runs(pod_json("dynamo-worker-1", labels=dynamo), 6)
-    aibrix = {"role-name": "decode", "roleset-name": "set"}
-    node.runs(pod_json("storm-decode-0", labels=aibrix), 7)
+    node.runs(pod_json("storm-decode-0", labels=STORM_DECODE), 7)
 
 
 ALL = {
@@ -118,20 +116,18 @@ async def test_a_pod_that_is_rolled_hands_its_gpu_on(node: Node) -> None:
 
 @told
 async def test_a_pod_that_comes_back_under_its_name_is_the_new_one(node: Node) -> None:
-    """A StatefulSet's pod: another UID, other labels; the old one may still be ending."""
+    """A StatefulSet's pod: it ends, and the next of its name has another UID and other labels."""
     start_all(node)
     async with running(node.watch.run(), node.resources.run()):
         await until(lambda: node.table() == ALL)
-        old = pod_json("storm-decode-0", deleting=True)
-        node.api.put(old)
-        labels = {"role-name": "prefill", "roleset-name": "set"}
+        node.api.put(pod_json("storm-decode-0", labels=STORM_DECODE, deleting=True))
+        assert node.table()["storm-decode-0"] == ("decode", (7,)), "it still drains"
+        node.ends("storm-decode-0")
+        labels = STORM_DECODE | {"role-name": "prefill"}
         node.runs(pod_json("storm-decode-0", uid=uid_of("next"), labels=labels), 7)
-        await until(lambda: node.table()["storm-decode-0"] == ("prefill", (7,)))
-        node.api.delete("storm-decode-0")
+        await until(lambda: node.table().get("storm-decode-0") == ("prefill", (7,)))
 
-        (tenant,) = (t for t in node.tenants() if t.pod_name == "storm-decode-0")
-        assert tenant.pod is not None
-        assert tenant.pod.uid == uid_of("next")
+    assert uid_of("storm-decode-0") not in {pod.uid for pod in node.watch.pods()}
 
 
 @told
@@ -154,7 +150,7 @@ async def test_deleted_pods_are_gone_from_the_table(node: Node) -> None:
         await until(lambda: node.table() == ALL)
         for name in ALL:
             node.ends(name)
-        await until(lambda: node.tenants() == ())
+        await until(lambda: node.table() == {} and not node.resources.holders())
 
 
 @told
@@ -172,12 +168,48 @@ async def test_while_the_api_server_restarts_nothing_is_lost(node: Node) -> None
 
 
 @told
-async def test_without_rights_at_the_api_server_the_kubelets_half_remains(node: Node) -> None:
-    start_all(node)
-    node.api.status = 403
+async def test_a_gpu_by_a_name_that_we_do_not_know_is_told_as_lost(node: Node) -> None:
+    node.runs(pod_json("claimed", labels=LLM_D_PREFILL))
+    node.kubelet.given = [Given("claimed", claimed=["gpu-0-mig-1g6gb-14-0"])]
+    finder = PodFinder(node.watch.pods, node.resources.holders, DEVICES)
     async with running(node.watch.run(), node.resources.run()):
-        await until(lambda: len(node.tenants()) == len(ALL))
+        await until(lambda: bool(node.watch.pods() and node.resources.holders()))
 
-    roles = {t.pod_name: explain(t.markers()).role for t in node.tenants()}
-    assert roles["pd-prefill-0"] is Role.PREFILL, "its name tells, weakly"
-    assert {t.pod_name: t.pages for t in node.tenants()} == dict.fromkeys(ALL, ())
+        assert finder.look().lost == "llm/claimed holds gpu-0-mig-1g6gb-14-0: no GPU we know"
+        assert [seen.gpus for seen in finder.look().sightings] == [None]
+
+
+@told
+async def test_without_the_kubelet_the_pods_are_known_and_their_gpus_are_not(node: Node) -> None:
+    start_all(node)
+    node.kubelet.refuses = "UNIMPLEMENTED"
+    async with running(node.watch.run(), node.resources.run()):
+        await until(lambda: len(node.table()) == len(ALL))
+
+    assert node.table() == {name: (role, ()) for name, (role, _) in ALL.items()}
+
+
+SECRET = "s3cr3t-value"
+
+
+@pytest.mark.parametrize(
+    "wrote",
+    [
+        {"args": ("--model", "m", "--api-key", SECRET)},
+        {"args": ("--model", "m", "--kv-transfer-config", f'{{"kv_role":"{SECRET}"}}')},
+        {"args": (f"\x1b[2J\n# HELP {SECRET} 1",)},
+        {"labels": {"llm-d.ai/role": SECRET, "role-name": f'"}} {SECRET} 1'}},
+        {"annotations": {"disagg-node/role": SECRET}},
+    ],
+)
+def test_nothing_that_a_pod_wrote_is_repeated_in_why_its_role_is_what_it_is(
+    wrote: dict[str, Any],
+) -> None:
+    """Bar 5 of the attach issue, as far as pods go."""
+    pod = read_pod(pod_json("a", **wrote))
+    assert pod is not None
+    seen = list(PodFinder(lambda: [pod], list, DEVICES).look().sightings)
+
+    for each in (pod, *seen, *(explain(sighting.markers) for sighting in seen)):
+        assert SECRET not in repr(each)
+        assert "\x1b" not in repr(each)
