@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,9 @@ def test_attach_is_ready_and_tells_of_itself(case: str, tmp_path: Path) -> None:
 
     with pod.running() as process:
         pod.wait_for_probes()
+        if os.geteuid() == 0:
+            status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+            assert "CapEff:\t0000000000000000\n" in status
         page, landing = pod.get("/metrics", "http"), pod.get("/", "http")
     # A pod's host is called like the pod.
     assert NODE in (landing or "")

@@ -19,6 +19,7 @@ from support.chart import env_of, node_files, pods, render
 from support.running_node import free_port, wait_for
 
 NODE = "gpu-node-7"
+NO_CAPABILITY = {"drop": ["ALL"]}
 PROGRAM = Path(sys.executable).with_name("disagg-node")
 
 
@@ -58,7 +59,7 @@ class Pod:
         environment = {**os.environ, **env_of(self.container), "NODE_NAME": NODE}
         environment |= {"HOME": str(self._folder), "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
         log = self._folder / "container.log"
-        argv = [str(PROGRAM), *map(self._here, self.container["args"])]
+        argv = [*self._rights(), str(PROGRAM), *map(self._here, self.container["args"])]
         with (
             log.open("wb") as output,
             subprocess.Popen(argv, stdout=output, stderr=output, env=environment) as process,
@@ -69,6 +70,15 @@ class Pod:
                 process.send_signal(signal.SIGTERM)
                 process.wait(60)
                 sys.stderr.write(log.read_text(encoding="utf-8")[-4000:])
+
+    def _rights(self) -> tuple[str, ...]:
+        """What takes the capabilities away that the container gives up, where we have them.
+
+        The container's user is not taken on: that of the tests owns what the pod finds.
+        """
+        if os.geteuid() != 0 or self.container["securityContext"]["capabilities"] != NO_CAPABILITY:
+            return ()
+        return ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
     def probed(self, probe: Mapping[str, Any]) -> bool:
         """What the kubelet would find by a probe; it believes every certificate."""
