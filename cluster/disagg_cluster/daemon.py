@@ -18,6 +18,7 @@ from typing import Literal
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.devicewatch import DeviceWatch
+from disagg_cluster.discovery.proctable import parents
 from disagg_cluster.engines import Engines
 from disagg_cluster.feeds import hearing
 from disagg_cluster.front import Front
@@ -234,6 +235,7 @@ class Daemon:
             look=self._devices.look,
             engines=self._roster.statuses(self._pages),
             fullness=self._fullness,
+            parents=parents,
             workers=self._crew.statuses() if self._crew else (),
             collectors=(
                 self._journal.status(),

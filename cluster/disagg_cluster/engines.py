@@ -151,6 +151,7 @@ class Engines:
                 source="config",
                 confidence="certain",
                 page=pages.page(name),
+                pid=engine.pid,
                 serving=pages.serving(name),
             )
             for name, engine in self._engines.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from disagg_cluster.gpusharing import Parents, shares
 from disagg_cluster.life import WorkerState
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
@@ -87,6 +88,7 @@ def compose(
     look: DeviceLook,
     engines: Sequence[EngineStatus],
     fullness: Fullness,
+    parents: Parents,
     workers: Sequence[WorkerStatus],
     collectors: Iterable[CollectorStatus],
     simulated: bool,
@@ -109,6 +111,7 @@ def compose(
         busy_window_seconds=busy_window_seconds,
         engines=tuple(engines),
         capacities=fullness.capacities(engines),
+        gpu_shares=shares(engines, look.readings(now_ns), parents),
         workers=tuple(workers),
         collectors=(look.status(now_ns), *collectors),
         worker_states=tuple(WorkerState),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from disagg_exporter.dcgm_page import DcgmDevice, parse_dcgm
 from disagg_exporter.devices import DevicesUnavailable
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+from disagg_exporter.nvml_events import MOST_NUMBERS
 from disagg_exporter.pages.lines import Heads
 from disagg_exporter.scrape import fetch
 
@@ -53,6 +55,8 @@ class DcgmDevices:
         between_seconds = min(max(interval_seconds / 2, _LEAST_SECONDS), _MOST_SECONDS)
         self._between_ns = round(between_seconds * 1e9)
         self._heads = Heads()
+        self._xid: dict[str, int] = {}
+        self._xids: dict[str, Counter[int]] = {}
         self._why = ""
         try:
             self._told = self._look()
@@ -95,12 +99,25 @@ class DcgmDevices:
         """Nothing to let go of: each look has a connection of its own."""
 
     def _look(self) -> tuple[DcgmDevice, ...]:
-        return parse_dcgm(self._fetch(self._url, DEADLINE_SECONDS), self._heads)
+        devices = parse_dcgm(self._fetch(self._url, DEADLINE_SECONDS), self._heads)
+        for told in devices:
+            if told.xid is not None:
+                self._see_xid(told.device.gpu, told.xid)
+        return devices
+
+    def _see_xid(self, gpu: str, number: int) -> None:
+        """Count an error when another number is the latest: the same one again is not seen."""
+        before = self._xid.setdefault(gpu, number)
+        counted = self._xids.setdefault(gpu, Counter())
+        if number not in (0, before):
+            counted[number if number in counted or len(counted) < MOST_NUMBERS else 0] += 1
+        self._xid[gpu] = number
 
     def _reading(self, told: DcgmDevice, now_ns: int) -> DeviceReading:
         values = told.values
         busy = values.get("graphics_ratio", values.get("utilization_ratio"))
         used = values.get("memory_used_bytes")
+        counted = self._xids.get(told.device.gpu)
         return DeviceReading(
             gpu=told.device.gpu,
             t_ns=now_ns,
@@ -114,4 +131,5 @@ class DcgmDevices:
             sm_ratio=values.get("sm_ratio"),
             tensor_ratio=values.get("tensor_ratio"),
             dram_ratio=values.get("dram_ratio"),
+            xid_errors=tuple(sorted(counted.items())) if counted is not None else None,
         )

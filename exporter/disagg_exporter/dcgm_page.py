@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from disagg_exporter.model import Device
 from disagg_exporter.nvml_inventory import MIG_SLICES
-from disagg_exporter.pages.lines import Found, Heads, find
+from disagg_exporter.pages.lines import Found, Heads, Wanted, find
 
 _MIB = 1024 * 1024
 # DCGM's word for "nothing known" as a number of either kind; older exporters print it.
@@ -35,9 +35,8 @@ MEMORY_RESERVED = "DCGM_FI_DEV_FB_RESERVED"
 POWER, CLOCK = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
-_NAMES = frozenset(
-    name.encode()
-    for name in (
+_WANTED = Wanted(
+    (
         *PROFILING,
         *(ENERGY, UTILIZATION, MEMORY_FREE, MEMORY_USED, MEMORY_RESERVED, POWER, CLOCK, XID),
     )
@@ -49,7 +48,8 @@ _BUSY_PERCENT = 50.0
 class DcgmDevice:
     """One GPU or MIG instance, and its values in our units; what is not told is not there.
 
-    Of a MIG instance the page has the GPU's UUID and the instance's number: its key is both.
+    Of a MIG instance the page has the GPU's UUID and the instance's number: its key is both. `xid`
+    is the number of the latest error, 0 where there was none.
     """
 
     device: Device
@@ -63,7 +63,7 @@ def parse_dcgm(text: bytes, heads: Heads) -> tuple[DcgmDevice, ...]:
     Raises:
         PageError: One of the lines we need is garbage.
     """
-    found = find(text, _NAMES, heads, "dcgm-exporter")
+    found = find(text, _WANTED, heads, "dcgm-exporter")
     told: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], Mapping[str, str]] = {}
     for name, key, value, sample in _samples(found):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from disagg_exporter.devices import DevicesUnavailable
 from disagg_exporter.gpm import NOT_TOLD, GpmMeter, PartRatios, open_meter
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+from disagg_exporter.nvml_events import XidWatch, open_xid_watch
 from disagg_exporter.nvml_health import ecc_errors, throttles_of
 from disagg_exporter.nvml_inventory import OpenDevice, Opened, ask, open_all
 
@@ -58,6 +60,8 @@ class NvmlDevices:
         )
         self._reopen_at_ns: int | None = None
         self._meters: dict[str, GpmMeter] = {}
+        self._xids: XidWatch | None = None
+        self._xid_counts: dict[str, Counter[int]] = {}
         self._opened = self._open()
 
     def inventory(self) -> tuple[Device, ...]:
@@ -111,12 +115,16 @@ class NvmlDevices:
                 meter = open_meter(self._nvml, device.gpu_handle, device.gpu_instance)
                 if meter is not None:
                     self._meters[device.device.gpu] = meter
+        self._xids = open_xid_watch(self._nvml, opened.devices, self._xid_counts)
         return opened
 
     def _close_meters(self) -> None:
         for meter in self._meters.values():
             meter.close()
         self._meters.clear()
+        if self._xids is not None:
+            self._xids.close()
+            self._xids = None
 
     def _shut_down(self) -> None:
         try:
@@ -126,6 +134,8 @@ class NvmlDevices:
 
     def _sweep(self, now_ns: int) -> DeviceSweep:
         readings: list[DeviceReading] = []
+        if self._xids is not None:
+            self._xids.poll()
         failures = list(self._opened.failures)
         for opened in self._opened.devices:
             try:
@@ -174,6 +184,8 @@ class NvmlDevices:
             throttles=None if throttles is None else throttles_of(throttles),
             ecc_corrected_errors=opened.ecc[0],
             ecc_uncorrected_errors=opened.ecc[1],
+            xid_errors=None if self._xids is None else self._xids.counts(opened.device.gpu),
+            process_ratios=opened.process_ratios,
         )
 
     def _core(self, call: Callable[[Any], Any], handle: Any) -> Any:
@@ -197,6 +209,7 @@ class NvmlDevices:
         opened.pids = tuple(sorted({process.pid for process in told or () if process.pid}))
         if not opened.mig:
             opened.ecc = ecc_errors(self._nvml, opened.handle)
+            opened.process_ratios = opened.meter.read(self._nvml, opened.handle)
 
 
 def _busy(parts: PartRatios, utilization_percent: int | None) -> float | None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from disagg_exporter.model import Device, DeviceFailure
+from disagg_exporter.nvml_processes import ProcessMeter
 
 MIG_SLICES = 7
 """Compute slices that a whole GPU counts as (accounting A1)."""
@@ -24,8 +25,8 @@ class OpenDevice:
     `gpu_handle` is that of the whole GPU, `gpu_instance` the MIG instance's number on it; it is
     None, too, of a compute instance that shares its GPU instance, because nothing is counted apart
     for it. `memory`, `processes` and `throttles` are the newest calls that this driver has for
-    them, or None. `pids` and `ecc` were read at `slow_ns`; they are asked for less often than the
-    rest.
+    them, or None. `pids`, `ecc` and `process_ratios` were read at `slow_ns`; they are asked for
+    less often than the rest.
     """
 
     device: Device
@@ -39,6 +40,8 @@ class OpenDevice:
     pids: tuple[int, ...] = ()
     ecc: tuple[int | None, int | None] = (None, None)
     slow_ns: int | None = None
+    meter: ProcessMeter = field(default_factory=ProcessMeter)
+    process_ratios: tuple[tuple[int, float], ...] | None = None
 
     @property
     def countable(self) -> bool:
@@ -78,11 +81,11 @@ def _open_gpu(nvml: Any, index: int) -> list[OpenDevice]:
     pci = ask(nvml, nvml.nvmlDeviceGetPciInfo, handle)
     minor = ask(nvml, nvml.nvmlDeviceGetMinorNumber, handle)
     whole = Device(
-        gpu=_text(nvml.nvmlDeviceGetUUID(handle)),
+        gpu=text_of(nvml.nvmlDeviceGetUUID(handle)),
         index=index,
-        gpu_name=_text(nvml.nvmlDeviceGetName(handle)),
+        gpu_name=text_of(nvml.nvmlDeviceGetName(handle)),
         device=f"nvidia{index if minor is None else minor}",
-        pci_bus_id="" if pci is None else _text(pci.busId),
+        pci_bus_id="" if pci is None else text_of(pci.busId),
     )
     mode = ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
     if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
@@ -113,7 +116,7 @@ def _instance(nvml: Any, handle: Any, gpu_instance: int, whole: Device) -> Devic
     suffix = f"/ci{compute_instance}" if compute_instance else ""
     slices = nvml.nvmlDeviceGetAttributes(handle).computeInstanceSliceCount
     return Device(
-        gpu=_text(nvml.nvmlDeviceGetUUID(handle)),
+        gpu=text_of(nvml.nvmlDeviceGetUUID(handle)),
         index=whole.index,
         # Weighted seconds of an instance are seconds of its GPU, so they go by the GPU's name.
         gpu_name=whole.gpu_name,
@@ -187,6 +190,6 @@ def _first_known(
     return None
 
 
-def _text(told: str | bytes) -> str:
+def text_of(told: str | bytes) -> str:
     """The binding's older releases and its structures tell bytes."""
     return told.decode("ascii", "replace") if isinstance(told, bytes) else told

@@ -21,6 +21,7 @@ from disagg_exporter.model import (
     EngineState,
     EngineStatus,
     GpuPrice,
+    GpuShare,
     Histogram,
     Method,
     Phase,
@@ -113,6 +114,7 @@ def golden_snapshot() -> Snapshot:
                 throttles=(Throttle.POWER_CAP,),
                 ecc_corrected_errors=2,
                 ecc_uncorrected_errors=0,
+                xid_errors=((31, 2), (79, 1)),
             ),
             # A driver that tells of memory and nothing else.
             DeviceReading(GPU_1, TAKEN_NS, memory_used_bytes=0, memory_total_bytes=85_520_809_984),
@@ -211,6 +213,7 @@ def golden_snapshot() -> Snapshot:
             BusyGpus(Role.DECODE, Phase.DECODE, "llama", "", "NVIDIA H100 80GB HBM3", 1.0),
         ),
         busy_window_seconds=1.0,
+        gpu_shares=(GpuShare("prefill-0", GPU_0, 0.4375),),
         capacities=(
             EngineCapacity(
                 *("prefill-0", 0.625, PrefillLimit(31_500.0, Sides.BOTH, 288.0)),

@@ -44,6 +44,7 @@ CORE = [
     "disagg_cluster.supervise",
     "disagg_cluster.resume",
     "disagg_cluster.journal_text",
+    "disagg_cluster.gpusharing",
     "disagg_cluster.nodeview",
     "disagg_cluster.kube.join",
     "disagg_cluster.kube.pod_store",

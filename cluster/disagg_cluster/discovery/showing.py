@@ -40,6 +40,7 @@ def status_of(
         confidence=verdict.confidence.value,
         page=page,
         pod=engine.pod,
+        pid=engine.leader.pid if engine.leader else None,
         serving=pages.serving(name),
         dynamo=_dynamo(attachment, pages.lines(name), registering=registering),
     )

@@ -21,6 +21,10 @@ CAPACITY_FAMILIES: tuple[Family, ...] = (
            "those at the knee, of decode the largest of its batch over the batch that just meets "
            "the inter-token target, its KV cache in use, and the time in which requests waited "
            "and none could be taken in. 1 is full, more is beyond. Absent until learned."),
+    Family("disagg_engine_gpu_sm_ratio", _G, Data.ENGINES, ("engine", "gpu"), "ratio",
+           "Share of SM time that an engine's processes took of a GPU which several engines share, "
+           "as its driver sampled them in the last second: to hold against the GPU-seconds, which "
+           "are halved while two have a step there. Absent on GPUs of one engine and on MIG."),
     Family("disagg_engine_prefill_knee_tokens", _G, Data.ENGINES, ("engine",), "tokens",
            "Prefill tokens of the smallest step that reaches nine tenths of the best rate; "
            "absent until smaller steps were seen, too."),

@@ -14,6 +14,8 @@ def write_capacity(sheet: Sheet, snapshot: Snapshot) -> None:
     capacities = {capacity.engine: capacity for capacity in snapshot.capacities}
     for capacity in capacities.values():
         _write_limits(sheet, capacity)
+    for share in snapshot.gpu_shares:
+        sheet.put("disagg_engine_gpu_sm_ratio", share.sm_ratio, share.engine, share.gpu)
     devices = {device.gpu: device for device in snapshot.devices}
     namespaces = engine_namespaces(snapshot)
     ready = [e for e in present_engines(snapshot) if e.state is EngineState.READY]

@@ -32,6 +32,10 @@ DEVICE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_gpu_ecc_errors_total", _C, Data.DEVICES, ("gpu", "kind"), "",
            "Memory errors in the device's whole life, as its driver counts them; absent without "
            "ECC and on MIG instances."),
+    Family("disagg_gpu_xid_errors_total", _C, Data.DEVICES, ("gpu", "xid"), "",
+           "Errors of a GPU by NVIDIA's Xid number, since it is watched; those that end or harm "
+           "its work (48, 74, 79, 94, 95) stand at 0 from the start. Absent where the driver "
+           "reports no events."),
     Family("disagg_gpu_phase_seconds_total", _C, Data.ACCOUNTS, ("gpu", "role", "phase"), "seconds",
            "Seconds of a device by what it did and the role it had then, committed up to its "
            "watermark. phase is prefill, decode, idle or unattributed; with the unobserved seconds "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from disagg_exporter.metrics.sheet import Sheet
 from disagg_exporter.model import (
     DeviceAccount,
+    DeviceReading,
     EngineState,
     EngineStatus,
     Reason,
@@ -16,6 +17,8 @@ from disagg_exporter.model import (
 # Rows that exist at 0 before anything happens: `rate()` cannot see the first move of a counter
 # that appears with it.
 STANDING_ROLES = (Role.PREFILL, Role.DECODE, Role.MIXED, Role.NONE)
+# NVIDIA's numbers: double-bit ECC, NVLink, fallen off the bus, contained and uncontained ECC.
+STANDING_XIDS = (48, 74, 79, 94, 95)
 SHOWN_USES = (Use.PREFILL, Use.DECODE, Use.IDLE, Use.UNATTRIBUTED)
 REASONS = {
     Use.IDLE: (
@@ -58,9 +61,20 @@ def write_devices(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.put("disagg_gpu_sm_clock_hertz", reading.sm_clock_hertz, gpu)
         busy = reading.graphics_ratio if reading.busy_ratio is None else reading.busy_ratio
         sheet.put("disagg_gpu_utilization_ratio", busy, gpu)
+        _write_xids(sheet, reading)
         ecc = "disagg_gpu_ecc_errors_total"
         sheet.put(ecc, reading.ecc_corrected_errors, gpu, "corrected")
         sheet.put(ecc, reading.ecc_uncorrected_errors, gpu, "uncorrected")
+
+
+def _write_xids(sheet: Sheet, reading: DeviceReading) -> None:
+    if reading.xid_errors is None:
+        return
+    name, gpu = "disagg_gpu_xid_errors_total", reading.gpu
+    for number in STANDING_XIDS:
+        sheet.add(name, 0.0, gpu, str(number))
+    for number, errors in reading.xid_errors:
+        sheet.add(name, errors, gpu, str(number) if number else "other")
 
 
 def write_accounts(sheet: Sheet, snapshot: Snapshot) -> None:

@@ -27,6 +27,7 @@ from disagg_exporter.model.devices import (
     DeviceFailure,
     DeviceReading,
     DeviceSweep,
+    GpuShare,
 )
 from disagg_exporter.model.serving import (
     Histogram,
@@ -90,6 +91,7 @@ __all__ = [
     "EngineState",
     "EngineStatus",
     "GpuPrice",
+    "GpuShare",
     "Histogram",
     "Method",
     "Phase",

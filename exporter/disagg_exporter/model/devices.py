@@ -37,6 +37,8 @@ class DeviceReading:
     performance counters where it has them (`graphics_ratio`, beside those of its parts), else of
     its driver; None, too, where activity is told so late that it may be over by now. `throttles` is
     empty where nothing holds the clocks back. ECC errors are those of the device's whole life.
+    `xid_errors` are (number, errors) since it is watched, `process_ratios` (pid, share of SM time)
+    of the processes that were sampled in the last second or so.
     """
 
     gpu: str
@@ -55,6 +57,17 @@ class DeviceReading:
     throttles: tuple[Throttle, ...] | None = None
     ecc_corrected_errors: int | None = None
     ecc_uncorrected_errors: int | None = None
+    xid_errors: tuple[tuple[int, int], ...] | None = None
+    process_ratios: tuple[tuple[int, float], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """The share of a GPU's SM time that an engine's processes took, as its driver samples them."""
+
+    engine: str
+    gpu: str
+    sm_ratio: float
 
 
 @dataclass(frozen=True, slots=True)

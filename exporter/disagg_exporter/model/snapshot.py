@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from disagg_exporter.model.accounts import BusyGpus, DeviceAccount, EngineAccount, TokenAccount
 from disagg_exporter.model.capacity import EngineCapacity
-from disagg_exporter.model.devices import Device, DeviceReading
+from disagg_exporter.model.devices import Device, DeviceReading, GpuShare
 from disagg_exporter.model.statuses import CollectorStatus, EngineStatus, RouterStatus, WorkerStatus
 
 
@@ -40,6 +40,7 @@ class Snapshot:
     busy_window_seconds: float = 0.0
     engines: tuple[EngineStatus, ...] = ()
     capacities: tuple[EngineCapacity, ...] = ()
+    gpu_shares: tuple[GpuShare, ...] = ()
     workers: tuple[WorkerStatus, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
     worker_states: tuple[str, ...] = ()

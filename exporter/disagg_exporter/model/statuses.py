@@ -14,7 +14,8 @@ class EnginePage:
     """The few values of an engine's metrics page that we use; None where the page has none.
 
     `prefill_seconds_total` and `decode_seconds_total` are the engine's own timers: how long each
-    of its devices ran such steps. SGLang's count mixed steps as prefill. `kv_cache_tokens` is how
+    of its devices ran such steps. SGLang's count mixed steps as prefill. `steps_total` are the
+    steps of all ranks. `kv_cache_tokens` is how
     much its cache can hold, `asleep` whether it has given its memory back for a while. `serving`
     counts since the engine started.
     """
@@ -31,6 +32,7 @@ class EnginePage:
     generation_tokens_total: float | None = None
     prefill_seconds_total: float | None = None
     decode_seconds_total: float | None = None
+    steps_total: float | None = None
     kv_cache_tokens: float | None = None
     asleep: bool | None = None
     serving: ServingCounts = field(default_factory=ServingCounts)
@@ -54,6 +56,7 @@ class EngineStatus:
 
     `serving` counts since the daemon first saw the engine's page, through all its restarts; None
     before. `step_clock` says what the lengths of its steps mean, empty where it tells no steps.
+    `pid` is the process above all of its own, None where none can be seen.
     """
 
     engine: str
@@ -71,6 +74,7 @@ class EngineStatus:
     dynamo: DynamoWorker | None = None
     serving: ServingCounts | None = None
     step_clock: str = ""
+    pid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,12 @@ class NvmlChild:
 
 def _reading(told: dict[str, Any]) -> DeviceReading:
     throttles = told["throttles"]
+    pairs = {
+        name: None if told[name] is None else tuple(map(tuple, told[name]))
+        for name in ("xid_errors", "process_ratios")
+    }
     lists = {
+        **pairs,
         "pids": tuple(told["pids"]),
         "throttles": None if throttles is None else tuple(map(Throttle, throttles)),
     }

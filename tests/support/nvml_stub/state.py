@@ -30,6 +30,12 @@ class Instance(Structure):
     )
 
 
+class Sample(Structure):
+    """How much of the GPU a process used in the driver's sample of that time."""
+
+    _fields_ = (("microseconds", c_uint64), *_words("pid", "sm_percent"))
+
+
 class Gpu(Structure):
     """One GPU; the `*_error` fields are what calls return instead of success."""
 
@@ -49,12 +55,20 @@ class Gpu(Structure):
         ("ecc_errors", c_uint64 * 2),
         *_words("gpm_supported", "gpm_milliseconds"),
         ("gpm_busy_milliseconds", c_uint32 * 4),
+        *_words("events_error", "sample_count"),
+        ("samples", Sample * 8),
     )
 
     def run(self, *pids: int) -> None:
         """Say that these processes compute on the GPU."""
         self.process_count = len(pids)
         self.processes[: len(pids)] = pids
+
+    def sample(self, *samples: tuple[int, int, int]) -> None:
+        """Set the samples of processes: (time in microseconds, pid, percent of SM time) each."""
+        self.sample_count = len(samples)
+        for place, told in enumerate(samples):
+            self.samples[place] = Sample(*told)
 
     def count(self, milliseconds: int, *busy: int, slot: int | None = None) -> None:
         """Let time pass on the performance counters: busy graphics, SM, tensor, DRAM in it."""
@@ -64,22 +78,36 @@ class Gpu(Structure):
             counters.gpm_busy_milliseconds[part] += passed
 
 
-class State(Structure):
-    """The whole driver; the last four numbers before the GPUs are counted by the stub.
+class Xid(Structure):
+    """An error that waits to be reported; of a whole GPU the instance is all ones."""
 
-    `gpm_samples` are those that nobody has freed yet.
+    _fields_ = (*_words("gpu", "number", "gpu_instance"),)
+
+
+class State(Structure):
+    """The whole driver; the five numbers from `inits` on are counted by the stub.
+
+    `gpm_samples` and `event_sets` are those that nobody has freed yet.
     """
 
     _fields_ = (
         *_words("init_error", "count_error", "gpu_count"),
         *_words("inits", "shutdowns", "process_calls", "gpm_samples"),
+        *_words("event_sets", "xid_count"),
+        ("xids", Xid * 8),
         ("gpus", Gpu * MAX_GPUS),
     )
+
+    def report(self, gpu: int, *numbers: int, instance: int = 0xFFFFFFFF) -> None:
+        """Let a GPU have these Xid errors, which wait until they are asked for."""
+        for number in numbers:
+            self.xids[self.xid_count] = Xid(gpu, number, instance)
+            self.xid_count += 1
 
 
 def set_defaults(state: State) -> None:
     """Eight healthy GPUs of 80 GiB at rest; the counts of the stub go on."""
-    state.init_error = state.count_error = 0
+    state.init_error = state.count_error = state.xid_count = 0
     state.gpu_count = MAX_GPUS
     for number in range(MAX_GPUS):
         state.gpus[number] = Gpu(
@@ -89,6 +117,7 @@ def set_defaults(state: State) -> None:
             memory_total_bytes=80 * 1024**3,
             throttle_error=NOT_SUPPORTED,
             ecc_error=NOT_SUPPORTED,
+            events_error=NOT_SUPPORTED,
         )
 
 

@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7 };
-enum { MAX_GPUS = 8, MAX_INSTANCES = 7, MAX_PROCESSES = 8 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10 };
+enum { MAX_GPUS = 8, MAX_INSTANCES = 7, MAX_PROCESSES = 8, MAX_XIDS = 8 };
 
 typedef struct {
     /* An empty slot has no slices. */
@@ -25,6 +25,11 @@ typedef struct {
     uint32_t gpm_busy_milliseconds[4];
     uint64_t memory_total_bytes, memory_used_bytes;
 } instance_t;
+
+typedef struct {
+    uint64_t microseconds;
+    uint32_t pid, sm_percent;
+} process_sample_t;
 
 typedef struct {
     /* What the calls return instead of OK; `error` is for all calls on an open handle. */
@@ -38,12 +43,21 @@ typedef struct {
     uint64_t throttle_reasons, ecc_errors[2];
     /* Running counters: the time that has passed and, in it, busy graphics, SM, tensor, DRAM. */
     uint32_t gpm_supported, gpm_milliseconds, gpm_busy_milliseconds[4];
+    uint32_t events_error, sample_count;
+    process_sample_t samples[MAX_PROCESSES];
 } gpu_t;
+
+/* An error that waits to be reported. */
+typedef struct {
+    uint32_t gpu, number, gpu_instance;
+} xid_t;
 
 typedef struct {
     uint32_t init_error, count_error, gpu_count;
     /* Counted by the stub. */
-    uint32_t inits, shutdowns, process_calls, gpm_samples;
+    uint32_t inits, shutdowns, process_calls, gpm_samples, event_sets;
+    uint32_t xid_count;
+    xid_t xids[MAX_XIDS];
     gpu_t gpus[MAX_GPUS];
 } state_t;
 
@@ -230,6 +244,76 @@ int nvmlDeviceGetComputeRunningProcesses_v2(handle_t handle, unsigned *count, pr
     if (room < have) return TOO_SMALL;
     for (unsigned i = 0; i < have; i++) told[i] = (process_t){.pid = pids[i]};
     return OK;
+}
+
+/* One set is enough: who registers a GPU with it is told the GPU's errors, one at a call. */
+static unsigned registered[MAX_GPUS];
+
+int nvmlEventSetCreate(void **set) {
+    if (!references) return UNINITIALIZED;
+    memset(registered, 0, sizeof registered);
+    *set = registered;
+    state->event_sets++;
+    return OK;
+}
+
+int nvmlEventSetFree(void *set) {
+    if (set != registered) return INVALID;
+    state->event_sets--;
+    return OK;
+}
+
+int nvmlDeviceRegisterEvents(handle_t handle, unsigned long long types, void *set) {
+    FIND;
+    if (instance || types != 8 || set != registered) return INVALID;
+    UNLESS(events_error);
+    registered[gpu - state->gpus] = 1;
+    return OK;
+}
+
+int nvmlEventSetWait_v2(void *set, void *told, unsigned timeout_milliseconds) {
+    struct {
+        handle_t device;
+        unsigned long long type, data;
+        unsigned gpu_instance, compute_instance;
+    } *event = told;
+    if (!references) return UNINITIALIZED;
+    if (set != registered || timeout_milliseconds) return INVALID; /* nobody here may wait */
+    if (!state->xid_count) return TIMEOUT;
+    xid_t xid = state->xids[0];
+    memmove(state->xids, state->xids + 1, --state->xid_count * sizeof xid);
+    if (!registered[xid.gpu]) return TIMEOUT;
+    event->device = handle_of(xid.gpu, 0);
+    event->type = 8;
+    event->data = xid.number;
+    event->gpu_instance = xid.gpu_instance;
+    return OK;
+}
+
+int nvmlDeviceGetProcessUtilization(handle_t handle, process_sample_t *told, unsigned *count,
+                                    unsigned long long after) {
+    FIND;
+    struct {
+        unsigned pid;
+        unsigned long long microseconds;
+        unsigned sm, memory, encoder, decoder;
+    } *samples = (void *)told;
+    unsigned found = 0;
+    if (instance) return NOT_SUPPORTED;
+    for (unsigned i = 0; i < gpu->sample_count; i++) {
+        process_sample_t *sample = &gpu->samples[i];
+        if (sample->microseconds <= after) continue;
+        if (samples && found < *count) {
+            samples[found].pid = sample->pid;
+            samples[found].microseconds = sample->microseconds;
+            samples[found].sm = sample->sm_percent;
+        }
+        found++;
+    }
+    if (!found) return NOT_FOUND;
+    unsigned room = samples ? *count : 0;
+    *count = found;
+    return found > room ? TOO_SMALL : OK;
 }
 
 #ifndef OLD_DRIVER

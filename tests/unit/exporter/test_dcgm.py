@@ -69,7 +69,23 @@ def test_a_reading_is_in_base_units() -> None:
         sm_ratio=0.75,
         tensor_ratio=0.5,
         dram_ratio=0.25,
+        xid_errors=(),
     )
+
+
+def test_xid_errors_are_counted_when_another_is_the_latest() -> None:
+    """The page has the last number alone; one of before we looked is not counted."""
+    exporter = Exporter()
+    source = exporter.open(interval_seconds=2.0)
+
+    counted = []
+    for second, xid in enumerate((b"79", b"31", b"31", b"79", b"0"), start=1):
+        exporter.page = WHOLE.replace(b'"550.90.07"} 79', b'"550.90.07"} ' + xid)
+        counted.append(source.sweep(second * SECOND).readings[1].xid_errors)
+
+    assert counted[0] == ()
+    assert counted[1] == counted[2] == ((31, 1),)
+    assert counted[3] == counted[4] == ((31, 1), (79, 1))
 
 
 def test_a_page_that_is_collected_each_second_says_when_a_device_is_busy() -> None:

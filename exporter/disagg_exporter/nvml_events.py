@@ -1,0 +1,106 @@
+"""Xid errors as the driver reports them: what went wrong on a GPU, by NVIDIA's numbers.
+
+The binding is an argument here (`nvml`, the module pynvml), so that one room alone imports it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from disagg_exporter.nvml_inventory import OpenDevice, text_of
+
+_NO_INSTANCE = 0xFFFFFFFF
+_MOST_AT_ONCE = 256
+MOST_NUMBERS = 32
+"""Different numbers counted apart on one device; more are counted as number 0."""
+
+
+class XidWatch:
+    """Counts the Xid errors of all devices from now on. Reading never waits.
+
+    An error of a whole GPU is one of each of its MIG instances.
+
+    Args:
+        nvml: The binding.
+        events: The driver's event set; freed by `close`.
+        devices: The devices whose GPU reports to it.
+        counts: What was counted before, by device; counted on in here.
+    """
+
+    def __init__(
+        self,
+        nvml: Any,
+        events: Any,
+        devices: Iterable[OpenDevice],
+        counts: dict[str, Counter[int]],
+    ) -> None:
+        self._nvml = nvml
+        self._events = events
+        self._counts = counts
+        self._of_gpu: dict[str, list[tuple[str, int | None]]] = {}
+        for device in devices:
+            self._counts.setdefault(device.device.gpu, Counter())
+            gpu = text_of(nvml.nvmlDeviceGetUUID(device.gpu_handle))
+            self._of_gpu.setdefault(gpu, []).append((device.device.gpu, device.gpu_instance))
+
+    def poll(self) -> None:
+        """Take what has been reported since the last call."""
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
+                gpu = text_of(self._nvml.nvmlDeviceGetUUID(event.device))
+            except self._nvml.NVMLError:
+                return  # nothing more, or nobody to tell of it
+            for device, instance in self._of_gpu.get(gpu, ()):
+                if event.gpuInstanceId in (_NO_INSTANCE, instance) or instance is None:
+                    self._count(self._counts[device], int(event.eventData))
+
+    def counts(self, gpu: str) -> tuple[tuple[int, int], ...] | None:
+        """(number, errors) of a device, by its key; None where it does not report."""
+        counted = self._counts.get(gpu)
+        return None if counted is None else tuple(sorted(counted.items()))
+
+    def close(self) -> None:
+        """Give the event set back."""
+        try:
+            self._nvml.nvmlEventSetFree(self._events)
+        except self._nvml.NVMLError:
+            return  # the driver that gave it is gone
+
+    @staticmethod
+    def _count(counted: Counter[int], number: int) -> None:
+        counted[number if number in counted or len(counted) < MOST_NUMBERS else 0] += 1
+
+
+def open_xid_watch(
+    nvml: Any, devices: Iterable[OpenDevice], counts: dict[str, Counter[int]]
+) -> XidWatch | None:
+    """A watch over the devices whose GPU reports Xid errors; None where none does."""
+    try:
+        events = nvml.nvmlEventSetCreate()
+    except nvml.NVMLError:
+        return None
+    reporting: list[OpenDevice] = []
+    answers: dict[str, bool] = {}
+    for device in devices:
+        # The instances of a GPU have one handle of it each.
+        bus = device.device.pci_bus_id or device.device.gpu
+        if bus not in answers:
+            answers[bus] = _register(nvml, device.gpu_handle, events)
+        if answers[bus]:
+            reporting.append(device)
+    watch = XidWatch(nvml, events, reporting, counts)
+    if not reporting:
+        watch.close()
+        return None
+    return watch
+
+
+def _register(nvml: Any, gpu: Any, events: Any) -> bool:
+    try:
+        nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
+    except nvml.NVMLError:
+        return False
+    return True
