@@ -23,6 +23,8 @@ PHASES = ("prefill", "decode", "idle", "unattributed")
 HOUR_SECONDS = 3600
 KWH_JOULES = 3_600_000
 
+_LAGGING_SECONDS = 86_400
+
 _NOTHING = Curve({}, ())
 
 
@@ -125,6 +127,11 @@ def report_of(history: History, cluster: str | None, price: Price | None) -> Rep
         hours[phase] = seconds / HOUR_SECONDS
     currencies = sorted({key[3] for key in curves.get(COST, _NOTHING).buckets})
     notes = _notes(curves, currencies, price)
+    if period.length_seconds < _LAGGING_SECONDS:
+        notes.append(
+            "Energy and who used what are recorded as hourly means: in a period this short they "
+            "lag behind, and their sums differ from those by phase."
+        )
     if price is None and len(currencies) != 1:
         cost_of_idle, cost, currency = None, None, None
     elif price is None:

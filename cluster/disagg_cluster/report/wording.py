@@ -26,7 +26,7 @@ def percent(ratio: float | None) -> str:
 
 def hours(value: float) -> str:
     """GPU-hours, with as many digits as mean something."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 1 else f"{value:.2f}"
+    return _digits(value, 1)
 
 
 def amount(value: float | None, currency: str | None) -> str:
@@ -46,9 +46,7 @@ def count(value: float) -> str:
 
 def energy(kilowatt_hours: float | None) -> str:
     """Energy in kWh."""
-    if kilowatt_hours is None:
-        return ABSENT
-    return f"{kilowatt_hours:,.0f}" if kilowatt_hours >= 100 else f"{kilowatt_hours:,.2f}"
+    return ABSENT if kilowatt_hours is None else _digits(kilowatt_hours, 2)
 
 
 def span(seconds: float) -> str:
@@ -133,3 +131,9 @@ def incident(told: Incident) -> tuple[str, ...]:
     end = "still firing" if told.open_end else utc(told.end_seconds)
     length = ("over " if told.open_start or told.open_end else "") + span(told.length_seconds)
     return (told.severity or ABSENT, told.alert, told.whose or ABSENT, start, end, length)
+
+
+def _digits(value: float, decimals: int) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.{decimals}f}" if value >= 1 else f"{value:.2g}"

@@ -72,7 +72,13 @@ def test_what_nobody_recorded_is_absent_and_said_to_be() -> None:
 
     assert (report.cost, report.currency, report.idle, report.accounts) == (None, None, (), ())
     assert report.energy_kilowatt_hours == {}
-    assert len(report.notes) == 3
+    assert len(report.notes) == 4
+
+
+def test_a_period_too_short_for_hourly_means_says_so() -> None:
+    (note,) = report_of(four_hours(), None, None).notes
+
+    assert "hourly means" in note
 
 
 def test_several_currencies_are_not_added_up() -> None:

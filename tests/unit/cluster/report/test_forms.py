@@ -88,6 +88,14 @@ def test_lengths_of_time_are_short(seconds: float, text: str) -> None:
     assert wording.span(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.01234, "0.012"), (1.26, "1.3"), (99.95, "100.0"), (1e4, "10,000")],
+)
+def test_hours_have_as_many_digits_as_mean_something(value: float, text: str) -> None:
+    assert wording.hours(value) == text
+
+
 def test_the_markdown_is_a_whole_report() -> None:
     text = markdown(report())
 
