@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_COMPARED = re.compile(r"([<>]=?)\s*-?(\d+(?:\.\d+)?)(?![\w.])")
+_COMPARED = re.compile(r"(?P<how>[<>]=?)\s*(?P<sign>-?)(?P<number>\d+(?:\.\d+)?)(?![\w.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,16 @@ def alert(rule: Mapping[str, Any]) -> Alert:
     count on: `threshold2`. The sign stays in the expression, so that one number serves both sides.
     """
     expr = rule["expr"]
-    compared = list(_compared(expr))
-    top = {_comparison(found) for found in compared if _depth(expr[: found.start()]) == 0}
-    top = top or {_comparison(found) for found in compared[:1]}
-    sides = {number for _, number in top}
+    compared = [found for found in _COMPARED.finditer(expr) if float(found["number"]) != 0]
+    top = [found for found in compared if _depth(expr[: found.start()]) == 0] or compared[:1]
     names: dict[tuple[str, str], str] = {}
     marked, end = [], 0
     for found in compared:
-        comparison, number = _comparison(found), found.group(2)
-        kind = "threshold" if comparison in top else "guard"
-        # The other side of a two-sided alert, where neither stands at the top.
-        if kind == "guard" and number in sides and "-" in found.group():
-            kind = "threshold"
-        if (kind, number) not in names:
-            earlier = sum(1 for other, _ in names if other == kind)
-            names[kind, number] = f"{kind}{earlier + 1}" if earlier else kind
-        marked += [expr[end : found.start(2)], f"<{names[kind, number]}>"]
-        end = found.end(2)
+        kind = "threshold" if any(_same(found, other) for other in top) else "guard"
+        earlier = sum(1 for other, _ in names if other == kind)
+        name = names.setdefault((kind, found["number"]), f"{kind}{earlier + 1 if earlier else ''}")
+        marked += [expr[end : found.start("number")], f"<{name}>"]
+        end = found.end("number")
     numbers = {name: _number(text) for (_, text), name in names.items()}
     return Alert(
         name=rule["alert"],
@@ -86,12 +79,11 @@ def _marked_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
     return {**rule, "expr": expr.strip()}
 
 
-def _compared(expr: str) -> Iterator[re.Match[str]]:
-    return (found for found in _COMPARED.finditer(expr) if float(found.group(2)) != 0)
-
-
-def _comparison(found: re.Match[str]) -> tuple[str, str]:
-    return found.group(1), found.group(2)
+def _same(one: re.Match[str], other: re.Match[str]) -> bool:
+    """Whether two comparisons are one to who sets the number: the same, or both sides of zero."""
+    if one["number"] != other["number"]:
+        return False
+    return one["how"] == other["how"] or one["sign"] != other["sign"]
 
 
 def _depth(before: str) -> int:

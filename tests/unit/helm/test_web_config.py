@@ -20,8 +20,6 @@ from support.chart import (
 )
 
 every_case = pytest.mark.parametrize("case", CASES)
-
-
 PROBED = ("/healthz", "/readyz")
 
 
