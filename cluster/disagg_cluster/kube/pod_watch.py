@@ -92,10 +92,10 @@ class PodWatch:
                 began_ns = self._clock_ns()
                 try:
                     await loop.run_in_executor(executor, self._follow)
-                    # The server has ended the watch in good order.
-                    wait_seconds = FIRST_WAIT_SECONDS
                 except DisaggError as error:
                     self._missed(str(error))
+                # A watch that ends in good order has lasted minutes; one that ends at once, however
+                # politely, must not be begun anew all the time.
                 if self._clock_ns() - began_ns > 1e9 * LONGEST_WAIT_SECONDS:
                     wait_seconds = FIRST_WAIT_SECONDS
                 await asyncio.sleep(wait_seconds * self._chance.uniform(0.5, 1.0))

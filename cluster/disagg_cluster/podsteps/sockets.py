@@ -13,6 +13,7 @@ from disagg_cluster.podsteps import folders
 from disagg_cluster.podsteps.gate import Gate
 from disagg_cluster.podsteps.plan import MAX_SOCKETS, plan
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.steps import ListenerCounts, Message, StepsListener
 
@@ -21,6 +22,9 @@ COLLECTOR = "pod_steps"
 # An engine with eight ranks of 5 ms steps tells 1600 a second.
 MESSAGES_PER_SECOND = 4000.0
 MAX_CONNECTIONS = 64
+
+# The plugin connects when the engine makes its first stat logger: after the model is loaded.
+SILENT_SECONDS = 1800.0
 
 Hear = Callable[[str, Message], None]
 
@@ -52,6 +56,8 @@ class PodSteps:
         # Kept as long as the pod: an annotation put on anew must not clear its record.
         self._gates: dict[str, Gate] = {}
         self._named: set[str] = set()
+        self._running_ns: dict[str, int] = {}
+        self._silent: set[str] = set()
         self._strange_ns: dict[str, int] = {}
         self._problems: dict[str, str] = {}
         self._heard_wall: float | None = None
@@ -73,7 +79,9 @@ class PodSteps:
             return
         now = plan(known, self._open, present, told=told)
         for uid in now.end:
-            self._open.pop(uid).close()
+            listener = self._open.pop(uid)
+            listener.drain()
+            listener.close()
         for uid in self._gates.keys() - {pod.uid for pod in known}:
             del self._gates[uid]
         problems: dict[str, str] = {}
@@ -88,6 +96,7 @@ class PodSteps:
             except DisaggError as error:
                 problems[uid] = str(error)
         self._name_the_refused()
+        self._name_the_silent(known)
         if now.left_out:
             problems[""] = f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask to be heard"
         self._tell(problems)
@@ -121,6 +130,30 @@ class PodSteps:
         for uid in refused - self._named:
             self._log.warning("%s: pod %s told what no engine does: turned away", COLLECTOR, uid)
         self._named = refused
+
+    def _name_the_silent(self, known: Iterable[Pod]) -> None:
+        """Log once of each pod that asked to be heard and has not said a word since it runs."""
+        now_ns = self._clock_ns()
+        self._running_ns = {
+            pod.uid: self._running_ns.get(pod.uid, now_ns)
+            for pod in known
+            if pod.uid in self._open and pod.phase == "Running"
+        }
+        for pod in known:
+            listener, since_ns = self._open.get(pod.uid), self._running_ns.get(pod.uid, now_ns)
+            if listener is None or listener.counts.accepted or pod.uid in self._silent:
+                continue
+            if now_ns - since_ns > SILENT_SECONDS * 1e9:
+                self._silent.add(pod.uid)
+                name = f"{pod.namespace}/{pod.name}"
+                self._log.warning(
+                    "%s: %s asked to be heard and says nothing: does its engine have "
+                    "PYTHONPATH and %s?",
+                    COLLECTOR,
+                    name,
+                    wire.SOCKET_ENVIRONMENT,
+                )
+        self._silent &= self._running_ns.keys()
 
     def _strangeness(self, known: Iterable[Pod]) -> dict[str, float]:
         """What lies in the root, and for how many seconds no pod of that name was known."""

@@ -17,7 +17,7 @@ import pytest
 
 from disagg_cluster.kube.nouns import Pod
 from disagg_cluster.podsteps.plan import ANNOTATION, STRANGE_SECONDS
-from disagg_cluster.podsteps.sockets import MAX_CONNECTIONS, PodSteps
+from disagg_cluster.podsteps.sockets import MAX_CONNECTIONS, SILENT_SECONDS, PodSteps
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
 from disagg_exporter.steps import Message, MessageKind
 from support.fake_api_server import uid_of
@@ -283,3 +283,34 @@ async def test_taking_the_annotation_off_and_on_clears_no_record(
     assert [record.message for record in caplog.records] == [
         f"pod_steps: pod {A} told what no engine does: turned away"
     ]
+
+
+@story
+async def test_a_pod_that_asked_and_says_nothing_is_named_once(
+    heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard.keep(A, B)
+    sender = sender_of(heard.root, B)
+    heard.steps.drain(B)
+    for _ in range(3):
+        heard.later_ns += round(1e9 * (SILENT_SECONDS + 1))
+        heard.keep(A, B)
+
+    assert [record.message for record in caplog.records] == [
+        f"pod_steps: llm/p-{A[:4]} asked to be heard and says nothing: does its engine have "
+        "PYTHONPATH and DISAGG_STEPS_SOCKET?"
+    ]
+    sender.close()
+
+
+@story
+async def test_what_a_pod_said_last_is_heard_before_its_socket_goes(heard: Heard) -> None:
+    heard.keep(A)
+    sender = sender_of(heard.root, A)
+    heard.steps.drain(A)
+    sender.step(DECODE_STEP, time.monotonic_ns())
+
+    heard.keep()
+
+    assert heard.taken(A) == 1
+    sender.close()
