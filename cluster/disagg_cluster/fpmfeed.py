@@ -16,7 +16,7 @@ from disagg_cluster.fpm_addresses import listening_sockets
 from disagg_cluster.listeners import Owner, owner_of
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fpm.message import FpmMessage
-from disagg_exporter.fpm.stream import FpmStream, StepClock
+from disagg_exporter.fpm.stream import FpmStream
 from disagg_exporter.fpm.subscriber import FpmSocketError, FpmSubscriber
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import CollectorStatus
@@ -55,7 +55,6 @@ class FpmFeed:
     Args:
         engine: Our name of it.
         addresses: Of its publishers, by rank: see `fpm_addresses`.
-        step_clock: What its steps' lengths mean.
         ledger, fullness: Where the steps go.
         pid: The process above all of the engine's own; None without one.
         members: All its processes, the likeliest first.
@@ -68,7 +67,6 @@ class FpmFeed:
         self,
         engine: str,
         addresses: Sequence[str],
-        step_clock: StepClock,
         ledger: Ledger,
         fullness: Fullness,
         pid: Callable[[], int | None],
@@ -81,7 +79,6 @@ class FpmFeed:
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.step_clock = step_clock
         self.heard_ns: int | None = None
         self._engine = engine
         self._ledger = ledger

@@ -11,7 +11,6 @@ import pytest
 from disagg_cluster.fpmfeed import FpmFeed
 from disagg_cluster.listeners import session_members
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.fpm.stream import StepClock
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import Assignment, Device, EngineState, Method, Phase, Role, Total
 from disagg_exporter.pages import parse_page
@@ -55,7 +54,6 @@ def feeds(node: DynamoNode, ledger: Ledger) -> list[FpmFeed]:
         FpmFeed(
             name,
             [node.fpm_addresses[name]],
-            StepClock.SCHEDULE_TO_UPDATE,
             ledger,
             Fullness(itl_seconds=0.05),
             lambda pid=node.relays[name]: pid,  # type: ignore[misc]

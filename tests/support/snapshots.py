@@ -235,7 +235,6 @@ def golden_snapshot() -> Snapshot:
                 confidence="certain",
                 page=EnginePage("vllm", TAKEN_NS, "llama"),
                 serving=PREFILL_SERVING,
-                step_clock="engine_wait",
             ),
             EngineStatus(
                 "decode-0",

@@ -18,13 +18,14 @@ from disagg_cluster.discovery.pods import PodFinder
 from disagg_cluster.discovery.processes import ProcessFinder
 from disagg_cluster.discovery.scout import INTERVAL_SECONDS, LooksForEngines, Scout
 from disagg_cluster.discovery.told import ToldSteps
+from disagg_cluster.discovery.told_fpm import AllTold, ToldFpm
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.podsteps.sockets import Hear
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.sourcing import Subject
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
-from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EngineStatus
+from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EnginePage, EngineStatus
 from disagg_exporter.roles import Verdict
 
 
@@ -59,10 +60,12 @@ class Attaching:
     ) -> None:
         gpus = [device for device in devices if not device.is_pseudo]
         self._told = ToldSteps(folder, ledger, fullness, self._engines, self._drain_pod)
+        self._pages: PageWatch | None = None
+        self._published = ToldFpm(ledger, fullness, self._engines, self._told, self._page)
         self._attached = Attached(
             ledger,
             gpus,
-            self._told,
+            AllTold(self._told, self._published),
             registering=attach.dynamo_files is not None,
             first_index=len(devices),
         )
@@ -110,7 +113,8 @@ class Attaching:
         """How the finders fared, and how steps are heard."""
         finders = self._scout.collectors() if self._scout else ()
         kubernetes = self._kubernetes.collectors() if self._kubernetes else ()
-        return (*finders, *kubernetes, *self._told.collectors())
+        told = (*self._told.collectors(), *self._published.collectors())
+        return (*finders, *kubernetes, *told)
 
     def verdict(self, name: str) -> Verdict:
         """What an engine is for, and why."""
@@ -122,6 +126,7 @@ class Attaching:
 
     async def run(self, pages: PageWatch, peers: Callable[[], Iterable[KnownPeer]]) -> None:
         """Look for engines until cancelled."""
+        self._pages = pages
         self._scout = Scout(
             self._finders,
             self._attached,
@@ -133,11 +138,15 @@ class Attaching:
         async with asyncio.TaskGroup() as group:
             if self._kubernetes is not None:
                 group.create_task(self._kubernetes.run())
+            group.create_task(self._published.run())
             with self._told.listening():
                 await self._scout.run()
 
     def _engines(self) -> tuple[FoundEngine, ...]:
         return self._attached.engines()
+
+    def _page(self, name: str) -> EnginePage | None:
+        return self._pages.page(name) if self._pages else None
 
     def _drain_pod(self, uid: str) -> None:
         if self._kubernetes is not None:

@@ -17,6 +17,7 @@ from disagg_cluster.discovery.proctable import (
     read_table,
 )
 from disagg_cluster.discovery.servers import Server, find_servers, told_port
+from disagg_cluster.fpm_addresses import DYNAMO_PORT_VARIABLE
 from disagg_cluster.listeners import socket_inodes
 from disagg_cluster.tcp_tables import all_listeners
 from disagg_exporter.inside_engine.disagg_steps import wire
@@ -28,7 +29,12 @@ MAX_ENDPOINTS = 8
 LOOPBACK = "127.0.0.1"
 _SYSTEM_PORT = "DYN_SYSTEM_PORT"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-NAMES_KEPT = NAMES_READ | {_SYSTEM_PORT, _VISIBLE, wire.SOCKET_ENVIRONMENT}
+NAMES_KEPT = NAMES_READ | {
+    _SYSTEM_PORT,
+    _VISIBLE,
+    DYNAMO_PORT_VARIABLE,
+    wire.SOCKET_ENVIRONMENT,
+}
 """All that is ever kept of a process's environment."""
 
 # A pod's UID in the name of a control group: with dashes, or with underscores under systemd.

@@ -54,7 +54,7 @@ class Queued(msgspec.Struct, frozen=True, gc=False):
 class FpmMessage(msgspec.Struct, frozen=True, gc=False):
     """One step, or a sign of life: then all is 0.
 
-    What `wall_time` (seconds) measures depends on who sends: see `StepClock`.
+    What `wall_time` (seconds) measures depends on who sends (`disagg_engine_step_clock_info`).
     """
 
     version: int = KNOWN_VERSION

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 
 from disagg_exporter.fpm.message import FpmMessage
 from disagg_exporter.inside_engine.disagg_steps import wire
@@ -12,14 +11,6 @@ from disagg_exporter.model import Step, StepTotals, StreamKey
 # A number that is smaller than the last one by no more than this is a repetition; by more, its
 # publisher counts anew.
 REPEATED_WITHIN = 1024
-
-
-class StepClock(StrEnum):
-    """What the length of a step is the length of, as its teller measures it."""
-
-    ENGINE_WAIT = "engine_wait"
-    SCHEDULE_TO_UPDATE = "schedule_to_update"
-    CUDA_SPAN = "cuda_span"
 
 
 class FpmStream:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from disagg_exporter.metrics.sheet import Sheet
-from disagg_exporter.model import EngineAccount, EnginePage, EngineStatus, Phase, Role, Snapshot
+from disagg_exporter.model import (
+    EngineAccount,
+    EnginePage,
+    EngineStatus,
+    Method,
+    Phase,
+    Role,
+    Snapshot,
+)
 
 # In the order of `StepTotals`.
 STEP_KINDS = ("context", "generation", "mixed", "dummy")
@@ -69,4 +77,9 @@ def _write_load(sheet: Sheet, account: EngineAccount | None, status: EngineStatu
     sheet.put("disagg_engine_requests", load.running, engine, role, "running")
     sheet.put("disagg_engine_requests", load.waiting, engine, role, "waiting")
     sheet.put("disagg_engine_requests", load.deferred, engine, role, "deferred")
-    sheet.put("disagg_engine_kv_cache_usage_ratio", load.kv_usage_ratio, engine, role)
+    # FPM tells tokens of the cache, which are a share of it only where its size is known.
+    page = status.page if status else None
+    kv_usage_ratio = load.kv_usage_ratio
+    if account is not None and account.method is Method.FPM:
+        kv_usage_ratio = page.kv_usage_ratio if page else None
+    sheet.put("disagg_engine_kv_cache_usage_ratio", kv_usage_ratio, engine, role)

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from disagg_exporter.metrics.sheet import Sheet
-from disagg_exporter.model import EnginePage, EngineStatus, Role, ServingCounts, Snapshot, Total
+from disagg_exporter.model import (
+    EnginePage,
+    EngineStatus,
+    Method,
+    Role,
+    ServingCounts,
+    Snapshot,
+    Total,
+)
 from disagg_exporter.pages.versions import is_known
 
 _SERVES_USERS = (Role.DECODE, Role.MIXED)
@@ -33,14 +41,24 @@ _FIRST_TOKEN = {
 
 def write_latency(sheet: Sheet, snapshot: Snapshot) -> None:
     """Write what each engine counts of its requests, and what it is known by."""
+    methods = {account.engine: account.method for account in snapshot.engine_accounts}
     for status in snapshot.engines:
         engine = status.engine
         if status.serving is not None:
             _write_counts(sheet, status, status.serving)
         if status.page is not None:
             _write_page(sheet, engine, status.page, status.version)
-        if status.step_clock:
-            sheet.put("disagg_engine_step_clock_info", 1, engine, status.step_clock)
+        if clock := _step_clock(status, methods.get(engine)):
+            sheet.put("disagg_engine_step_clock_info", 1, engine, clock)
+
+
+def _step_clock(status: EngineStatus, method: Method | None) -> str | None:
+    """What the lengths of its steps mean; None while its single steps are not used."""
+    if method is Method.STEPS:
+        return "engine_wait"
+    if method is Method.FPM:
+        return "cuda_span" if status.kind == "sglang" else "schedule_to_update"
+    return None
 
 
 def _write_page(sheet: Sheet, engine: str, page: EnginePage, version: str) -> None:

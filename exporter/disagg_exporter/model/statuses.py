@@ -55,7 +55,7 @@ class EngineStatus:
     """One engine as the daemon sees it beside its accounting: reachable, which kind, its page.
 
     `serving` counts since the daemon first saw the engine's page, through all its restarts; None
-    before. `step_clock` says what the lengths of its steps mean, empty where it tells no steps.
+    before.
     `pid` is the process above all of its own, None where none can be seen.
     """
 
@@ -73,7 +73,6 @@ class EngineStatus:
     pod: str = ""
     dynamo: DynamoWorker | None = None
     serving: ServingCounts | None = None
-    step_clock: str = ""
     pid: int | None = None
 
 

@@ -11,7 +11,6 @@ from disagg_cluster.fpm_addresses import listening_sockets, of_dynamo, of_sglang
 from disagg_cluster.fpmfeed import FpmFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fpm.message import MAX_BODY_BYTES
-from disagg_exporter.fpm.stream import StepClock
 from disagg_exporter.fpm.subscriber import FpmSubscriber
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import Assignment, Device, EngineState, Method, Role
@@ -35,9 +34,8 @@ def feed(
     pid: Callable[[], int | None] = lambda: ME,
     **options: Any,
 ) -> FpmFeed:
-    clock = StepClock.SCHEDULE_TO_UPDATE
     fullness = Fullness(itl_seconds=0.05)
-    return FpmFeed("e", [address], clock, ledger, fullness, pid, members, **options)
+    return FpmFeed("e", [address], ledger, fullness, pid, members, **options)
 
 
 def told(ledger: Ledger) -> tuple[int, int]:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from disagg_exporter.metrics import render
-from disagg_exporter.model import EnginePage, EngineStatus, Role, Snapshot
+from disagg_exporter.model import EnginePage, EngineStatus, Method, Role, Snapshot
 from support.snapshots import TAKEN_NS, golden_snapshot
 
 TTFT = "disagg_engine_time_to_first_token_seconds"
@@ -92,3 +92,37 @@ def test_a_version_is_known_unknown_or_not_told(
     snapshot = of_decode(version=version, page=EnginePage(kind, TAKEN_NS))
 
     assert list(rows(snapshot, "disagg_engine_version_known").values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "clock"),
+    [
+        (Method.STEPS, "vllm", "engine_wait"),
+        (Method.FPM, "vllm", "schedule_to_update"),
+        (Method.FPM, "sglang", "cuda_span"),
+        (Method.PAGE, "vllm", None),
+        (Method.NONE, "sglang", None),
+    ],
+)
+def test_what_the_length_of_a_step_means_is_told(
+    method: Method, kind: str, clock: str | None
+) -> None:
+    snapshot = of_decode(kind=kind)
+    accounts = tuple(replace(a, method=method) for a in snapshot.engine_accounts)
+
+    told = rows(replace(snapshot, engine_accounts=accounts), "disagg_engine_step_clock_info")
+
+    assert [row[-1] for row in told] == ([] if clock is None else [clock])
+
+
+def test_the_cache_in_use_is_the_pages_where_steps_tell_tokens_only() -> None:
+    snapshot = of_decode()
+    accounts = tuple(
+        replace(a, method=Method.FPM, running=3, kv_usage_ratio=0.0)
+        for a in snapshot.engine_accounts
+        if a.engine == "decode-0"
+    )
+
+    told = rows(replace(snapshot, engine_accounts=accounts), "disagg_engine_kv_cache_usage_ratio")
+
+    assert list(told.values()) == [0.07]

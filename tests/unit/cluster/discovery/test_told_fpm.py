@@ -1,0 +1,152 @@
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from disagg_cluster.discovery.nouns import Finder, FoundEngine, Leader
+from disagg_cluster.discovery.told_fpm import AllTold, ToldFpm, addresses_of
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.fullness import Fullness
+from disagg_exporter.model import Assignment, Device, EngineState, Method, Role
+from disagg_exporter.roles import Markers
+from support.fpm_publisher import STEP, Publisher
+
+ME = os.getpid()
+PORT = "DYN_FORWARDPASS_METRIC_PORT"
+
+
+def found(
+    env: Mapping[str, str] | None = None,
+    argv: Sequence[str] = (),
+    kind: str = "vllm",
+    leader: Leader | None = Leader(ME, 0),  # noqa: B008 it is frozen
+) -> FoundEngine:
+    return FoundEngine(
+        ("k",),
+        "e",
+        kind,
+        (Finder.PROCESSES,),
+        name="e",
+        leader=leader,
+        pids=frozenset({ME}),
+        markers=Markers(argv=tuple(argv), env=env or {}),
+    )
+
+
+class Steps:
+    """What engines tell by our plugin: nothing, unless told when they did last."""
+
+    def __init__(self, told_ns: int | None = None) -> None:
+        self.told_ns = told_ns
+
+    def heard(self, _name: str) -> Mapping[Method, int]:
+        return {} if self.told_ns is None else {Method.STEPS: self.told_ns}
+
+    def drain(self, engine: FoundEngine) -> None: ...
+
+    def forget(self, name: str) -> None: ...
+
+
+def books() -> Ledger:
+    ledger = Ledger()
+    ledger.add_device(Device("g0", 0, "H100", "nvidia0"), 0)
+    ledger.assign(Assignment("e", Role.DECODE, ("g0",), EngineState.READY, 0, (ME,)))
+    ledger.use("e", Method.FPM, 0)
+    return ledger
+
+
+def follow(told: ToldFpm, publish: Callable[[], object], until: Callable[[], bool]) -> None:
+    """Follow the engines: publish once somebody listens, and go on until something is true."""
+
+    async def story() -> None:
+        following = asyncio.create_task(told.run())
+        try:
+            async with asyncio.timeout(30):
+                await asyncio.to_thread(publish)
+                while not until():
+                    await asyncio.sleep(0.01)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def decode_steps(ledger: Ledger) -> int:
+    return ledger.engine_accounts(0)[0].told.steps[1]
+
+
+def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
+    ledger, seen = books(), []
+    with Publisher() as publisher:
+        engine = found({PORT: publisher.address.rpartition(":")[2]})
+        told = ToldFpm(ledger, Fullness(0.05), lambda: (engine,), Steps(), lambda _: None)
+
+        def publish() -> None:
+            publisher.wait_for_subscriber()
+            for _ in range(3):
+                publisher.send(STEP)
+
+        def until() -> bool:
+            seen[:] = [*told.heard("e"), *(c.collector for c in told.collectors())]
+            return decode_steps(ledger) == 2
+
+        follow(told, publish, until)
+
+    assert seen == [Method.FPM, "fpm:e"]
+    assert told.heard("e") == {}
+    assert told.collectors() == ()
+
+
+def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
+    ledger = books()
+    with Publisher() as publisher:
+        engine = found({PORT: publisher.address.rpartition(":")[2]})
+        told = ToldFpm(
+            ledger, Fullness(0.05), lambda: (engine,), Steps(told_ns=0), lambda _: None,
+            clock_ns=lambda: 1_000_000_000,
+        )  # fmt: skip
+
+        def publish() -> None:
+            publisher.wait_for_subscriber()
+            publisher.send(STEP)
+            publisher.send(STEP)
+
+        follow(told, publish, lambda: bool(told.heard("e")))
+
+    assert decode_steps(ledger) == 0
+
+
+def test_several_ways_of_telling_are_one() -> None:
+    both = AllTold(Steps(told_ns=7), Steps())
+
+    assert both.heard("e") == {Method.STEPS: 7}
+
+
+@pytest.mark.parametrize(
+    ("engine", "addresses"),
+    [
+        (found({PORT: "20380"}), ("tcp://127.0.0.1:20380",)),
+        (
+            found({PORT: "20380"}, ("x", "--data-parallel-size", "2")),
+            ("tcp://127.0.0.1:20380", "tcp://127.0.0.1:20381"),
+        ),
+        (found({PORT: "20380"}, ("--data-parallel-size=x",)), ("tcp://127.0.0.1:20380",)),
+        (found({}), ()),
+        (found({PORT: "20380"}, leader=None), ()),
+        (
+            found(
+                argv=("--forward-pass-metrics-ipc-name=ipc:///tmp/f", "--dp-size", "2"),
+                kind="sglang",
+            ),
+            ("ipc:///tmp/f.0", "ipc:///tmp/f.1"),
+        ),
+        (found(argv=("--forward-pass-metrics-ipc-name",), kind="sglang"), ()),
+        (found({PORT: "20380"}, kind="sglang"), ()),
+    ],
+)
+def test_where_an_engine_publishes_is_known_from_how_it_was_started(
+    engine: FoundEngine, addresses: tuple[str, ...]
+) -> None:
+    assert addresses_of(engine) == addresses
