@@ -162,7 +162,8 @@ class PlainLane:
                         spans.append((lost, lost.elapsed_ns))
                 positions[id(entry.stream)] = entry.sequence, entry.totals
             chained = self._overlapped and work_before and not entry.begun and not entry.marker
-            spans.append((entry, entry.t_ns - before_ns if chained else entry.elapsed_ns))
+            reach_ns = max(entry.t_ns - before_ns, 0)
+            spans.append((entry, reach_ns if chained else entry.elapsed_ns))
             if not entry.marker:
                 before_ns, work_before = entry.t_ns, entry.pending_work
         return spans

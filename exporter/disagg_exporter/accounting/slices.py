@@ -21,6 +21,7 @@ PRECEDENCE = (
 )
 
 _NEVER_NS = 2**63
+_new = tuple.__new__
 
 
 class Slice(NamedTuple):
@@ -74,57 +75,61 @@ def cut(
     left_ns = start_ns
     while left_ns < end_ns:
         right_ns = end_ns
-        holders: list[tuple[str, Work]] = []
-        resting: list[Reason | None] = []
+        holders: tuple[tuple[str, Work], ...] = ()
         for lane in lanes:
-            work, reason, until_ns = lane.at(left_ns)
-            if until_ns < right_ns:
-                right_ns = until_ns
-            if work is not None:
-                holders.append((lane.engine, work))
-            resting.append(reason)
-        if holders:
-            slices.append(Slice(left_ns, right_ns, tuple(holders), Reason.NONE))
-        else:
-            known = tuple(resting)
+            if lane.until_ns <= left_ns:
+                lane.go_to(left_ns)
+            if lane.until_ns < right_ns:
+                right_ns = lane.until_ns
+            if lane.work is not None:
+                holders += ((lane.engine, lane.work),)
+        reason = Reason.NONE
+        if not holders:
+            known = tuple([lane.reason for lane in lanes])
             if known not in why_idle:
-                why_idle[known] = _why_idle(engines, lanes, known)
-            slices.append(Slice(left_ns, right_ns, (), why_idle[known]))
+                why_idle[known] = _why_idle(engines, lanes)
+            reason = why_idle[known]
+        # Past the named constructor, which is slow: there are as many slices as steps.
+        slices.append(_new(Slice, (left_ns, right_ns, holders, reason)))
         left_ns = right_ns
     return slices
 
 
 class _Lane:
-    """A lane's pieces, read once from left to right."""
+    """A lane's pieces, read once from left to right.
+
+    `work` or `reason` is what holds at the present instant, until `until_ns`; where there is no
+    piece both are None.
+    """
+
+    __slots__ = ("_next", "_pieces", "engine", "reason", "until_ns", "work")
 
     def __init__(self, engine: str, pieces: Sequence[Piece]) -> None:
         self.engine = engine
+        self.until_ns = -_NEVER_NS
+        self.work: Work | None = None
+        self.reason: Reason | None = None
         self._pieces = pieces
         self._next = 0
 
-    def at(self, t_ns: int) -> tuple[Work | None, Reason | None, int]:
-        """Return work or reason at an instant and until when; instants come in rising order.
-
-        Where there is no piece both are None.
-        """
-        pieces = self._pieces
-        while self._next < len(pieces):
-            start_ns, end_ns, work, reason = pieces[self._next]
-            if end_ns > t_ns:
-                return (work, reason, end_ns) if start_ns <= t_ns else (None, None, start_ns)
+    def go_to(self, t_ns: int) -> None:
+        """Go on to an instant; instants come in rising order."""
+        self.work = self.reason = None
+        while self._next < len(self._pieces):
+            start_ns, end_ns, work, reason = self._pieces[self._next]
+            if start_ns > t_ns:
+                self.until_ns = start_ns
+                return
             self._next += 1
-        return None, None, _NEVER_NS
+            if end_ns > t_ns:
+                self.work, self.reason, self.until_ns = work, reason, end_ns
+                return
+        self.until_ns = _NEVER_NS
 
 
-def _why_idle(
-    engines: Mapping[str, Assignment], lanes: Sequence[_Lane], resting: Sequence[Reason | None]
-) -> Reason:
+def _why_idle(engines: Mapping[str, Assignment], lanes: Sequence[_Lane]) -> Reason:
     """Return the reason that explains best why no engine holds the device."""
-    reasons = {
-        lane.engine: reason
-        for lane, reason in zip(lanes, resting, strict=True)
-        if reason is not None
-    }
+    reasons = {lane.engine: lane.reason for lane in lanes if lane.reason is not None}
     found = []
     for name, assignment in engines.items():
         match assignment.state:

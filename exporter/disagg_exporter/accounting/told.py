@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from disagg_exporter.model import StepTotals, StreamKey
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The totals of one stream: those that are summed already, the latest, and their steps."""
+
+    summed: StepTotals
+    latest: StepTotals
+    steps: int
 
 
 class Told:
@@ -14,37 +23,38 @@ class Told:
     """
 
     def __init__(self) -> None:
-        self._latest: dict[StreamKey, tuple[int, StepTotals]] = {}
+        self._streams: dict[StreamKey, _Stream] = {}
         self._steps = [0, 0, 0, 0]
         self._elapsed_ns = [0, 0, 0, 0]
 
     def take(self, key: StreamKey, totals: StepTotals) -> None:
         """Take the totals of one message; an older message than the last changes nothing."""
-        count = sum(totals.steps)
-        before_count, before = self._latest.get(key) or (count, totals)
-        if count > before_count:
-            _add_growth(self._steps, before.steps, totals.steps)
-            _add_growth(self._elapsed_ns, before.elapsed_ns, totals.elapsed_ns)
-        elif before is not totals:
-            return
-        self._latest[key] = count, totals
+        stream, steps = self._streams.get(key), sum(totals.steps)
+        if stream is None:
+            self._streams[key] = _Stream(totals, totals, steps)
+        elif steps > stream.steps:
+            stream.latest, stream.steps = totals, steps
 
     def end(self) -> None:
         """Forget the streams of a process that has died; their sums stay."""
-        self._latest.clear()
+        self._sum_up()
+        self._streams.clear()
 
     @property
     def totals(self) -> StepTotals:
         """Return the steps and the elapsed nanoseconds by kind."""
+        self._sum_up()
         steps, elapsed = self._steps, self._elapsed_ns
         return StepTotals(
             (steps[0], steps[1], steps[2], steps[3]),
             (elapsed[0], elapsed[1], elapsed[2], elapsed[3]),
         )
 
-
-def _add_growth(sums: list[int], before: Sequence[int], after: Sequence[int]) -> None:
-    # Mostly one of the four has grown.
-    for kind, number in enumerate(after):
-        if number > before[kind]:
-            sums[kind] += number - before[kind]
+    def _sum_up(self) -> None:
+        for stream in self._streams.values():
+            before, after = stream.summed, stream.latest
+            for kind in range(4):
+                # An engine that counts down is not believed.
+                self._steps[kind] += max(after.steps[kind] - before.steps[kind], 0)
+                self._elapsed_ns[kind] += max(after.elapsed_ns[kind] - before.elapsed_ns[kind], 0)
+            stream.summed = after

@@ -53,7 +53,9 @@ class Unfrozen:
                 continue  # the record it knew of has come
             self._restore(entry)
             chained = overlapped and work_before and not entry.begun and not entry.marker
-            entry.length_ns = entry.t_ns - before_ns if chained else entry.elapsed_ns
+            # A record that comes late is from before the last one, and reaches back to nothing.
+            reach_ns = max(entry.t_ns - before_ns, 0)
+            entry.length_ns = reach_ns if chained else entry.elapsed_ns
             self._spans.append(entry)
             if not entry.marker:
                 before_ns, work_before = entry.t_ns, entry.pending_work
