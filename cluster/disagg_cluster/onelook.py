@@ -58,7 +58,7 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
         fullness,
         devices,
         lambda: sweep.readings,
-        kubernetes=here(attach, devices, folder.attached),
+        kubernetes=here(attach, devices, folder.pods),
         interval_seconds=0.5,
     )
     pages = PageWatch(

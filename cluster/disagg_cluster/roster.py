@@ -105,7 +105,7 @@ def attaching(
         lambda: devices.look.readings(time.monotonic_ns()),
         ours=engines.pids,
         taken=(ROUTER_NAME, *engines.urls),
-        kubernetes=here(config.attach, layout.devices, folder.attached),
+        kubernetes=here(config.attach, layout.devices, folder.pods),
     )
 
 

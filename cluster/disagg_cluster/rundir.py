@@ -29,17 +29,14 @@ class RunFolder:
         return self.path / "sim"
 
     @property
-    def attached(self) -> Path:
-        """The folder of the sockets on which engines that we did not start tell of their steps.
-
-        Each pod has a folder of its own in it; engines that a person starts share one socket.
-        """
-        return self.path / "attached"
+    def pods(self) -> Path:
+        """The folder in which each pod that asked for it has a folder with a steps socket."""
+        return self.path / "pods"
 
     @property
     def attached_socket(self) -> Path:
         """Where an engine that a person starts on this host tells of its steps."""
-        return self.attached / "steps.sock"
+        return self.path / "attached" / "steps.sock"
 
     def socket(self, worker: str) -> Path:
         """Where a worker's engine tells of its steps."""

@@ -42,6 +42,7 @@ class Attaching:
         taken: Names of our own engines.
         kubernetes: Makes the Kubernetes side of it, given who takes what pods tell of their steps.
         interval_seconds: From one look to the next.
+        proc: Seam.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Attaching:
         taken: Sequence[str] = (),
         kubernetes: Callable[[Hear], Kubernetes | None] = lambda _hear: None,
         interval_seconds: float = INTERVAL_SECONDS,
+        proc: Path = Path("/proc"),
     ) -> None:
         gpus = [device for device in devices if not device.is_pseudo]
         self._told = ToldSteps(folder, ledger, fullness, self._engines, self._drain_pod)
@@ -78,7 +80,7 @@ class Attaching:
             kube = self._kubernetes
             finders.append(PodFinder(kube.pods, kube.holders, gpus, kube.lost))
         if attach.processes:
-            finders.append(ProcessFinder(readings, gpus, ours))
+            finders.append(ProcessFinder(readings, gpus, ours, proc=proc))
         if attach.dynamo_files:
             finders.append(DynamoFinder(Path(attach.dynamo_files)))
         self._finders = finders
@@ -138,6 +140,7 @@ class Attaching:
         async with asyncio.TaskGroup() as group:
             if self._kubernetes is not None:
                 group.create_task(self._kubernetes.run())
+                await self._kubernetes.first_list()
             group.create_task(self._published.run())
             with self._told.listening():
                 await self._scout.run()

@@ -92,7 +92,9 @@ def _engine(seen: Sequence[Sighting]) -> FoundEngine:
         wish=next(filter(None, map(_wish, first)), "engine"),
         kind=next((s.kind for s in first if s.kind), ""),
         seen_by=tuple(dict.fromkeys(s.finder for s in first)),
-        endpoints=tuple(dict.fromkeys(e for s in first for e in s.endpoints)),
+        endpoints=tuple(
+            dict.fromkeys(e for s in sorted(first, key=_nearness) for e in s.endpoints)
+        ),
         leader=next((s.leader for s in first if s.leader), None),
         pids=frozenset().union(*(s.pids for s in first)),
         gpus=_gpus(first),
@@ -131,10 +133,14 @@ def _wish(seen: Sighting) -> str:
     return "" if port is None else f"{seen.kind or 'engine'}-{port}"
 
 
+def _nearness(seen: Sighting) -> int:
+    """How directly a finder knows of addresses and devices: what runs beats what was declared."""
+    return (Finder.LISTED, Finder.PROCESSES, Finder.PODS, Finder.DYNAMO).index(seen.finder)
+
+
 def _gpus(first: Sequence[Sighting]) -> tuple[str, ...] | None:
     """Devices: what a person listed, else what the driver saw, else what was handed out."""
-    order = (Finder.LISTED, Finder.PROCESSES, Finder.PODS, Finder.DYNAMO)
-    told = sorted((s for s in first if s.gpus), key=lambda s: order.index(s.finder))
+    told = sorted((s for s in first if s.gpus), key=_nearness)
     if told:
         return told[0].gpus
     return () if any(s.gpus is not None for s in first) else None

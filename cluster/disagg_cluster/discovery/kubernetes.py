@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ NODE_NAME = "NODE_NAME"
 """The variable that tells a pod its node's name in Kubernetes; the chart sets it."""
 
 KEEP_SECONDS = 2.0
+FIRST_LIST_SECONDS = 3.0
 
 
 class Kubernetes:
@@ -73,6 +75,13 @@ class Kubernetes:
     def drain(self, uid: str) -> None:
         """Hear what waits in a pod's steps socket."""
         self._steps.drain(uid)
+
+    async def first_list(self) -> None:
+        """Wait a little for the pods: an engine is called after its pod, and names are for good."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LIST_SECONDS):
+                while self._watch is not None and not self._watch.listed:
+                    await asyncio.sleep(0.05)
 
     async def run(self) -> None:
         """Follow until cancelled."""

@@ -77,7 +77,10 @@ class ProcessFinder:
         except OSError as error:
             lost = f"the processes of this host cannot be listed: {error.strerror}"
             return Look(Finder.PROCESSES, (), lost, self._clock() - began)
-        on_gpu = {pid: reading.gpu for reading in self._readings() for pid in reading.pids}
+        on_gpu: dict[int, list[str]] = {}
+        for reading in self._readings():
+            for pid in reading.pids:
+                on_gpu.setdefault(pid, []).append(reading.gpu)
         ours = frozenset(self._ours())
         servers = [s for s in find_servers(table) if not _started_by(ours, s, table)]
         seen = [self._sighting(server, on_gpu) for server in servers]
@@ -86,7 +89,7 @@ class ProcessFinder:
             Finder.PROCESSES, found, _lost(table, on_gpu, servers, found), self._clock() - began
         )
 
-    def _sighting(self, server: Server, on_gpu: Mapping[int, str]) -> Sighting:
+    def _sighting(self, server: Server, on_gpu: Mapping[int, Sequence[str]]) -> Sighting:
         pid = server.process.pid
         kept = environment(pid, NAMES_KEPT, self._proc)
         port = told_port(server.process.argv, server.kind)
@@ -97,7 +100,8 @@ class ProcessFinder:
         pod = _POD.search(groups)
         gpus: tuple[str, ...] | None = None
         if on_gpu:
-            gpus = tuple(dict.fromkeys(on_gpu[p] for p in sorted(server.pids & on_gpu.keys())))
+            held = (gpu for p in sorted(server.pids & on_gpu.keys()) for gpu in on_gpu[p])
+            gpus = tuple(dict.fromkeys(held))
         if not gpus:
             visible = kept.get(_VISIBLE)
             contained = _CONTAINER.search(groups) is not None
@@ -162,7 +166,7 @@ def _started_by(ours: frozenset[int], server: Server, table: Mapping[int, Proces
 
 def _lost(
     table: Mapping[int, Process],
-    on_gpu: Mapping[int, str],
+    on_gpu: Mapping[int, Sequence[str]],
     servers: Sequence[Server],
     found: Sequence[Sighting],
 ) -> str:

@@ -73,7 +73,7 @@ class ToldSteps:
         Raises:
             StepsSocketError: The socket cannot be made.
         """
-        self._path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         listener = self._listener = StepsListener(
             self._path,
             "",

@@ -63,11 +63,12 @@ def test_only_listed_variables_are_kept(engine: Callable[..., FakeEngine]) -> No
 
 def test_what_computes_on_a_gpu_is_on_that_gpu(engine: Callable[..., FakeEngine]) -> None:
     started = engine("vllm")
-    readings = (DeviceReading("GPU-22", 0, pids=(started.process.pid,)), DeviceReading("GPU-33", 0))
+    pids = (started.process.pid,)
+    readings = [DeviceReading(f"GPU-{n}{n}", 0, pids=pids if n else ()) for n in range(3)]
 
     found = seen(ProcessFinder(lambda: readings, DEVICES), started, listening=False)
 
-    assert found.gpus == ("GPU-22",)
+    assert found.gpus == ("GPU-11", "GPU-22")
 
 
 def test_our_own_engines_are_never_found(engine: Callable[..., FakeEngine]) -> None:
