@@ -7,7 +7,7 @@ from typing import NamedTuple
 from bench.attribution.engines import Seen
 
 from disagg_exporter.model import Role
-from disagg_exporter.sources import PhaseShares
+from disagg_exporter.sources.shares import Counts, PhaseShares
 
 _PAGE_SECONDS = 1.0
 
@@ -30,7 +30,7 @@ class Pages:
     def __init__(self) -> None:
         self._shares = PhaseShares()
         self._began_ns: int | None = None
-        self._prompt_tokens = self._next_tokens = 0
+        self._counts = Counts()
         self._busy_seconds = self._true_seconds = 0.0
 
     def look(self, seen: Seen) -> Stretch | None:
@@ -38,18 +38,17 @@ class Pages:
         step = seen.step
         if self._began_ns is None:
             self._began_ns = step.t_ns
-        self._prompt_tokens += step.computed_tokens
-        self._next_tokens += step.generation_tokens
+        said = Counts(step.computed_tokens, step.generation_tokens, 1, step.computed_tokens > 0)
+        self._counts = self._counts.and_then(said)
         self._busy_seconds += seen.seconds
         self._true_seconds += seen.seconds * seen.share
         passed_seconds = (step.t_ns - self._began_ns) / 1e9
         if passed_seconds < _PAGE_SECONDS:
             return None
-        did = self._prompt_tokens, self._next_tokens, self._busy_seconds
-        self._shares.learn(*did, passed_seconds)
-        share = self._shares.share(Role.MIXED, *did)
+        self._shares.learn(self._counts, self._busy_seconds, passed_seconds)
+        share = self._shares.share(Role.MIXED, self._counts, self._busy_seconds)
         stretch = Stretch(self._busy_seconds, share, self._true_seconds)
         self._began_ns = step.t_ns
-        self._prompt_tokens = self._next_tokens = 0
+        self._counts = Counts()
         self._busy_seconds = self._true_seconds = 0.0
         return stretch

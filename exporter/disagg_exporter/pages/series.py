@@ -23,6 +23,7 @@ class Field(StrEnum):
     GENERATION_TOKENS_TOTAL = "generation_tokens_total"
     PREFILL_SECONDS_TOTAL = "prefill_seconds_total"
     DECODE_SECONDS_TOTAL = "decode_seconds_total"
+    STEPS_TOTAL = "steps_total"
     AWAKE = "awake"
 
     @property

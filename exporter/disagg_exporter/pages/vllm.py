@@ -44,6 +44,8 @@ VLLM = Adapter(
         Series(Field.COMPUTED_TOKENS_TOTAL, _BY_SOURCE, "source", ("local_compute",)),
         Series(Field.EXTERNAL_TOKENS_TOTAL, _BY_SOURCE, "source", ("external_kv_transfer",)),
         Series(Field.GENERATION_TOKENS_TOTAL, ("generation_tokens_total",)),
+        # A histogram over steps: its count is what matters here, not how many tokens they had.
+        Series(Field.STEPS_TOTAL, ("iteration_tokens_total_count",)),
         Series(Field.AWAKE, ("engine_sleep_state",), "sleep_state", ("awake",)),
         Series(Total.FINISHED_REQUESTS, ("request_success_total",)),
         Series(Total.PREEMPTIONS, ("num_preemptions_total",)),

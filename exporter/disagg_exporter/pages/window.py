@@ -28,6 +28,7 @@ class EngineWindow:
     prefill_seconds: float | None = None
     decode_seconds: float | None = None
     finished_requests: float | None = None
+    steps: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -95,6 +96,7 @@ def _totals(page: EnginePage) -> tuple[float | None, ...]:
         page.prefill_seconds_total,
         page.decode_seconds_total,
         page.serving.totals.get(Total.FINISHED_REQUESTS),
+        page.steps_total,
     )
 
 

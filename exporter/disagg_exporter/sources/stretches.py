@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from disagg_exporter.model import EnginePage, Method, Role, Split, WorkWindow
 from disagg_exporter.pages import EngineWindow, PageError, window
-from disagg_exporter.sources.shares import PhaseShares
+from disagg_exporter.sources.shares import Counts, PhaseShares
 
 _SECOND_NS = 1_000_000_000
 
@@ -47,8 +47,7 @@ class Stretches:
         busy_seconds = self._busy_seconds(did, method, cpu_before, cpu_seconds)
         if busy_seconds is None:
             return None
-        tokens = round(did.computed_tokens or 0), round(_decoded(before, page, did))
-        return self._stretch(did, page, role, method, tokens, busy_seconds)
+        return self._stretch(did, page, role, method, _counts(before, page, did), busy_seconds)
 
     def forget(self) -> None:
         """Take the next page as the first: there was none for a while, or another process came."""
@@ -73,15 +72,15 @@ class Stretches:
         page: EnginePage,
         role: Role,
         method: Method,
-        tokens: tuple[int, int],
+        counts: Counts,
         busy_seconds: float,
     ) -> WorkWindow:
         timed = method is Method.ENGINE_TIMERS
         if timed:
             share = (did.prefill_seconds or 0.0) / busy_seconds if busy_seconds else 0.0
         else:
-            self.shares.learn(*tokens, busy_seconds, did.seconds)
-            share = self.shares.share(role, *tokens, busy_seconds)
+            self.shares.learn(counts, busy_seconds, did.seconds)
+            share = self.shares.share(role, counts, busy_seconds)
         told = timed or method is Method.PAGE_CPU
         return WorkWindow(
             start_ns=did.start_ns,
@@ -89,8 +88,8 @@ class Stretches:
             method=method,
             prefill_share=share,
             busy_ns=round(busy_seconds * _SECOND_NS) if told else None,
-            prefill_tokens=tokens[0],
-            decode_tokens=tokens[1],
+            prefill_tokens=counts.prefill_tokens,
+            decode_tokens=counts.decode_tokens,
             running=_whole(page.running),
             waiting=_whole(page.waiting),
             deferred=_whole(page.deferred),
@@ -106,15 +105,22 @@ def _timed(did: EngineWindow) -> float:
     return min((did.prefill_seconds or 0.0) + (did.decode_seconds or 0.0), did.seconds)
 
 
-def _decoded(before: EnginePage, after: EnginePage, did: EngineWindow) -> float:
-    """How many tokens decoding made: a prompt's first comes with its prefill (A4).
+def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
+    """What the engine counted between two pages, in the phases' words (A4).
 
-    Of a request whose KV came from elsewhere the first token is decode's, too.
+    A prompt's first token comes with its prefill. Of a request whose KV came from elsewhere it is
+    decode's, too. Where steps are not counted, each is taken to write a token for every request.
     """
     made, computed = did.generation_tokens or 0.0, did.computed_tokens or 0.0
     prompts = computed + (did.external_tokens or 0.0)
     first = _first_tokens(after) - (0.0 if did.reset else _first_tokens(before))
-    return max(made - first * computed / prompts, 0.0) if prompts else made
+    own = max(first * computed / prompts, 0.0) if prompts else 0.0
+    decoded = max(made - own, 0.0)
+    steps = did.steps
+    if steps is None:
+        running = ((before.running or 0.0) + (after.running or 0.0)) / 2
+        steps = decoded / running if running >= 1 else 0.0
+    return Counts(round(computed), round(decoded), steps, own)
 
 
 def _first_tokens(page: EnginePage) -> float:

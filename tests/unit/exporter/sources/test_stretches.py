@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -99,3 +100,28 @@ def test_after_a_pause_the_next_page_is_the_first() -> None:
 def test_a_role_alone_divides_only_where_it_is_one_phase(role: Role, share: float | None) -> None:
     did = role_window(role, 0, SECOND_NS)
     assert (did and did.prefill_share) == share
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_steps_are_counted_or_else_told_by_the_requests_that_run(counted: bool) -> None:
+    """Each step writes one token for each request: 60 tokens of 3 requests are 20 steps."""
+    dice, busy_seconds = random.Random(3), 0.0
+    stretches = Stretches(lambda start, end: busy_seconds)
+    generated = computed = steps = 0.0
+    shares = []
+    for second in range(300):
+        did, prompt = dice.randrange(10, 30), dice.choice([0, 0, 2000])
+        busy_seconds = 0.02 * did + 1e-4 * prompt
+        steps, generated, computed = steps + did, generated + 3 * did, computed + prompt
+        told = {"steps_total": steps} if counted else {}
+        page = _page(second, computed, generated, running=3, **told)
+        window = stretches.look(page, Role.MIXED, Method.PAGE)
+        if window is not None and second > 250:
+            assert window.split is Split.MODEL
+            shares.append((prompt, window.prefill_share, busy_seconds))
+
+    # What little was too much for one stretch is carried into the next.
+    assert max(share for prompt, share, _ in shares if not prompt) < 0.01
+    assert [share for prompt, share, _ in shares if prompt] == pytest.approx(
+        [0.2 / busy for prompt, _, busy in shares if prompt], rel=0.05
+    )
