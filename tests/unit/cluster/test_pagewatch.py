@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from disagg_cluster.pagewatch import PageWatch
+from disagg_exporter.model import Total
 from disagg_exporter.scrape import EngineUnreachable
 
 PAGE = (
@@ -126,3 +127,73 @@ def test_an_engine_without_a_process_is_not_asked() -> None:
         return pages
 
     assert asyncio.run(story()).statuses() == ()
+
+
+# Counts
+
+
+def counts(value: int) -> bytes:
+    return b'vllm:request_success_total{finished_reason="stop"} %d\n' % value
+
+
+def served(*looks: bytes | None, running: Callable[[int], bool] = lambda _look: True) -> float:
+    """What engine `a` has served after these looks at its page; None is a look that failed."""
+    seen = 0
+
+    def fetch(url: str, _deadline: float) -> bytes:
+        nonlocal seen
+        if url != "http://a/metrics":
+            raise EngineUnreachable("nothing there")
+        page = looks[min(seen, len(looks) - 1)]
+        seen += 1
+        if page is None:
+            raise EngineUnreachable("no whole answer")
+        return page
+
+    async def story() -> float:
+        asked = 0
+
+        def is_running(_engine: str) -> bool:
+            nonlocal asked
+            asked += 1
+            return running(asked)
+
+        pages = PageWatch({"a": "http://a"}, 0.05, is_running, fetch=fetch)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while seen <= len(looks):
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        serving = pages.serving("a")
+        assert serving is not None
+        return serving.totals[Total.FINISHED_REQUESTS]
+
+    return asyncio.run(story())
+
+
+def test_what_an_engine_served_is_counted_from_the_first_look_on() -> None:
+    assert served(counts(100), counts(103), counts(107)) == 7
+
+
+def test_a_look_that_failed_loses_no_count() -> None:
+    assert served(counts(100), None, counts(107)) == 7
+
+
+def test_a_restart_between_two_looks_takes_nothing_away() -> None:
+    assert served(counts(100), counts(110), counts(3)) == 13
+
+
+def test_the_process_after_one_that_was_seen_to_end_is_counted_from_zero() -> None:
+    """Also one that has served more already than the one before it ever did."""
+    assert served(counts(10), counts(20), counts(50), running=lambda look: look != 3) == 60
+
+
+def test_sglang_tells_its_version_elsewhere() -> None:
+    def fetch(url: str, _deadline: float) -> bytes:
+        told = {"http://a/server_info": b'{"version": "0.5.23", "model_path": "m"}'}
+        return told.get(url, b'sglang:num_running_reqs{tp_rank="0"} 1\n')
+
+    pages = watch(fetch, lambda p: bool(p.version("a")))
+
+    assert pages.version("a") == "0.5.23"
