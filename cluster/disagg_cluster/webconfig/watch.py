@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from disagg_cluster.problems import ConfigError
+from disagg_cluster.problems import ConfigError, Finding, config_error
 from disagg_cluster.webconfig.reading import WebFiles, read
 from disagg_cluster.webconfig.tls import access_of
 from disagg_exporter.access import Access
@@ -22,30 +23,43 @@ _JOIN_SECONDS = 1.0
 class WebConfigWatch:
     """What a web-config file asks for, made anew when its content or its files' changes.
 
-    Looks on a thread of its own: a file on a server that hangs must hold up nobody.
+    Looks on a thread of its own: a file on a server that hangs must hold up nobody. Half a file
+    could be one that asks for no password, so a change counts once it has stood still for a
+    moment, and an empty file never does.
 
     Args:
         path: The file.
         log: Told each change, and each new reason why a change cannot be used.
         every_seconds: From one look to the next.
+        settle_seconds: How long a change must have stood still.
+        reading: Reads the file and those that it names.
 
     Raises:
         ConfigError: The file cannot be used now, with all its problems.
     """
 
-    def __init__(self, path: Path, log: logging.Logger, every_seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        log: logging.Logger,
+        every_seconds: float = 5.0,
+        settle_seconds: float = 0.5,
+        reading: Callable[[Path], WebFiles] = read,
+    ) -> None:
         self._path = path
         self._log = log
         self._every_seconds = every_seconds
+        self._settle_seconds = settle_seconds
         self._files: WebFiles | None = None
         self._complaint = ""
         self._access = Access()
         self._last_success_seconds: float | None = None
         self._status = CollectorStatus(COLLECTOR, False, 0.0, None)
         self._wake = threading.Event()
-        self._ended = False
+        self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="web-config", daemon=True)
-        self._look()
+        self._read = reading
+        self._look(reading(path))
 
     @property
     def access(self) -> Access:
@@ -70,27 +84,33 @@ class WebConfigWatch:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._ended = True
+        self._ending.set()
         self._wake.set()
         self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
-        while not self._ended:
+        while not self._ending.is_set():
             self._wake.wait(self._every_seconds)
             self._wake.clear()
-            if self._ended:
-                return
             try:
-                self._look()
+                files = self._read(self._path)
+                while files != self._files and not self._ending.wait(self._settle_seconds):
+                    before, files = files, self._read(self._path)
+                    if files == before:
+                        break
+                if not self._ending.is_set():
+                    self._look(files)
             except ConfigError as error:
                 self._complain(str(error))
 
-    def _look(self) -> None:
+    def _look(self, files: WebFiles) -> None:
         began = time.monotonic()
         success = False
         try:
-            files = read(self._path)
             if files != self._files:
+                if self._files is not None and not files.text.strip():
+                    why = Finding((), "is empty now: say {} if nothing is to be asked for")
+                    raise config_error([why], str(self._path))
                 self._access = access_of(files)
                 self._log.info("web config: %s is in force", self._path)
                 self._files, self._complaint = files, ""
@@ -101,10 +121,13 @@ class WebConfigWatch:
         finally:
             if success:
                 self._last_success_seconds = time.time()
-            took = time.monotonic() - began
-            self._status = CollectorStatus(COLLECTOR, success, took, self._last_success_seconds)
+            self._tell(success, time.monotonic() - began)
+
+    def _tell(self, success: bool, took_seconds: float) -> None:
+        self._status = CollectorStatus(COLLECTOR, success, took_seconds, self._last_success_seconds)
 
     def _complain(self, why: str) -> None:
         if why != self._complaint:
             self._log.error("web config: the one before stays in force:\n%s", why)
         self._complaint = why
+        self._tell(False, self._status.duration_seconds)

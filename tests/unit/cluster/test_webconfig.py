@@ -12,6 +12,7 @@ import pytest
 
 from disagg_cluster.problems import ConfigError
 from disagg_cluster.webconfig.durations import seconds_of
+from disagg_cluster.webconfig.reading import WebFiles
 from disagg_cluster.webconfig.tls import load
 from disagg_cluster.webconfig.watch import WebConfigWatch
 from support.certificates import write_files
@@ -234,7 +235,9 @@ def test_a_wrong_file_at_the_start_is_an_error(tmp_path: Path) -> None:
 
 def test_a_change_comes_into_force_by_itself(tmp_path: Path) -> None:
     path = written(tmp_path, TLS)
-    with WebConfigWatch(path, logging.getLogger("test"), every_seconds=0.02) as watch:
+    with WebConfigWatch(
+        path, logging.getLogger("test"), every_seconds=0.02, settle_seconds=0.01
+    ) as watch:
         first = watch.access
         write_files(tmp_path)  # the same content, written anew
         path.write_text(TLS + "  min_version: TLS13\n", encoding="utf-8")
@@ -246,7 +249,9 @@ def test_a_change_comes_into_force_by_itself(tmp_path: Path) -> None:
 
 def test_a_certificate_that_was_renewed_is_taken_once_its_key_is_there_too(tmp_path: Path) -> None:
     path = written(tmp_path, TLS)
-    with WebConfigWatch(path, logging.getLogger("test"), every_seconds=60) as watch:
+    with WebConfigWatch(
+        path, logging.getLogger("test"), every_seconds=60, settle_seconds=0.01
+    ) as watch:
         first = watch.access
         (tmp_path / "cert.pem").write_bytes((tmp_path / "other-cert.pem").read_bytes())
         watch.look_now()
@@ -265,7 +270,9 @@ def test_a_wrong_change_changes_nothing_and_is_told_once(
     path = written(tmp_path, TLS)
     with (
         caplog.at_level(logging.INFO),
-        WebConfigWatch(path, logging.getLogger("test"), every_seconds=0.01) as watch,
+        WebConfigWatch(
+            path, logging.getLogger("test"), every_seconds=0.01, settle_seconds=0.01
+        ) as watch,
     ):
         first, since = watch.access, watch.status().last_success_timestamp_seconds
         path.write_text("tracing: {}\n", encoding="utf-8")
@@ -288,9 +295,52 @@ def test_a_wrong_change_changes_nothing_and_is_told_once(
         assert "again what is in force" in caplog.records[-1].message
 
 
+def test_a_file_that_was_emptied_opens_nothing(tmp_path: Path) -> None:
+    """Whoever writes a file in place empties it first; so does a full disk."""
+    path = written(tmp_path, TLS)
+    watch = WebConfigWatch(path, logging.getLogger("test"), every_seconds=60, settle_seconds=0.01)
+    with watch:
+        path.write_text("\n", encoding="utf-8")
+        watch.look_now()
+        until(lambda: not watch.status().success)
+        assert watch.access.tls is not None
+
+        path.write_text("{}\n", encoding="utf-8")
+        watch.look_now()
+        until(lambda: watch.access.tls is None)
+
+
+def test_half_a_file_never_comes_into_force(caplog: pytest.LogCaptureFixture) -> None:
+    """A first half may be valid and ask for less."""
+    path = Path("web.yml")
+    texts = [
+        f"basic_auth_users: {{a: {HASH}}}",
+        "basic_auth_users: {}",
+        f"basic_auth_users: {{b: {HASH}}}",
+    ]
+    read = iter([WebFiles(path, text.encode()) for text in texts])
+    last = WebFiles(path, texts[-1].encode())
+    watch = WebConfigWatch(
+        path,
+        logging.getLogger("test"),
+        every_seconds=60,
+        settle_seconds=0,
+        reading=lambda _: next(read, last),
+    )
+    with caplog.at_level(logging.INFO), watch:
+        first = watch.access
+        watch.look_now()
+        until(lambda: watch.access is not first)
+
+        assert watch.access.passwords is not None
+    assert len(caplog.records) == 1
+
+
 def test_a_file_that_vanishes_leaves_its_conditions(tmp_path: Path) -> None:
     path = written(tmp_path, TLS)
-    with WebConfigWatch(path, logging.getLogger("test"), every_seconds=60) as watch:
+    with WebConfigWatch(
+        path, logging.getLogger("test"), every_seconds=60, settle_seconds=0.01
+    ) as watch:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         watch.look_now()
