@@ -1,5 +1,6 @@
 """One page at least of every engine version we know, and what must be read from it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,10 @@ import pytest
 
 from disagg_exporter.model import EnginePage, Histogram, Total
 from disagg_exporter.pages import parse_page
+from disagg_exporter.pages.histograms import (
+    BETWEEN_TOKENS_BOUNDS_SECONDS,
+    FIRST_TOKEN_BOUNDS_SECONDS,
+)
 from disagg_exporter.pages.versions import KNOWN_VERSIONS, is_known
 
 DATA = Path(__file__).parents[2] / "data"
@@ -203,3 +208,15 @@ def test_every_known_version_has_a_golden_page(version: str) -> None:
 )
 def test_only_versions_whose_page_was_read_are_known(kind: str, version: str, known: bool) -> None:
     assert is_known(kind, version) is known
+
+
+@pytest.mark.parametrize("file", ["vllm-0.32.0/nixl_decode.prom", "trtllm-050f80d/generation.prom"])
+def test_our_bounds_are_among_those_of_engines_whose_counts_stay_exact(file: str) -> None:
+    text = (DATA / file).read_text()
+    for name, ours in (
+        ("time_to_first_token_seconds", FIRST_TOKEN_BOUNDS_SECONDS),
+        ("inter_token_latency_seconds", BETWEEN_TOKENS_BOUNDS_SECONDS),
+    ):
+        theirs = {float(bound) for bound in re.findall(rf'{name}_bucket{{.*le="([0-9.]+)"', text)}
+
+        assert not theirs or set(ours) <= theirs
