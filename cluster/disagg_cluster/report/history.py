@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from disagg_cluster import prometheus
-from disagg_cluster.prometheus import PrometheusError, Samples
+from disagg_cluster.prometheus import Samples
 from disagg_cluster.report.past import LABELS, SPLIT, Curve, Firing, History
 from disagg_cluster.report.period import Period
 from disagg_exporter.errors import DisaggError
@@ -58,7 +58,7 @@ class Reader:
             if curve is not None:
                 curves[rule] = curve
             elif rule == SPLIT:
-                raise NoHistoryError(self._why_nothing())
+                raise NoHistoryError(self._why_nothing(period))
         self._say("reading alerts")
         step = max(_LEAST_STEP_SECONDS, -(-period.length_seconds // _MOST_STEPS))
         selector = self._selector("ALERTS", 'alertstate="firing"', 'alertname=~"Disagg.+"')
@@ -76,6 +76,8 @@ class Reader:
         if not counts or not counts[0].values:
             return None
         every_seconds = self._interval(selector, counts[0])
+        if every_seconds is None:
+            return None
         by = ", ".join(LABELS[rule])
         sums = self._range(f"sum by ({by}) (sum_over_time({selector}{window}))", *ends)
         seen = dict(counts[0].values)
@@ -92,8 +94,8 @@ class Reader:
             ),
         )
 
-    def _interval(self, selector: str, counts: Samples) -> float:
-        """How often the rule is evaluated, by the samples of the fullest bucket."""
+    def _interval(self, selector: str, counts: Samples) -> float | None:
+        """How often the rule is evaluated, by the samples of the fullest bucket; None for one."""
         fullest = max(counts.values, key=lambda value: value[1])[0]
         stored = prometheus.query_samples(
             self._url, f"{selector}[{_INTERVAL_SPAN_SECONDS}s]", fullest, headers=self._headers
@@ -101,9 +103,7 @@ class Reader:
         longest = max((each.values for each in stored), key=len, default=())
         times = [t for t, _ in longest]
         gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-        if not gaps:
-            raise NoHistoryError(f"{self._url} holds too little of {selector} to add it up")
-        return statistics.median(gaps)
+        return statistics.median(gaps) if gaps else None
 
     def _range(self, expr: str, start: float, end: float, step: float) -> list[Samples]:
         return prometheus.query_range(self._url, expr, start, end, step, headers=self._headers)
@@ -115,17 +115,14 @@ class Reader:
             asked.append(f'cluster="{quoted}"')
         return f"{name}{{{','.join(asked)}}}"
 
-    def _why_nothing(self) -> str:
+    def _why_nothing(self, period: Period) -> str:
         """What to look at: the rules, the scraping, or the name of the cluster."""
-        try:
-            scraped = prometheus.query(self._url, "count(disagg_build_info)")
-        except PrometheusError:
-            scraped = []
+        ends = (period.start_seconds, period.end_seconds, period.bucket_seconds)
         of = "" if self._cluster is None else f" of cluster {self._cluster!r}"
-        head = f"{self._url} holds no {SPLIT}{of} in this period"
-        if scraped:
+        head = f"{self._url} holds no {SPLIT}{of} in this period, or a single sample of it"
+        if self._range(f"count({self._selector('disagg_build_info')})", *ends):
             return f"{head}: it scrapes nodes, so load our rules (`disagg-node rules export DIR`)"
-        return f"{head}, and scrapes no node of ours: see docs/bare-metal.md"
+        return f"{head}, and scrapes no such node of ours: see docs/bare-metal.md"
 
 
 def _placed(found: Samples, ends: Sequence[int], every_seconds: float) -> tuple[float | None, ...]:
