@@ -88,6 +88,8 @@ class FpmStream:
             running=done.num_prefill_requests + done.num_decode_requests,
             waiting=queued.num_prefill_requests + queued.num_decode_requests,
             kv_usage_ratio=min(kv_tokens / kv_cache_tokens, 1.0) if kv_cache_tokens else 0.0,
+            # A rank that only keeps the others company: time, and no request.
+            dummy=not (message.idle or done.num_prefill_requests or done.num_decode_requests),
             decode_kv_tokens=done.sum_decode_kv_tokens,
         )
         if not message.idle:
@@ -102,6 +104,7 @@ def _counted(totals: StepTotals, step: Step) -> StepTotals:
         generation_tokens=step.generation_tokens,
         computed_tokens=step.computed_tokens,
         external_tokens=step.external_tokens,
+        dummy=step.dummy,
     )
     steps, elapsed_ns = list(totals.steps), list(totals.elapsed_ns)
     steps[kind] += 1

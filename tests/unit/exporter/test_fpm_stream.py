@@ -91,6 +91,14 @@ def test_the_one_token_of_a_transferred_request_is_decode() -> None:
     assert (step.totals.prefill_tokens, step.totals.decode_tokens) == (0, 2)
 
 
+def test_a_rank_that_keeps_the_others_company_does_no_work() -> None:
+    step = stream().take(0, FpmMessage(wall_time=0.1), 0)
+
+    assert step is not None
+    assert kind_of(step) == wire.DUMMY_STEP
+    assert step.totals.steps == (0, 0, 0, 1)
+
+
 def test_totals_run_on() -> None:
     heard = stream()
 
