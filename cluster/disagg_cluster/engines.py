@@ -11,6 +11,7 @@ from disagg_cluster.config import Worker
 from disagg_cluster.discovery.judging import KnownPeer
 from disagg_cluster.journal_text import Tag
 from disagg_cluster.life import WorkerState
+from disagg_cluster.modelfolder import model_size
 from disagg_cluster.nodeview import ENGINE_STATES
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.sourcing import Subject
@@ -22,6 +23,7 @@ from disagg_exporter.model import (
     EngineState,
     EngineStatus,
     Method,
+    ModelSize,
 )
 
 _log = logging.getLogger("disagg_node")
@@ -41,6 +43,12 @@ class _Engine:
     ready_ns: int = 0
     silence: str | None = None
     feed: StepFeed | None = field(default=None, repr=False)
+    size: ModelSize | None = None
+
+    @property
+    def model_size(self) -> ModelSize | None:
+        """The size of what its process serves, if that is what the node file says."""
+        return self.size if self.tag.model_name == self.worker.model_name else None
 
 
 class _Urls(Mapping[str, str]):
@@ -75,7 +83,7 @@ class Engines:
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._engines = {w.name: _Engine(w, tag_of(w.name)) for w in workers}
+        self._engines = {w.name: _Engine(w, tag_of(w.name), size=model_size(w)) for w in workers}
         self._tag_of = tag_of
         self._ledger = ledger
         self._clock_ns = clock_ns
@@ -152,6 +160,7 @@ class Engines:
                 confidence="certain",
                 page=pages.page(name),
                 pid=engine.pid,
+                model_size=engine.model_size,
                 serving=pages.serving(name),
             )
             for name, engine in self._engines.items()

@@ -218,6 +218,8 @@ def golden_snapshot() -> Snapshot:
             EngineCapacity(
                 *("prefill-0", 0.625, PrefillLimit(31_500.0, Sides.BOTH, 288.0)),
                 bound=Bound.COMPUTE,
+                flops_per_second=494.7e12,
+                bytes_per_second=0.67e12,
             ),
             EngineCapacity("decode-0", 0.25, decode=DecodeLimit(512.0, Sides.ONE)),
         ),

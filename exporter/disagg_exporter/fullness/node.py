@@ -9,6 +9,7 @@ from disagg_exporter.fullness.activity import Activity
 from disagg_exporter.fullness.bound import Evidence, bound_of
 from disagg_exporter.fullness.engine import EngineFullness
 from disagg_exporter.fullness.paged import PagedFullness
+from disagg_exporter.fullness.rates import bytes_per_second, flops_per_second
 from disagg_exporter.fullness.used import used_ratio
 from disagg_exporter.model import (
     Bound,
@@ -135,7 +136,19 @@ class Fullness:
 
 
 def _capacity(status: EngineStatus, known: _Known) -> EngineCapacity:
-    told = known.told()
-    source = CapacitySource.PAGE if told is known.page else CapacitySource.STEPS
-    used = known.used_ratio(status)
-    return EngineCapacity(status.engine, used, told.prefill, told.decode, source, known.bound)
+    told, load, size = known.told(), known.steps.load, status.model_size
+    flops = read = None
+    if load is not None and size is not None and status.state is EngineState.READY:
+        cache_tokens = None if status.page is None else status.page.kv_cache_tokens
+        flops = flops_per_second(load, size)
+        read = bytes_per_second(load, size, cache_tokens)
+    return EngineCapacity(
+        engine=status.engine,
+        used_ratio=known.used_ratio(status),
+        prefill=told.prefill,
+        decode=told.decode,
+        source=CapacitySource.PAGE if told is known.page else CapacitySource.STEPS,
+        bound=known.bound,
+        flops_per_second=flops,
+        bytes_per_second=read,
+    )

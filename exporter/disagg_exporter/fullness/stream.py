@@ -124,6 +124,10 @@ class Stream:
         else:
             held_ns = min(step_ns, length_ns)
         tally.batch_ns += batch * held_ns
+        tally.steps += steps
+        if batch:
+            tally.decode_steps += steps
+            tally.decode_tokens += batch * steps
         if kind == wire.GENERATION:
             tally.decode_ns += held_ns
             if before.waiting and step.waiting:

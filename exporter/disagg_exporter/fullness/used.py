@@ -33,6 +33,10 @@ class Load:
     gap_ratio: float | None = None
     prefill_ratio: float | None = None
     prefill_step_tokens: float | None = None
+    ranks: int = 1
+    decode_tokens_per_second: float = 0.0
+    decode_steps_per_second: float = 0.0
+    steps_per_second: float = 0.0
 
 
 def load_of(tallies: Iterable[Tally]) -> Load | None:
@@ -53,6 +57,10 @@ def load_of(tallies: Iterable[Tally]) -> Load | None:
         preemptions=sum(t.preemptions for t in known),
         gap_ratio=1 - sum(t.worked_ns for t in known) / paired_ns if paired_ns else None,
         prefill_ratio=prefill_ns / step_ns if step_ns else None,
+        ranks=len(known),
+        decode_tokens_per_second=fmean(t.decode_tokens / t.length_ns * 1e9 for t in known),
+        decode_steps_per_second=fmean(t.decode_steps / t.length_ns * 1e9 for t in known),
+        steps_per_second=fmean(t.steps / t.length_ns * 1e9 for t in known),
         prefill_step_tokens=sum(t.prefill_tokens for t in known) / steps if steps else None,
     )
 

@@ -29,6 +29,9 @@ class Tally:
     worked_ns: float = 0.0
     prefill_ns: float = 0.0
     prefill_steps: float = 0.0
+    decode_tokens: float = 0.0
+    decode_steps: float = 0.0
+    steps: float = 0.0
     decode_ns: float = 0.0
     preemptions: float = 0.0
 

@@ -36,6 +36,20 @@ CAPACITY_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_bound_info", _I, Data.ENGINES, ("engine", "bound"), "",
            "What keeps an engine from doing more: compute, bandwidth (of its memory), kv (room in "
            "its cache), host (time between its steps), none (it has room) or unknown."),
+    Family("disagg_engine_model_flops_ratio", _G, Data.ENGINES, ("engine", "role"), "ratio",
+           "MFU: operations of the model's matrices for the tokens of the last minute, over the "
+           "peak of its GPUs. A lower bound, attention is not in it. Absent unless model and GPU "
+           "are known."),
+    Family("disagg_engine_model_bandwidth_ratio", _G, Data.ENGINES, ("engine", "role"), "ratio",
+           "MBU: bytes that the steps of the last minute had to read (all weights each, and the KV "
+           "cache in use each decode step) over the peak of the memory of its GPUs. Absent unless "
+           "model, GPU and size of the cache are known."),
+    Family("disagg_engine_peak_flops_per_second", _G, Data.ENGINES, ("engine",), "",
+           "Dense BF16 operations a second of all GPUs of an engine, by their data sheets: what "
+           "disagg_engine_model_flops_ratio was divided by."),
+    Family("disagg_engine_peak_bytes_per_second", _G, Data.ENGINES, ("engine",), "",
+           "Memory bytes a second of all GPUs of an engine, by their data sheets: what "
+           "disagg_engine_model_bandwidth_ratio was divided by."),
     Family("disagg_engine_capacity_info", _I, Data.ENGINES,
            ("engine", "phase", "source", "confidence"), "",
            "How a phase's limit of an engine is known: from its steps or from its page, and from "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from disagg_exporter.metrics.device_rows import engine_namespaces, present_engines
 from disagg_exporter.metrics.sheet import Sheet
-from disagg_exporter.model import EngineCapacity, EngineState, Phase, Snapshot
+from disagg_exporter.model import Device, EngineCapacity, EngineState, Phase, Role, Snapshot
+from disagg_exporter.peaks import peak_of
 
 
 def write_capacity(sheet: Sheet, snapshot: Snapshot) -> None:
@@ -21,6 +23,9 @@ def write_capacity(sheet: Sheet, snapshot: Snapshot) -> None:
     ready = [e for e in present_engines(snapshot) if e.state is EngineState.READY]
     sharers = Counter(gpu for engine in ready for gpu in engine.devices)
     for engine in ready:
+        if engine.engine in capacities:
+            on = [devices[gpu] for gpu in engine.devices if gpu in devices]
+            _write_efficiency(sheet, capacities[engine.engine], engine.role, on)
         known = capacities.get(engine.engine)
         if known is None or known.used_ratio is None:
             continue
@@ -33,6 +38,24 @@ def write_capacity(sheet: Sheet, snapshot: Snapshot) -> None:
             key = (engine.role, engine.model_name, device.gpu_name, namespace)
             sheet.add("disagg_node_capacity_used_gpus", used * gpus, *key)
             sheet.add("disagg_node_capacity_known_gpus", gpus, *key)
+
+
+def _write_efficiency(
+    sheet: Sheet, capacity: EngineCapacity, role: Role, devices: Sequence[Device]
+) -> None:
+    peaks = [peak for d in devices if (peak := peak_of(d.gpu_name, d.weight)) is not None]
+    if not peaks or len(peaks) < len(devices) or capacity.flops_per_second is None:
+        return
+    engine = capacity.engine
+    flops = sum(peak.flops_per_second for peak in peaks)
+    sheet.put("disagg_engine_peak_flops_per_second", flops, engine)
+    ratio = capacity.flops_per_second / flops
+    sheet.put("disagg_engine_model_flops_ratio", ratio, engine, role)
+    if capacity.bytes_per_second is not None:
+        most = sum(peak.bytes_per_second for peak in peaks)
+        sheet.put("disagg_engine_peak_bytes_per_second", most, engine)
+        ratio = capacity.bytes_per_second / most
+        sheet.put("disagg_engine_model_bandwidth_ratio", ratio, engine, role)
 
 
 def _write_limits(sheet: Sheet, capacity: EngineCapacity) -> None:

@@ -19,6 +19,7 @@ from disagg_exporter.model.capacity import (
     CapacitySource,
     DecodeLimit,
     EngineCapacity,
+    ModelSize,
     PrefillLimit,
     Sides,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "GpuShare",
     "Histogram",
     "Method",
+    "ModelSize",
     "Phase",
     "PrefillLimit",
     "Reason",

@@ -60,11 +60,22 @@ class DecodeLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelSize:
+    """How many parameters a model has in its layers and in its output, and what they weigh."""
+
+    layer_parameters: int
+    output_parameters: int
+    bytes_a_parameter: int
+    kv_bytes_a_token: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineCapacity:
     """One engine: how much of what it could serve it serves, and what holds it.
 
     `used_ratio` is 1 where the engine is full; it may be more. None until the limits that its
-    role needs are learned, and while it is not ready.
+    role needs are learned, and while it is not ready. `flops_per_second` and `bytes_per_second`
+    are what it computes and reads on all its GPUs, None where the size of its model is not known.
     """
 
     engine: str
@@ -73,3 +84,5 @@ class EngineCapacity:
     decode: DecodeLimit | None = None
     source: CapacitySource = CapacitySource.STEPS
     bound: Bound = Bound.UNKNOWN
+    flops_per_second: float | None = None
+    bytes_per_second: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from disagg_exporter.model.capacity import ModelSize
 from disagg_exporter.model.serving import ServingCounts
 from disagg_exporter.model.words import EngineState, Phase, Role
 
@@ -74,6 +75,7 @@ class EngineStatus:
     dynamo: DynamoWorker | None = None
     serving: ServingCounts | None = None
     pid: int | None = None
+    model_size: ModelSize | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,3 +118,26 @@ def test_limits_are_shown_with_how_they_are_known() -> None:
     info = "disagg_engine_capacity_info"
     assert rows[info, "m-0", "prefill", "steps", "one_side"] == 1
     assert rows[info, "m-0", "decode", "steps", "unreachable"] == 1
+
+
+def test_what_a_model_takes_is_shown_over_the_peak_of_its_gpus() -> None:
+    rows = page(
+        [engine("d-0", Role.DECODE, "a", "b")],
+        [EngineCapacity("d-0", 0.5, flops_per_second=197.88e12, bytes_per_second=3.35e12)],
+    )
+
+    assert rows["disagg_engine_peak_flops_per_second", "d-0"] == 2 * 989.4e12
+    assert rows["disagg_engine_model_flops_ratio", "d-0", "decode"] == pytest.approx(0.1)
+    assert rows["disagg_engine_peak_bytes_per_second", "d-0"] == 2 * 3.35e12
+    assert rows["disagg_engine_model_bandwidth_ratio", "d-0", "decode"] == pytest.approx(0.5)
+
+
+def test_without_a_known_peak_of_all_its_gpus_there_is_no_ratio() -> None:
+    """A MIG slice of the same name has another part of operations than of bandwidth."""
+    rows = page(
+        [engine("d-0", Role.DECODE, "a", "b")],
+        [EngineCapacity("d-0", 0.5, flops_per_second=1e12, bytes_per_second=1e12)],
+        b=3 / 7,
+    )
+
+    assert not [row for row in rows if "_peak_" in row[0] or "_model_" in row[0]]

@@ -8,8 +8,10 @@ import pytest
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import (
     EngineCapacity,
+    EnginePage,
     EngineState,
     EngineStatus,
+    ModelSize,
     Role,
     Sides,
     Step,
@@ -349,6 +351,24 @@ def test_an_engine_that_serves_something_else_is_learned_anew() -> None:
     node.status = replace(node.status, model_name="another")
 
     assert node.capacity() == EngineCapacity("engine-0")
+
+
+def test_what_an_engine_computes_and_reads_follows_from_its_steps() -> None:
+    """18 requests at 17.2 ms a step are 1,047 tokens in 58 steps a second."""
+    node = Node()
+    node.status = replace(
+        node.status,
+        model_size=ModelSize(1_000, 100, 2, 16),
+        page=EnginePage("vllm", 0, kv_cache_tokens=400.0),
+    )
+    node.engine.rest(1)
+    node.engine.kv_usage_ratio = 0.25
+
+    node.decode_for(18, 70)
+    capacity = node.capacity()
+
+    assert capacity.flops_per_second == pytest.approx(2 * 1_100 * 18 / 0.0172, rel=0.01)
+    assert capacity.bytes_per_second == pytest.approx((2 * 1_100 + 16 * 100) / 0.0172, rel=0.01)
 
 
 def test_data_parallel_filler_is_no_load() -> None:

@@ -55,7 +55,7 @@ def test_a_load_is_the_mean_of_the_ranks_over_time() -> None:
     busy = Tally(minute, prefill_tokens=6e5, batch_ns=20 * quarter, kv_ns=0.5 * minute)
     idle = Tally(minute, blocked_ns=30e9)
 
-    assert load_of([busy, idle]) == Load(5_000.0, 2.5, 0.25, 0.25)
+    assert load_of([busy, idle]) == Load(5_000.0, 2.5, 0.25, 0.25, ranks=2)
 
 
 def test_a_rank_that_told_of_a_few_seconds_only_is_left_out() -> None:
