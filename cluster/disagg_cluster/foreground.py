@@ -36,6 +36,7 @@ async def run(
     beside: Beside = lambda _daemon, _address: contextlib.nullcontext(),
     serving: Callable[[ListenAddress], None] = lambda _address: None,
     seconds: float | None = None,
+    hangup_ends: bool = False,
 ) -> None:
     """Run until SIGINT or SIGTERM, or for `seconds` after all workers are ready.
 
@@ -49,6 +50,7 @@ async def run(
         beside: Entered when all workers are ready, left before they are stopped.
         serving: Told the address of the metrics page as soon as it is served.
         seconds: How long to run; for ever if None.
+        hangup_ends: The end of its terminal is its end: SIGHUP is taken for a SIGINT.
     """
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -65,7 +67,10 @@ async def run(
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, asked, sign)
-    loop.add_signal_handler(signal.SIGHUP, daemon.reload)
+    if hangup_ends:
+        loop.add_signal_handler(signal.SIGHUP, asked, signal.SIGINT)
+    else:
+        loop.add_signal_handler(signal.SIGHUP, daemon.reload)
     try:
         async with daemon.running() as address:
             serving(address)

@@ -80,7 +80,14 @@ def demo(
             daemon = Daemon(config, place(config, source.inventory()), source, folder / "run")
             printer = LinePrinter(click.echo, as_json=as_json, requests=load.counts)
             asyncio.run(
-                run(daemon, printer.snapshot, beside=beside, serving=say_where, seconds=seconds)
+                run(
+                    daemon,
+                    printer.snapshot,
+                    beside=beside,
+                    serving=say_where,
+                    seconds=seconds,
+                    hangup_ends=True,
+                )
             )
 
 

@@ -157,6 +157,22 @@ def test_a_signal_means_what_the_node_file_says(
         end(folder)
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_hangup_ends_a_demo_and_not_a_node(folder: Path, ends: bool) -> None:
+    async def story() -> bool:
+        daemon = make(folder)
+        serving = asyncio.create_task(run(daemon, lambda _snapshot: None, hangup_ends=ends))
+        await until_ready(daemon, folder)
+        os.kill(os.getpid(), signal.SIGHUP)
+        ended, _ = await asyncio.wait([serving], timeout=20 if ends else 0.5)
+        if not ended:
+            os.kill(os.getpid(), signal.SIGINT)
+            await serving
+        return bool(ended)
+
+    assert asyncio.run(story()) is ends
+
+
 def test_a_terminal_that_is_gone_is_no_reason_to_end(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
