@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from disagg_cluster.prometheus import PrometheusError, query
+from disagg_cluster.prometheus_api import PrometheusError, query
 from support.dashboards import NAMES, Query, folded, load, marks, queries
 from support.running_node import DISAGG_NODE, wait_for
 

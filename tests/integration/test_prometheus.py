@@ -15,14 +15,8 @@ import pytest
 
 from disagg_cluster.assets import asset_dir
 from disagg_cluster.demo.nodefile import free_ports
-from disagg_cluster.prometheus import (
-    PrometheusError,
-    Target,
-    find_prometheus,
-    prepare_prometheus,
-    query,
-    scrape_config,
-)
+from disagg_cluster.prometheus import Target, find_prometheus, prepare_prometheus, scrape_config
+from disagg_cluster.prometheus_api import PrometheusError, query
 
 pytestmark = pytest.mark.prometheus
 

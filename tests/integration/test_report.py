@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
-from disagg_cluster.prometheus import PrometheusError
+from disagg_cluster.prometheus_api import PrometheusError
 from disagg_cluster.report.figures import report_of
 from disagg_cluster.report.history import NoHistoryError, Reader
 from disagg_cluster.report.past import COST, ENERGY, IDLE, SHOWBACK, SPLIT, TOKENS

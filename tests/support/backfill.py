@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.prometheus import PrometheusError, prepare_prometheus, query
+from disagg_cluster.prometheus import prepare_prometheus
+from disagg_cluster.prometheus_api import PrometheusError, query
 from support.running_node import free_port, wait_for
 
 At = Callable[[int], float | None]

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from disagg_cluster import prometheus
-from disagg_cluster.prometheus import Samples
+from disagg_cluster import prometheus_api
+from disagg_cluster.prometheus_api import Samples
 from disagg_cluster.report.past import LABELS, SPLIT, Curve, Firing, History
 from disagg_cluster.report.period import Period
 from disagg_exporter.errors import DisaggError
@@ -97,7 +97,7 @@ class Reader:
     def _interval(self, selector: str, counts: Samples) -> float | None:
         """How often the rule is evaluated, by the samples of the fullest bucket; None for one."""
         fullest = max(counts.values, key=lambda value: value[1])[0]
-        stored = prometheus.query_samples(
+        stored = prometheus_api.query_samples(
             self._url, f"{selector}[{_INTERVAL_SPAN_SECONDS}s]", fullest, headers=self._headers
         )
         longest = max((each.values for each in stored), key=len, default=())
@@ -106,7 +106,7 @@ class Reader:
         return statistics.median(gaps) if gaps else None
 
     def _range(self, expr: str, start: float, end: float, step: float) -> list[Samples]:
-        return prometheus.query_range(self._url, expr, start, end, step, headers=self._headers)
+        return prometheus_api.query_range(self._url, expr, start, end, step, headers=self._headers)
 
     def _selector(self, name: str, *matchers: str) -> str:
         asked = list(matchers)

@@ -15,13 +15,12 @@ import yaml
 
 from disagg_cluster.prometheus import (
     HOW_TO_GET,
-    PrometheusError,
     Target,
     find_prometheus,
     prepare_prometheus,
-    query,
     scrape_config,
 )
+from disagg_cluster.prometheus_api import PrometheusError, query
 
 
 def test_cluster_and_node_are_labels_of_the_target() -> None:
