@@ -17,6 +17,7 @@ import os
 import time
 
 FILE_ENVIRONMENT = "DISAGG_TRUTH_FILE"
+ASYNC_ENVIRONMENT = "DISAGG_TRUTH_ASYNC"
 
 
 class StepStamps:
@@ -76,6 +77,8 @@ def install(clock_ns=time.monotonic_ns):
     if hasattr(WorkerWrapperBase, "disagg_truth"):
         return
     WorkerWrapperBase.disagg_truth = True
+    if os.environ.get(ASYNC_ENVIRONMENT):
+        _let_schedule_ahead()
     inner_execute = WorkerWrapperBase.execute_model
     inner_sample = getattr(WorkerWrapperBase, "sample_tokens", None)
     stamps_by_worker = {}
@@ -107,3 +110,16 @@ def install(clock_ns=time.monotonic_ns):
 
     WorkerWrapperBase.execute_model = execute_model
     WorkerWrapperBase.sample_tokens = sample_tokens
+
+
+def _let_schedule_ahead():
+    """Have the CPU build use async scheduling, which it switches off as not needed there."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    inner = CpuPlatform.check_and_update_config.__func__
+
+    def check_and_update_config(cls, vllm_config):
+        inner(cls, vllm_config)
+        vllm_config.scheduler_config.async_scheduling = True
+
+    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)

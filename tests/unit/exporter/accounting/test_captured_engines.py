@@ -8,6 +8,8 @@ import pytest
 
 from disagg_exporter.model import Phase, Role, Step
 from support.books import SECOND_NS, Books, Teller, captured_steps
+from support.captures import read_capture
+from support.mixed_steps import booked_seconds, median_error
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 
@@ -76,3 +78,23 @@ def test_a_decode_engine_that_prefills_locally_shows_its_leakage() -> None:
 
     assert seconds[Phase.PREFILL] > 0.1 * sum(seconds.values())
     assert sum(seconds.values()) >= 0.99 * recorded
+
+
+@pytest.mark.parametrize(
+    ("name", "overlapped", "within"), [("mixed", False, 0.05), ("mixed_async", True, 0.10)]
+)
+def test_chunks_between_decode_steps_are_booked_as_long_as_the_worker_held_them(
+    name: str, overlapped: bool, within: float
+) -> None:
+    """Recorded with the truth of each step by tests/integration/test_vllm_mixed.py."""
+    rows = read_capture(CAPTURES / f"{name}.steps.jsonl.gz")
+
+    booked = booked_seconds([step for step, _ in rows], overlapped=overlapped)
+
+    assert booked == pytest.approx(sum(held_ns for _, held_ns in rows) / SECOND_NS, rel=within)
+
+
+def test_what_steps_of_one_phase_teach_foresees_the_mixed_ones() -> None:
+    rows = read_capture(CAPTURES / "mixed.steps.jsonl.gz")
+
+    assert median_error(rows) <= 0.10

@@ -1,0 +1,72 @@
+"""Step records of real engines, kept as files: one JSON object a line, gzipped.
+
+`t` is when the record was made (seconds, CLOCK_MONOTONIC), `it` its counts [number, context
+requests, context tokens, generation requests, generation tokens, elapsed ms]; `held` the step's
+nanoseconds as the worker itself stamped them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from disagg_exporter.model import Step
+from disagg_exporter.steps import Message
+from support.books import captured_steps, ns
+from support.vllm_pair import TruthStep
+
+
+def write_capture(path: Path, records: Sequence[Message], truth: Sequence[TruthStep]) -> None:
+    """Write the records of an engine with the truth of each; both in the order of steps."""
+    if len(records) != len(truth):
+        raise ValueError(f"{len(records)} records of {len(truth)} steps")
+    with gzip.GzipFile(path, "wb", mtime=0) as out:
+        out.write(b'{"init": 0, "role": "mixed"}\n')
+        for message, stamped in zip(records, truth, strict=True):
+            if message.step is not None:
+                out.write(json.dumps(_row(message.step, stamped)).encode() + b"\n")
+
+
+def read_capture(path: Path) -> list[tuple[Step, int]]:
+    """Read records and the truth of each, in order; the totals are not kept."""
+    rows = captured_steps(path)
+    return [(_step(row), int(row["held"])) for row in rows]  # type: ignore[call-overload]
+
+
+def _row(step: Step, stamped: TruthStep) -> dict[str, object]:
+    counts = (step.context_requests, step.context_tokens)
+    counts += (step.generation_requests, step.generation_tokens)
+    return {
+        "t": step.t_ns / 1e9,
+        "run": step.running,
+        "wait": step.waiting,
+        "skip": step.deferred,
+        "kv": step.kv_usage_ratio,
+        "it": [step.sequence, *counts, step.elapsed_ns / 1e6],
+        "computed": step.computed_tokens,
+        "cached": step.cached_tokens,
+        "ext": step.external_tokens,
+        "held": stamped.held_ns,
+    }
+
+
+def _step(row: dict[str, object]) -> Step:
+    number, contexts, context_tokens, generations, generated, elapsed_ms = row["it"]  # type: ignore[misc]
+    return Step(
+        t_ns=ns(float(row["t"])),  # type: ignore[arg-type]
+        elapsed_ns=round(elapsed_ms * 1e6),
+        sequence=number,
+        context_requests=contexts,
+        context_tokens=context_tokens,
+        generation_requests=generations,
+        generation_tokens=generated,
+        computed_tokens=row["computed"],  # type: ignore[arg-type]
+        cached_tokens=row["cached"],  # type: ignore[arg-type]
+        external_tokens=row["ext"],  # type: ignore[arg-type]
+        running=row["run"],  # type: ignore[arg-type]
+        waiting=row["wait"],  # type: ignore[arg-type]
+        deferred=row["skip"],  # type: ignore[arg-type]
+        kv_usage_ratio=row["kv"],  # type: ignore[arg-type]
+    )

@@ -1,0 +1,94 @@
+"""A real vLLM engine of the test's own: its step records as they come, its truth beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from disagg_cluster.demo.nodefile import free_ports
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.scrape import fetch
+from disagg_exporter.steps import Message, MessageKind, StepsListener, in_session_of
+from support.vllm_nodes import CPU_ENVIRONMENT, ENGINE_ARGS, MODEL_NAME
+from support.vllm_pair import TRUTH_PLUGIN, TruthStep, read_truth, truth_environment
+
+PLUGIN = Path(__file__).parents[2] / "exporter/disagg_exporter/inside_engine"
+ASYNC_ENVIRONMENT = "DISAGG_TRUTH_ASYNC"
+
+
+@dataclass(slots=True)
+class RecordedEngine:
+    """One aggregated engine; `heard` is all that its plugin has told, in order of arrival."""
+
+    url: str
+    truth_path: Path
+    heard: list[Message] = field(default_factory=list)
+
+    @property
+    def steps(self) -> list[Message]:
+        """The step records."""
+        return [message for message in self.heard if message.kind is MessageKind.STEP]
+
+    def truth(self) -> list[TruthStep]:
+        """What the worker has stamped so far."""
+        return read_truth(self.truth_path)
+
+
+@contextlib.asynccontextmanager
+async def recorded_engine(
+    python: Path, model: Path, folder: Path, *, batched_tokens: int, overlapped: bool
+) -> AsyncIterator[RecordedEngine]:
+    """Start an engine whose prompts are cut into chunks, wait until it serves; end it.
+
+    `overlapped` makes it use async scheduling, which vLLM's CPU build leaves off by itself.
+    """
+    [port] = free_ports(1)
+    engine = RecordedEngine(f"http://127.0.0.1:{port}", folder / "truth")
+    socket = folder / "steps.sock"
+    environment = {
+        **os.environ,
+        **CPU_ENVIRONMENT,
+        **truth_environment(engine.truth_path),
+        "PYTHONPATH": f"{PLUGIN}{os.pathsep}{TRUTH_PLUGIN}",
+        "DISAGG_STEPS_SOCKET": str(socket),
+    }
+    if overlapped:
+        environment[ASYNC_ENVIRONMENT] = "1"
+    argv = [
+        *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(model), "--served-model-name", MODEL_NAME),
+        *("--host", "127.0.0.1", "--port", str(port), *ENGINE_ARGS),
+        *("--enable-logging-iteration-details", "--enable-chunked-prefill"),
+        *("--max-num-batched-tokens", str(batched_tokens), "--no-enable-prefix-caching"),
+    ]
+    with (folder / "engine.log").open("wb") as log:
+        process = subprocess.Popen(
+            argv, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        listener = StepsListener(
+            socket, "mixed-0", lambda pid: in_session_of(process.pid, pid), engine.heard.append
+        )
+        try:
+            listener.open(asyncio.get_running_loop())
+            await _served(engine.url, process, folder / "engine.log")
+            yield engine
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            listener.close()
+
+
+async def _served(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    async with asyncio.timeout(300):
+        while process.poll() is None:
+            with contextlib.suppress(DisaggError):
+                await asyncio.to_thread(fetch, f"{url}/health", 2.0)
+                return
+            await asyncio.sleep(0.5)
+    raise AssertionError(log.read_text(errors="replace")[-3000:])
