@@ -1,16 +1,9 @@
-"""The Prometheus of the node: its config, how it is found and started, what it answers."""
+"""The Prometheus of the node: its config, how it is found and started."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import ClassVar
-from urllib.parse import parse_qs, urlsplit
 
-import pytest
 import yaml
 
 from disagg_cluster.prometheus import (
@@ -20,7 +13,6 @@ from disagg_cluster.prometheus import (
     prepare_prometheus,
     scrape_config,
 )
-from disagg_cluster.prometheus_api import PrometheusError, query
 
 
 def test_cluster_and_node_are_labels_of_the_target() -> None:
@@ -90,73 +82,3 @@ def test_all_that_a_launched_prometheus_writes_lies_in_its_folder(tmp_path: Path
     )
     assert launch.url == "http://127.0.0.1:9090"
     assert launch.config_file.read_text() == "global: {}\n"
-
-
-class Stub(BaseHTTPRequestHandler):
-    """Answers each expression with the status and body that `answers` has for it."""
-
-    answers: ClassVar[dict[str, tuple[int, str]]] = {}
-
-    def do_GET(self) -> None:
-        expr = parse_qs(urlsplit(self.path).query)["query"][0]
-        status, body = self.answers[expr]
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def success(kind: str, result: object) -> tuple[int, str]:
-    return 200, json.dumps({"status": "success", "data": {"resultType": kind, "result": result}})
-
-
-@pytest.fixture
-def base_url() -> Iterator[str]:
-    Stub.answers = {
-        "up": success("vector", [{"metric": {"job": "a"}, "value": [1.5, "1"]}]),
-        "none": success("vector", []),
-        "1 + 1": success("scalar", [1.5, "2"]),
-        "up[1m]": success("matrix", []),
-        "sum(": (400, '{"status":"error","errorType":"bad_data","error":"parse error: unclosed"}'),
-        "html": (200, "<html>"),
-        "odd": success("vector", [{"metric": {}}]),
-    }
-    server = HTTPServer(("127.0.0.1", 0), Stub)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_a_query_gives_labels_and_values(base_url: str) -> None:
-    assert query(base_url, "up") == [({"job": "a"}, 1.0)]
-    assert query(base_url, "none") == []
-    assert query(base_url, "1 + 1") == [({}, 2.0)]
-
-
-@pytest.mark.parametrize(
-    ("expr", "said"),
-    [
-        ("sum(", "refuses: parse error: unclosed"),
-        ("up[1m]", "is a matrix"),
-        ("html", "does not answer like a Prometheus"),
-        ("odd", "does not answer like a Prometheus"),
-    ],
-)
-def test_an_answer_without_values_says_why(base_url: str, expr: str, said: str) -> None:
-    with pytest.raises(PrometheusError, match=said):
-        query(base_url, expr)
-
-
-def test_nobody_at_the_address_is_said_with_the_address() -> None:
-    with pytest.raises(PrometheusError, match=r"no answer from http://127.0.0.1:1: .*refused"):
-        query("http://127.0.0.1:1", "up", deadline_seconds=1)
-
-
-def test_a_base_url_that_is_none_is_an_error_of_ours() -> None:
-    with pytest.raises(PrometheusError, match="no answer from"):
-        query("localhost", "up")
