@@ -116,3 +116,33 @@ def test_a_step_leaves_no_line_in_the_engines_log(example_pair: RealPair) -> Non
 
     assert "Iteration(" not in log
     assert "Application startup complete" in log
+
+
+def test_what_requests_waited_for_is_counted_request_by_request(example_pair: RealPair) -> None:
+    """Every request has one first token, and a gap before each other token of its own."""
+    node, tokens = example_pair.node, 6
+    before = node.wait_settled()
+
+    def counted(page: Page, name: str, **labels: str) -> float:
+        name = f"disagg_engine_{name}"
+        return page.sum(name, engine="decode-0", **labels) - before.sum(
+            name, engine="decode-0", **labels
+        )
+
+    load_one(node, "decode-0", tokens)
+    finished = "finished_requests_total"
+    after = wait_for(
+        lambda: page if counted(page := node.page(), finished) == len(PROMPTS) else None,
+        "all requests on a page",
+        60,
+    )
+
+    assert counted(after, "time_to_first_token_seconds_count") == len(PROMPTS)
+    assert counted(after, "inter_token_latency_seconds_count") == len(PROMPTS) * (tokens - 1)
+    for component in ("queue", "first_decode"):
+        part = {"component": component}
+        assert counted(after, "ttft_component_requests_total", **part) == len(PROMPTS)
+        assert counted(after, "ttft_component_seconds_total", **part) > 0
+    # A prefill engine's first token is nobody's.
+    assert after.sum("disagg_engine_time_to_first_token_seconds_count", engine="prefill-0") == 0
+    assert after.sum("disagg_engine_version_known") == 2
