@@ -11,7 +11,7 @@ from disagg_cluster.nodefile.schema import node_file_schema
 
 @click.command
 def schema() -> None:
-    r"""Print the JSON schema of node files.
+    """Print the JSON schema of node files.
 
     Save it, and name it in the first line of a node file: editors with a YAML language server then
     complete its keys and mark what is wrong.
@@ -19,5 +19,5 @@ def schema() -> None:
     \b
       disagg-node config schema > node-file.schema.json
       # yaml-language-server: $schema=node-file.schema.json
-    """
+    """  # noqa: D301 # click looks for the character itself
     click.echo(json.dumps(node_file_schema(), indent=2))

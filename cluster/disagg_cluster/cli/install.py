@@ -65,7 +65,7 @@ def install(
     full: bool,
     as_json: bool,
 ) -> None:
-    r"""Install on a machine without Kubernetes.
+    """Install on a machine without Kubernetes.
 
     Writes a systemd unit whose engines outlive the daemon, a node file to fill in, a scrape
     config and rules for Prometheus, and dashboards for Grafana. Prints the plan with a diff of
@@ -76,7 +76,7 @@ def install(
       disagg-node install --into ./disagg            # look at it
       disagg-node install --into ./disagg --apply
       sudo disagg-node install --system --apply
-    """
+    """  # noqa: D301 # click looks for the character itself
     if (into is None) != system:
         raise click.UsageError("say where: --into DIR or --system")
     places = on_system() if into is None else below(into.absolute())

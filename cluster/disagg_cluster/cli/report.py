@@ -53,7 +53,7 @@ def report(
     headers: Sequence[str],
     output: Path | None,
 ) -> None:
-    r"""Report how GPU time was used: by phase over time, idle by reason, energy, cost, incidents.
+    """Report how GPU time was used: by phase over time, idle by reason, energy, cost, incidents.
 
     Reads the recorded rules of a Prometheus. HTML is one file with its plots in it. Times are in
     UTC; where Prometheus has no samples there is a gap, and nothing is made up for it.
@@ -61,7 +61,7 @@ def report(
     \b
       disagg-node report --since 7d -o report.html
       disagg-node report --since 36h --prometheus http://prometheus:9090 --gpu-hour-price 2.5
-    """
+    """  # noqa: D301 # click looks for the character itself
     if output is not None and output.suffix not in (".html", ".md"):
         raise click.UsageError("the report is a .html or a .md file")
     period = period_until(time.time(), parse_since(since))

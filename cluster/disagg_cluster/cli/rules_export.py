@@ -33,7 +33,7 @@ class ExportError(DisaggError):
 )
 @click.option("--force", is_flag=True, help="Replace files that differ from ours.")
 def export(folder: Path, runbooks: str, without_daemon: bool, force: bool) -> None:
-    r"""Write rules and alerts into a folder.
+    """Write rules and alerts into a folder.
 
     DIR is made if it is not there. It gets rules/*.yaml for the rule_files of Prometheus, and
     alertmanager.yaml, an example to start from. A file that is there and differs is kept and
@@ -42,7 +42,7 @@ def export(folder: Path, runbooks: str, without_daemon: bool, force: bool) -> No
     \b
       disagg-node rules export /etc/prometheus/disagg-node
       promtool check rules /etc/prometheus/disagg-node/rules/*.yaml
-    """
+    """  # noqa: D301 # click looks for the character itself
     texts = shipped_without_daemon() if without_daemon else shipped(runbooks.rstrip("/"))
     changed = [name for name, text in texts.items() if _differs(folder / name, text)]
     if changed and not force:

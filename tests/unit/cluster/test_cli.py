@@ -97,7 +97,9 @@ def test_every_command_of_the_table_is_there_under_its_name(group: LazyGroup, na
     assert command is not None
     assert command.name == name
     above = [group.name or ""] if group is not main else []
-    assert run(*above, name, "--help")[0] == 0
+    code, text, _ = run(*above, name, "--help")
+    assert code == 0
+    assert "\\b" not in text, "what keeps click from joining lines is a character, not two"
 
 
 def in_a_fresh_interpreter(code: str) -> str:
