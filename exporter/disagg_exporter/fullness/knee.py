@@ -18,6 +18,7 @@ _FEW = 5
 _SURE = 2.0
 _WIDE = 2.0
 _NEAR_TOP = 0.8
+_STEADY = 0.6
 
 
 def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit | None:
@@ -29,7 +30,8 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
 
     Where rates stop to rise cannot be concluded from small steps. So a plateau counts as seen only
     when its steps differ by a factor of two, or when its largest are cut off by the engine's own
-    limit on a step.
+    limit on a step. And half of its steps must have six tenths of the best rate or more: what
+    falls off by more is not priced by its size.
 
     Args:
         points: Steps by their prefill tokens, smallest first.
@@ -48,6 +50,9 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
         top_size < _WIDE * beyond[0].size and full < ENOUGH_FULL
     ):
         return None
+    steps = sorted((rate, point.samples) for point, rate in zip(beyond, rates[first:], strict=True))
+    if _middle(steps) < _STEADY * wanted / KNEE_SHARE:
+        return None
     tokens = sum(point.samples * point.size for point in beyond)
     seconds = sum(point.samples * (point.seconds + gap_seconds) for point in beyond)
     rate = KNEE_SHARE * tokens / seconds
@@ -56,6 +61,16 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
     part = (wanted - rates[first - 1]) / (rates[first] - rates[first - 1])
     knee_tokens = below[-1].size * (beyond[0].size / below[-1].size) ** part
     return PrefillLimit(rate, Sides.BOTH, knee_tokens)
+
+
+def _middle(rates: Sequence[tuple[float, int]]) -> float:
+    """Return the rate that half of the steps reach, of (rate, steps) in ascending order."""
+    left = sum(steps for _, steps in rates) / 2
+    for rate, steps in rates:
+        left -= steps
+        if left <= 0:
+            return rate
+    return rates[-1][0]
 
 
 def _surely(point: Point, rate: float) -> float:

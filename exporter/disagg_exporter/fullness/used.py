@@ -45,6 +45,7 @@ def load_of(tallies: Iterable[Tally]) -> Load | None:
     if not known:
         return None
     paired_ns = sum(t.paired_ns for t in known)
+    worked_ns = sum(t.worked_ns for t in known)
     prefill_ns = sum(t.prefill_ns for t in known)
     step_ns = prefill_ns + sum(t.decode_ns for t in known)
     steps = sum(t.prefill_steps for t in known)
@@ -55,7 +56,7 @@ def load_of(tallies: Iterable[Tally]) -> Load | None:
         blocked_ratio=fmean(t.blocked_ns / t.length_ns for t in known),
         waiting_ratio=fmean(t.waiting_ns / t.length_ns for t in known),
         preemptions=sum(t.preemptions for t in known),
-        gap_ratio=1 - sum(t.worked_ns for t in known) / paired_ns if paired_ns else None,
+        gap_ratio=max(1 - worked_ns / paired_ns, 0.0) if paired_ns else None,
         prefill_ratio=prefill_ns / step_ns if step_ns else None,
         ranks=len(known),
         decode_tokens_per_second=fmean(t.decode_tokens / t.length_ns * 1e9 for t in known),

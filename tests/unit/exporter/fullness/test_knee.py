@@ -94,6 +94,13 @@ def test_one_lucky_size_is_not_the_plateau() -> None:
     assert found.tokens_per_second == pytest.approx(expected.tokens_per_second, rel=0.03)
 
 
+def test_steps_whose_time_does_not_follow_their_size_have_no_knee() -> None:
+    """One size seems quick and all larger ones are thrice as slow: other work is on the cores."""
+    noise = [Point(20, 0.015, 10), *(Point(20 * n, 0.045 * n, 10) for n in (2, 4, 8, 16))]
+
+    assert find_knee(noise) is None
+
+
 def test_the_hosts_gap_is_a_part_of_what_a_step_costs() -> None:
     found = find_knee(affine(4000, 8000), gap_seconds=0.02)
 
