@@ -6,11 +6,20 @@ from html import escape
 
 from disagg_exporter.landing.bars import ABSENT, bar, percent, words
 from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView
+from disagg_exporter.model import Bound, EngineCapacity
 
 _GIB = 1 << 30
+_BOUNDS = {
+    Bound.COMPUTE: "compute",
+    Bound.BANDWIDTH: "memory bandwidth",
+    Bound.KV: "KV cache",
+    Bound.HOST: "the host",
+}
 
 _DEVICE_HEADS = ("GPU", "Role", "Engine", "What it did", "Occupancy", "Memory", "Power")
-_ENGINE_HEADS = ("Engine", "Role", "State", "Server", "Model", "Running", "Waiting", "KV cache")
+_ENGINE_HEADS = (
+    *("Engine", "Role", "State", "Server", "Model", "Running", "Waiting", "KV cache", "Full"),
+)
 
 
 def devices_table(view: NodeView) -> str:
@@ -87,8 +96,16 @@ def _engine(row: EngineRow) -> str:
         f'<td class="name">{escape(kind)}</td>'
         f'<td class="name">{escape(status.model_name) or ABSENT}</td>'
         f'<td class="number">{_count(running)}</td><td class="number">{_count(waiting)}</td>'
-        f'<td class="number">{percent(usage)}</td></tr>'
+        f'<td class="number">{percent(usage)}</td><td>{_fullness(row.capacity)}</td></tr>'
     )
+
+
+def _fullness(capacity: EngineCapacity | None) -> str:
+    """How full an engine is, and what keeps it from doing more."""
+    if capacity is None or capacity.used_ratio is None:
+        return ABSENT
+    held = capacity.bound not in (Bound.NONE, Bound.UNKNOWN)
+    return percent(capacity.used_ratio) + (f", by {_BOUNDS[capacity.bound]}" if held else "")
 
 
 def _memory(used_bytes: int | None, total_bytes: int | None) -> str:

@@ -11,6 +11,7 @@ from disagg_exporter.model import (
     DeviceAccount,
     DeviceReading,
     EngineAccount,
+    EngineCapacity,
     EngineState,
     EngineStatus,
     Role,
@@ -83,10 +84,11 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One engine, by what its supervisor knows and by its books, if it has any."""
+    """One engine: what its supervisor knows, its books and how full it is, where they are known."""
 
     status: EngineStatus
     account: EngineAccount | None
+    capacity: EngineCapacity | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ def view_of(snapshot: Snapshot, last_minute: LastMinute, now_ns: int) -> NodeVie
         for device in snapshot.devices
     )
     books = {account.engine: account for account in snapshot.engine_accounts} if fresh else {}
+    full = {capacity.engine: capacity for capacity in snapshot.capacities} if fresh else {}
     windows_ns = [window_ns for _, window_ns, _ in told.values()]
     marks_ns = [account.watermark_ns for account in accounts]
     return NodeView(
@@ -132,7 +135,10 @@ def view_of(snapshot: Snapshot, last_minute: LastMinute, now_ns: int) -> NodeVie
         split=_sum(seconds for _, _, seconds in told.values()),
         gpus=sum(device.weight for device in snapshot.devices),
         devices=rows,
-        engines=tuple(EngineRow(engine, books.get(engine.engine)) for engine in present),
+        engines=tuple(
+            EngineRow(engine, books.get(engine.engine), full.get(engine.engine))
+            for engine in present
+        ),
         troubles=troubles_of(snapshot, now_ns, fresh=fresh),
     )
 

@@ -171,6 +171,15 @@ def test_the_page_says_it_in_words() -> None:
     assert "(5) gpu-7" in told
 
 
+def test_an_engine_is_said_to_be_as_full_as_is_known_and_by_what() -> None:
+    golden = golden_snapshot()
+    unknown = replace(golden, capacities=(replace(golden.capacities[0], used_ratio=None),))
+
+    assert "|50%|62%, by compute|decode-0|" in text_of(page(golden))
+    assert "|7%|25%|" in text_of(page(golden))
+    assert "|50%|-|decode-0|" in text_of(page(unknown))
+
+
 def test_the_page_is_made_once_for_a_snapshot_and_second_however_many_ask() -> None:
     now = [TAKEN_NS]
     shown = [golden_snapshot()]
