@@ -25,17 +25,23 @@ _LARGEST_TOTAL = 1 << 53
 
 
 class Gate:
-    """Lets one pod's messages pass or turns them away; `refused` counts the latter."""
+    """Lets one pod's messages pass or turns them away.
+
+    `refused` counts the latter; `flags` are the `wire` flags of the last that passed.
+    """
 
     def __init__(self, now_ns: int) -> None:
         self._began_ns = now_ns
         self._streams: set[StreamKey] = set()
         self.refused = 0
+        self.flags = 0
 
     def admits(self, message: Message, now_ns: int) -> bool:
         """Say whether a message may be passed on."""
         admitted = self._sound(message, now_ns) and self._has_room(message.key, now_ns)
-        if not admitted:
+        if admitted:
+            self.flags = message.flags
+        else:
             self.refused += 1
         return admitted
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from disagg_cluster.kube.nouns import Pod
 from disagg_cluster.podsteps import folders
+from disagg_cluster.podsteps.complaints import Complaints, Hearing
 from disagg_cluster.podsteps.gate import Gate
 from disagg_cluster.podsteps.plan import MAX_SOCKETS, plan
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.steps import ListenerCounts, Message, StepsListener
 
@@ -22,9 +22,6 @@ COLLECTOR = "pod_steps"
 # An engine with eight ranks of 5 ms steps tells 1600 a second.
 MESSAGES_PER_SECOND = 4000.0
 MAX_CONNECTIONS = 64
-
-# The plugin connects when the engine makes its first stat logger: after the model is loaded.
-SILENT_SECONDS = 1800.0
 
 Hear = Callable[[str, Message], None]
 
@@ -55,9 +52,7 @@ class PodSteps:
         self._open: dict[str, StepsListener] = {}
         # Kept as long as the pod: an annotation put on anew must not clear its record.
         self._gates: dict[str, Gate] = {}
-        self._named: set[str] = set()
-        self._running_ns: dict[str, int] = {}
-        self._silent: set[str] = set()
+        self._complaints = Complaints()
         self._strange_ns: dict[str, int] = {}
         self._problems: dict[str, str] = {}
         self._heard_wall: float | None = None
@@ -95,8 +90,8 @@ class PodSteps:
                 self._open[uid] = self._listen(uid, loop)
             except DisaggError as error:
                 problems[uid] = str(error)
-        self._name_the_refused()
-        self._name_the_silent(known)
+        for news in self._complaints.news(self._hearings(known), self._clock_ns()):
+            self._log.warning("%s: %s", COLLECTOR, news)
         if now.left_out:
             problems[""] = f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask to be heard"
         self._tell(problems)
@@ -124,36 +119,18 @@ class PodSteps:
         """Return the collector `pod_steps`."""
         return CollectorStatus(COLLECTOR, not self._problems, 0.0, self._heard_wall)
 
-    def _name_the_refused(self) -> None:
-        """Log once of each pod that says what no engine would."""
-        refused = {uid for uid, gate in self._gates.items() if gate.refused}
-        for uid in refused - self._named:
-            self._log.warning("%s: pod %s told what no engine does: turned away", COLLECTOR, uid)
-        self._named = refused
-
-    def _name_the_silent(self, known: Iterable[Pod]) -> None:
-        """Log once of each pod that asked to be heard and has not said a word since it runs."""
-        now_ns = self._clock_ns()
-        self._running_ns = {
-            pod.uid: self._running_ns.get(pod.uid, now_ns)
-            for pod in known
-            if pod.uid in self._open and pod.phase == "Running"
-        }
+    def _hearings(self, known: Iterable[Pod]) -> Iterator[Hearing]:
         for pod in known:
-            listener, since_ns = self._open.get(pod.uid), self._running_ns.get(pod.uid, now_ns)
-            if listener is None or listener.counts.accepted or pod.uid in self._silent:
-                continue
-            if now_ns - since_ns > SILENT_SECONDS * 1e9:
-                self._silent.add(pod.uid)
-                name = f"{pod.namespace}/{pod.name}"
-                self._log.warning(
-                    "%s: %s asked to be heard and says nothing: does its engine have "
-                    "PYTHONPATH and %s?",
-                    COLLECTOR,
-                    name,
-                    wire.SOCKET_ENVIRONMENT,
+            gate, listener = self._gates.get(pod.uid), self._open.get(pod.uid)
+            if gate is not None:
+                yield Hearing(
+                    uid=pod.uid,
+                    name=f"{pod.namespace}/{pod.name}",
+                    running=pod.phase == "Running" and listener is not None,
+                    accepted=listener.counts.accepted if listener is not None else 0,
+                    refused=gate.refused,
+                    flags=gate.flags,
                 )
-        self._silent &= self._running_ns.keys()
 
     def _strangeness(self, known: Iterable[Pod]) -> dict[str, float]:
         """What lies in the root, and for how many seconds no pod of that name was known."""

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.kube.nouns import Pod
+from disagg_cluster.podsteps.complaints import SILENT_SECONDS
 from disagg_cluster.podsteps.plan import ANNOTATION, STRANGE_SECONDS
-from disagg_cluster.podsteps.sockets import MAX_CONNECTIONS, SILENT_SECONDS, PodSteps
+from disagg_cluster.podsteps.sockets import MAX_CONNECTIONS, PodSteps
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
 from disagg_exporter.steps import Message, MessageKind
 from support.fake_api_server import uid_of
@@ -281,25 +282,22 @@ async def test_taking_the_annotation_off_and_on_clears_no_record(
         assert len({m.key for _, m in heard.messages}) <= 65, f"round {at}"
 
     assert [record.message for record in caplog.records] == [
-        f"pod_steps: pod {A} told what no engine does: turned away"
+        f"pod_steps: llm/p-{A[:4]} told what no engine does, which was turned away"
     ]
 
 
 @story
-async def test_a_pod_that_asked_and_says_nothing_is_named_once(
+async def test_a_pod_that_asked_and_says_nothing_is_named(
     heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard.keep(A, B)
     sender = sender_of(heard.root, B)
     heard.steps.drain(B)
-    for _ in range(3):
-        heard.later_ns += round(1e9 * (SILENT_SECONDS + 1))
-        heard.keep(A, B)
+    heard.later_ns += round(1e9 * (SILENT_SECONDS + 1))
+    heard.keep(A, B)
 
-    assert [record.message for record in caplog.records] == [
-        f"pod_steps: llm/p-{A[:4]} asked to be heard and says nothing: does its engine have "
-        "PYTHONPATH and DISAGG_STEPS_SOCKET?"
-    ]
+    (record,) = caplog.records
+    assert f"llm/p-{A[:4]} asked to be heard and says nothing" in record.message
     sender.close()
 
 
