@@ -14,7 +14,7 @@ from disagg_exporter.model import Device
 from disagg_exporter.roles import Markers, explain
 from disagg_exporter.roles.process import read_process
 
-MAX_PORTS = 8
+MAX_PORTS = 4
 _SYSTEM_PORT = "DYN_SYSTEM_PORT"
 
 # The program of an image is nobody's to tell us; its name mostly says it.
@@ -139,14 +139,15 @@ def container_kind(pod: Pod, container: Container) -> str:
 
 
 def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:
+    """Where its page may be: not all ports that engines declare can take a GET."""
     if not pod.pod_ip:
         return
     system = container.env.get(_SYSTEM_PORT, "")
     ports = [int(system)] if system.isascii() and system.isdigit() and len(system) < 6 else []
     told = told_port(container.argv, kind)
-    # The usual port of its kind is only a guess where others are declared.
-    ports += [told] if told and (not container.ports or told in container.ports) else []
-    for port in list(dict.fromkeys((*ports, *container.ports)))[:MAX_PORTS]:
+    if told is not None and (not container.ports or told in container.ports):
+        ports.append(told)
+    for port in dict.fromkeys(ports or container.ports[:MAX_PORTS]):
         if 0 < port < 65536:
             yield Endpoint(pod.pod_ip, port)
 

@@ -25,7 +25,7 @@ from disagg_exporter.model import Device, DeviceReading
 from disagg_exporter.roles import Markers
 from disagg_exporter.roles.environment import NAMES_READ
 
-MAX_ENDPOINTS = 8
+MAX_ADDRESSES = 64
 LOOPBACK = "127.0.0.1"
 _SYSTEM_PORT = "DYN_SYSTEM_PORT"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -84,7 +84,7 @@ class ProcessFinder:
         ours = frozenset(self._ours())
         servers = [s for s in find_servers(table) if not _started_by(ours, s, table)]
         seen = [self._sighting(server, on_gpu) for server in servers]
-        found = tuple(s for s in seen if s.endpoints or s.gpus)
+        found = tuple(s for s in seen if s.also_at or s.gpus)
         return Look(
             Finder.PROCESSES, found, _lost(table, on_gpu, servers, found), self._clock() - began
         )
@@ -93,9 +93,9 @@ class ProcessFinder:
         pid = server.process.pid
         kept = environment(pid, NAMES_KEPT, self._proc)
         port = told_port(server.process.argv, server.kind)
-        likely = [kept.get(_SYSTEM_PORT, ""), str(port)]
         listening = sorted(self._listening(server))
-        listening.sort(key=lambda e: likely.index(str(e.port)) if str(e.port) in likely else 2)
+        # Engines listen for their own parts and peers, too, and not all of those can take a GET.
+        likely = dict.fromkeys((kept.get(_SYSTEM_PORT, ""), str(port)))
         groups = read_bytes(f"{self._proc}/{pid}/cgroup", 65536)
         pod = _POD.search(groups)
         gpus: tuple[str, ...] | None = None
@@ -109,7 +109,8 @@ class ProcessFinder:
         return Sighting(
             Finder.PROCESSES,
             kind=server.kind,
-            endpoints=tuple(listening[:MAX_ENDPOINTS]),
+            endpoints=tuple(e for told in likely for e in listening if str(e.port) == told),
+            also_at=tuple(listening[:MAX_ADDRESSES]),
             leader=Leader(pid, server.process.start_ticks),
             pids=server.pids,
             gpus=gpus,

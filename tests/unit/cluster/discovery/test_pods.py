@@ -104,14 +104,18 @@ def test_what_keeps_pods_away_is_told() -> None:
     ("changes", "ports"),
     [
         ({"argv": ("vllm", "serve", "m", "--port", "9000"), "ports": ()}, [9000]),
-        ({"argv": ("vllm", "serve", "m", "--port", "9000"), "ports": (8000, 9000)}, [9000, 8000]),
+        ({"argv": ("vllm", "serve", "m", "--port", "9000"), "ports": (5600, 9000)}, [9000]),
+        ({"argv": ("vllm", "serve", "m", "--port", "9000"), "ports": (8000,)}, [8000]),
         ({"env": {"DYN_SYSTEM_PORT": "9090"}}, [9090, 8000]),
         ({"env": {"DYN_SYSTEM_PORT": "99999999999"}}, [8000]),
-        ({"ports": tuple(range(1, 100))}, list(range(1, 9))),
+        ({"ports": tuple(range(1, 100))}, [1, 2, 3, 4]),
         ({"ports": ()}, [8000]),
     ],
 )
-def test_the_likeliest_port_comes_first(changes: dict[str, Any], ports: list[int]) -> None:
+def test_only_ports_that_may_have_a_page_are_asked(
+    changes: dict[str, Any], ports: list[int]
+) -> None:
+    """A GET on a side channel could disturb it."""
     [seen] = sightings(replace(POD, containers=(replace(VLLM, **changes),)))
 
     assert [endpoint.port for endpoint in seen.endpoints] == ports

@@ -34,7 +34,7 @@ def seen(finder: ProcessFinder, engine: FakeEngine, *, listening: bool = True) -
     until = time.monotonic() + 20
     while time.monotonic() < until:
         for sighting in finder.look().sightings:
-            at_work = sighting.endpoints or not listening
+            at_work = sighting.also_at or not listening
             if sighting.leader and sighting.leader.pid == engine.process.pid and at_work:
                 return sighting
     raise AssertionError(f"{engine} was not seen")
@@ -49,6 +49,18 @@ def test_an_engine_is_found_with_its_kind_and_its_port(
     found = seen(ProcessFinder(tuple), started)
 
     assert (found.kind, found.endpoints) == (kind, (Endpoint("127.0.0.1", started.port),))
+
+
+def test_ports_that_nobody_named_are_known_and_never_asked(
+    engine: Callable[..., FakeEngine],
+) -> None:
+    """An engine's own parts and peers talk there, in other tongues than HTTP."""
+    started = engine("vllm", arguments=("--port", "1"))
+
+    found = seen(ProcessFinder(tuple), started, listening=False)
+
+    assert found.endpoints == ()
+    assert found.also_at == (Endpoint("127.0.0.1", started.port),)
 
 
 def test_only_listed_variables_are_kept(engine: Callable[..., FakeEngine]) -> None:
