@@ -7,7 +7,7 @@ memory, or move what is computed over several engines, is turned away.
 from __future__ import annotations
 
 from disagg_exporter.model import StreamKey
-from disagg_exporter.steps import Message
+from disagg_exporter.step_messages import Message
 
 # Ranks of one pod, and how often its engine may begin anew: at once, in the long run, ever.
 MAX_RANKS = 64
