@@ -1,4 +1,4 @@
-"""The daemon under measurement: what `disagg-node start` runs, but two engines share each GPU.
+"""The daemon under measurement: what `disagg-node start` runs, but engines may share a GPU.
 
 A node file gives a GPU to one worker only; sixteen engines on eight GPUs need the layout made by
 hand. Argv: the node file. With BENCH_PROFILE naming a file, the CPU time of the loop's thread is
@@ -32,7 +32,7 @@ def main() -> None:
     devices = source.inventory()
     layout = Layout(
         tuple(
-            Placement(worker.name, (devices[number // 2 % len(devices)],))
+            Placement(worker.name, (devices[number * len(devices) // len(config.workers)],))
             for number, worker in enumerate(config.workers)
         )
     )

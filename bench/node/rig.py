@@ -26,6 +26,7 @@ PAGE_BYTES = 200_000
 GPUS, ENGINES, BURSTING = 8, 16, 4
 _PATIENCE_SECONDS = 120.0
 _MEMORY_BYTES = 80 * 1024**3
+_SLICES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,16 @@ class Rig:
     pid: int
     url: str
     driver_environment: dict[str, str]
+    flood: bool
+
+    @property
+    def device_weight(self) -> float:
+        """What a second of an engine's device counts: of a whole GPU, or of a MIG instance."""
+        return _SLICES / 7 if self.flood else 1.0
 
     def tell(self, steps_per_second: float, *, bursts: bool = False) -> None:
         """Say how many steps all engines together take, and whether four of them burst."""
-        each = steps_per_second / (ENGINES - BURSTING)
+        each = steps_per_second / (ENGINES if self.flood else ENGINES - BURSTING)
         text = json.dumps({"steps_per_second": each, "bursts": bursts})
         new = self.folder / "control.new"
         new.write_text(text, encoding="utf-8")
@@ -67,10 +74,14 @@ def read_page(text: bytes) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def running_rig(folder: Path, profile: Path | None = None) -> Iterator[Rig]:
-    """Run the node until the block ends; its engines rest until they are told otherwise."""
-    library, state = _stub_driver(folder)
-    node_file, port = _node_file(folder)
+def running_rig(folder: Path, profile: Path | None = None, *, flood: bool = False) -> Iterator[Rig]:
+    """Run the node until the block ends; its engines rest until they are told otherwise.
+
+    In a flood no engine bursts and none is overlapped, and each has a device for itself: one of
+    two MIG instances of a GPU.
+    """
+    library, state = _stub_driver(folder, instances=flood)
+    node_file, port = _node_file(folder, flood)
     _write_engine(folder)
     driver = {"LD_LIBRARY_PATH": str(library), "NVML_STUB_STATE": str(folder / "driver")}
     variables = {
@@ -83,7 +94,7 @@ def running_rig(folder: Path, profile: Path | None = None) -> Iterator[Rig]:
     with (folder / "daemon.log").open("wb") as log:
         argv = [sys.executable, "-m", "bench.node.daemon", str(node_file)]
         process = subprocess.Popen(argv, env=variables, stdout=log, stderr=log, cwd=ROOT)
-        rig = Rig(folder, process.pid, f"http://127.0.0.1:{port}/metrics", driver)
+        rig = Rig(folder, process.pid, f"http://127.0.0.1:{port}/metrics", driver, flood)
         rig.tell(0)
         moving.start()
         try:
@@ -115,14 +126,15 @@ def _model(number: int) -> tuple[str, str]:
     return f"bench-{pair}b", f"org/bench-{pair}b"
 
 
-def _node_file(folder: Path) -> tuple[Path, int]:
+def _node_file(folder: Path, flood: bool) -> tuple[Path, int]:
     ports = free_ports(2 * ENGINES + 1)
     workers = []
     for number in range(ENGINES):
         served, model = _model(number)
-        args = ["--bench-work", _work(number), "--bench-control", str(folder / "control")]
+        work = "mixed" if flood else _work(number)
+        args = ["--bench-work", work, "--bench-control", str(folder / "control")]
         args += ["--bench-page", str(folder / "page")]
-        if number >= ENGINES - BURSTING:
+        if not flood and number >= ENGINES - BURSTING:
             args += ["--bench-burst-log", str(folder / f"bursts-{number}")]
         workers.append(
             {
@@ -164,7 +176,7 @@ def _write_engine(folder: Path) -> None:
     (folder / "page").write_bytes(page[: page.rindex(b"\n", 0, PAGE_BYTES) + 1])
 
 
-def _stub_driver(folder: Path):  # type: ignore[no-untyped-def] # tests/support is found at run time
+def _stub_driver(folder: Path, *, instances: bool):  # type: ignore[no-untyped-def] # tests/support is found at run time
     sys.path.insert(0, str(ROOT / "tests"))
     from support.nvml_stub import build_stub
     from support.nvml_stub.state import new_state
@@ -176,6 +188,11 @@ def _stub_driver(folder: Path):  # type: ignore[no-untyped-def] # tests/support 
         gpu.gpm_supported, gpu.throttle_error, gpu.ecc_error = 1, 0, 0
         gpu.memory_used_bytes = _MEMORY_BYTES // 2
         gpu.run(os.getpid(), os.getppid())
+        gpu.mig = int(instances)
+        for slot in range(2 if instances else 0):
+            instance = gpu.instances[slot]
+            instance.slices, instance.gpu_instance = _SLICES, slot + 1
+            instance.memory_total_bytes = _MEMORY_BYTES // 2
     return build_stub(library), state
 
 

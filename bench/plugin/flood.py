@@ -1,0 +1,44 @@
+"""Sixteen engines at 625 steps a second into one daemon: what of it is lost."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from bench.node.rig import ENGINES, Rig, running_rig
+
+STEPS_PER_SECOND = 625.0 * ENGINES
+_FLOOD_SECONDS = 20.0
+# Until the last step is frozen (6 s) and its block committed (5 s), with room for a busy machine.
+_SETTLE_SECONDS = 20.0
+
+
+def flooded() -> dict[str, float]:
+    """Flood a daemon whose engines have a device each, and hold its books against their own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bf-") as name,
+        running_rig(Path(name), flood=True) as rig,
+    ):
+        rig.tell(STEPS_PER_SECOND)
+        time.sleep(_FLOOD_SECONDS)
+        rig.tell(0)
+        time.sleep(_SETTLE_SECONDS)
+        return _held_against_what_was_told(rig)
+
+
+def _held_against_what_was_told(rig: Rig) -> dict[str, float]:
+    page = rig.page()
+
+    def total(name: str) -> float:
+        return sum(value for series, value in page.items() if series.startswith(name + "{"))
+
+    steps, lost = total("disagg_engine_steps_total"), total("disagg_lost_records_total")
+    told_seconds = total("disagg_engine_step_seconds_total")
+    booked_seconds = total("disagg_engine_gpu_seconds_total") / rig.device_weight
+    return {
+        "flood_steps_per_second": steps / _FLOOD_SECONDS,
+        "flood_lost_records_percent": 100 * lost / steps,
+        "flood_lost_seconds_percent": 100 * abs(told_seconds - booked_seconds) / told_seconds,
+        "flood_cut_seconds": total("disagg_span_cut_seconds_total"),
+    }
