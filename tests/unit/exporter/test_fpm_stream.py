@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.phase import kind_of
@@ -159,6 +159,7 @@ def test_a_publisher_that_begins_again_at_zero_counts_anew() -> None:
     assert (heard.key.incarnation, heard.lost, heard.repeated) == (1, 0, 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=60))
 def test_no_order_of_frames_counts_one_twice(numbers: list[int]) -> None:
     heard = stream()

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.model import EnginePage, Histogram, ServingCounts, Total
@@ -92,6 +92,7 @@ def test_a_workers_page_that_becomes_its_engines_counts_nothing_twice() -> None:
     assert counted(worker, page(50), page(52)).totals[Total.FINISHED_REQUESTS] == 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.tuples(st.integers(0, 50), st.floats(0, 50)), max_size=30))
 def test_no_count_ever_goes_down(looks: list[tuple[int, float] | None]) -> None:
     tally = Tally()

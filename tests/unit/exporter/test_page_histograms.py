@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.model import Histogram
@@ -68,6 +68,7 @@ def test_what_is_no_histogram_is_refused(points: tuple[tuple[str, float], ...]) 
         histogram(page(*points), "x", OURS)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(0.0001, 5000), max_size=60),
     st.lists(st.floats(0.001, 1000), min_size=1, max_size=30, unique=True),

@@ -221,7 +221,7 @@ TEXTS = st.lists(FRAGMENTS | st.binary(max_size=4), max_size=24).map(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(TEXTS)
 def test_any_text_gives_a_sane_page_or_a_page_error(text: bytes) -> None:
     why, numbers = "", []
