@@ -21,7 +21,7 @@ PAGES = {
 }
 
 _SERVER = """\
-import http.server, os, sys
+import http.server, os, sys, threading
 def said(name):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
 port = int(os.environ.get("DYN_SYSTEM_PORT") or said("--port"))
@@ -37,6 +37,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body or b"")
     def log_message(self, *_):
         pass
+def publish(port):
+    import msgspec, time, zmq
+    done = {"num_decode_requests": 4, "sum_decode_kv_tokens": 400}
+    step = {"version": 1, "worker_id": "w", "wall_time": 0.01, "scheduled_requests": done}
+    publisher = zmq.Context().socket(zmq.PUB)
+    publisher.bind(f"tcp://*:{port}")
+    for number in range(2**60):
+        frames = (b"", number.to_bytes(8, "big"), msgspec.msgpack.encode(step))
+        publisher.send_multipart(frames)
+        time.sleep(0.02)
+if "DYN_FORWARDPASS_METRIC_PORT" in os.environ:
+    port_of_steps = os.environ["DYN_FORWARDPASS_METRIC_PORT"]
+    threading.Thread(target=publish, args=(port_of_steps,), daemon=True).start()
 http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 

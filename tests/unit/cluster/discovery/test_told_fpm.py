@@ -1,15 +1,24 @@
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
+from disagg_cluster.config import Attach
+from disagg_cluster.discovery.attaching import Attaching
 from disagg_cluster.discovery.nouns import Finder, FoundEngine, Leader
 from disagg_cluster.discovery.told_fpm import AllTold, ToldFpm, addresses_of
+from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.sourcing import Sourcing
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
-from disagg_exporter.model import Assignment, Device, EngineState, Method, Role
+from disagg_exporter.model import Assignment, Device, EngineAccount, EngineState, Method, Role
 from disagg_exporter.roles import Markers
+from support.children import free_port
+from support.fake_engines import FakeEngine, install
 from support.fpm_publisher import STEP, Publisher
 
 ME = os.getpid()
@@ -150,3 +159,41 @@ def test_where_an_engine_publishes_is_known_from_how_it_was_started(
     engine: FoundEngine, addresses: tuple[str, ...]
 ) -> None:
     assert addresses_of(engine) == addresses
+
+
+def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publishes(
+    tmp_path: Path,
+) -> None:
+    """Found among the processes of this host, with no word to it or from it but its messages."""
+    install(tmp_path)
+    ledger, fullness = Ledger(), Fullness(0.05)
+    attaching = Attaching(
+        Attach(processes=True), RunFolder(tmp_path), ledger, fullness, (), tuple,
+        interval_seconds=0.5,
+    )  # fmt: skip
+    pages = PageWatch(attaching.urls, 0.2, lambda _: True, path_of=attaching.page_path)
+    sourcing = Sourcing(ledger)
+
+    async def story(name: str) -> EngineAccount:
+        work = [asyncio.create_task(part) for part in (attaching.run(pages, tuple), pages.run())]
+        try:
+            async with asyncio.timeout(60):
+                while True:
+                    await asyncio.sleep(0.1)
+                    now_ns = time.monotonic_ns()
+                    sourcing.look(attaching.subjects(pages), now_ns)
+                    for account in ledger.engine_accounts(now_ns):
+                        known = account.engine == name and account.told.steps[1] > 5
+                        if known and account.method is Method.FPM:
+                            return account
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    environment = {PORT: str(free_port())}
+    with FakeEngine("dynamo", tmp_path, environment=environment) as engine:
+        account = asyncio.run(story(f"dynamo-{engine.port}"))
+
+    assert account.running == 4
+    assert account.told.elapsed_ns[1] == account.told.steps[1] * 10_000_000
