@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from disagg_cluster.pageview import DeviceView, EngineView, NodePage
+from disagg_cluster.views import DeviceView, EngineView, NodePage
 
 _TITLES = (
     "GPU",

@@ -55,6 +55,13 @@ CORE = [
     "disagg_cluster.bridges.mapping",
     "disagg_cluster.statusline",
     "disagg_cluster.sim.drive",
+    "disagg_cluster.views",
+    "disagg_cluster.phasetable",
+    "disagg_cluster.doctor.findings",
+    "disagg_cluster.discovery.joining",
+    "disagg_cluster.discovery.judging",
+    "disagg_cluster.discovery.naming",
+    "disagg_cluster.discovery.servers",
     "disagg_cluster.demo.costs",
     "disagg_cluster.demo.loadshape",
 ]

@@ -12,8 +12,9 @@ from disagg_cluster import onelook
 from disagg_cluster.cli.start import chosen_devices
 from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.nodefile import load
-from disagg_cluster.pageview import NodePage, NotOurPageError, read_node_page
+from disagg_cluster.pageview import NotOurPageError, read_node_page
 from disagg_cluster.phasetable import Row, as_json, as_text, moved, rows_of
+from disagg_cluster.views import NodePage
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.scrape import EngineRefused, EngineUnreachable, fetch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from disagg_cluster.pageview import EngineView
+from disagg_cluster.views import EngineView
 
 
 @dataclass(frozen=True, slots=True)

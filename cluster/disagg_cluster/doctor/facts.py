@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from disagg_cluster.pageview import EngineView
+from disagg_cluster.views import EngineView
 
 
 class Level(StrEnum):

@@ -11,7 +11,7 @@ from disagg_cluster.discovery.kubernetes import NODE_NAME
 from disagg_cluster.doctor.facts import Facts
 from disagg_cluster.kube.api_server import in_cluster
 from disagg_cluster.onelook import OneLook, look_once
-from disagg_cluster.pageview import EngineView, NodePage
+from disagg_cluster.views import EngineView, NodePage
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.model import EngineStatus
 from disagg_exporter.podresources import KUBELET_SOCKET

@@ -322,3 +322,20 @@ def test_no_counter_of_the_node_falls_whoever_comes_and_goes() -> None:
         now = node.node_seconds()
         assert now >= last - 1e-6
         last = now
+
+
+def test_engines_without_end_leave_nothing_but_one_sum() -> None:
+    node = Node()
+    for number in range(300):
+        one = engine(f"e{number}", number)
+        node.see(one, seconds=40.0)
+        node.pages.answer(one.name, node.now_ns)
+        node.see(one, seconds=40.0)
+    node.see(seconds=1.0)
+    node.see(seconds=LINGER_SECONDS)
+
+    snapshot = node.snapshot()
+    assert (snapshot.accounts, snapshot.engine_accounts, snapshot.engines) == ((), (), ())
+    [kept] = snapshot.retired_accounts
+    assert len(kept.cells) < 10
+    assert sum(kept.cells.values()) == pytest.approx(node.node_seconds(), rel=0.5)

@@ -9,7 +9,7 @@ import pytest
 
 from disagg_cluster.doctor.facts import Facts, Finding, Level
 from disagg_cluster.doctor.findings import examine, next_step
-from disagg_cluster.pageview import EngineView
+from disagg_cluster.views import EngineView
 
 ENGINE = EngineView(
     "vllm-8000",

@@ -1,0 +1,51 @@
+"""A node as its own metrics page shows it: the nouns of `phases` and `doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """One engine as the page has it; words as the labels carry them, None where it has none."""
+
+    engine: str
+    role: str = ""
+    model_name: str = ""
+    kind: str = ""
+    version: str = ""
+    up: bool = False
+    source: str = ""
+    confidence: str = ""
+    pod: str = ""
+    namespace: str = ""
+    gpus: tuple[str, ...] = ()
+    method: str = "none"
+    split: str = "none"
+    residual_ratio: float | None = None
+    fitted_steps: float | None = None
+    lost_records: float = 0.0
+    registered: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """One device; `seconds` are its committed seconds by use, and `watermark` up to when."""
+
+    gpu: str
+    device: str = ""
+    gpu_name: str = ""
+    watermark: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePage:
+    """The page as far as it says what the node is doing."""
+
+    version: str
+    simulated: bool
+    devices: tuple[DeviceView, ...]
+    engines: tuple[EngineView, ...]
+    collectors: Mapping[str, bool]
