@@ -114,6 +114,25 @@ def test_the_page_renews_itself_and_keeps_the_focus(browser: Browser) -> None:
         assert page.evaluate("document.activeElement.id") == "devices-scroll"
 
 
+def test_a_screen_reader_hears_when_what_is_wrong_changes_and_not_each_second(
+    browser: Browser,
+) -> None:
+    golden = golden_snapshot()
+    with shown(browser, golden) as (page, node):
+        page.evaluate(
+            "new MutationObserver(() => heard.push(live.textContent)).observe("
+            "live, {childList: true}); window.heard = [];"
+        )
+        for day in (0, 1, 2):  # the engine that does not answer is gone, and comes back
+            engines = golden.engines[: 1 if day == 1 else 2]
+            offset = day * 86_400.0
+            node.snapshot = replace(golden, engines=engines, wall_offset_seconds=offset)
+            page.clock.run_for(ROUNDS_MS)
+            expect(page.get_by_text(f"1970-01-0{day + 1}")).to_be_visible(timeout=20_000)
+
+        assert page.evaluate("heard") == ["(4) gpu-7", "(5) gpu-7"]
+
+
 def test_it_can_be_paused(browser: Browser) -> None:
     with shown(browser, golden_snapshot()) as (page, node):
         button = page.get_by_role("button", name="Pause")

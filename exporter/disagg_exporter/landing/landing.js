@@ -3,13 +3,16 @@
 "use strict";
 (() => {
   const EVERY_MS = 2000;
+  const clock = document.getElementById("clock");
   const live = document.getElementById("live");
   const pause = document.getElementById("pause");
   let paused = false;
 
   function renew(fresh) {
-    document.title = fresh.title;
-    for (const part of document.querySelectorAll("main > section")) {
+    // The title counts what is wrong: a reader who does not look at the page hears when it changes.
+    if (document.title !== fresh.title) live.textContent = document.title = fresh.title;
+    else if (live.classList.contains("lost")) live.textContent = "";
+    for (const part of document.querySelectorAll("main > section, #links")) {
       const other = fresh.getElementById(part.id);
       if (!other || other.innerHTML === part.innerHTML) continue;
       const held = document.activeElement;
@@ -26,7 +29,7 @@
     if (!document.querySelector("main > section") && main.querySelector("section")) {
       document.querySelector("main").replaceWith(document.importNode(main, true));
     }
-    live.textContent = fresh.getElementById("live").textContent;
+    clock.textContent = fresh.getElementById("clock").textContent;
     live.classList.remove("lost");
   }
 
@@ -38,7 +41,7 @@
         renew(new DOMParser().parseFromString(await answer.text(), "text/html"));
       } catch (error) {
         if (!live.classList.contains("lost")) {
-          live.textContent = `Not renewed: the node does not answer. ${live.textContent}`;
+          live.textContent = "Not renewed: the node does not answer.";
           live.classList.add("lost");
         }
       }
@@ -50,7 +53,6 @@
   pause.addEventListener("click", () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Paused" : "Pause";
   });
   setTimeout(round, EVERY_MS);
 })();

@@ -41,14 +41,14 @@ _FRAME = """\
 {patterns}<header>
 <h1>{heading}</h1>
 <p class="about">GPU time by phase, by disagg-node {version}</p>
-<p class="refresh"><span id="live" role="status">{clock}</span>
+<p class="refresh"><span id="clock">{clock}</span> <span id="live" role="status"></span>
 <button id="pause" type="button" aria-pressed="false" hidden>Pause</button></p>
 </header>
 <main>
 {main}</main>
 <footer>
 <h2>More</h2>
-<ul>
+<ul id="links">
 <li><a href="/metrics">/metrics</a>: everything known now, for Prometheus</li>
 <li><a href="/healthz">/healthz</a>: whether the daemon itself is alive{health}</li>
 <li><a href="/readyz">/readyz</a>: whether it has begun to measure{readiness}</li>
