@@ -22,7 +22,8 @@ from disagg_exporter.model import (
     StreamKey,
 )
 
-_MOST_HELD = 10_000
+MOST_HELD = 10_000
+"""Messages that are put aside at most until the next second."""
 
 
 @dataclass(slots=True)
@@ -66,12 +67,14 @@ class Fullness:
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
         """Take one step record; of engines that `advance` has not heard of it is ignored."""
         self._arrived.append((key, step, overlapped, True))
-        if len(self._arrived) > _MOST_HELD:
+        if len(self._arrived) >= MOST_HELD:
             self._digest()
 
     def hear(self, key: StreamKey, said: Step) -> None:
         """Take a hello or heartbeat."""
         self._arrived.append((key, said, False, False))
+        if len(self._arrived) >= MOST_HELD:
+            self._digest()
 
     def advance(
         self,

@@ -85,7 +85,8 @@ class Stream:
         """Take one record; one that came too late, or twice, says nothing new."""
         before = self._before
         if before is None:
-            self._before, self.mark_ns = step, step.t_ns
+            self._before = step
+            self.mark_ns = self.heard_ns = self.recorded_ns = step.t_ns
             return
         if step.sequence <= before.sequence:
             return
@@ -171,7 +172,7 @@ class Stream:
         if (
             steps != 1
             or step.encoder_inputs
-            or step.context_tokens < _MOSTLY * (step.generation_tokens)
+            or step.context_tokens < _MOSTLY * step.generation_tokens
         ):
             return
         # A prompt that is cut before its end is cut because the step can hold no more.

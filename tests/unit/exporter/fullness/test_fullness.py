@@ -371,6 +371,20 @@ def test_what_an_engine_computes_and_reads_follows_from_its_steps() -> None:
     assert capacity.bytes_per_second == pytest.approx((2 * 1_100 + 16 * 100) / 0.0172, rel=0.01)
 
 
+def test_an_engine_that_is_heard_again_after_silence_is_known_again() -> None:
+    """Though its first word is a record, and the next comes seconds later."""
+    node = Node()
+    node.learn_decode()
+    node.fullness.advance([node.status], node.engine.now_ns + 31 * SECOND_NS)
+    node.engine.now_ns += 32 * SECOND_NS
+
+    node.engine.running = 18
+    for _ in range(40):
+        node.engine.decode(18, 2.0)
+
+    assert node.capacity().used_ratio is not None
+
+
 def test_data_parallel_filler_is_no_load() -> None:
     node = Node()
     node.learn_decode()
