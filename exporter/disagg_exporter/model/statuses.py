@@ -18,7 +18,7 @@ class EnginePage:
     of its devices ran such steps. SGLang's count mixed steps as prefill. `steps_total` are the
     steps of all ranks. `kv_cache_tokens` is how
     much its cache can hold, `asleep` whether it has given its memory back for a while. `serving`
-    counts since the engine started.
+    counts since the engine started. `ranks` are the data-parallel ranks that are in the sums.
     """
 
     kind: str
@@ -37,6 +37,7 @@ class EnginePage:
     kv_cache_tokens: float | None = None
     asleep: bool | None = None
     serving: ServingCounts = field(default_factory=ServingCounts)
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ class Tally:
     def take(self, page: EnginePage) -> None:
         """Take the next page that could be read; what the first one counts is the past."""
         before = self._before
-        if self.counts is None or (before is not None and before.kind != page.kind):
+        other = before is not None and (before.kind, before.ranks) != (page.kind, page.ranks)
+        if self.counts is None or other:
             self.counts = _grown(self.counts or ServingCounts(), page.serving, page.serving)
         elif before is None or began_anew(before, page):
             self.counts = _grown(self.counts, ServingCounts(), page.serving)

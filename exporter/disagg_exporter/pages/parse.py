@@ -85,6 +85,7 @@ def _page(adapter: Adapter, found: Found, t_ns: int) -> EnginePage:
         generation_tokens_total=values.get(Field.GENERATION_TOKENS_TOTAL),
         prefill_seconds_total=values.get(Field.PREFILL_SECONDS_TOTAL),
         decode_seconds_total=values.get(Field.DECODE_SECONDS_TOTAL),
+        steps_total=values.get(Field.STEPS_TOTAL),
         kv_cache_tokens=_kv_cache_tokens(adapter, found),
         asleep=None if awake is None else awake == 0,
         serving=ServingCounts(
@@ -92,6 +93,7 @@ def _page(adapter: Adapter, found: Found, t_ns: int) -> EnginePage:
             _histogram(adapter.time_to_first_token, found, FIRST_TOKEN_BOUNDS_SECONDS),
             _histogram(adapter.inter_token_latency, found, BETWEEN_TOKENS_BOUNDS_SECONDS),
         ),
+        ranks=max(len(_told(found, "engine") | _told(found, "dp_rank")), 1),
     )
 
 
@@ -101,13 +103,18 @@ def _histogram(
     return None if name is None else histogram(found, name, bounds_seconds)
 
 
-def _model_name(found: Found) -> str | None:
-    models = {
-        sample.labels["model_name"]
+def _told(found: Found, label: str) -> set[str]:
+    """The values that a label has on the page."""
+    return {
+        sample.labels[label]
         for samples in found.values()
         for sample in samples
-        if "model_name" in sample.labels
+        if label in sample.labels
     }
+
+
+def _model_name(found: Found) -> str | None:
+    models = _told(found, "model_name")
     # Several models on one page are nobody's name.
     return models.pop() if len(models) == 1 else None
 

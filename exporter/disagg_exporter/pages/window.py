@@ -60,6 +60,8 @@ class EngineWindow:
 def window(before: EnginePage, after: EnginePage) -> EngineWindow:
     """Return what happened between two pages of one engine.
 
+    What it counted is not known if data-parallel ranks came or went: their counts did, too.
+
     Raises:
         PageError: The pages are of different kinds, or not in order of time.
     """
@@ -70,7 +72,9 @@ def window(before: EnginePage, after: EnginePage) -> EngineWindow:
     reset = began_anew(before, after)
     deltas = (
         # A sum of durations can fall by one negative duration, which is no negative work.
-        None if old is None or new is None else max(new - (0.0 if reset else old), 0.0)
+        None
+        if old is None or new is None or before.ranks != after.ranks
+        else max(new - (0.0 if reset else old), 0.0)
         for old, new in zip(_totals(before), _totals(after), strict=True)
     )
     return EngineWindow(after.kind, before.t_ns, after.t_ns, reset, *deltas)

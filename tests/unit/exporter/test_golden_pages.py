@@ -18,6 +18,8 @@ DATA = Path(__file__).parents[2] / "data"
 
 VLLM_DECODE = {
     "kind": "vllm",
+    "steps_total": 661,
+    "ranks": 1,
     "model_name": "tiny",
     "external_tokens_total": 2662,
     "computed_tokens_total": 0,
@@ -120,6 +122,7 @@ PAGES: dict[str, dict[Any, object]] = {
         "prefill_seconds_total": 8,
         "decode_seconds_total": 20,
         "kv_cache_tokens": 2 * 98304,
+        "ranks": 2,
         Total.QUEUE_REQUESTS: 16,
     },
     "trtllm-050f80d/generation.prom": {

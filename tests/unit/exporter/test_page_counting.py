@@ -92,6 +92,14 @@ def test_a_workers_page_that_becomes_its_engines_counts_nothing_twice() -> None:
     assert counted(worker, page(50), page(52)).totals[Total.FINISHED_REQUESTS] == 2
 
 
+def test_ranks_that_leave_take_their_counts_along_and_nobody_elses() -> None:
+    """Two of four ranks less is no restart of the others; what they did meanwhile is not known."""
+    four, two = replace(page(400), ranks=4), replace(page(210), ranks=2)
+
+    assert counted(four, two, replace(page(215), ranks=2)).totals[Total.FINISHED_REQUESTS] == 5
+    assert window(four, replace(two, t_ns=1)).finished_requests is None
+
+
 @settings(deadline=None)
 @given(st.lists(st.none() | st.tuples(st.integers(0, 50), st.floats(0, 50)), max_size=30))
 def test_no_count_ever_goes_down(looks: list[tuple[int, float] | None]) -> None:
