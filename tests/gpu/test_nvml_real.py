@@ -86,3 +86,16 @@ def test_a_driver_opened_again_tells_the_same_devices(child: NvmlChild) -> None:
     child.open()
 
     assert child.inventory() == first
+
+
+def test_errors_and_processes_are_told_or_absent_and_asking_never_waits(child: NvmlChild) -> None:
+    """A tenth of a second for a sweep is what the daemon has; an event set could wait for ever."""
+    child.sweep()
+    began = time.monotonic()
+    readings = [reading for _ in range(5) for reading in child.sweep().readings]
+    seconds = time.monotonic() - began
+
+    assert seconds < 5
+    for reading in readings:
+        assert all(errors > 0 for _, errors in reading.xid_errors or ())
+        assert all(0 <= ratio <= 1 for _, ratio in reading.process_ratios or ())
