@@ -48,7 +48,7 @@ class PageText:
             if beginning is None:
                 beginning = _beginning(family.name, zip(family.labels, labels, strict=True))
             now[labels] = beginning
-            parts.append(f"{beginning}{_number(value) if value else '0.0'}\n")
+            parts.append(f"{beginning}{_number(value)}\n")
         self._beginnings[family.name] = now
 
 
