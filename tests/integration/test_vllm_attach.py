@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -88,14 +87,13 @@ def plugin_environment(run_dir: Path) -> Mapping[str, str]:
     return dict(word.split("=", 1) for word in words if word != "export")
 
 
-def doctor(node: RunningNode) -> tuple[int, str]:
-    """What the doctor says of the node, and with which exit code."""
+def doctor(node: RunningNode, engine: str) -> list[str]:
+    """What the doctor says of an engine; others may run on this machine, too."""
     url = node.page_url.removesuffix("/metrics")
     command = [*DISAGG_NODE, "doctor", "--url", url, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    sys.stderr.write(done.stderr)
-    found = json.loads(done.stdout)["findings"]
-    return done.returncode, "\n".join(f"{f['level']}: {f['what']}" for f in found)
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found = [f"{f['level']}: {f['what']}" for f in json.loads(told)["findings"]]
+    return [finding for finding in found if engine in finding]
 
 
 def measured(node: RunningNode, engine: str, method: str) -> Page:
@@ -137,9 +135,9 @@ def test_it_is_measured_by_its_page_and_exactly_once_it_tells_its_steps(
             row for row in page.samples["disagg_engine_info"] if row[0]["engine"] == engine
         ]
         assert (facts["role"], facts["model_name"]) == ("mixed", MODEL_NAME)
-        code, said = doctor(node)
-        assert f"better: {engine}: inexact: CPU time" in said
-        assert code == 0, said
+        role, accuracy = doctor(node, engine)
+        assert role.startswith(f"fine: {engine} is mixed")
+        assert accuracy.startswith(f"better: {engine}: inexact: CPU time")
     wait_for(lambda: not node.page().sum("disagg_engine_up", engine=engine), "it to be gone")
 
     variables = plugin_environment(short_folder / "attach" / "run")
@@ -168,9 +166,7 @@ def test_it_is_measured_by_its_page_and_exactly_once_it_tells_its_steps(
         finally:
             stopping.set()
             loading.join(180)
-        code, said = doctor(node)
-        assert f"{engine}: by every single step" in said
-        assert code == 0, said
+        assert f"fine: {engine}: by every single step" in "\n".join(doctor(node, engine))
     told = page.sum("disagg_engine_step_seconds_total", engine=engine)
     say(
         f"attached by hand: {page.sum('disagg_engine_steps_total', engine=engine):.0f} steps, "

@@ -9,7 +9,7 @@ from pathlib import Path
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attached import Attached
 from disagg_cluster.discovery.dynamo_files import DynamoFinder
-from disagg_cluster.discovery.judging import KnownPeer, role_lines
+from disagg_cluster.discovery.judging import KnownPeer
 from disagg_cluster.discovery.kubernetes import Kubernetes
 from disagg_cluster.discovery.listed import ListedFinder
 from disagg_cluster.discovery.naming import Names
@@ -27,6 +27,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EnginePage, EngineStatus
 from disagg_exporter.roles import Verdict
+from disagg_exporter.roles.telling import telling_lines
 
 
 class Attaching:
@@ -101,7 +102,7 @@ class Attaching:
 
     def keep_lines(self, name: str, page: bytes) -> tuple[str, ...]:
         """The lines of an engine's page that its role may be known from."""
-        return role_lines(page) if name in self._attached.urls else ()
+        return telling_lines(page) if name in self._attached.urls else ()
 
     def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
         """Return every engine as the page shows it."""

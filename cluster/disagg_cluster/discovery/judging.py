@@ -14,8 +14,6 @@ from disagg_exporter.roles.traffic import traffic_claim
 # Over how long traffic is looked at: long enough for twenty requests, short enough for a change.
 TRAFFIC_SECONDS = 60.0
 _STEPS = 6
-MAX_LINES = 2000
-_SKIPPED = (b"_bucket{", b"_created", b"_sum{")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +61,12 @@ class Judge:
             for case in cases
             if alone[case.name].confidence.rank >= Confidence.MEDIUM.rank
         ]
+        beside = {case.name: _peers(case, sides) for case in cases}
         return {
-            case.name: _verdict(case, replace(whole[case.name], peers=_peers(case, sides)))
-            for case in cases
+            name: _verdict(case, replace(whole[name], peers=beside[name]))
+            if beside[name] != Peers()
+            else alone[name]
+            for name, case in ((case.name, case) for case in cases)
         }
 
     def _with_traffic(self, case: Case, now_seconds: float) -> Markers:
@@ -124,15 +125,3 @@ def _numbers(traffic: Traffic) -> tuple[float | None, ...]:
         traffic.external_tokens,
         traffic.generation_tokens,
     )
-
-
-def role_lines(text: bytes) -> tuple[str, ...]:
-    """The lines of a metrics page that may tell a role; most of a page is buckets."""
-    kept = []
-    for line in text.split(b"\n"):
-        if not line or line.startswith(b"#") or any(word in line for word in _SKIPPED):
-            continue
-        kept.append(line.decode(errors="replace"))
-        if len(kept) == MAX_LINES:
-            break
-    return tuple(kept)

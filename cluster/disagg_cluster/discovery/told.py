@@ -114,8 +114,8 @@ class ToldSteps:
         self._names = {pid: owner for pid, owner in self._names.items() if owner != name}
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the socket is heard; nothing before any engine spoke there."""
-        if self._listener is None or self._heard_wall is None:
+        """How the socket is heard; nothing while no engine is there that spoke on it."""
+        if self._listener is None or not self._names:
             return ()
         connected = self._listener.counts.connected > 0
         return (CollectorStatus(COLLECTOR, connected, 0.0, self._heard_wall),)

@@ -123,9 +123,8 @@ def collectors(facts: Facts) -> Iterator[Finding]:
     for collector, success in facts.collectors.items():
         if success or collector.startswith("engine:"):
             continue
-        if collector.startswith("steps:"):
-            name = collector.removeprefix("steps:")
-            what = f"the steps of {name} are not heard"
+        if collector.startswith(("steps:", "fpm:")):
+            what = f"the steps of {collector.partition(':')[2]} are not heard"
             yield Finding(Level.WRONG, what, "the daemon's log says why", gain=7)
             continue
         what, step = _LOST_BY.get(collector, (f"the collector {collector} fails", ""))

@@ -18,16 +18,33 @@ MAX_CHARS = 4 * 1024 * 1024
 
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
 _LABEL = re.compile(r'(?<!\w)([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
-_ENGINE = ("vllm:", "vllm_", "sglang:", "sglang_", "trtllm_", "lmdeploy:", "dynamo_component_")
-_ROUTER = (
+ENGINE_PREFIXES = (
+    "vllm:",
+    "vllm_",
+    "sglang:",
+    "sglang_",
+    "trtllm_",
+    "lmdeploy:",
+    "dynamo_component_",
+)
+ROUTER_PREFIXES = (
     *("vllm_router_", "vllm:current_qps", "vllm:healthy_pods", "sgl_router_", "smg_"),
     *("sglang_router_", "llm_d_epp_", "llm_d_inference_scheduler_", "inference_objective_"),
     *("inference_extension_", "inference_pool_", "inference_model_", "dynamo_frontend_"),
     *("dynamo_planner_", "dynamo_router_", "kthena_router_", "envoy_"),
 )
-_FETCH_STAGE = "num_requests_kv_fetch_by_stage"
+FETCH_STAGE = "num_requests_kv_fetch_by_stage"
 _RAY = re.compile(r"PD(Prefill|Decode)Server|^(Prefill|Decode):")
-_NAME_LABELS = ("pod", "job", "container", "exported_pod", "kubernetes_pod_name", "service")
+TOTALS = {
+    "prompt_tokens_by_source_total": "=source",
+    "realtime_tokens_total": "=mode",
+    "generation_tokens_total": "generation",
+    "request_success_total": "requests",
+    "num_requests_total": "requests",
+}
+"""Counters that make an engine's traffic, and what they count; with `=` a label says what."""
+
+NAME_LABELS = ("pod", "job", "container", "exported_pod", "kubernetes_pod_name", "service")
 
 
 @dataclass(slots=True)
@@ -59,14 +76,14 @@ def page_claims(lines: Iterable[str]) -> tuple[list[Claim], Traffic | None]:
 
 
 def _look(seen: _Seen, name: str, labels: Mapping[str, str], value: str) -> None:
-    if name.startswith(_ROUTER):
+    if name.startswith(ROUTER_PREFIXES):
         seen.router = True
         return
     bare = name.removeprefix("ray_")
     # A router that tells of its engines adds the label `server`.
-    seen.engine = seen.engine or (bare.startswith(_ENGINE) and "server" not in labels)
+    seen.engine = seen.engine or (bare.startswith(ENGINE_PREFIXES) and "server" not in labels)
     bare = re.sub(r"^(vllm|sglang)[:_]", "", bare)
-    if bare == _FETCH_STAGE:
+    if bare == FETCH_STAGE:
         seen.fetch_stage = True
     if name.startswith(("sglang:", "sglang_")) and len(seen.engine_types) < 16:
         seen.engine_types.update({labels.get("engine_type", "")} - {""})
@@ -74,20 +91,15 @@ def _look(seen: _Seen, name: str, labels: Mapping[str, str], value: str) -> None
         seen.components.update({labels.get("dynamo_component", "")} - {""})
     if ray := _RAY.search(labels.get("deployment", "")[:512]):
         seen.ray.add((ray[1] or ray[2]).lower())
-    for label in _NAME_LABELS:
+    for label in NAME_LABELS:
         if label in labels and len(seen.names) < 64:
             seen.names.add((label, labels[label]))
     _count(seen, bare, labels, value)
 
 
 def _count(seen: _Seen, bare: str, labels: Mapping[str, str], value: str) -> None:
-    part = {
-        "prompt_tokens_by_source_total": labels.get("source", ""),
-        "realtime_tokens_total": labels.get("mode", ""),
-        "generation_tokens_total": "generation",
-        "request_success_total": "requests",
-        "num_requests_total": "requests",
-    }.get(bare)
+    told = TOTALS.get(bare, "")
+    part = labels.get(told[1:], "") if told.startswith("=") else told
     if not part or len(seen.totals) > 32:
         return
     try:
@@ -124,7 +136,7 @@ def _claims(seen: _Seen) -> Iterator[Claim]:
         yield stated(Source.RAY_SERVE, marker, word, Role(word), Confidence.MEDIUM)
     if seen.fetch_stage:
         why = "it takes KV from others: not a pure prefill engine"
-        yield note(Source.VLLM, f"page series {_FETCH_STAGE}", "present", why)
+        yield note(Source.VLLM, f"page series {FETCH_STAGE}", "present", why)
     for label, text in sorted(seen.names):
         claim = name_claim(f"page label {label}", text)
         if claim and claim.says is not None:

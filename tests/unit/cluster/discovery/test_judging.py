@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from disagg_cluster.discovery.judging import TRAFFIC_SECONDS, Case, Judge, KnownPeer, role_lines
+from disagg_cluster.discovery.judging import TRAFFIC_SECONDS, Case, Judge, KnownPeer
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Confidence, Markers
 
@@ -79,10 +79,3 @@ def test_what_a_person_said_is_certain() -> None:
         "config",
         Confidence.CERTAIN,
     )
-
-
-def test_most_of_a_page_is_not_looked_at() -> None:
-    page = b'# HELP a b\na_bucket{le="1"} 1\n' * 5000 + b'x{engine_type="prefill"} 1\n\xff\n'
-
-    assert role_lines(page) == ('x{engine_type="prefill"} 1', "\ufffd")
-    assert len(role_lines(b"a 1\n" * 100_000)) == 2000
