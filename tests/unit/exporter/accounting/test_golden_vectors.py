@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
