@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.attached import Attached
+from disagg_cluster.discovery.attached import MAX_ENGINES, Attached
 from disagg_cluster.discovery.dynamo_files import DynamoFinder
 from disagg_cluster.discovery.judging import KnownPeer
 from disagg_cluster.discovery.kubernetes import Kubernetes
@@ -74,6 +75,7 @@ class Attaching:
         )
         self._names = Names(taken)
         self._interval_seconds = interval_seconds
+        self._kept: dict[str, tuple[float, tuple[str, ...]]] = {}
         self._scout: Scout | None = None
         self._kubernetes = kubernetes(self._told.hear_pod)
         finders: list[LooksForEngines] = [ListedFinder(attach.endpoints, gpus)]
@@ -101,8 +103,17 @@ class Attaching:
         return self._attached.page_path(name)
 
     def keep_lines(self, name: str, page: bytes) -> tuple[str, ...]:
-        """The lines of an engine's page that its role may be known from."""
-        return telling_lines(page) if name in self._attached.urls else ()
+        """The lines of an engine's page that its role may be known from; looked for at times."""
+        if name not in self._attached.urls:
+            return ()
+        if len(self._kept) > 2 * MAX_ENGINES:
+            self._kept.clear()  # mostly of engines that have gone
+        now = time.monotonic()
+        since, lines = self._kept.get(name, (0.0, ()))
+        if now - since >= self._interval_seconds * 0.75:
+            since, lines = now, telling_lines(page)
+            self._kept[name] = since, lines
+        return lines
 
     def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
         """Return every engine as the page shows it."""
