@@ -109,7 +109,11 @@ def _engine(seen: Sequence[Sighting]) -> FoundEngine:
 
 
 def _keys(seen: Sighting) -> Iterator[str]:
-    """By what an engine is recognised later: never a pid alone, which is given out again."""
+    """By what an engine is recognised later, the surest first.
+
+    Never by a pid alone, which is given out again; by the port that it was told, because it does
+    not listen there before it is ready.
+    """
     if seen.finder is Finder.LISTED:
         yield f"listed {seen.name} {seen.endpoints[0]}"
     if seen.pod:
@@ -118,8 +122,8 @@ def _keys(seen: Sighting) -> Iterator[str]:
         yield f"process {seen.leader.pid} {seen.leader.start_ticks}"
     if seen.claimed is not None:
         yield f"dynamo {seen.claimed.worker}"
-    if seen.finder is Finder.PROCESSES:
-        yield from (f"at {endpoint} {seen.kind}" for endpoint in seen.endpoints)
+    if seen.told_port is not None:
+        yield f"port {seen.told_port} {seen.kind}"
 
 
 def _wish(seen: Sighting) -> str:

@@ -43,20 +43,29 @@ class Names:
     def name(self, engines: Sequence[FoundEngine]) -> tuple[FoundEngine, ...]:
         """Return the engines with their names; no two of them have the same."""
         used: dict[str, FoundEngine] = {}
-        new: list[FoundEngine] = []
-        for engine in engines:
-            known = (self._by_key[key] for key in engine.keys if key in self._by_key)
-            name = next((name for name in known if name not in used), None)
-            if name is None:
-                new.append(engine)
-            else:
-                used[name] = engine
-        for engine in new:
+        # Those that never went keep their names before others come back to theirs.
+        left = self._recognise(engines, used, surely=True)
+        for engine in self._recognise(left, used, surely=False):
             used[self._free(clean_name(engine.wish), used)] = engine
         named = tuple(replace(engine, name=name) for name, engine in used.items())
         for engine in named:
             self._remember(engine)
         return named
+
+    def _recognise(
+        self, engines: Sequence[FoundEngine], used: dict[str, FoundEngine], *, surely: bool
+    ) -> list[FoundEngine]:
+        """Give engines the names that they had; return those that are new."""
+        new: list[FoundEngine] = []
+        for engine in engines:
+            keys = engine.keys[:1] if surely else engine.keys
+            known = (self._by_key[key] for key in keys if key in self._by_key)
+            name = next((name for name in known if name not in used), None)
+            if name is None:
+                new.append(engine)
+            else:
+                used[name] = engine
+        return new
 
     def _free(self, wish: str, used: dict[str, FoundEngine]) -> str:
         # Names of engines that may return are theirs, too, as long as they are remembered.

@@ -92,10 +92,9 @@ class ProcessFinder:
     def _sighting(self, server: Server, on_gpu: Mapping[int, Sequence[str]]) -> Sighting:
         pid = server.process.pid
         kept = environment(pid, NAMES_KEPT, self._proc)
-        port = told_port(server.process.argv, server.kind)
         listening = sorted(self._listening(server))
         # Engines listen for their own parts and peers, too, and not all of those can take a GET.
-        likely = dict.fromkeys((kept.get(_SYSTEM_PORT, ""), str(port)))
+        likely = tuple(_told_ports(server, kept))
         groups = read_bytes(f"{self._proc}/{pid}/cgroup", 65536)
         pod = _POD.search(groups)
         gpus: tuple[str, ...] | None = None
@@ -109,12 +108,12 @@ class ProcessFinder:
         return Sighting(
             Finder.PROCESSES,
             kind=server.kind,
-            endpoints=tuple(e for told in likely for e in listening if str(e.port) == told),
+            endpoints=tuple(e for port in likely for e in listening if e.port == port),
             also_at=tuple(listening[:MAX_ADDRESSES]),
             leader=Leader(pid, server.process.start_ticks),
             pids=server.pids,
             gpus=gpus,
-            told_port=port,
+            told_port=likely[0] if likely else None,
             markers=Markers(argv=server.process.argv, env=kept),
             pod_uid=pod[1].decode().replace("_", "-") if pod else "",
         )
@@ -136,6 +135,16 @@ class ProcessFinder:
                 reached = LOOPBACK if here else _own_address(net)
             if reached and (here or not address.is_loopback):
                 yield Endpoint(reached, port)
+
+
+def _told_ports(server: Server, kept: Mapping[str, str]) -> Iterator[int]:
+    """Where an engine was told to have its page, the likeliest first."""
+    system = kept.get(_SYSTEM_PORT, "")
+    if system.isascii() and system.isdigit() and 0 < int(system[:6]) < 65536:
+        yield int(system)
+    port = told_port(server.process.argv, server.kind)
+    if port is not None:
+        yield port
 
 
 def visible_gpus(

@@ -109,3 +109,11 @@ def test_arguments_are_in_no_repr() -> None:
 
     assert "s3cret" not in repr(seen)
     assert "s3cret" not in repr(join([seen]))
+
+
+def test_an_engine_is_recognised_by_its_port_before_it_listens_there() -> None:
+    """A restart is seen long before the engine serves: its parts listen, it does not yet."""
+    [before] = join([process(10, HERE, told_port=8000)])
+    [after] = join([process(20, also_at=(Endpoint("127.0.0.1", 45678),), told_port=8000)])
+
+    assert set(before.keys) & set(after.keys) == {"port 8000 vllm"}

@@ -49,6 +49,18 @@ def test_an_engine_keeps_its_name_when_it_begins_to_listen() -> None:
     assert names(book, engine("vllm-8000", "process 99", "at 8000")) == ["vllm-77"]
 
 
+def test_an_engine_that_never_went_keeps_its_name_from_one_that_is_like_it() -> None:
+    """Two containers may both have been told port 8000."""
+    book = Names()
+    lives = engine("vllm-8000", "process 77", "port 8000")
+    assert names(book, lives) == ["vllm-8000"]
+
+    assert names(book, engine("vllm-8000", "process 99", "port 8000"), lives) == [
+        "vllm-8000-2",
+        "vllm-8000",
+    ]
+
+
 def test_the_names_of_our_own_workers_are_never_given() -> None:
     assert names(Names(["router", "w"]), engine("w"), engine("router")) == ["w-2", "router-2"]
 
