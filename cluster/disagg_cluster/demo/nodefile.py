@@ -14,6 +14,8 @@ DECODE_WORKERS = 2
 DECODE_GPUS = 2
 WORKERS = PREFILL_WORKERS + DECODE_WORKERS
 GPUS = PREFILL_WORKERS + DECODE_WORKERS * DECODE_GPUS
+GPU_PRICE = {"currency": "USD", "per_hour": 2.5}
+"""Made up, as the GPUs are: it lets the demo show costs."""
 
 
 def demo_node_file(
@@ -43,6 +45,7 @@ def demo_node_file(
         "cluster": "demo",
         "devices": "sim",
         "sim_devices": GPUS,
+        "gpu_price": GPU_PRICE,
         "listen": {"metrics": metrics_address},
         "workers": prefill + decode,
     }
