@@ -197,3 +197,46 @@ def test_sglang_tells_its_version_elsewhere() -> None:
     pages = watch(fetch, lambda p: bool(p.version("a")))
 
     assert pages.version("a") == "0.5.23"
+
+
+def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch() -> None:
+    kinds = [b"vllm:num_requests_running 1\n", b"sglang:num_running_reqs 1\n"]
+    told: set[str] = set()
+
+    def fetch(url: str, deadline: float) -> bytes:
+        if url != "http://a/metrics":
+            return answering(url, deadline)
+        kinds.append(kinds.pop(0))
+        return kinds[0]
+
+    def until(pages: PageWatch) -> bool:
+        page = pages.page("a")
+        told.update({page.kind} if page else ())
+        return len(told) == 2
+
+    pages = watch(fetch, until)
+
+    assert pages.window("a") is None
+
+
+def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
+    bases = {"a": "http://a"}
+
+    async def story() -> None:
+        pages = PageWatch(bases, 0.05, lambda _engine: True, fetch=answering)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while pages.page("a") is None:
+                await asyncio.sleep(0.01)
+            bases["b"] = "http://b"
+            del bases["a"]
+            while pages.page("b") is None or pages.status("a") is not None:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert pages.page("a") is None
+        assert pages.serving("a") is None
+        assert pages.answered_ns("a") is None
+        assert successes(pages) == {"engine:b": True}
+
+    asyncio.run(story())

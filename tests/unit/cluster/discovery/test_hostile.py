@@ -81,25 +81,6 @@ def seen(status: EngineStatus) -> bool:
     return status.up and bool(status.model_name)
 
 
-def test_nothing_that_a_hostile_engine_says_is_repeated(
-    engines: Callable[..., FakeEngine], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    hostile = engines("vllm", arguments=HOSTILE_ARGUMENTS, environment=HOSTILE_ENVIRONMENT)
-    hostile.page.write_text(
-        f'vllm:generation_tokens_total{{model_name="m",{HOSTILE_LABELS}}} 7\n'
-        f'vllm:{SECRET}{{model_name="m"}} 1\n'
-    )
-
-    snapshot, page = watched(lambda s: (found := of(s, hostile)) is not None and seen(found))
-
-    found = of(snapshot, hostile)
-    assert found is not None
-    assert found.model_name == "m"
-    assert SECRET not in page
-    assert SECRET not in caplog.text
-
-
 def test_a_look_without_a_daemon_repeats_nothing_either(
     engines: Callable[..., FakeEngine],
 ) -> None:
@@ -122,20 +103,25 @@ PAGES = (
 )
 
 
-def test_hostile_pages_change_nothing_for_their_neighbour(
-    engines: Callable[..., FakeEngine],
+def test_nothing_that_hostile_engines_say_is_repeated_or_changes_their_neighbour(
+    engines: Callable[..., FakeEngine], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG)
     honest = engines("vllm", arguments=(KV, '{"kv_role": "kv_producer"}'))
     honest.page.write_bytes(b'vllm:generation_tokens_total{model_name="m"} 1\n')
-    hostile = [engines("vllm", arguments=(KV, '{"kv_role": "kv_consumer"}')) for _ in PAGES]
-    for engine, page in zip(hostile, PAGES, strict=True):
+    talking = engines("vllm", arguments=HOSTILE_ARGUMENTS, environment=HOSTILE_ENVIRONMENT)
+    talking.page.write_text(
+        f'vllm:generation_tokens_total{{model_name="x",{HOSTILE_LABELS}}} 7\n'
+        f'vllm:{SECRET}{{model_name="x"}} 1\n'
+    )
+    broken = [engines("vllm", arguments=(KV, '{"kv_role": "kv_consumer"}')) for _ in PAGES]
+    for engine, page in zip(broken, PAGES, strict=True):
         engine.page.write_bytes(page)
-    looked = {f"engine:vllm-{engine.port}" for engine in hostile}
+    looked = {f"engine:vllm-{engine.port}" for engine in broken}
 
     snapshot, text = watched(
         lambda s: (
-            (found := of(s, honest)) is not None
-            and seen(found)
+            all((found := of(s, one)) is not None and seen(found) for one in (honest, talking))
             and looked <= {status.collector for status in s.collectors}
         )
     )
@@ -144,21 +130,5 @@ def test_hostile_pages_change_nothing_for_their_neighbour(
     assert found is not None
     assert (found.role, found.model_name) == ("prefill", "m")
     assert max(map(len, text.splitlines())) < 1000
-
-
-def test_an_engine_that_pretends_to_be_another_kind_each_time_does_not_end_the_daemon(
-    engines: Callable[..., FakeEngine],
-) -> None:
-    hostile = engines("vllm")
-    kinds = (b"vllm:num_requests_running 1\n", b"sglang:num_running_reqs 1\n")
-    told: set[str] = set()
-
-    def until(snapshot: Snapshot) -> bool:
-        hostile.page.write_bytes(kinds[len(told) % 2])
-        status = of(snapshot, hostile)
-        told.update({status.page.kind} if status and status.page else ())
-        return len(told) == 2
-
-    watched(until)
-
-    assert told == {"vllm", "sglang"}
+    assert SECRET not in text
+    assert SECRET not in caplog.text

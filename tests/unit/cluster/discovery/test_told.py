@@ -124,7 +124,7 @@ def test_a_child_of_the_engine_speaks_for_it(folder: RunFolder) -> None:
 
 
 def test_a_stranger_is_not_heard(folder: RunFolder) -> None:
-    told, ledger = story(folder, 0, lambda _pid: found(1 << 22), seconds=2.0)
+    told, ledger = story(folder, 0, lambda _pid: found(1 << 22), seconds=1.0)
 
     assert _steps(ledger) == 0
     assert told.heard("e") == {}
