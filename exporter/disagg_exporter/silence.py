@@ -9,6 +9,11 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 PLUGIN_NAME = "disagg_steps"
 PLUGIN_GROUP = "vllm.stat_logger_plugins"
 
+WITHOUT_DETAILS = (
+    "the engine's steps carry no time because its iteration details are off: "
+    "start it with --enable-logging-iteration-details"
+)
+
 # The plugin connects within a second of the engine's start; a step is told when it ends.
 GRACE_SECONDS = 10.0
 
@@ -38,10 +43,7 @@ def explain_silence(facts: SilenceFacts, grace_seconds: float = GRACE_SECONDS) -
     An engine that has no work is silent by right, and so is one within its grace.
     """
     if facts.hello_flags is not None and facts.hello_flags & wire.NO_DETAILS:
-        return (
-            "the engine's steps carry no time because its iteration details are off: "
-            "start it with --enable-logging-iteration-details"
-        )
+        return WITHOUT_DETAILS
     if facts.seconds_since_ready < grace_seconds:
         return None
     if not facts.connected:

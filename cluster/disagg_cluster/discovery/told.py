@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,11 +17,14 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus, Method, StreamKey
-from disagg_exporter.steps import Message, StepsListener
+from disagg_exporter.silence import WITHOUT_DETAILS
+from disagg_exporter.steps import Message, StepsListener, StepsSocketError
 
 # All engines of a host that share the socket, together.
 MESSAGES_PER_SECOND = 20_000.0
 COLLECTOR = "steps:attached"
+
+_log = logging.getLogger("disagg_node")
 
 
 @dataclass(slots=True)
@@ -65,16 +69,12 @@ class ToldSteps:
         self._heard: dict[str, _Heard] = {}
         self._heard_wall: float | None = None
         self._listener: StepsListener | None = None
+        self._broken = False
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen until the block ends; in a running loop.
-
-        Raises:
-            StepsSocketError: The socket cannot be made.
-        """
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        listener = self._listener = StepsListener(
+        """Listen until the block ends; in a running loop. Without the socket the rest goes on."""
+        listener = StepsListener(
             self._path,
             "",
             self._believes,
@@ -82,7 +82,13 @@ class ToldSteps:
             clock_ns=self._clock_ns,
             messages_per_second=MESSAGES_PER_SECOND,
         )
-        listener.open(asyncio.get_running_loop())
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            listener.open(asyncio.get_running_loop())
+            self._listener = listener
+        except (OSError, StepsSocketError) as error:
+            self._broken = True
+            _log.warning("engines that a person starts cannot tell their steps: %s", error)
         try:
             yield
         finally:
@@ -116,7 +122,7 @@ class ToldSteps:
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How the socket is heard; nothing while no engine is there that spoke on it."""
         if self._listener is None or not self._names:
-            return ()
+            return (CollectorStatus(COLLECTOR, False, 0.0, None),) if self._broken else ()
         connected = self._listener.counts.connected > 0
         return (CollectorStatus(COLLECTOR, connected, 0.0, self._heard_wall),)
 
@@ -140,6 +146,8 @@ class ToldSteps:
         if message.step is None:
             return
         now_ns = self._clock_ns()
+        if name not in self._heard and message.flags & wire.NO_DETAILS:
+            _log.warning("%s: %s", name, WITHOUT_DETAILS)
         self._heard[name] = _Heard(now_ns, message.flags)
         key = message.key
         ours = StreamKey(name, key.pid, key.incarnation, key.engine_index)

@@ -36,6 +36,10 @@ _LOST_BY = {
         "some pods that asked for it cannot tell their steps",
         "see the daemon's log; docs/kubernetes-engines.md has the manifests",
     ),
+    "steps:attached": (
+        "engines that a person starts with our plugin are not heard",
+        "the daemon's log says why; such an engine must run as the daemon's user or as root",
+    ),
     "journal": (
         "the journal cannot be written: a next daemon could not adopt the workers",
         "make room on the disk of the run folder, or make it writable",
@@ -123,7 +127,7 @@ def collectors(facts: Facts) -> Iterator[Finding]:
     for collector, success in facts.collectors.items():
         if success or collector.startswith("engine:"):
             continue
-        if collector.startswith(("steps:", "fpm:")):
+        if collector not in _LOST_BY and collector.startswith(("steps:", "fpm:")):
             what = f"the steps of {collector.partition(':')[2]} are not heard"
             yield Finding(Level.WRONG, what, "the daemon's log says why", gain=7)
             continue

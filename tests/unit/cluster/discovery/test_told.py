@@ -160,3 +160,14 @@ def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
     told.hear_pod("uid-c", Message(MessageKind.STEP, StreamKey("a", 0, 1, 0), 0, step, 10**9))
 
     assert (told.heard("a"), told.heard("b").keys()) == ({}, {Method.STEPS})
+
+
+def test_a_socket_that_cannot_be_had_is_told_and_nothing_ends(tmp_path: Path) -> None:
+    """A path too long for a socket, say."""
+    told = ToldSteps(RunFolder(tmp_path / ("x" * 120)), Ledger(), Fullness(1.0), tuple)
+
+    async def story() -> None:
+        with told.listening():
+            assert [status.success for status in told.collectors()] == [False]
+
+    asyncio.run(story())

@@ -51,6 +51,7 @@ def test_a_node_that_is_well_has_nothing_to_do() -> None:
         (replace(WELL, collectors={"kubelet": False}), "which container holds which GPU"),
         (replace(WELL, collectors={"pod_steps": False}), "cannot tell their steps"),
         (replace(WELL, collectors={"steps:prefill-0": False}), "steps of prefill-0"),
+        (replace(WELL, collectors={"steps:attached": False}), "that a person starts"),
         (replace(WELL, collectors={"fpm:dynamo-9090": False}), "steps of dynamo-9090"),
         (replace(WELL, collectors={"journal": False}), "journal"),
         (replace(WELL, collectors={"of tomorrow": False}), "of tomorrow fails"),
