@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import click
 
 from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.command import build
-from disagg_cluster.config import NodeConfig, Router, Worker
+from disagg_cluster.config import Attach, NodeConfig, Router, Worker
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.front import scheme_of
 from disagg_cluster.layout import Placement, place
@@ -70,6 +70,8 @@ def _argv(worker: Worker, placement: Placement, run_dir: Path) -> tuple[str, ...
 
 def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
     head = f"{config.node}: devices {config.devices}, metrics page on {config.listen.metrics}"
+    if config.attach is not None:
+        head += f"\nattaches to {', '.join(_attached_to(config.attach))}"
     certain = _counts_are_certain(config)
     rows = [_TITLES, *(_row(entry, certain) for entry in entries)]
     if config.router is not None:
@@ -85,6 +87,17 @@ def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
         argvs.append((ROUTER_NAME, router_command(config, config.router).argv))
     commands = [f"{name}:\n  {shlex.join(argv)}" for name, argv in argvs]
     return "\n\n".join([head, "\n".join(table), *commands] if commands else [head, "no workers"])
+
+
+def _attached_to(attach: Attach) -> Iterator[str]:
+    """Where engines that somebody else starts are looked for, in words."""
+    yield from (engine.name or engine.url for engine in attach.endpoints)
+    if attach.processes:
+        yield "engines among the processes"
+    if attach.kubernetes != "never":
+        yield "those in pods" + (" where there is a cluster" if attach.kubernetes == "auto" else "")
+    if attach.dynamo_files:
+        yield f"Dynamo's workers in {attach.dynamo_files}"
 
 
 def _row(entry: _Entry, certain: bool) -> tuple[str, ...]:
@@ -137,7 +150,9 @@ def _as_json(config: NodeConfig, entries: Sequence[_Entry]) -> str:
     ]
     node = {"node": config.node, "devices": config.devices.value, "metrics": config.listen.metrics}
     router = None if config.router is None else _router_value(config, config.router)
-    return json.dumps({**node, "workers": workers, "router": router, "problems": []}, indent=2)
+    attach = None if config.attach is None else config.attach.model_dump(mode="json")
+    whole = {**node, "workers": workers, "router": router, "attach": attach, "problems": []}
+    return json.dumps(whole, indent=2)
 
 
 def _router_value(config: NodeConfig, router: Router) -> dict[str, object]:

@@ -160,7 +160,7 @@ def test_a_broken_node_file_is_reported_whole(name: str, monkeypatch: pytest.Mon
     assert run("config", "check", f"{name}.yaml") == (2, "", report)
 
 
-@pytest.mark.parametrize("name", ["pair", "routed"])
+@pytest.mark.parametrize("name", ["pair", "routed", "attach"])
 def test_a_good_node_file_is_shown_as_it_would_run(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +171,7 @@ def test_a_good_node_file_is_shown_as_it_would_run(
     assert "secret" not in shown
 
 
-@pytest.mark.parametrize("name", ["pair", "routed"])
+@pytest.mark.parametrize("name", ["pair", "routed", "attach"])
 def test_json_says_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(DATA)
 
