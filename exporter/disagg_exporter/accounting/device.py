@@ -12,7 +12,7 @@ from disagg_exporter.accounting.energy import EnergyBooks, Spent
 from disagg_exporter.accounting.entry import Overflow, Piece
 from disagg_exporter.accounting.meters import Meters
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
-from disagg_exporter.accounting.slices import Slice, cut, model_of, role_of
+from disagg_exporter.accounting.slices import NEVER_NS, Slice, cut, model_of, role_of
 from disagg_exporter.model import (
     Assignment,
     Cell,
@@ -89,6 +89,18 @@ class DeviceLedger:
         for _, assignment in self._changes:
             _apply(current, assignment)
         return current
+
+    def awaited(self) -> Mapping[str, int]:
+        """Return whose timelines are still to be read here, and up to when.
+
+        An engine that has left is awaited until it left: what it did here may not be known yet.
+        """
+        until_ns = dict.fromkeys(self._engines, NEVER_NS)
+        for since_ns, assignment in self._changes:
+            gone = assignment.state is EngineState.GONE
+            if assignment.engine in until_ns or not gone:
+                until_ns[assignment.engine] = since_ns if gone else NEVER_NS
+        return {name: ns for name, ns in until_ns.items() if ns > self.watermark_ns}
 
     def commit(self, target_ns: int, pieces: Mapping[str, Sequence[Sequence[Piece]]]) -> list[Used]:
         """Account for all time up to `target_ns`; return what each engine was credited."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from disagg_exporter.accounting.device import DeviceLedger
+from disagg_exporter.accounting.entry import Piece
 from disagg_exporter.accounting.lane import Lane
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.accounting.splits import Splits
@@ -32,11 +33,17 @@ class EngineBooks:
     lost_records: int = 0
     late_records: int = 0
 
-    def drop_read(self, read_ns: int) -> None:
-        """Forget the timeline up to where all its devices have read it."""
+    def between(self, start_ns: int, end_ns: int) -> list[list[Piece]]:
+        """Return what is frozen of the stretch, lane by lane."""
+        return [lane.between(start_ns, end_ns) for lane in (*self.ended, *self.lanes.values())]
+
+    def drop_read(self, read_ns: int | None) -> None:
+        """Forget the timeline up to where all devices have read it; all of it if none reads it."""
         for lane in (*self.ended, *self.lanes.values()):
-            lane.forget_before(read_ns)
-        self.ended = [lane for lane in self.ended if lane.mark_ns > read_ns + 1]
+            lane.forget_before(lane.mark_ns if read_ns is None else read_ns)
+        self.ended = [
+            lane for lane in self.ended if read_ns is not None and lane.mark_ns > read_ns + 1
+        ]
 
     def account(self, now_ns: int, devices: Sequence[DeviceLedger], cut_ns: int) -> EngineAccount:
         """Return the books as shown; `cut_ns` is what was cut on all devices it ever had."""

@@ -219,21 +219,18 @@ class Ledger:
 
     def _commit(self, ledger: DeviceLedger, now_ns: int) -> None:
         delay_ns = self._rules.packing_delay_ns
-        lanes = {
-            name: list(self._engines[name].lanes.values())
-            for name in ledger.engines()
-            if name in self._engines
-        }
-        marks = [lane.mark_ns for several in lanes.values() for lane in several]
+        readers = ledger.awaited()
+        awaited = {name: self._engines[name] for name in readers if name in self._engines}
+        marks = [
+            lane.mark_ns
+            for name, books in awaited.items()
+            for lane in books.lanes.values()
+            if lane.mark_ns < readers[name]
+        ]
         wanted_ns = min(marks, default=max(now_ns - delay_ns, ledger.last_death_ns))
         target_ns = ledger.target(wanted_ns)
         pieces = {
-            name: [
-                lane.between(ledger.watermark_ns, target_ns)
-                for lane in (*books.ended, *books.lanes.values())
-            ]
-            for name, books in self._engines.items()
-            if ledger.device.gpu in books.assignment.devices
+            name: books.between(ledger.watermark_ns, target_ns) for name, books in awaited.items()
         }
         for used in ledger.commit(target_ns, pieces):
             # What was owed to an engine that is forgotten is the device's alone.
@@ -242,9 +239,9 @@ class Ledger:
                 self._engines[used.engine].gpu_ns[used.role, used.phase] += weighted_ns
 
     def _drop_read_pieces(self) -> None:
-        for books in self._engines.values():
-            read_ns = min(
-                (ledger.watermark_ns for ledger in self._ledgers(books.assignment)), default=None
-            )
-            if read_ns is not None:
-                books.drop_read(read_ns)
+        read_ns: dict[str, int] = {}
+        for ledger in self._devices.values():
+            for name in ledger.awaited():
+                read_ns[name] = min(read_ns.get(name, ledger.watermark_ns), ledger.watermark_ns)
+        for name, books in self._engines.items():
+            books.drop_read(read_ns.get(name))

@@ -20,7 +20,7 @@ PRECEDENCE = (
     Reason.NO_ENGINE,
 )
 
-_NEVER_NS = 2**63
+NEVER_NS = 2**63
 _new = tuple.__new__
 
 
@@ -106,7 +106,7 @@ class _Lane:
 
     def __init__(self, engine: str, pieces: Sequence[Piece]) -> None:
         self.engine = engine
-        self.until_ns = -_NEVER_NS
+        self.until_ns = -NEVER_NS
         self.work: Work | None = None
         self.reason: Reason | None = None
         self._pieces = pieces
@@ -124,7 +124,7 @@ class _Lane:
             if end_ns > t_ns:
                 self.work, self.reason, self.until_ns = work, reason, end_ns
                 return
-        self.until_ns = _NEVER_NS
+        self.until_ns = NEVER_NS
 
 
 def _why_idle(engines: Mapping[str, Assignment], lanes: Sequence[_Lane]) -> Reason:

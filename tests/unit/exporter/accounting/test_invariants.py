@@ -32,6 +32,12 @@ EVENTS = st.lists(
             st.sampled_from([Role.PREFILL, Role.DECODE]),
             st.floats(0, 10),
         ),
+        st.tuples(
+            st.just("move"),
+            st.sampled_from("abc"),
+            st.sampled_from([[], ["g0"], ["g1"], ["g0", "g1"]]),
+            st.floats(0, 10),
+        ),
         st.tuples(st.just("read"), st.sampled_from(["g0", "g1"]), st.floats(0, 1)),
         st.tuples(
             st.just("use"),
@@ -51,12 +57,12 @@ EVENTS = st.lists(
     ),
     max_size=60,
 )
-WHERE = {"a": ["g0"], "b": ["g0", "g1"], "c": ["g1"]}
+WHERE: dict[str, list[str]] = {"a": ["g0"], "b": ["g0", "g1"], "c": ["g1"]}
 
 
 def _play(events: list[tuple[Any, ...]], check: Any) -> Books:
-    """Play a history on two GPUs and three engines, one of which shares both."""
-    books, now = Books(gpus=2), 0.0
+    """Play a history on two GPUs and three engines, one of which shares both; they may move."""
+    books, now, where = Books(gpus=2), 0.0, dict(WHERE)
     tellers = {name: Teller(name, pid=i + 1) for i, name in enumerate(WHERE)}
     for name in WHERE:
         books.engine(name, Role.MIXED, WHERE[name])
@@ -79,7 +85,10 @@ def _play(events: list[tuple[Any, ...]], check: Any) -> Books:
             case ("lose", name, elapsed):
                 tellers[name].decode(now, elapsed)
             case ("state", name, state, role, ago):
-                books.engine(name, role, WHERE[name], state, max(now - ago, 0))
+                books.engine(name, role, where[name], state, max(now - ago, 0))
+            case ("move", name, gpus, ago):
+                where[name] = gpus
+                books.engine(name, Role.MIXED, gpus, since=max(now - ago, 0))
             case ("read", gpu, ratio):
                 books.activity(max(now - 0.1, 0), now, ratio, gpu)
             case ("use", name, method):
