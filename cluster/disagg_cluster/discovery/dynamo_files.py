@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from disagg_cluster.discovery.listed import near
-from disagg_cluster.discovery.nouns import Claimed, Endpoint, Finder, Look, Sighting
+from disagg_cluster.discovery.nouns import Claimed, Endpoint, Finder, Look, Sighting, port_of
 from disagg_cluster.discovery.proctable import read_bytes
 from disagg_exporter.roles import Markers
 from disagg_exporter.roles.labels import DYNAMO_WORKER_TYPE
@@ -27,7 +27,8 @@ MAX_FILE_BYTES = 256 * 1024
 STALE_SECONDS = 20.0
 _ENDPOINT = "generate"
 _WORKER = re.compile(r'[{,]worker_id="([0-9a-f]{1,16})"')
-_SYSTEM = re.compile(r"http://([0-9A-Za-z.:\[\]-]{1,253}):([0-9]{1,5})/v1/metadata/")
+_HOST = re.compile(r"[0-9A-Za-z.:\[\]-]{1,253}")
+_SYSTEM = re.compile(rf"http://({_HOST.pattern}):([0-9]{{1,5}})/v1/metadata/")
 
 
 class DynamoFinder:
@@ -37,6 +38,8 @@ class DynamoFinder:
         folder: What DYN_FILE_KV names.
         clock, wall: Seams; seconds.
     """
+
+    finder = Finder.DYNAMO
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class DynamoFinder:
                 f"{error.filename}: {error.strerror}: Dynamo's workers are found without their "
                 "registration"
             )
-            return Look(Finder.DYNAMO, (), lost, self._clock() - began)
+            return Look(self.finder, (), lost, self._clock() - began)
         try:
             cards = {_worker(told): told for told in self._read("v1/mdc")}
         except OSError:
@@ -69,7 +72,7 @@ class DynamoFinder:
             for told in endpoints
             if told.get("endpoint") == _ENDPOINT and _worker(told)
         ]
-        return Look(Finder.DYNAMO, tuple(seen), "", self._clock() - began)
+        return Look(self.finder, tuple(seen), "", self._clock() - began)
 
     def _read(self, bucket: str) -> Iterator[Mapping[str, object]]:
         """The values of a bucket that are fresh. Raises `OSError` where there is no such folder."""
@@ -122,7 +125,7 @@ def _transport(endpoint: Mapping[str, object]) -> tuple[Endpoint, ...]:
     transport = endpoint.get("transport")
     told = transport.get("tcp") if isinstance(transport, Mapping) else None
     host, _, port = (told.partition("/")[0] if isinstance(told, str) else "").rpartition(":")
-    return (Endpoint(host.strip("[]"), int(port)),) if _sound(host, port) else ()
+    return _endpoints(host, port)
 
 
 def _system(card: Mapping[str, object]) -> tuple[Endpoint, ...]:
@@ -132,13 +135,14 @@ def _system(card: Mapping[str, object]) -> tuple[Endpoint, ...]:
     for part in parts:
         path = part.get("path") if isinstance(part, Mapping) else None
         found = _SYSTEM.match(path) if isinstance(path, str) else None
-        if found and _sound(found[1], found[2]):
-            return (Endpoint(found[1].strip("[]"), int(found[2])),)
+        if found:
+            return _endpoints(found[1], found[2])
     return ()
 
 
-def _sound(host: str, port: str) -> bool:
-    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536
+def _endpoints(host: str, port: str) -> tuple[Endpoint, ...]:
+    known = port_of(port)
+    return (Endpoint(host.strip("[]"), known),) if known and _HOST.fullmatch(host) else ()
 
 
 def _parsed(data: bytes) -> Mapping[str, object] | None:

@@ -22,6 +22,8 @@ class ListedFinder:
         clock: Seam, seconds.
     """
 
+    finder = Finder.LISTED
+
     def __init__(
         self,
         listed: Sequence[ListedEngine],
@@ -37,7 +39,7 @@ class ListedFinder:
         """The listed engines."""
         began = self._clock()
         seen = tuple(self._sighting(engine) for engine in self._listed)
-        return Look(Finder.LISTED, seen, "", self._clock() - began)
+        return Look(self.finder, seen, "", self._clock() - began)
 
     def _sighting(self, engine: ListedEngine) -> Sighting:
         parts = urlsplit(engine.url)

@@ -39,6 +39,13 @@ class Endpoint:
         return f"{self.host}:{self.port}"
 
 
+def port_of(text: str) -> int | None:
+    """The TCP port that a text names; None if it names none, however long it is."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        return None
+    return int(text) if 0 < int(text) < 65536 else None
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Leader:
     """The server process of an engine; a pid is only trusted together with its start time."""

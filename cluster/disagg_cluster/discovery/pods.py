@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from disagg_cluster.discovery.nouns import Endpoint, Finder, Look, Sighting
+from disagg_cluster.discovery.nouns import Endpoint, Finder, Look, Sighting, port_of
 from disagg_cluster.discovery.servers import kind_of, told_port
 from disagg_cluster.kube.join import Tenant, tenants
 from disagg_cluster.kube.nouns import Container, GpuHolder, Pod
@@ -38,6 +38,8 @@ class PodFinder:
         clock: Seam, seconds.
     """
 
+    finder = Finder.PODS
+
     def __init__(
         self,
         pods: Callable[[], Sequence[Pod]],
@@ -64,7 +66,7 @@ class PodFinder:
         seen = [sighting for pod in pods for sighting in pod_sightings(pod, held)]
         unknown = (unresolved(pod, held) for pod in pods)
         lost = "; ".join(filter(None, (*self._lost(), *unknown)))
-        return Look(Finder.PODS, tuple(seen), lost, self._clock() - began)
+        return Look(self.finder, tuple(seen), lost, self._clock() - began)
 
 
 def pod_sightings(
@@ -142,8 +144,8 @@ def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:
     """Where its page may be: not all ports that engines declare can take a GET."""
     if not pod.pod_ip:
         return
-    system = container.env.get(_SYSTEM_PORT, "")
-    ports = [int(system)] if system.isascii() and system.isdigit() and len(system) < 6 else []
+    system = port_of(container.env.get(_SYSTEM_PORT, ""))
+    ports = [] if system is None else [system]
     told = told_port(container.argv, kind)
     if told is not None and (not container.ports or told in container.ports):
         ports.append(told)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from disagg_cluster.discovery.nouns import Endpoint, Finder, Leader, Look, Sighting
+from disagg_cluster.discovery.nouns import Endpoint, Finder, Leader, Look, Sighting, port_of
 from disagg_cluster.discovery.proctable import (
     Process,
     ancestors,
@@ -54,6 +54,8 @@ class ProcessFinder:
         proc, clock: Seams.
     """
 
+    finder = Finder.PROCESSES
+
     def __init__(
         self,
         readings: Callable[[], Sequence[DeviceReading]],
@@ -76,7 +78,7 @@ class ProcessFinder:
             table = read_table(self._proc)
         except OSError as error:
             lost = f"the processes of this host cannot be listed: {error.strerror}"
-            return Look(Finder.PROCESSES, (), lost, self._clock() - began)
+            return Look(self.finder, (), lost, self._clock() - began)
         on_gpu: dict[int, list[str]] = {}
         for reading in self._readings():
             for pid in reading.pids:
@@ -139,12 +141,9 @@ class ProcessFinder:
 
 def _told_ports(server: Server, kept: Mapping[str, str]) -> Iterator[int]:
     """Where an engine was told to have its page, the likeliest first."""
-    system = kept.get(_SYSTEM_PORT, "")
-    if system.isascii() and system.isdigit() and 0 < int(system[:6]) < 65536:
-        yield int(system)
+    system = port_of(kept.get(_SYSTEM_PORT, ""))
     port = told_port(server.process.argv, server.kind)
-    if port is not None:
-        yield port
+    yield from (told for told in (system, port) if told is not None)
 
 
 def visible_gpus(

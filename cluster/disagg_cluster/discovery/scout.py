@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from disagg_cluster.discovery.attached import Attached
 from disagg_cluster.discovery.joining import join
-from disagg_cluster.discovery.judging import Judge, KnownPeer
+from disagg_cluster.discovery.judging import Case, Judge, KnownPeer
 from disagg_cluster.discovery.naming import Names
-from disagg_cluster.discovery.nouns import Look
+from disagg_cluster.discovery.nouns import Finder, Look
 from disagg_cluster.pagewatch import PageWatch
 from disagg_exporter.model import CollectorStatus
+from disagg_exporter.roles import Verdict
 
 INTERVAL_SECONDS = 2.0
 
@@ -24,6 +25,10 @@ _log = logging.getLogger("disagg_node")
 
 class LooksForEngines(Protocol):
     """A finder: says what it sees now, and what it cannot see; may take its time."""
+
+    @property
+    def finder(self) -> Finder:
+        """Which one it is."""
 
     def look(self) -> Look:
         """One look."""
@@ -63,6 +68,7 @@ class Scout:
         self._judge = Judge()
         self._looks: dict[str, Look] = {}
         self._heard: dict[str, float] = {}
+        self._stumbled = False
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -76,10 +82,7 @@ class Scout:
                 engines = join(sighting for look in looks for sighting in look.sightings)
                 self._attached.take(self._names.name(engines))
                 cases, peers = self._attached.cases(self._pages), tuple(self._peers())
-                now = time.monotonic()
-                verdicts = await loop.run_in_executor(
-                    executor, self._judge.judge, cases, peers, now
-                )
+                verdicts = await loop.run_in_executor(executor, self._judged, cases, peers)
                 self._attached.settle(verdicts, self._pages)
                 await asyncio.sleep(self._interval_seconds)
         finally:
@@ -99,7 +102,21 @@ class Scout:
         return tuple(look.lost for look in self._looks.values() if look.lost)
 
     def _look(self) -> tuple[Look, ...]:
-        return tuple(finder.look() for finder in self._finders)
+        return tuple(map(_asked, self._finders))
+
+    def _judged(self, cases: Sequence[Case], peers: Sequence[KnownPeer]) -> Mapping[str, Verdict]:
+        """What the engines are for; nothing new where it cannot be told."""
+        try:
+            verdicts = self._judge.judge(cases, peers, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - what anybody can start must not end the daemon
+            if not self._stumbled:
+                why = type(error).__name__
+                _log.error("roles stay as they are: %s (see --verbose); please report it", why)
+            self._stumbled = True
+            _log.debug("the judge failed", exc_info=True)
+            return {}
+        self._stumbled = False
+        return verdicts
 
     def _seen(self, look: Look) -> None:
         before = self._looks.get(look.finder)
@@ -111,3 +128,14 @@ class Scout:
                 _log.warning("discovery by %s: %s", look.finder, look.lost)
             else:
                 _log.info("discovery by %s: sees everything again", look.finder)
+
+
+def _asked(finder: LooksForEngines) -> Look:
+    """What a finder sees; one that fails, on what anybody can start, ends neither us nor others."""
+    try:
+        return finder.look()
+    except Exception as error:  # noqa: BLE001 - as said above
+        # Its text may quote what it failed on, which may be a secret.
+        _log.debug("the finder %s failed", finder.finder, exc_info=True)
+        why = f"it fails with {type(error).__name__} (see --verbose); please report it"
+        return Look(finder.finder, (), why, 0.0)

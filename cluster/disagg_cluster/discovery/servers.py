@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from disagg_cluster.discovery.nouns import port_of
 from disagg_cluster.discovery.proctable import Process, ancestors, descendants
 from disagg_exporter.roles.flags import read_flags
 from disagg_exporter.roles.process import read_process
@@ -87,9 +88,7 @@ def kind_of(programs: Sequence[Program]) -> str:
 def told_port(argv: tuple[str, ...], kind: str) -> int | None:
     """The port that a command line asks for, or the usual one of its kind of engine."""
     text = read_flags(argv).value("port") or ""
-    if text.isdecimal() and 0 < int(text[:6]) < 65536:
-        return int(text)
-    return None if text else _USUAL_PORTS.get(kind)
+    return port_of(text) if text else _USUAL_PORTS.get(kind)
 
 
 def _part_of(argv: tuple[str, ...]) -> str:

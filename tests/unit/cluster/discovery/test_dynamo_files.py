@@ -135,7 +135,10 @@ def test_what_makes_no_sense_is_nobody(tmp_path: Path, told: object) -> None:
 
 @pytest.mark.parametrize(
     "transport",
-    [None, "x", {"tcp": 7}, {"tcp": "no port"}, {"tcp": ":80"}, {"tcp": "h:99999"}, {"nats": "u"}],
+    [
+        *(None, "x", {"nats": "u"}, {"tcp": 7}),
+        *({"tcp": text} for text in ("no port", ":80", "h:99999", "h:1" + "1" * 5000, "h\0h:80")),
+    ],
 )
 def test_a_worker_that_nobody_can_join_is_still_registered(
     tmp_path: Path, transport: object

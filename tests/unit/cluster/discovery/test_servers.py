@@ -85,6 +85,7 @@ def test_the_shell_above_an_engine_s_part_is_not_its_server() -> None:
         ([], 8000),
         (["--port", "many"], None),
         (["--port", "99999999999999"], None),
+        (["--port", "000001" + "1" * 5000], None),
     ],
 )
 def test_the_port_is_the_one_that_the_engine_was_told(
