@@ -114,7 +114,11 @@ class PlainLane:
         for entry in self._pending:
             entry.t_ns = min(entry.t_ns, t_ns)
         # One past the death, so that a record stamped at that very instant is inside.
-        self._freeze(max(t_ns, self.mark_ns) + 1)
+        end_ns = max(t_ns, self.mark_ns) + 1
+        silent = t_ns - self._last_message_ns > self._rules.seam_ns
+        if silent:
+            self._freeze(self._last_message_ns + 1)
+        self._freeze(end_ns, silent=silent)
         self.promises_work = False
 
     def _believable(self, t_ns: int, elapsed_ns: int) -> int:

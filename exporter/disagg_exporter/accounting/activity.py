@@ -27,15 +27,16 @@ class Activity(NamedTuple):
 def mean_activity(devices: Sequence[Sequence[Activity]]) -> tuple[Activity, ...]:
     """Return the samples of an engine's devices as those of one: their sum over their number.
 
-    The devices are read in one round, so the samples of one give the times for all; a device that
-    told nothing counts as one that rested.
+    The devices are read in one round, so the samples of one give the times for all. Of a device
+    that told nothing nothing is known; it is left out.
     """
-    if len(devices) <= 1:
-        return tuple(devices[0]) if devices else ()
-    busy_ns = [sum((s.end_ns - s.start_ns) * s.busy_ratio for s in of) for of in devices]
-    busiest = max(range(len(devices)), key=busy_ns.__getitem__)
-    factor = sum(busy_ns) / len(devices) / busy_ns[busiest] if busy_ns[busiest] else 0.0
-    return tuple(Activity(s.start_ns, s.end_ns, s.busy_ratio * factor) for s in devices[busiest])
+    telling = [samples for samples in devices if samples]
+    if len(telling) <= 1:
+        return tuple(telling[0]) if telling else ()
+    busy_ns = [sum((s.end_ns - s.start_ns) * s.busy_ratio for s in of) for of in telling]
+    busiest = max(range(len(telling)), key=busy_ns.__getitem__)
+    factor = sum(busy_ns) / len(telling) / busy_ns[busiest] if busy_ns[busiest] else 0.0
+    return tuple(Activity(s.start_ns, s.end_ns, s.busy_ratio * factor) for s in telling[busiest])
 
 
 def unexplained(

@@ -122,7 +122,11 @@ class Lane:
         """Freeze everything at the engine's death: nothing can follow."""
         self._unfrozen.cut(t_ns)
         # One past the death, so that a record stamped at that very instant is inside.
-        self._freeze(max(t_ns, self.mark_ns) + 1)
+        end_ns = max(t_ns, self.mark_ns) + 1
+        silent = t_ns - self._last_message_ns > self._rules.seam_ns
+        if silent:
+            self._freeze(self._last_message_ns + 1)
+        self._freeze(end_ns, silent=silent)
         self.promises_work = False
 
     def between(self, start_ns: int, end_ns: int) -> list[Piece]:

@@ -15,11 +15,8 @@ from disagg_exporter.accounting.activity import Activity
 from disagg_exporter.accounting.entry import Overflow, Piece, Recent
 from disagg_exporter.accounting.phase import Work
 from disagg_exporter.accounting.recents import Recents
-from disagg_exporter.accounting.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.model import Phase, Reason, Step, WorkWindow
-
-# Windows follow one another; only a longer hole between two is a hole.
-_SEAM_NS = 2 * SECOND_NS
 
 
 class StretchLane:
@@ -49,9 +46,8 @@ class StretchLane:
         if window.end_ns <= max(self.mark_ns, self.last_record_ns):
             self.late_records += 1
             return
-        if window.start_ns > self.last_record_ns + _SEAM_NS:
-            self._append(self.mark_ns, window.start_ns, None, Reason.NO_RECORD)
-            self.mark_ns = max(self.mark_ns, window.start_ns)
+        if window.start_ns > self.last_record_ns + self._rules.seam_ns:
+            self._give_up(window.start_ns)
         if window.busy_ns is not None:
             samples = (_whole(self.mark_ns, window.end_ns, window.busy_ns),)
         for sample in samples:
@@ -69,14 +65,14 @@ class StretchLane:
     def advance(self, now_ns: int) -> None:
         """Give up the time of an engine, or of devices, that have fallen silent."""
         if not self.live(now_ns):
-            target_ns = now_ns - self._rules.packing_delay_ns
-            self._append(self.mark_ns, target_ns, None, Reason.NO_RECORD)
-            self.mark_ns = target_ns
+            self._give_up(now_ns - self._rules.packing_delay_ns)
 
     def end(self, t_ns: int) -> None:
         """Close the timeline at the engine's death, or where a better source takes over."""
         end_ns = max(t_ns, self.mark_ns) + 1
         gap = Reason.HOST_GAP if self.promises_work else Reason.NO_REQUEST
+        if t_ns - self.last_record_ns > self._rules.seam_ns:
+            gap = Reason.NO_RECORD
         self._append(self.mark_ns, end_ns, None, gap)
         self.mark_ns = end_ns
         self.promises_work = False
@@ -102,6 +98,8 @@ class StretchLane:
         open_ns = end_ns - max(sample.start_ns, self.mark_ns)
         if open_ns <= 0:
             return
+        if sample.start_ns - self.mark_ns > self._rules.seam_ns:
+            self._give_up(sample.start_ns)
         busy_ns = round(open_ns * min(max(sample.busy_ratio, 0.0), 1.0))
         self._append(self.mark_ns, end_ns - busy_ns, None, _gap(window))
         if busy_ns:
@@ -109,6 +107,11 @@ class StretchLane:
             self._append(end_ns - busy_ns, end_ns, work, Reason.NONE)
             self.recents.add(Recent(end_ns, busy_ns, work))
         self.mark_ns = end_ns
+
+    def _give_up(self, until_ns: int) -> None:
+        """Freeze time of which nobody told what was done in it."""
+        self._append(self.mark_ns, until_ns, None, Reason.NO_RECORD)
+        self.mark_ns = max(self.mark_ns, until_ns)
 
     def _append(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
         if end_ns <= start_ns:

@@ -66,6 +66,27 @@ def test_an_engine_on_four_devices_uses_their_activity_together() -> None:
     assert books.engine_seconds(5) == {Phase.PREFILL: 0.0, Phase.DECODE: 2.0}
 
 
+def test_a_device_of_the_group_that_tells_nothing_is_no_device_at_rest() -> None:
+    """Invariant c: one of two cannot be read; the other says what the group did."""
+    books = _paged(gpus=2)
+    books.activity(0, 5, 0.5, "g0")
+    books.window(0, 5, 0.0, running=1)
+    books.advance(5)
+    assert books.engine_seconds(5)[Phase.DECODE] == 2 * 2.5
+
+
+def test_a_hole_in_the_readings_is_no_rest_of_an_engine_that_promises_work() -> None:
+    books = _paged()
+    books.activity(0, 1, 1.0)
+    for second in range(20):
+        books.window(second, second + 1, running=1)
+    books.tell(20, busy_ratio=1.0)
+    books.window(20, 20.5, running=1)
+    books.advance(20.5)
+    assert books.engine_seconds(21)[Phase.PREFILL] == 2
+    assert Reason.HOST_GAP not in books.reasons(Use.IDLE)
+
+
 def test_timers_of_the_engine_itself_need_no_activity() -> None:
     books = _paged()
     books.use(Method.ENGINE_TIMERS, 0)
@@ -154,6 +175,22 @@ def test_the_page_takes_over_where_the_steps_fall_silent() -> None:
     books.advance(4)
     assert books.seconds() == {"decode": 2.0, "idle": 2.0}
     assert books.ledger.engine_accounts(ns(4))[0].method is Method.PAGE
+
+
+def test_the_silence_before_another_source_takes_over_is_nobodys() -> None:
+    """A2: nobody knows what was done in it; that is not rest, be there a promise or none."""
+    books, teller = Books(), Teller()
+    books.engine()
+    books.beat(teller, 0)
+    books.step(teller, teller.decode(1.0, 1.0))
+    books.use(Method.PAGE_CPU, 12)
+    books.window(12, 13, busy=0.5, method=Method.PAGE_CPU)
+    books.use(Method.STEPS, 23)
+    books.step(teller, teller.decode(24.0, 1.0))
+    books.beat(teller, 30)
+    books.advance(30)
+    assert books.seconds() == {"decode": 2.0, "prefill": 0.5, "idle": 0.5, "unobserved": 21.0}
+    assert books.unbalanced() == []
 
 
 @pytest.mark.parametrize("method", [Method.PAGE, Method.ENGINE_TIMERS])
