@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from disagg_cluster.config import NodeConfig
-from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.nodefile import ELSEWHERE, from_mapping
 from disagg_cluster.nodefile.oneworker import Host
 from disagg_exporter.model import Device
 
-HAS_ALL = Host(exists=lambda path: True, executable=lambda program: True)
+HAS_ALL = ELSEWHERE
 HAS_NOTHING = Host(exists=lambda path: False, executable=lambda program: False)
 
 

@@ -16,8 +16,8 @@ from disagg_cluster.command import build
 from disagg_cluster.config import Attach, NodeConfig, Router, Worker
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.front import scheme_of
-from disagg_cluster.layout import Placement, place
-from disagg_cluster.nodefile import expected_devices, lines_of, load
+from disagg_cluster.layout import Layout, Placement, place
+from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, lines_of, load
 from disagg_cluster.problems import ConfigError, Problem
 from disagg_cluster.router_command import router_command, router_engines
 from disagg_cluster.rundir import default_run_dir
@@ -25,29 +25,52 @@ from disagg_cluster.rundir import default_run_dir
 
 @click.command
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--elsewhere",
+    is_flag=True,
+    help="It is for another node: folders and programs that it names need not be here.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it, or the problems, as JSON.")
-def check(file: Path, as_json: bool) -> None:
+def check(file: Path, elsewhere: bool, as_json: bool) -> None:
     """Check a node file and show its layout.
 
     Tells every problem of FILE, or which worker would be started where and how. Devices of this
-    machine are not looked at: a file may be checked away from its node, but folders and programs
-    that it names must be here.
+    machine are not looked at.
     """
     try:
-        config = load(file)
-        layout = place(config, expected_devices(config), str(file), lines_of(file))
-        scheme_of(config.listen)
+        config, layout = _read(file, elsewhere=elsewhere)
     except ConfigError as error:
         if as_json:
             problems = [_problem_value(problem) for problem in error.problems]
             click.echo(json.dumps({"problems": problems}, indent=2))
-        raise
+        click.echo(error, err=True)
+        if not elsewhere and _is_right_elsewhere(file):
+            click.echo(
+                "right on a node that has these; --elsewhere shows what it would do there", err=True
+            )
+        raise click.exceptions.Exit(error.exit_code) from error
     run_dir = config.run_folder or default_run_dir(os.environ, os.getuid())
     entries = [
         _Entry(worker, layout.of(worker.name), _argv(worker, layout.of(worker.name), run_dir))
         for worker in config.workers
     ]
     click.echo(_as_json(config, entries) if as_json else _as_text(config, entries))
+
+
+def _read(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
+    config = load(file, ELSEWHERE if elsewhere else THIS_HOST)
+    layout = place(config, expected_devices(config), str(file), lines_of(file))
+    if not elsewhere:
+        scheme_of(config.listen)
+    return config, layout
+
+
+def _is_right_elsewhere(file: Path) -> bool:
+    try:
+        _read(file, elsewhere=True)
+    except ConfigError:
+        return False
+    return True
 
 
 _TITLES: tuple[str, ...] = ("WORKER", "ROLE", "ENGINE", "GPUS", "PORT", "KV PORTS", "MODEL")

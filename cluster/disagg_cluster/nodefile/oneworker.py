@@ -34,6 +34,9 @@ THIS_HOST = Host(
 )
 """The machine that we run on."""
 
+ELSEWHERE = Host(exists=lambda _path: True, executable=lambda _program: True)
+"""A machine that we cannot ask, and which has whatever a file says that it has."""
+
 
 def check_worker(draft: Draft, position: int, host: Host) -> Iterator[Finding]:
     """Everything wrong between the values of the worker at this place of the file."""

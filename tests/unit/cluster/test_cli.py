@@ -17,6 +17,9 @@ from disagg_exporter import __version__
 from disagg_exporter.errors import DisaggError
 
 DATA = Path(__file__).parents[2] / "data" / "nodefiles"
+# Only wrong on a machine that lacks what they name.
+RIGHT_ELSEWHERE = ("invalid-model-missing", "invalid-python-missing")
+ELSEWHERE = "right on a node that has these; --elsewhere shows what it would do there\n"
 INVALID = sorted(path.stem for path in DATA.glob("invalid-*.yaml"))
 
 
@@ -157,7 +160,23 @@ def test_a_broken_node_file_is_reported_whole(name: str, monkeypatch: pytest.Mon
     monkeypatch.chdir(DATA)
 
     report = (DATA / f"{name}.txt").read_text(encoding="utf-8")
-    assert run("config", "check", f"{name}.yaml") == (2, "", report)
+    hint = ELSEWHERE if name in RIGHT_ELSEWHERE else ""
+    assert run("config", "check", f"{name}.yaml") == (2, "", report + hint)
+
+
+@pytest.mark.parametrize("name", RIGHT_ELSEWHERE)
+def test_a_file_for_another_node_is_shown_as_it_would_run_there(name: str) -> None:
+    exit_code, shown, err = run("config", "check", "--elsewhere", str(DATA / f"{name}.yaml"))
+
+    assert (exit_code, err) == (0, "")
+    assert shown.count("vllm.entrypoints.openai.api_server") == 2
+
+
+def test_what_is_wrong_everywhere_is_wrong_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+
+    report = (DATA / "invalid-gpus-overlap.txt").read_text(encoding="utf-8")
+    assert run("config", "check", "--elsewhere", "invalid-gpus-overlap.yaml") == (2, "", report)
 
 
 @pytest.mark.parametrize("name", ["pair", "routed", "attach"])
