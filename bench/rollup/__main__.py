@@ -11,26 +11,20 @@ the same ratio from the series of single GPUs. Bars: the rule's ratio takes at m
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
-import http.client
 import json
 import os
 import platform
-import shutil
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import yaml
 from bench.rollup.cluster import GPUS_PER_NODE, SCRAPE_SECONDS, SCRAPES, write_history
+from bench.rollup.server import TICK_SECONDS, Prometheus, promtool, running
 
 SIZES_GPUS = (8, 128, 1024, 8192)
 TURNS = 200
@@ -38,8 +32,6 @@ RULE_TURNS = 50
 RULES = Path("alerts/rules/disagg-recording.yaml")
 REPORT = Path("bench/out/rollup.json")
 RECORDED_BAR, RAW_BAR, RULE_CPU_BAR = 3.0, 100.0, 5.0
-_TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
-_PATIENCE_SECONDS = 600.0
 
 NOTHING = "vector(1)"
 # The rules between the nodes' sums and the cluster's ratio.
@@ -54,80 +46,6 @@ RAW = (
 RULE_FROM_GPUS = "sum by (cluster, role, phase) (rate(disagg_gpu_phase_seconds_total[5m]))"
 
 
-class Prometheus:
-    """A Prometheus over a folder of blocks; it scrapes nothing."""
-
-    def __init__(self, binary: str, data: Path) -> None:
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            self.port = held.getsockname()[1]
-        config = data.parent / "empty.yaml"
-        config.write_text("scrape_configs: []\n")
-        self.process = subprocess.Popen(
-            [
-                binary,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={data}",
-                "--storage.tsdb.retention.time=10y",
-                f"--web.listen-address=127.0.0.1:{self.port}",
-                "--log.level=error",
-            ]
-        )
-        self._link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-
-    def wait(self) -> None:
-        """Wait until it answers."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < deadline and self.process.poll() is None:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                self._link.request("GET", "/-/ready")
-                reply = self._link.getresponse()
-                reply.read()
-                if reply.status == 200:
-                    return
-            self._link.close()
-            time.sleep(0.1)
-        raise SystemExit("Prometheus does not become ready")
-
-    def ask(self, expression: str, at_seconds: int) -> tuple[float, list[dict[str, object]]]:
-        """Ask once; return the seconds it took and the result."""
-        query = urllib.parse.urlencode({"query": expression, "time": at_seconds})
-        began = time.perf_counter()
-        self._link.request("GET", f"/api/v1/query?{query}")
-        body = self._link.getresponse().read()
-        took = time.perf_counter() - began
-        answer = json.loads(body)
-        if answer["status"] != "success":
-            raise SystemExit(f"{expression}: {answer.get('error')}")
-        result = answer["data"]["result"]
-        return took, result if isinstance(result, list) else []
-
-    def cpu_seconds(self) -> float:
-        """The CPU time it has used so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_SECONDS
-
-    def end(self) -> None:
-        """End it and wait."""
-        self._link.close()
-        self.process.terminate()
-        self.process.wait(30)
-
-
-@contextlib.contextmanager
-def running(data: Path) -> Iterator[Prometheus]:
-    """A Prometheus over `data` that answers."""
-    binary = shutil.which("prometheus")
-    if binary is None:
-        raise SystemExit("no prometheus on the PATH: scripts/system-packages prometheus")
-    server = Prometheus(binary, data)
-    try:
-        server.wait()
-        yield server
-    finally:
-        server.end()
-
-
 def measure(gpus: int, folder: Path) -> dict[str, float]:
     """Build one cluster's history and ask for its ratio in three ways."""
     data = folder / "data"
@@ -137,14 +55,14 @@ def measure(gpus: int, folder: Path) -> dict[str, float]:
     history = folder / "history.om"
     with history.open("w") as out:
         series = write_history(out, gpus // GPUS_PER_NODE, start)
-    _promtool("tsdb", "create-blocks-from", "openmetrics", "--quiet", str(history), str(data))
+    promtool("tsdb", "create-blocks-from", "openmetrics", "--quiet", str(history), str(data))
     history.unlink()
     # promtool does not see what a rule has just made, so each goes by itself.
     for name in (BY_POOL, BY_PHASE, RECORDED):
         rule = folder / "rule.yaml"
         rule.write_text(yaml.safe_dump({"groups": [{"name": "one", "rules": [_rule(name)]}]}))
         with running(data) as server:
-            _promtool(
+            promtool(
                 *("tsdb", "create-blocks-from", "rules", f"--start={start}", f"--end={end}"),
                 *(f"--url=http://127.0.0.1:{server.port}", f"--output-dir={data}"),
                 *("--eval-interval=30s", str(rule)),
@@ -173,7 +91,7 @@ def _ask(server: Prometheus, at_seconds: int) -> dict[str, float]:
         before = server.cpu_seconds()
         for _ in range(RULE_TURNS):
             server.ask(expression, at_seconds)
-        cpu[expression] = max(server.cpu_seconds() - before, _TICK_SECONDS) / RULE_TURNS
+        cpu[expression] = max(server.cpu_seconds() - before, TICK_SECONDS) / RULE_TURNS
     return {
         "nothing_ms": medians[NOTHING] * 1e3,
         "recorded_ms": medians[RECORDED] * 1e3,
@@ -191,12 +109,6 @@ def _rule(name: str) -> dict[str, str]:
     groups = yaml.safe_load(RULES.read_text())["groups"]
     rules = (rule for group in groups for rule in group["rules"])
     return next(rule for rule in rules if rule.get("record") == name)
-
-
-def _promtool(*arguments: str) -> None:
-    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"promtool {' '.join(arguments)}: {done.stderr}")
 
 
 def verdicts(rows: list[dict[str, float]]) -> list[tuple[str, float, str, bool]]:

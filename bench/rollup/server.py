@@ -1,0 +1,99 @@
+"""A real Prometheus over blocks made by promtool."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
+_PATIENCE_SECONDS = 600.0
+
+
+class Prometheus:
+    """A Prometheus over a folder of blocks; it scrapes nothing."""
+
+    def __init__(self, binary: str, data: Path) -> None:
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            self.port = held.getsockname()[1]
+        config = data.parent / "empty.yaml"
+        config.write_text("scrape_configs: []\n")
+        self.process = subprocess.Popen(
+            [
+                binary,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={data}",
+                "--storage.tsdb.retention.time=10y",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+                "--log.level=error",
+            ]
+        )
+        self._link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self._link.request("GET", "/-/ready")
+                reply = self._link.getresponse()
+                reply.read()
+                if reply.status == 200:
+                    return
+            self._link.close()
+            time.sleep(0.1)
+        raise SystemExit("Prometheus does not become ready")
+
+    def ask(self, expression: str, at_seconds: int) -> tuple[float, list[dict[str, object]]]:
+        """Ask once; return the seconds it took and the result."""
+        query = urllib.parse.urlencode({"query": expression, "time": at_seconds})
+        began = time.perf_counter()
+        self._link.request("GET", f"/api/v1/query?{query}")
+        body = self._link.getresponse().read()
+        took = time.perf_counter() - began
+        answer = json.loads(body)
+        if answer["status"] != "success":
+            raise SystemExit(f"{expression}: {answer.get('error')}")
+        result = answer["data"]["result"]
+        return took, result if isinstance(result, list) else []
+
+    def cpu_seconds(self) -> float:
+        """The CPU time it has used so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * TICK_SECONDS
+
+    def end(self) -> None:
+        """End it and wait."""
+        self._link.close()
+        self.process.terminate()
+        self.process.wait(30)
+
+
+@contextlib.contextmanager
+def running(data: Path) -> Iterator[Prometheus]:
+    """A Prometheus over `data` that answers."""
+    binary = shutil.which("prometheus")
+    if binary is None:
+        raise SystemExit("no prometheus on the PATH: scripts/system-packages prometheus")
+    server = Prometheus(binary, data)
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.end()
+
+
+def promtool(*arguments: str) -> None:
+    """Run promtool; its complaint ends the benchmark."""
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"promtool {' '.join(arguments)}: {done.stderr}")
