@@ -21,6 +21,10 @@ class PrometheusError(DisaggError):
     """A Prometheus that does not answer, or refuses what it was asked; its text says which."""
 
 
+class NoAnswerError(PrometheusError):
+    """Nobody answers there."""
+
+
 def query(
     base_url: str, expr: str, deadline_seconds: float = 5.0
 ) -> list[tuple[dict[str, str], float]]:
@@ -122,7 +126,8 @@ def _get(url: str, deadline_seconds: float, headers: Mapping[str, str]) -> bytes
             return error.read(_BODY_BYTES)
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise PrometheusError(f"no answer from {url.partition('/api/')[0]}: {reason}") from error
+        why = getattr(reason, "strerror", None) or reason
+        raise NoAnswerError(f"no answer from {url.partition('/api/')[0]}: {why}") from error
 
 
 def _data(body: bytes, base_url: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from disagg_cluster.prometheus_api import NoAnswerError
 from disagg_cluster.report.figures import Price, report_of
 from disagg_cluster.report.history import Reader
 from disagg_cluster.report.html import html
@@ -64,9 +65,17 @@ def report(
     """  # noqa: D301 # click looks for the character itself
     if output is not None and output.suffix not in (".html", ".md"):
         raise click.UsageError("the report is a .html or a .md file")
+    if output is not None and not output.parent.is_dir():
+        raise click.UsageError(f"{output.parent} is no folder")
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"{url!r} is no address: give one such as http://127.0.0.1:9090")
     period = period_until(time.time(), parse_since(since))
     sent = dict(map(_header, headers))
-    history = Reader(url, cluster, sent, lambda line: click.echo(line, err=True)).read(period)
+    reader = Reader(url, cluster, sent, lambda line: click.echo(line, err=True))
+    try:
+        history = reader.read(period)
+    except NoAnswerError as error:
+        raise ReportError(f"{error}; --prometheus says where it is") from error
     price = None if gpu_hour_price is None else Price(gpu_hour_price, currency)
     told = report_of(history, cluster, price)
     if output is None:
