@@ -94,9 +94,11 @@ class Attached:
         return tuple(a.pseudo for a in self._by_name.values() if a.pseudo is not None)
 
     @property
-    def left_out(self) -> int:
-        """How many engines found no room."""
-        return self._left_out
+    def lost(self) -> str:
+        """Which engines found no room; empty if all did."""
+        if not self._left_out:
+            return ""
+        return f"{self._left_out} engines more than {MAX_ENGINES} were found and are left out"
 
     def page_path(self, name: str) -> str:
         """Where on its server an engine's metrics page is."""
@@ -112,8 +114,10 @@ class Attached:
         now_ns = self._clock_ns()
         known = [engine for engine in found if engine.name in self._by_name]
         new = [engine for engine in found if engine.name not in self._by_name]
-        room = max(0, MAX_ENGINES - len(self._by_name))
-        self._left_out = len(new) - len(new[:room])
+        room = max(0, MAX_ENGINES - len(known))
+        left_out, self._left_out = self._left_out, len(new) - len(new[:room])
+        if self._left_out > left_out:
+            _log.warning("%s", self.lost)
         for name in self._by_name.keys() - {engine.name for engine in known}:
             self._lose(name, now_ns)
         for engine in (*known, *new[:room]):
@@ -192,9 +196,10 @@ class Attached:
             self._told.forget(name)
 
     def _forget_the_gone(self, now_ns: int) -> None:
-        for name, attachment in tuple(self._by_name.items()):
-            gone_ns = attachment.gone_ns
-            if gone_ns is not None and now_ns - gone_ns >= LINGER_SECONDS * 1e9:
+        gone = [(a.gone_ns, name) for name, a in self._by_name.items() if a.gone_ns is not None]
+        too_many = len(self._by_name) - 2 * MAX_ENGINES
+        for number, (gone_ns, name) in enumerate(sorted(gone)):
+            if number < too_many or now_ns - gone_ns >= LINGER_SECONDS * 1e9:
                 self._ledger.forget(name)
                 del self._by_name[name]
 

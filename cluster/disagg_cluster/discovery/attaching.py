@@ -136,7 +136,8 @@ class Attaching:
 
     def lost(self) -> tuple[str, ...]:
         """What cannot be seen, and why."""
-        return self._scout.lost() if self._scout else ()
+        finders = self._scout.lost() if self._scout else ()
+        return tuple(filter(None, (*finders, self._attached.lost)))
 
     async def run(self, pages: PageWatch, peers: Callable[[], Iterable[KnownPeer]]) -> None:
         """Look for engines until cancelled."""

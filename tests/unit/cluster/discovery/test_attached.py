@@ -277,7 +277,18 @@ def test_more_engines_than_any_node_has_are_left_out() -> None:
     node = Node()
     node.see(*(engine(f"e{n}", n) for n in range(MAX_ENGINES + 3)))
 
-    assert (len(node.statuses()), node.attached.left_out) == (MAX_ENGINES, 3)
+    assert len(node.statuses()) == MAX_ENGINES
+    assert node.attached.lost.startswith("3 engines more than 64")
+
+
+def test_engines_that_keep_coming_and_going_take_no_room_from_those_that_stay() -> None:
+    node = Node()
+    for number in range(3 * MAX_ENGINES):
+        node.see(engine("stays"), engine(f"e{number}", number), seconds=0.1)
+
+    assert node.attached.lost == ""
+    assert len(node.statuses()) == 2
+    assert len(node.attached.devices) <= 2 * MAX_ENGINES
 
 
 def test_an_engine_that_changes_its_models_name_at_will_does_not_fill_the_page() -> None:
