@@ -78,7 +78,7 @@ def install(
       sudo disagg-node install --system --apply
     """  # noqa: D301 # click looks for the character itself
     if (into is None) != system:
-        raise click.UsageError("say where: --into DIR or --system")
+        raise click.UsageError("say where: either --into DIR or --system")
     places = on_system() if into is None else below(into.absolute())
     chosen = tuple(map(Part, parts)) or places.usual_parts()
     told = _node(places, file, starter_text(node or os.uname().nodename, cluster), user)
@@ -104,13 +104,13 @@ def _node(places: Places, file: Path | None, starter: str, user: str) -> Node:
     """The node to install: by its own file if that is there, else by the one it will get."""
     texts = read_texts([places.node_file, *([] if file is None else [file])])
     source = places.node_file
+    if file is not None and file not in texts:
+        raise InstallError(f"{file} does not exist")
     if source in texts:
         if file is not None and texts.get(file) != texts[source]:
             raise InstallError(f"{source} is there and says something else than {file}")
         text = texts[source]
     elif file is not None:
-        if file not in texts:
-            raise InstallError(f"{file} does not exist")
         source, text = file, texts[file]
     else:
         text = starter

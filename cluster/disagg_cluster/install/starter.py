@@ -6,11 +6,15 @@ import json
 
 _STARTER = """\
 # The node file; `disagg-node config check` explains what is wrong with it, docs/node-file.md what
-# it may say. Until it names workers, the daemon only watches the GPUs.
+# it may say.
 node: {node}
 {cluster}run_dir: /run/disagg-node
 on_sigterm: leave # an upgrade or a restart of the daemon leaves the engines serving
 
+# Engines that something else starts on this node are found and measured (docs/attach.md).
+attach: {{}}
+
+# Those that the daemon is to start itself:
 # workers:
 #   - name: prefill-0
 #     role: prefill

@@ -130,6 +130,8 @@ def test_another_node_file_than_the_one_that_is_there_is_refused(tmp_path: Path)
     code, _, err = run("--into", str(tmp_path), "-c", str(tmp_path / "other.yaml"))
 
     assert (code, "says something else than" in err) == (1, True)
+    code, _, err = run("--into", str(tmp_path), "-c", str(tmp_path / "no.yaml"))
+    assert (code, err) == (1, f"disagg-node: {tmp_path}/no.yaml does not exist\n")
 
 
 def test_a_wrong_node_file_is_reported_and_nothing_is_written(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_systemd_takes_it(tmp_path: Path, user: str) -> None:
 @pytest.mark.parametrize("name", ["gpu-7", 'a "b": c', "on", "7"])
 def test_a_new_node_file_is_right_as_it_is(name: str) -> None:
     config = parse(starter_text(name, name), "node.yaml")
+    assert config.attach is not None, "it measures what it finds before anybody fills it in"
 
     assert (config.node, config.cluster, config.on_sigterm) == (name, name, "leave")
     assert config.run_folder == Path("/run/disagg-node")
