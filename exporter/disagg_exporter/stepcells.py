@@ -12,14 +12,16 @@ from disagg_exporter.stepwork import StepWork
 _TOKEN_BINS, _KV_BINS, _ATTENDED_BINS = 8, 2, 1
 _MOST_CELLS = 1200
 _HEAVY = 1e6
+# Against one step of now. What weighs less tells nothing, and would fade to a weight of 0.
+_LEAST_WEIGHT = 1e-9
 _WEIGHT, _SECONDS = 0, 5
 
 
 class Cells:
     """What is remembered of an engine's steps: weighted means over steps of about the same work.
 
-    A step n steps back weighs e^(−n / memory_steps). Of more than 1200 kinds of work the half
-    that weighs least is forgotten; memory is about 300 bytes for each.
+    A step n steps back weighs e^(−n / memory_steps), and in the end nothing. Of more than 1200
+    kinds of work the half that weighs least is forgotten; memory is about 300 bytes for each.
     """
 
     __slots__ = ("_cells", "_grown", "_now")
@@ -67,8 +69,12 @@ class Cells:
         return found
 
     def _lighten(self) -> None:
-        for key, cell in self._cells.items():
-            self._cells[key] = array("d", [number / self._now for number in cell])
+        lightest = _LEAST_WEIGHT * self._now
+        self._cells = {
+            key: array("d", [number / self._now for number in cell])
+            for key, cell in self._cells.items()
+            if cell[_WEIGHT] > lightest
+        }
         self._now = 1.0
 
     def _forget(self) -> None:

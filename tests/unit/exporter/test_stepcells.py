@@ -45,6 +45,20 @@ def test_weights_stay_small_however_long_it_runs() -> None:
     assert seconds == pytest.approx(4989, abs=1)
 
 
+def test_what_has_not_been_seen_for_ages_is_forgotten() -> None:
+    """At a hundred steps a second its weight would be 0 after a month."""
+    cells = Cells(memory_steps=10)
+    cells.add(StepWork(100, 5000), 1.0, 1.0)
+    for _ in range(9000):
+        cells.add(StepWork(0, 0, 5, 100), 0.5, 1.0)
+
+    ((weight, work, seconds),) = cells.means()
+
+    assert weight == pytest.approx(10)
+    assert work == pytest.approx(StepWork(0, 0, 5, 100))
+    assert seconds == pytest.approx(0.5)
+
+
 def test_the_heaviest_are_kept_when_there_are_too_many_kinds_of_work() -> None:
     cells, rng = Cells(memory_steps=10**6), random.Random(1)
     usual = StepWork(0, 0, 20, 5000)
