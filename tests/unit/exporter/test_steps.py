@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import resource
 import socket
@@ -138,13 +139,14 @@ def test_messages_that_are_no_records_are_counted_and_the_rest_is_heard(tmp_path
                 link.send(b"?")
                 link.send(record[:1] + b"\x09" + record[2:])
                 link.send(record + bytes(wire.MAX_BYTES))
+                link.send(wire.encode(a_record()._replace(kv_usage_ratio=math.nan)))
                 link.send(record + b"from the future")
                 return await ear.next(), ear.listener.counts
 
     heard, counts = asyncio.run(scenario())
 
     assert (heard.kind, heard.key.incarnation) == (HEARTBEAT, 5)
-    assert counts == ListenerCounts(connected=1, accepted=1, refused=0, bad_messages=3)
+    assert counts == ListenerCounts(connected=1, accepted=1, refused=0, bad_messages=4)
 
 
 def test_a_connection_that_makes_up_ever_new_streams_is_not_remembered(tmp_path: Path) -> None:

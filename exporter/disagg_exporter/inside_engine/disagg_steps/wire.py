@@ -7,6 +7,7 @@ engines. The layout is versioned by its first byte and may only grow at its end.
 from __future__ import annotations
 
 import struct
+from math import inf
 from typing import NamedTuple
 
 VERSION = 1
@@ -96,6 +97,8 @@ def decode(message: bytes) -> Record:
     record = Record._make(_LAYOUT.unpack_from(message))
     if record.kind not in (HELLO, STEP, HEARTBEAT):
         raise WireError(f"unknown kind of record: {record.kind}")
+    if not 0.0 <= record.kv_usage_ratio < inf:
+        raise WireError(f"{record.kv_usage_ratio} of a cache cannot be in use")
     return record
 
 
