@@ -90,7 +90,7 @@ def _engine(seen: Sequence[Sighting]) -> FoundEngine:
     return FoundEngine(
         keys=tuple(dict.fromkeys(key for s in first for key in _keys(s))),
         wish=next(filter(None, map(_wish, first)), "engine"),
-        kind=next((s.kind for s in first if s.kind), ""),
+        kind=_kind(first),
         seen_by=tuple(dict.fromkeys(s.finder for s in first)),
         endpoints=tuple(
             dict.fromkeys(e for s in sorted(first, key=_nearness) for e in s.endpoints)
@@ -140,6 +140,16 @@ def _wish(seen: Sighting) -> str:
 def _nearness(seen: Sighting) -> int:
     """How directly a finder knows of addresses and devices: what runs beats what was declared."""
     return (Finder.LISTED, Finder.PROCESSES, Finder.PODS, Finder.DYNAMO).index(seen.finder)
+
+
+def _kind(first: Sequence[Sighting]) -> str:
+    """Its kind by what runs, before what was said: where its page may be asked depends on it.
+
+    A TensorRT-LLM whose address was listed without its kind must not be asked like a vLLM.
+    """
+    known = [s for s in first if s.kind not in ("", "engine")]
+    running = [s for s in known if s.finder is Finder.PROCESSES]
+    return next((s.kind for s in (*running, *known, *first) if s.kind), "")
 
 
 def _gpus(first: Sequence[Sighting]) -> tuple[str, ...] | None:

@@ -36,6 +36,18 @@ def test_a_listed_address_and_the_process_behind_it_are_one_engine() -> None:
     assert engine.seen_by == (Finder.LISTED, Finder.PROCESSES)
 
 
+@pytest.mark.parametrize(
+    ("running", "expected"), [("trtllm", "trtllm"), ("engine", "vllm"), ("", "vllm")]
+)
+def test_what_runs_says_its_kind_before_what_was_listed(running: str, expected: str) -> None:
+    """A listed address is a vLLM unless said; a TensorRT-LLM must not be asked for vLLM's page."""
+    listed = Sighting(Finder.LISTED, endpoints=(HERE,), kind="vllm")
+
+    [engine] = join([listed, process(10, HERE, kind=running)])
+
+    assert engine.kind == expected
+
+
 def test_a_process_in_a_pod_is_the_pods_engine_with_its_labels_and_own_arguments() -> None:
     declared = Markers(argv=("sh", "-c", "$START"), labels={"llm-d.ai/role": "prefill"})
     running = Markers(argv=("vllm", "serve"), env={"ROLE_NAME": "prefill"})
