@@ -10,6 +10,8 @@ MAX_TOKENS = 4096
 MAX_TOKEN_CHARS = 32 * 1024
 MAX_CHARS = 128 * 1024
 MAX_DEPTH = 4
+# No file is called longer; what searches names looks at each end of each of their parts.
+MAX_PROGRAM_CHARS = 255
 MAX_COMMANDS = 2048
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "busybox"})
@@ -32,8 +34,9 @@ def commands(argv: Sequence[str]) -> list[list[str]]:
 
 
 def program_name(token: str) -> str:
-    """A program's bare name: no folders, no `.exe`, lower case."""
-    return token.strip().strip("\"'").rsplit("/", 1)[-1].lower()
+    """A program's bare name: no folders, lower case; nothing if no program is called so."""
+    name = token.strip().strip("\"'").rsplit("/", 1)[-1].lower()
+    return name if len(name) <= MAX_PROGRAM_CHARS else ""
 
 
 def _bounded(argv: Sequence[str]) -> Iterator[str]:

@@ -158,6 +158,7 @@ def test_no_raw_value_gets_into_the_evidence() -> None:
         Markers(argv=("vllm", "serve", *("$A",) * 9000), env={"A": "--a b " * 50_000}),
         Markers(argv=("--kv-transfer-config", '{"kv_connector_extra_config":' * 50_000)),
         Markers(argv=("--a",) * 500_000),
+        Markers(argv=("proxy" * 6500,) * 4),
         Markers(page=("a" * 4000 + "{" + "b" * 90 + "} 1",) * 100_000),
         Markers(page=("vllm:x{" + 'a="' * 1300 + "} 1",) * 20_000),
         Markers(labels={f"x{at}/role": "prefill" for at in range(100_000)}),
@@ -169,6 +170,7 @@ def test_no_raw_value_gets_into_the_evidence() -> None:
         "variables",
         "nesting",
         "words",
+        "a name of a program",
         "page",
         "labels in a line",
         "labels",
@@ -180,7 +182,7 @@ def test_what_a_hostile_pod_says_costs_little(markers: Markers) -> None:
     verdict = explain(markers)
 
     assert len(verdict.evidence) < 100
-    assert time.process_time() - start < 4
+    assert time.process_time() - start < 2
 
 
 _WORDS = st.sampled_from(
