@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from disagg_cluster.procfs import cpu_seconds_of_tree
@@ -39,10 +39,13 @@ class Subject:
 
 @dataclass(slots=True)
 class _Followed:
+    """What is remembered of one engine; `told` says whether its method has ever told anything."""
+
     stretches: Stretches
     method: Method = Method.STEPS
     role_since_ns: int | None = None
-    pid: int | None = field(default=None)
+    pid: int | None = None
+    told: bool = False
 
 
 class Sourcing:
@@ -81,12 +84,13 @@ class Sourcing:
             followed.stretches.forget()
         if subject.ready_ns is None:
             return
-        method = choose(followed.method, self._heard(subject, now_ns), now_ns)
+        heard = self._heard(subject, now_ns)
+        method = choose(followed.method, heard, now_ns)
         if method is not followed.method:
-            _log.info(
-                "%s: measured by %s, no longer by %s", subject.engine, method, followed.method
-            )
+            before = f", no longer by {followed.method}" if followed.told else ""
+            _log.info("%s: measured by %s%s", subject.engine, method, before)
             followed.method = method
+        followed.told = method in heard
         # Told at every look: the books of an engine begin when it is first assigned.
         self._ledger.use(subject.engine, method, now_ns)
         self._book(subject, followed, now_ns)

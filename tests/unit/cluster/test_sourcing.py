@@ -74,6 +74,16 @@ def test_an_engine_that_tells_no_steps_is_booked_by_its_page() -> None:
     assert node.seconds()[Phase.PREFILL] == pytest.approx(busy / 2)
 
 
+def test_a_source_that_never_told_is_not_said_to_have_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node()
+    with caplog.at_level("INFO"):
+        node.run(0, 20)
+        node.run(20, 40, page=None, heard={Method.STEPS: 40 * SECOND_NS})
+    assert caplog.messages == ["e: measured by page", "e: measured by steps, no longer by page"]
+
+
 def test_a_plugin_that_has_not_yet_said_hello_is_waited_for() -> None:
     node = Node()
     node.run(0, int(SETTLE_NS / SECOND_NS) - 1)
