@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import yaml
 
-from disagg_exporter.errors import DisaggError
-
 PROVIDER = "provisioning/dashboards/disagg-node.yaml"
 DATASOURCE = "provisioning/datasources/disagg-node.yaml"
-
-
-class ExportError(DisaggError):
-    """A file that cannot be written, or must not be; its text says which and why."""
 
 
 def grafana_files(
@@ -39,36 +32,6 @@ def grafana_files(
     if datasource is None:
         files[DATASOURCE] = shipped.joinpath(DATASOURCE).read_text(encoding="utf-8")
     return files
-
-
-def write(folder: Path, files: Mapping[str, str], *, force: bool = False) -> None:
-    """Write `files` into `folder`, each in one go, and leave everything else there alone.
-
-    Raises:
-        ExportError: a file cannot be written; or one is there with another text, and no `force`:
-            then nothing was written.
-    """
-    changed = [name for name, text in files.items() if _differs(folder / name, text)]
-    if changed and not force:
-        raise ExportError(f"{folder} has its own {', '.join(changed)}: --force replaces them")
-    for name, text in files.items():
-        path = folder / name
-        # Grafana looks at the folder every few seconds and must not find half a file.
-        part = path.with_name(f"{path.name}.part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
-        except OSError as error:
-            raise ExportError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _differs(path: Path, text: str) -> bool:
-    try:
-        return path.read_bytes() != text.encode()
-    except OSError:
-        # Not there; what cannot be read is told when it cannot be written.
-        return False
 
 
 def _opening_on(datasource: str | None, text: str) -> str:

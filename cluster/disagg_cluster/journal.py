@@ -10,6 +10,7 @@ from pathlib import Path
 
 from disagg_cluster import procfs
 from disagg_cluster.journal_text import Entry, JournalError, Where, decode, encode
+from disagg_cluster.wholefile import write_whole
 from disagg_exporter.model import CollectorStatus
 
 
@@ -87,12 +88,9 @@ class Journal:
         if text == self._written:
             return
         began = self._clock()
-        unfinished = self._path.with_name(f"{self._path.name}.new")
         try:
-            # Not synced: what a power cut leaves of it is of another boot, and never used.
-            with open(unfinished, "w", encoding="utf-8", opener=_private) as file:
-                file.write(text)
-            unfinished.replace(self._path)
+            # It need not be synced: what a power cut leaves of it is of another boot.
+            write_whole(self._path, text.encode(), 0o600)
         except OSError as error:
             self._written = None
             self._complain(f"cannot write the journal {self._path}: {error.strerror}")
@@ -118,7 +116,3 @@ class Journal:
             self._path.replace(self._path.with_name(f"{self._path.name}.rejected"))
         except OSError as error:
             self._log.warning("cannot keep it aside: %s", error.strerror)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

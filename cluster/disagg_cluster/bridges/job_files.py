@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from disagg_cluster.bridges.mapping import TEXTS, job_files
+from disagg_cluster.wholefile import write_whole
 from disagg_exporter.model import CollectorStatus, Device, Role
 
 COLLECTOR = "hpc_job"
@@ -79,12 +80,8 @@ class JobFiles:
             if name not in self._written and not _is_ours(path):
                 self._fail(name, f"{path} is somebody else's (a job scheduler's?) and stays so")
                 return
-            # A name that is no number: dcgm-exporter passes over it. Readers see old or new.
-            new = self._folder / f".{name}.disagg-node"
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(text)
-            new.replace(path)
+            # dcgm-exporter passes over the unfinished file: its name is no number.
+            write_whole(path, text.encode("ascii"))
         except OSError as error:
             self._fail(name, f"{path}: {error.strerror}")
             return

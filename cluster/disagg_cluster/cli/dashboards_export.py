@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from disagg_cluster.assets import asset_dir
-from disagg_cluster.dashboards import grafana_files, write
+from disagg_cluster.dashboards import grafana_files
+from disagg_cluster.exports import export as write
 
 
 @click.command

@@ -8,13 +8,9 @@ from pathlib import Path
 import click
 
 from disagg_cluster.assets import asset_dir
-from disagg_exporter.errors import DisaggError
+from disagg_cluster.exports import export as write
 
 RUNBOOKS = "docs/runbooks"
-
-
-class ExportError(DisaggError):
-    """A file that cannot be written, or must not be; its text says which and why."""
 
 
 @click.command
@@ -44,11 +40,8 @@ def export(folder: Path, runbooks: str, without_daemon: bool, force: bool) -> No
       promtool check rules /etc/prometheus/disagg-node/rules/*.yaml
     """  # noqa: D301 # click looks for the character itself
     texts = shipped_without_daemon() if without_daemon else shipped(runbooks.rstrip("/"))
-    changed = [name for name, text in texts.items() if _differs(folder / name, text)]
-    if changed and not force:
-        raise ExportError(f"{folder} has its own {', '.join(changed)}: --force replaces them")
-    for name, text in texts.items():
-        _write(folder / name, text)
+    write(folder, texts, force=force)
+    for name in texts:
         click.echo(folder / name)
 
 
@@ -72,20 +65,3 @@ def shipped_without_daemon() -> dict[str, str]:
 
 def _text(file: Traversable) -> str:
     return file.read_text(encoding="utf-8")
-
-
-def _differs(path: Path, text: str) -> bool:
-    try:
-        return path.read_bytes() != text.encode()
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise ExportError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ExportError(f"cannot write {path}: {error.strerror}") from error

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from disagg_cluster.install.plan import Step, manifest
+from disagg_cluster.wholefile import write_whole
 from disagg_exporter.errors import DisaggError
 
 
@@ -65,10 +66,8 @@ def carry_out(steps: Iterable[Step], manifest_path: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(text.encode("utf-8", errors="surrogateescape"))
-        part.replace(path)
+        write_whole(path, text.encode("utf-8", errors="surrogateescape"))
     except OSError as error:
         raise InstallError(f"cannot write {path}: {error.strerror or error}") from error

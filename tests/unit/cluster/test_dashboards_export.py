@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from disagg_cluster.assets import asset_dir
 from disagg_cluster.cli.main import main
-from disagg_cluster.dashboards import ExportError, write
+from disagg_cluster.exports import ExportError, export
 
 NAMES = ["cluster", "engines", "exporter", "node"]
 
@@ -91,7 +91,7 @@ def test_what_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> None:
     assert run("export", str(tmp_path)) == (
         1,
         "",
-        f"disagg-node: {tmp_path} has its own dashboards/node.json: --force replaces them\n",
+        f"disagg-node: {tmp_path} has its own dashboards/node.json: --force replaces it\n",
     )
     assert not gone.exists()
 
@@ -129,10 +129,10 @@ def test_nothing_half_written_is_ever_under_the_final_name(tmp_path: Path) -> No
     """A file that cannot be finished leaves the one before it as it was."""
     kept = tmp_path / "a.json"
     kept.write_text("before", encoding="utf-8")
-    (tmp_path / "a.json.part").mkdir()
+    (tmp_path / ".a.json.part").mkdir()
 
     with pytest.raises(ExportError, match=r"a\.json"):
-        write(tmp_path, {"a.json": "after"}, force=True)
+        export(tmp_path, {"a.json": "after"}, force=True)
 
     assert kept.read_text(encoding="utf-8") == "before"
 

@@ -167,18 +167,18 @@ def test_one_that_is_not_trusted_is_said_and_kept_aside(
     assert not path.exists()
 
 
-def test_a_full_disk_is_said_once_shown_and_tried_again(
+def test_one_that_cannot_be_written_is_said_once_shown_and_tried_again(
     path: Path, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    unfinished = path.with_name("journal.json.new")
-    unfinished.symlink_to("/dev/full")
+    unfinished = path.with_name(".journal.json.part")
+    unfinished.mkdir()
     for _ in range(3):
         journal.write([ENTRY])
         assert journal.status().success is False
     assert caplog.text.count("cannot write the journal") == 1
-    assert "No space left on device" in caplog.text
+    assert "Is a directory" in caplog.text
 
-    unfinished.unlink()
+    unfinished.rmdir()
     journal.write([ENTRY])
     assert journal.status().success is True
     assert journal.read() == (ENTRY,)

@@ -90,7 +90,9 @@ def test_an_answer_without_values_says_why(base_url: str, expr: str, said: str) 
 
 
 def test_nobody_at_the_address_is_said_with_the_address() -> None:
-    with pytest.raises(PrometheusError, match=r"no answer from http://127.0.0.1:1: Connection refused"):
+    with pytest.raises(
+        PrometheusError, match=r"no answer from http://127.0.0.1:1: Connection refused"
+    ):
         query("http://127.0.0.1:1", "up", deadline_seconds=1)
 
 

@@ -74,7 +74,7 @@ def test_a_file_that_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> N
     assert export(str(tmp_path)) == (
         1,
         "",
-        f"disagg-node: {tmp_path} has its own alertmanager.yaml: --force replaces them\n",
+        f"disagg-node: {tmp_path} has its own alertmanager.yaml: --force replaces it\n",
     )
     assert not (tmp_path / "rules" / "disagg-alerts.yaml").exists()
     assert export(str(tmp_path), "--force")[0] == 0
@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
     code, out, err = export(str(tmp_path / "file"))
     assert (code, out) == (1, "")
-    assert err.startswith("disagg-node: cannot read ")
+    assert err.startswith("disagg-node: cannot write ")
     assert err.endswith(": Not a directory\n")
 
 

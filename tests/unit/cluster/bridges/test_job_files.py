@@ -117,7 +117,7 @@ def test_a_file_that_was_replaced_meanwhile_is_not_removed(files: JobFiles, tmp_
 
 def test_files_of_a_killed_daemon_are_taken_over(files: JobFiles, tmp_path: Path) -> None:
     (tmp_path / "0").write_text("decode\n")
-    (tmp_path / ".0.disagg-node").write_text("half")
+    (tmp_path / ".0.part").write_text("half")
 
     files.show([(GPU0, Role.PREFILL)])
 
@@ -128,7 +128,7 @@ def test_a_link_in_the_way_is_not_followed(files: JobFiles, tmp_path: Path) -> N
     target = tmp_path.parent / "target"
     target.write_text("")
     (tmp_path / "0").symlink_to(target)
-    (tmp_path / ".1.disagg-node").symlink_to(target)
+    (tmp_path / ".1.part").symlink_to(target)
 
     files.show([(GPU0, Role.PREFILL), (GPU1, Role.PREFILL)])
 
