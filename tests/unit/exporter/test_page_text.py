@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
@@ -55,6 +55,8 @@ def test_the_golden_node_reads_as_the_library_writes_it(now_ns: int, as_openmetr
     ),
     st.booleans(),
 )
+@example([(family, [""] * 9, -0.0) for family in ROWS], True)
+@example([(family, [""] * 9, 2**53 + 1) for family in ROWS], False)
 def test_whatever_labels_and_values_are(
     rows: list[tuple[object, list[str], float]], as_openmetrics: bool
 ) -> None:

@@ -1,0 +1,9 @@
+"""What all tests share: properties are held however slow the machine is."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+# Its own limit is 0.2 s an example, which two busy cores exceed now and then.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
