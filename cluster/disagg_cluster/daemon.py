@@ -224,7 +224,8 @@ class Daemon:
                     self._crew.record()
             self._front.show(self._compose(now_ns))
             ticks += 1
-            await asyncio.sleep(TICK_SECONDS)
+            # Just after the beat of the steps sockets, so that what is heard is soon shown.
+            await asyncio.sleep(TICK_SECONDS - time.monotonic() % TICK_SECONDS + 0.01)
 
     def _compose(self, now_ns: int) -> Snapshot:
         return compose(

@@ -39,9 +39,11 @@ CONNECTIONS_PER_TURN = 64
 # would have us remember them all.
 STREAMS_PER_CONNECTION = 16
 
-# A connection that has been heard out is left alone for a moment: an engine that steps a hundred
-# times a second then wakes us ten times, and its own sends are cheaper when they wake nobody.
-REST_SECONDS = 0.1
+# A connection that has been heard out is left alone until the next beat, and all connections of a
+# daemon share the beat: hearing everyone in one go is a few wake-ups a second in place of hundreds,
+# and an engine's own sends are cheaper when they wake nobody. The kernel holds some hundred
+# messages for us meanwhile.
+REST_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ class StepsListener:
 
     def _accept_later(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
         loop.remove_reader(listening)
-        loop.call_later(self._rest_seconds, self._accept_again, listening, loop)
+        loop.call_at(self._next_beat(loop), self._accept_again, listening, loop)
 
     def _accept_again(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
         if self._socket is listening:
@@ -167,7 +169,7 @@ class StepsListener:
     def _take_turn(self, peer: _Peer, loop: AbstractEventLoop) -> None:
         if self._hear_some(peer, loop) < MESSAGES_PER_TURN and peer in self._peers:
             loop.remove_reader(peer.link)
-            loop.call_later(self._rest_seconds, self._look_again, peer, loop)
+            loop.call_at(self._next_beat(loop), self._look_again, peer, loop)
 
     def _look_again(self, peer: _Peer, loop: AbstractEventLoop) -> None:
         """Hear what came while a connection was at rest: a busy one is not waited for in between.
@@ -180,9 +182,12 @@ class StepsListener:
         if peer not in self._peers:
             return
         if 0 < heard < MESSAGES_PER_TURN:
-            loop.call_later(self._rest_seconds, self._look_again, peer, loop)
+            loop.call_at(self._next_beat(loop), self._look_again, peer, loop)
         else:
             loop.add_reader(peer.link, self._take_turn, peer, loop)
+
+    def _next_beat(self, loop: AbstractEventLoop) -> float:
+        return (loop.time() // self._rest_seconds + 1) * self._rest_seconds
 
     def _hear_some(self, peer: _Peer, loop: AbstractEventLoop) -> int:
         """Hear one turn's worth of a connection; return how many messages it was."""

@@ -260,7 +260,7 @@ def test_a_connection_that_was_heard_out_rests(tmp_path: Path) -> None:
     """Waking up for each step of a fast engine would cost both ends more than it is worth."""
 
     async def scenario() -> tuple[int, list[MessageKind]]:
-        async with listening(tmp_path / "s", rest_seconds=3600) as ear:
+        async with listening(tmp_path / "s", rest_seconds=10**9) as ear:
             sender = Sender(str(tmp_path / "s"))
             sender.beat()
             await ear.next()
