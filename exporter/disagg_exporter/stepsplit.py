@@ -54,6 +54,10 @@ class StepSplit:
 
     def glance(self, step: Step, kind: int) -> float:
         """Return the share of a mixed step that is prefill, as far as is known now."""
+        if kind != wire.MIXED:
+            # Nearly all steps are such, and nothing is learned here.
+            self._arriving.pass_over(step, kind)
+            return 1.0
         return self._share(step, kind, self._arriving.read(step, kind))
 
     @property

@@ -66,6 +66,15 @@ class Proxies:
         read = kv_usage_ratio if step.decode_kv_tokens is None else float(step.decode_kv_tokens)
         return StepWork(tokens, attended, decoding, read if decoding else 0.0)
 
+    def pass_over(self, step: Step, kind: int) -> None:
+        """Take note of the next record, whose work nobody asks for."""
+        self._kv_usage_ratio = step.kv_usage_ratio
+        if kind == wire.GENERATION:
+            self._unfinished_tokens = 0
+        else:
+            left = self._unfinished_tokens + step.context_tokens - step.computed_tokens
+            self._unfinished_tokens = max(left, 0)
+
     def _attended(self, step: Step) -> float:
         before = self._unfinished_tokens
         self._unfinished_tokens = max(before + step.context_tokens - step.computed_tokens, 0)
