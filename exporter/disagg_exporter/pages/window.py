@@ -83,9 +83,11 @@ def window(before: EnginePage, after: EnginePage) -> EngineWindow:
 def began_anew(before: EnginePage, after: EnginePage) -> bool:
     """Say whether another process, or another model, wrote the second page.
 
-    One counter that fell means a new process, so all others began at 0 as well.
+    One counter that fell means a new process, so all others began at 0 as well. A page without a
+    name, or with several, says nothing of who wrote it.
     """
-    if before.model_name != after.model_name:
+    names = {before.model_name, after.model_name} - {None}
+    if len(names) > 1:
         return True
     pairs = zip(_counts(before), _counts(after), strict=True)
     return any(old is not None and new is not None and new < old for old, new in pairs)

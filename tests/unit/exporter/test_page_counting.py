@@ -52,6 +52,16 @@ def test_a_restart_takes_nothing_away() -> None:
     assert counts.totals[Total.FINISHED_REQUESTS] == 15
 
 
+def test_a_second_model_on_the_page_is_no_restart() -> None:
+    """What is there already would be counted a second time."""
+    one, two, other = page(100), replace(page(103), model_name=None), page(4)
+
+    counts = counted(one, two, page(105))
+
+    assert counts.totals[Total.FINISHED_REQUESTS] == 5
+    assert counted(one, two, replace(other, model_name="n")).totals[Total.FINISHED_REQUESTS] == 7
+
+
 def test_a_restart_that_was_seen_counts_even_if_the_new_process_is_ahead_already() -> None:
     counts = counted(page(100), page(110), None, page(200))
 
