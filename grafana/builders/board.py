@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from grafana.builders.panels import DATASOURCE
+from grafana.builders.asks import DATASOURCE
 from grafana_foundation_sdk.builders import dashboard as parts
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
@@ -19,6 +19,9 @@ UIDS = {
     "exporter": "disagg-exporter",
 }
 NODE_LINK = f"/d/{UIDS['node']}?var-node=${{__data.fields.Node}}&${{__url_time_range}}"
+ENGINE_LINK = f"/d/{UIDS['engines']}?var-engine=${{__data.fields.Engine}}&${{__url_time_range}}"
+MODEL_LINK = f"/d/{UIDS['engines']}?var-model=${{__data.fields.Model}}&${{__url_time_range}}"
+RUNBOOK_LINK = "${runbooks}/${__data.fields.Alert}.md"
 Row = tuple[str, Sequence[Any]]
 
 
@@ -42,20 +45,8 @@ def choice(
 
 
 CLUSTER = choice("cluster", "Cluster", "label_values(disagg_build_info, cluster)")
-
-
-def mark(name: str, expr: str, title: str, text: str, colour: str) -> dict[str, Any]:
-    """An annotation wherever `expr` has a value above 0."""
-    return {
-        "name": name,
-        "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "enable": True,
-        "hide": False,
-        "iconColor": colour,
-        "target": {"expr": expr, "refId": "Anno", "interval": "30s"},
-        "titleFormat": title,
-        "textFormat": text,
-    }
+RUNBOOKS = parts.ConstantVariable("runbooks").label("Where the runbooks are").value("docs/runbooks")
+"""The base of all links to runbooks; whoever publishes them elsewhere changes it."""
 
 
 def board(
@@ -87,7 +78,7 @@ def board(
             parts.DatasourceVariable("datasource").label("Data source").type("prometheus")
         )
     )
-    for variable in variables:
+    for variable in (*variables, RUNBOOKS):
         dashboard = dashboard.with_variable(variable)
     for header, panels in rows:
         if header:

@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders import cluster_balance, cluster_pools, cluster_work
-from grafana.builders.board import CLUSTER, board, choice, mark
+from grafana.builders import (
+    cluster_balance,
+    cluster_cost,
+    cluster_now,
+    cluster_pools,
+    cluster_users,
+    cluster_work,
+    marks,
+)
+from grafana.builders.alerts import alerts
+from grafana.builders.board import CLUSTER, board, choice
 from grafana.builders.cluster_queries import C
 
 MODEL = choice(
@@ -29,28 +38,18 @@ def dashboard() -> dict[str, Any]:
         "that split, and where GPU time is lost.",
         variables=[CLUSTER, MODEL],
         rows=[
-            cluster_balance.now(),
+            cluster_now.time(),
+            cluster_now.pools(),
             cluster_balance.balance(),
+            cluster_balance.fullness(),
+            cluster_users.users(),
             cluster_pools.pools(),
             cluster_pools.idle(),
             cluster_work.work(),
             cluster_work.tables(),
+            cluster_cost.cost(),
             cluster_work.nodes(),
         ],
-        marks=[
-            mark(
-                "Worker restarts",
-                f"increase(disagg_worker_restarts_total{{{C}}}[1m]) > 0",
-                "Restart",
-                "{{worker}} on {{node}} was started again",
-                "red",
-            ),
-            mark(
-                "Pool sizes change",
-                f"changes(cluster_role:disagg_role_gpus:sum{{{C}}}[1m]) > 0",
-                "Pool changes",
-                "{{role}} gains or loses GPUs",
-                "blue",
-            ),
-        ],
+        folded=[alerts(C)],
+        marks=[marks.alerts(C), marks.pool_moves(C), marks.restarts(C, shown=False)],
     )

@@ -1,84 +1,21 @@
-"""Rows of the Cluster dashboard: the split of GPU time, now and over time."""
+"""Rows of the Cluster dashboard: the split of GPU time, and how full the pools are, over time."""
 
 from __future__ import annotations
 
+from grafana.builders.asks import Ask
 from grafana.builders.board import Row
-from grafana.builders.cluster_queries import BOTH, C, foreign_share, ratio, share
-from grafana.builders.palette import PHASES, ROLES
-from grafana.builders.panels import Ask, each, lines, numbers
-
-
-def now() -> Row:
-    """The figures of this moment; no header."""
-    fast, slow = "cluster:disagg_busy_gpus:sum", "cluster:disagg_phase_gpu_seconds:rate5m"
-    pools, others = "cluster_role:disagg_role_gpus:sum", f'{C}, role!~"prefill|decode"'
-    return "", [
-        numbers(
-            "P:D of this moment",
-            "GPU time in prefill over GPU time in decode within the last seconds; provisional. It "
-            "swings with each burst: judge the split by the 5-minute figure beside it. Empty while "
-            "nothing decodes.",
-            [Ask(ratio(fast, C))],
-            decimals=2,
-        ),
-        numbers(
-            "P:D, 5 minutes",
-            "GPU-seconds of prefill over those of decode, all models. Good: near the ratio of the "
-            "pools' sizes (here to the right), so that both pools are busy alike. Far above it "
-            "prefill is short of GPUs, far below it decode is.",
-            [Ask(ratio(slow, C))],
-            decimals=2,
-        ),
-        numbers(
-            "Prefill share, 5 minutes",
-            "Prefill's part of all working GPU time, from 0 (all decode) to 1 (all prefill). "
-            "Unlike the ratio it exists while one phase rests.",
-            [Ask(share(slow, C))],
-            unit="percentunit",
-            decimals=0,
-        ),
-        numbers(
-            "Busy GPUs now",
-            "GPUs' worth of work in the last seconds, by phase. Bad: one of them stands at the "
-            "size of its pool while the other pool rests.",
-            each(BOTH, f'sum ({fast}{{{C}, phase="%s"}})'),
-            decimals=1,
-            colours=PHASES,
-        ),
-        numbers(
-            "GPUs by role",
-            "How many GPUs each pool has now. `none` is a GPU without an engine that is ready: "
-            "paid for and of no use.",
-            [
-                *each(BOTH, f'sum ({pools}{{{C}, role="%s"}})'),
-                Ask(f"sum by (role) ({pools}{{{others}}}) > 0", "{{role}}"),
-            ],
-            decimals=0,
-            colours=ROLES,
-        ),
-        numbers(
-            "Decode leakage, 5 min",
-            "Share of the decode pool's working time that was prefill. Good: 0 to 1 %. More means "
-            "that prompts are computed on decode GPUs: KV transfers fail or requests come past the "
-            "prefill pool, and every running stream stutters.",
-            [Ask(foreign_share("decode", "prefill", "rate5m"))],
-            unit="percentunit",
-            decimals=1,
-            steps=((None, "green"), (0.01, "yellow"), (0.05, "red")),
-            none="no decode work",
-        ),
-    ]
+from grafana.builders.cluster_queries import C
+from grafana.builders.frame import THIRD
+from grafana.builders.palette import FULLNESS, ROLES
+from grafana.builders.panels import lines
 
 
 def balance() -> Row:
-    """The ratio and the share over time, against those of the pools."""
+    """The two ratios side by side, of time and of utilisation, and the share of time."""
     ratios = "cluster:disagg_prefill_decode_ratio"
     shares = "cluster:disagg_prefill_share"
     pools = "cluster_role:disagg_role_gpus:sum"
-    of_pools = (
-        f'sum by (cluster) ({pools}{{{C}, role="prefill"}})'
-        f' / (sum by (cluster) ({pools}{{{C}, role=~"prefill|decode"}}) > 0)'
-    )
+    prefill = f'sum by (cluster) ({pools}{{{C}, role="prefill"}})'
     return "Balance", [
         lines(
             "Prefill : decode, GPU time",
@@ -89,29 +26,89 @@ def balance() -> Row:
                 Ask(f"{ratios}:rate1m{{{C}}}", "{{cluster}} 1 min"),
                 Ask(f"{ratios}:rate5m{{{C}}}", "{{cluster}} 5 min"),
                 Ask(
-                    f'sum by (cluster) ({pools}{{{C}, role="prefill"}})'
-                    f' / (sum by (cluster) ({pools}{{{C}, role="decode"}}) > 0)',
+                    f'{prefill} / (sum by (cluster) ({pools}{{{C}, role="decode"}}) > 0)',
                     "{{cluster}} pools",
                 ),
             ],
             decimals=2,
+            width=THIRD,
             filled=0,
             log=2,
             dashed=".*pools$",
         ),
         lines(
+            "Prefill : decode, utilisation",
+            "How busy the multiprocessors of the prefill pool are over how busy the memory of the "
+            "decode pool is, 5 minutes: each pool by the part that binds it. Read it beside the "
+            "ratio of time: where time is balanced and this is not, one pool's GPU time is spent "
+            "worse than the other's. Absent where drivers do not tell.",
+            [Ask(f"cluster:disagg_utilisation_ratio:rate5m{{{C}}}", "{{cluster}} 5 min")],
+            decimals=2,
+            width=THIRD,
+            filled=0,
+            log=2,
+        ),
+        lines(
             "Prefill share of GPU time",
-            "The same split as a share. Good: near the dashed share that the prefill pool has of "
-            "the GPUs. Above it prefill works harder than decode, below it decode does.",
+            "The split of time as a share. Good: near the dashed share that the prefill pool has "
+            "of the GPUs. Above it prefill works harder than decode, below it decode does.",
             [
                 Ask(f"{shares}:rate1m{{{C}}}", "{{cluster}} 1 min"),
                 Ask(f"{shares}:rate5m{{{C}}}", "{{cluster}} 5 min"),
-                Ask(of_pools, "{{cluster}} pools"),
+                Ask(
+                    f'{prefill} / (sum by (cluster) ({pools}{{{C}, role=~"prefill|decode"}}) > 0)',
+                    "{{cluster}} pools",
+                ),
             ],
             unit="percentunit",
-            decimals=0,
+            width=THIRD,
             filled=0,
             top=1,
             dashed=".*pools$",
+        ),
+    ]
+
+
+def fullness() -> Row:
+    """What decisions are taken by: capacity used, pool against pool."""
+    return "How full the pools are", [
+        lines(
+            "Capacity used by pool",
+            "What each pool serves over what it could serve within its latency target. The yellow "
+            "line is where a pool may soon be full, the red one where it is. Good: both pools "
+            "alike, below yellow. The pool that is much fuller lacks GPUs. Of several clusters the "
+            "fullest.",
+            [Ask(f"max by (role) (cluster_role:disagg_capacity_used:ratio{{{C}}})", "{{role}}")],
+            unit="percentunit",
+            width=THIRD,
+            at_least=1,
+            steps=FULLNESS,
+            colours=ROLES,
+            runbooks=("DisaggPoolFull", "DisaggPoolFilling"),
+        ),
+        lines(
+            "Imbalance (log2 of prefill over decode)",
+            "0 is balanced; 1 means that prefill is twice as full as decode, -1 that decode is. "
+            "Good: between the dashed lines. Outside, and one pool above 50 %: move GPUs to the "
+            "fuller pool. No value while limits are not learned or a pool is empty.",
+            [Ask(f"cluster:disagg_imbalance:log2{{{C}}}", "{{cluster}}")],
+            decimals=1,
+            width=THIRD,
+            filled=0,
+            both_sides=2,
+            steps=((None, "orange"), (-1, "orange"), (1, "blue")),
+            runbooks=("DisaggImbalance",),
+        ),
+        lines(
+            "GPUs whose capacity is known",
+            "Share of each pool's GPUs whose engines have learned what they can serve. Alerts on "
+            "capacity wait for half. Good: 100 % some minutes after a start under load. An engine "
+            "that never saw a large load stays unknown. Of several clusters the least known.",
+            [Ask(f"min by (role) (cluster_role:disagg_capacity_known:ratio{{{C}}})", "{{role}}")],
+            unit="percentunit",
+            width=THIRD,
+            top=1,
+            filled=0,
+            colours=ROLES,
         ),
     ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from grafana.builders.asks import Ask, each
 from grafana.builders.board import Row
 from grafana.builders.cluster_queries import BOTH, OBSERVED, C, foreign_share
+from grafana.builders.frame import THIRD
 from grafana.builders.palette import BLUE, ORANGE, PHASES, REASONS, ROLES, UNITS
-from grafana.builders.panels import THIRD, Ask, each, lines
+from grafana.builders.panels import lines
 
 POOLS = {"prefill pool": BLUE, "decode pool": ORANGE}
 
@@ -46,9 +48,9 @@ def pools() -> Row:
                 )
             ],
             unit="percentunit",
-            decimals=0,
             top=1,
             colours=ROLES,
+            runbooks=("DisaggPoolIdle",),
         ),
         lines(
             "What the GPUs do",
@@ -75,7 +77,6 @@ def pools() -> Row:
                 )
             ],
             unit="percentunit",
-            decimals=0,
             width=THIRD,
             top=1,
             filled=0,
@@ -95,17 +96,19 @@ def pools() -> Row:
             width=THIRD,
             at_least=0.05,
             colours={"prefill in the decode pool": BLUE, "decode in the prefill pool": ORANGE},
+            runbooks=("DisaggDecodeLeakage", "DisaggPrefillGenerating"),
         ),
     ]
 
 
 def _idle_of(title: str, role: str, more: str, *, stacked: bool = True) -> Any:
-    idle = f"disagg_node_idle_seconds_total{{{C}, role{role}}}"
+    idle = f"cluster_role_reason:disagg_idle_gpu_seconds:rate5m{{{C}, role{role}}}"
     # Only reasons that have occurred: a legend of noughts is no help.
-    by_reason = f"sum by (reason) (rate({idle}[$__rate_interval])) and sum by (reason) ({idle}) > 0"
+    seen = f"sum by (reason) (max_over_time({idle}[$__range])) > 0"
+    by_reason = f"sum by (reason) ({idle}) and {seen}" if stacked else f"sum by (reason) ({idle})"
     return lines(
         title,
-        f"GPUs' worth of idle time by reason. {more}",
+        f"GPUs' worth of idle time by reason, 5 minutes. {more}",
         [Ask(by_reason, "{{reason}}")],
         decimals=2,
         width=THIRD,

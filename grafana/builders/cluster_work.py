@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from grafana.builders.board import NODE_LINK, Row
+from grafana.builders.asks import Ask
+from grafana.builders.board import MODEL_LINK, NODE_LINK, Row
 from grafana.builders.cluster_queries import C, M, ratio
 from grafana.builders.palette import BLUE, GREEN, PHASES
-from grafana.builders.panels import Ask, lines
+from grafana.builders.panels import lines
 from grafana.builders.tables import Column, rows
 
 
@@ -93,7 +94,7 @@ def tables() -> Row:
             ],
             [
                 Column("cluster", "Cluster"),
-                Column("model_name", "Model"),
+                Column("model_name", "Model", link=MODEL_LINK),
                 Column("A", "Prefill GPUs", decimals=2, width=110),
                 Column("B", "Decode GPUs", decimals=2, width=130),
                 Column("C", "P:D", decimals=2, width=70),

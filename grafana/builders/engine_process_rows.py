@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from grafana.builders.asks import Ask
 from grafana.builders.board import Row
 from grafana.builders.engine_queries import N, rate
 from grafana.builders.palette import PHASES, WORKER_STATES
-from grafana.builders.panels import Ask, lines, numbers, states
+from grafana.builders.panels import lines, numbers
 from grafana.builders.tables import Column, rows
+from grafana.builders.timelines import coded, states
 
 
 def workers() -> Row:
     """What the daemon knows of the processes that it launched."""
-    codes = " or ".join(
-        f'disagg_worker_state{{{N}, state="{state}"}} * {number}'
-        for number, state in enumerate(WORKER_STATES, start=1)
-    )
+    state = coded(f"disagg_worker_state{{{N}, %s}} == 1", "state", WORKER_STATES, "node, worker")
     return "Workers of these nodes", [
         states(
             "State of each worker",
             "What the daemon knows of the processes it launched. Good: green. `backoff` waits "
             "before the next start after a crash, `failed` has given up: read its log.",
-            [Ask(f"sum by (node, worker) ({codes})", "{{worker}} {{node}}")],
+            [Ask(state, "{{worker}} {{node}}")],
             WORKER_STATES,
             width=16,
             height=8,
+            runbooks=("DisaggWorkerCrashLoop", "DisaggWorkerFailed", "DisaggWorkerDown"),
         ),
         rows(
             "Restarts",
@@ -44,6 +44,7 @@ def workers() -> Row:
             sort="Restarts",
             width=8,
             height=8,
+            runbooks=("DisaggWorkerFlapping",),
         ),
     ]
 
@@ -80,6 +81,7 @@ def router() -> Row:
             decimals=0,
             steps=((None, "green"), (1, "red")),
             none=none,
+            runbooks=("DisaggRouterWorkerUnhealthy",),
         ),
         lines(
             "Requests at the engines",
@@ -98,5 +100,6 @@ def router() -> Row:
             decimals=2,
             width=6,
             height=6,
+            runbooks=("DisaggRouterPrefillErrors", "DisaggRouterDecodeErrors"),
         ),
     ]

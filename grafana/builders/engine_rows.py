@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from grafana.builders.asks import Ask
 from grafana.builders.board import NODE_LINK, Row
 from grafana.builders.engine_queries import BY, NAMED, E, R, rate
-from grafana.builders.palette import GREEN, ORANGE, PHASES, STEP_KINDS
-from grafana.builders.panels import THIRD, Ask, lines
-from grafana.builders.tables import Column, rows
+from grafana.builders.frame import THIRD
+from grafana.builders.palette import (
+    BOUNDS,
+    FULLNESS,
+    GREEN,
+    GREY,
+    ORANGE,
+    PHASES,
+    STEP_KINDS,
+)
+from grafana.builders.panels import lines
+from grafana.builders.tables import Column, coloured_words, rows
+
+HEALTH = (("0", "down", "red"), ("1", "up", "green"), ("2", "asleep", "blue"))
 
 
 def ranking() -> Row:
@@ -17,6 +27,7 @@ def ranking() -> Row:
     busy = f"{BY} ({rate('disagg_engine_gpu_seconds_total', R, '1m')})"
     time = f"{BY} ({rate('disagg_engine_step_seconds_total', R, '1m')})"
     steps = f"{BY} ({rate('disagg_engine_steps_total', R, '1m')})"
+    asleep = f"(max {BY[4:]} (disagg_engine_asleep{{{E}}}) == 1) * 2"
 
     def requests(state: str) -> Ask:
         return Ask(f'{BY} (disagg_engine_requests{{{R}, state="{state}"}})')
@@ -27,20 +38,22 @@ def ranking() -> Row:
 
     return "", [
         rows(
-            "Engines, the ones with most waiting first",
+            "Engines, the fullest first",
             "One row for each engine; rates are over 1 minute. Good: engines of one role alike, "
-            "nobody waiting. Bad: one with many waiting beside one that is idle (the router sends "
-            "unevenly), KV near 100 % (requests will be pushed out), deferred that only grows (KV "
-            "does not arrive), a step time far above the others' of its role.",
+            "below 70 % used, nobody waiting. Bad: one that is full beside one that is not (the "
+            "router sends unevenly), KV near 100 % (requests will be pushed out), deferred that "
+            "only grows (KV does not arrive). What bounds it: `none` has room, see below. Click "
+            "a node for its GPUs.",
             [
                 Ask(f"{BY[:-1]}, role, model_name) (disagg_engine_info{{{R}}})"),
-                Ask(f"{BY} (disagg_engine_up{{{E}}})"),
-                Ask(gpus),
+                Ask(f"{asleep} or {BY} (disagg_engine_up{{{E}}})"),
+                Ask(f"max {BY[4:]} (disagg_engine_capacity_used_ratio{{{R}}})"),
+                Ask(f"{BY[:-1]}, bound) (disagg_engine_bound_info{{{E}}})"),
                 Ask(f"{busy} / {gpus}"),
+                Ask(f"{BY} (disagg_engine_kv_cache_usage_ratio{{{R}}})"),
                 requests("running"),
                 requests("waiting"),
                 requests("deferred"),
-                Ask(f"{BY} (disagg_engine_kv_cache_usage_ratio{{{R}}})"),
                 Ask(f"{time} / ({steps} > 0)"),
                 tokens("prefill"),
                 tokens("decode"),
@@ -48,61 +61,24 @@ def ranking() -> Row:
             [
                 Column("engine", "Engine"),
                 Column("node", "Node", link=NODE_LINK),
-                Column("role", "Role", width=75),
+                Column("role", "Role", width=70),
                 Column("model_name", "Model"),
-                Column(
-                    "B",
-                    "Health",
-                    width=75,
-                    texts=(("1", "up", "green"), ("0", "down", "red")),
-                ),
-                Column("C", "GPUs", decimals=0, width=65),
-                Column("D", "Busy", bar=GREEN),
-                Column("E", "Running", decimals=0, width=85),
-                Column("F", "Waiting", decimals=0, width=85),
-                Column("G", "Deferred", decimals=0, width=85),
-                Column("H", "KV in use", bar=ORANGE),
-                Column("I", "Step", unit="s", decimals=1, width=85),
-                Column("J", "Prefill tok/s", unit="short", decimals=0, width=105),
-                Column("K", "Decode tok/s", unit="short", decimals=0, width=110),
+                Column("B", "Health", width=70, texts=HEALTH),
+                Column("C", "Capacity used", width=130, bar=GREEN, steps=FULLNESS),
+                Column("bound", "Bound by", width=90, texts=coloured_words(BOUNDS)),
+                Column("E", "Busy", bar=GREY, width=105),
+                Column("F", "KV in use", bar=ORANGE, width=105),
+                Column("G", "Running", decimals=0, width=75),
+                Column("H", "Waiting", decimals=0, width=75),
+                Column("I", "Deferred", decimals=0, width=80),
+                Column("J", "Step", unit="s", decimals=1, width=85),
+                Column("K", "Prefill tok/s", unit="short", decimals=1, width=100),
+                Column("L", "Decode tok/s", unit="short", decimals=1, width=105),
             ],
-            sort="Waiting",
+            sort="Capacity used",
             height=9,
+            runbooks=("DisaggEngineStalled", "DisaggImbalance"),
         )
-    ]
-
-
-def queues() -> Row:
-    """Who has requests, and what they wait for."""
-
-    def requests(state: str, good: str) -> Any:
-        expr = f'sum by (node, engine) (disagg_engine_requests{{{R}, state="{state}"}})'
-        return lines(
-            f"Requests {state}",
-            good,
-            [Ask(expr, NAMED)],
-            decimals=0,
-            width=THIRD,
-            at_least=3,
-            filled=0,
-        )
-
-    return "Requests", [
-        requests(
-            "running",
-            "Requests in the batch of each engine. Good: engines of one role alike. On decode more "
-            "is cheaper for each token, until the step time suffers.",
-        ),
-        requests(
-            "waiting",
-            "Requests that wait for room in an engine. Good: 0, or short peaks on prefill. Bad: a "
-            "line that stays up; its pool is too small, or the router sends unevenly.",
-        ),
-        requests(
-            "deferred",
-            "Requests that wait for something else than room, such as their KV. Good: few and "
-            "soon gone. Bad: growing on decode engines, which is a transfer that is slow or stuck.",
-        ),
     ]
 
 
@@ -115,7 +91,6 @@ def work() -> Row:
             "requests wait and running ones are pushed out and computed again.",
             [Ask(f"sum by (node, engine) (disagg_engine_kv_cache_usage_ratio{{{R}}})", NAMED)],
             unit="percentunit",
-            decimals=0,
             top=1,
             width=THIRD,
             filled=0,

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders import engine_process_rows, engine_rows
-from grafana.builders.board import CLUSTER, board, choice, mark
+from grafana.builders import (
+    engine_latency,
+    engine_limits,
+    engine_process_rows,
+    engine_requests,
+    engine_rows,
+    engine_some,
+    marks,
+)
+from grafana.builders.alerts import alerts
+from grafana.builders.board import CLUSTER, board, choice
 from grafana.builders.engine_queries import N
 
 NODE = choice("node", "Node", 'label_values(disagg_build_info{cluster=~"$cluster"}, node)')
@@ -29,25 +38,13 @@ def dashboard() -> dict[str, Any]:
         variables=[CLUSTER, NODE, MODEL, ROLE, ENGINE],
         rows=[
             engine_rows.ranking(),
-            engine_rows.queues(),
+            engine_limits.limits(),
+            engine_latency.latency(),
+            engine_requests.queues(),
             engine_rows.work(),
+            engine_latency.transfers(),
             engine_process_rows.workers(),
         ],
-        folded=[engine_process_rows.router()],
-        marks=[
-            mark(
-                "Worker restarts",
-                f"increase(disagg_worker_restarts_total{{{N}}}[1m]) > 0",
-                "Restart",
-                "{{worker}} on {{node}} was started again",
-                "red",
-            ),
-            mark(
-                "Role changes",
-                f"changes(disagg_node_role_gpus{{{N}}}[1m]) > 0",
-                "Role change",
-                "{{node}}: {{role}} gains or loses GPUs",
-                "blue",
-            ),
-        ],
+        folded=[engine_some.some_tell(), engine_process_rows.router(), alerts(N)],
+        marks=[marks.alerts(N), marks.moves(N), marks.restarts(N)],
     )

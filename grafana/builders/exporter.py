@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders.board import CLUSTER, NODE_LINK, Row, board, choice, mark
-from grafana.builders.exporter_books import N, books
-from grafana.builders.palette import GREEN, RED
-from grafana.builders.panels import HALF, THIRD, Ask, lines, numbers, states
-from grafana.builders.tables import Column, rows
+from grafana.builders import marks
+from grafana.builders.alerts import alerts
+from grafana.builders.asks import Ask
+from grafana.builders.board import CLUSTER, Row, board, choice
+from grafana.builders.exporter_books import J, N, books
+from grafana.builders.exporter_known import known_by
+from grafana.builders.exporter_pages import collectors, scrapes
+from grafana.builders.panels import numbers
 
-J = f'{N}, job=~"$job"'
 NODE = choice("node", "Node", 'label_values(disagg_build_info{cluster=~"$cluster"}, node)')
 JOB = choice("job", "Job", "label_values(disagg_build_info, job)", everything=None)
+
+
+OUTSIDE = 'method=~"page|page_cpu|role|none"'
 
 
 def _now() -> Row:
@@ -22,13 +27,17 @@ def _now() -> Row:
             "Metrics pages that Prometheus could read at its last try. Good: all of yours.",
             [Ask(f"sum (up{{{J}}})")],
             decimals=0,
+            width=3,
+            runbooks=("DisaggNoNodes",),
         ),
         numbers(
             "Nodes that do not",
             "Pages that could not be read. Good: 0. Their GPUs are in no figure of any dashboard.",
             [Ask(f"count (up{{{J}}} == 0) or vector(0)")],
             decimals=0,
+            width=3,
             steps=((None, "green"), (1, "red")),
+            runbooks=("DisaggNodeDown", "DisaggExporterStale"),
         ),
         numbers(
             "Failing collectors",
@@ -36,6 +45,7 @@ def _now() -> Row:
             "below.",
             [Ask(f"count (disagg_collector_success{{{N}}} == 0) or vector(0)")],
             decimals=0,
+            width=3,
             steps=((None, "green"), (1, "red")),
         ),
         numbers(
@@ -45,7 +55,9 @@ def _now() -> Row:
             [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{N}}})")],
             unit="s",
             decimals=1,
+            width=3,
             steps=((None, "green"), (30, "yellow"), (120, "red")),
+            runbooks=("DisaggWatermarkLag",),
         ),
         numbers(
             "Records lost",
@@ -53,7 +65,9 @@ def _now() -> Row:
             "totals, less exactly placed in time. Good: 0.",
             [Ask(f"sum (increase(disagg_lost_records_total{{{N}}}[$__range]))")],
             decimals=0,
+            width=3,
             steps=((None, "green"), (1, "yellow")),
+            runbooks=("DisaggRecordsLost",),
         ),
         numbers(
             "Simulated nodes",
@@ -61,137 +75,42 @@ def _now() -> Row:
             "Good in production: 0.",
             [Ask(f"count (disagg_simulated_info{{{N}}}) or vector(0)")],
             decimals=0,
+            width=3,
             steps=((None, "green"), (1, "yellow")),
         ),
-    ]
-
-
-def _collectors() -> Row:
-    return "Collectors", [
-        states(
-            "Collectors",
-            "Whether each reader's last round succeeded, on all chosen nodes together: one failing "
-            "node makes the row red. Good: green.",
-            [
-                Ask(
-                    f"2 - min by (collector) (disagg_collector_success{{{N}}})",
-                    "{{collector}}",
-                )
-            ],
-            {"succeeded": GREEN, "failed": RED},
-            width=HALF,
-        ),
-        rows(
-            "Each collector",
-            "The worst of the chosen nodes. Bad: a last success that grows old, or a round that "
-            "takes nearly as long as the interval between rounds. The journal is written only when "
-            "a worker changes, so its last success may be old.",
-            [
-                Ask(f"min by (collector) (disagg_collector_success{{{N}}})"),
-                Ask(f"max by (collector) (disagg_collector_duration_seconds{{{N}}})"),
-                Ask(
-                    "time() - min by (collector)"
-                    f" (disagg_collector_last_success_timestamp_seconds{{{N}}})"
-                ),
-                Ask(f"count by (collector) (disagg_collector_success{{{N}}})"),
-            ],
-            [
-                Column("collector", "Collector"),
-                Column("D", "Nodes", decimals=0, width=80),
-                Column(
-                    "A",
-                    "Last round",
-                    texts=(("1", "succeeded", "green"), ("0", "failed", "red")),
-                ),
-                Column("B", "Took", unit="s", decimals=1),
-                Column("C", "Last success was ago", unit="s", decimals=1),
-            ],
-            sort="Collector",
-            ascending=True,
-            width=12,
-        ),
-    ]
-
-
-def _scrapes() -> Row:
-    return "Scrapes and versions", [
-        lines(
-            "Time of a scrape",
-            "How long Prometheus waits for a page, the ten slowest nodes. Good: milliseconds, as "
-            "pages are served from memory. Bad: near the scrape timeout.",
-            [Ask(f"topk(10, max by (node) (scrape_duration_seconds{{{J}}}))", "{{node}}")],
-            unit="s",
-            decimals=1,
-            width=THIRD,
-            filled=0,
-        ),
-        lines(
-            "Samples of a scrape",
-            "Values on a page, the ten largest nodes. Good: flat, near 1,000 for 8 GPUs. A "
-            "climb costs Prometheus memory.",
-            [Ask(f"topk(10, max by (node) (scrape_samples_scraped{{{J}}}))", "{{node}}")],
+        numbers(
+            "Unknown versions",
+            "Engines whose metrics page is of a version that we have not read: what is read from "
+            "it may mean something else. Engines that do not tell their version are not counted. "
+            "Good: 0.",
+            [Ask(f"count (disagg_engine_version_known{{{N}}} == 0) or vector(0)")],
             decimals=0,
-            width=THIRD,
-            filled=0,
+            width=3,
+            steps=((None, "green"), (1, "yellow")),
+            runbooks=("DisaggEngineVersionUnknown",),
         ),
-        rows(
-            "Versions of disagg-node",
-            "How many nodes run which version. Good: one row, or two during a roll-out.",
-            [Ask(f"count by (version) (disagg_build_info{{{N}}})")],
-            [Column("version", "Version"), Column("A", "Nodes", decimals=0)],
-            sort="Nodes",
-            width=8,
-            height=8,
-        ),
-        rows(
-            "Nodes",
-            "The 50 nodes whose books are furthest behind. Click a node for its GPUs.",
-            [
-                Ask(
-                    "topk(50, time() - min by (cluster, node)"
-                    f" (disagg_gpu_watermark_timestamp_seconds{{{N}}}))"
-                ),
-                Ask(f"max by (cluster, node) (scrape_duration_seconds{{{J}}})"),
-                Ask(f"min by (cluster, node) (disagg_collector_success{{{N}}})"),
-                Ask(f"sum by (cluster, node) (disagg_worker_restarts_total{{{N}}})"),
-                Ask(f"sum by (cluster, node) (disagg_lost_records_total{{{N}}})"),
-            ],
-            [
-                Column("cluster", "Cluster"),
-                Column("node", "Node", link=NODE_LINK),
-                Column("A", "Books behind by", unit="s", decimals=1),
-                Column("B", "Scrape", unit="s", decimals=1),
-                Column(
-                    "C",
-                    "Collectors",
-                    texts=(("1", "all succeed", "green"), ("0", "one fails", "red")),
-                ),
-                Column("D", "Restarts", decimals=0),
-                Column("E", "Lost records", decimals=0),
-            ],
-            sort="Books behind by",
-            height=6,
+        numbers(
+            "Not from steps",
+            "Engines whose GPU-seconds are estimated from outside, by their page or their role, or "
+            "not known at all. Good: 0.",
+            [Ask(f"count (disagg_attribution_info{{{N}, {OUTSIDE}}}) or vector(0)")],
+            decimals=0,
+            width=3,
+            steps=((None, "green"), (1, "yellow")),
+            runbooks=("DisaggAttributionInexact",),
         ),
     ]
 
 
 def dashboard() -> dict[str, Any]:
     """Whether the figures can be believed."""
-    idle = f'{N}, role="none", phase="idle"'
     return board(
         "exporter",
         "disagg-node / Exporter health",
         "Whether the other dashboards can be believed: scrapes, collectors, how far the books are "
         "behind, lost records, how attribution was done.",
         variables=[CLUSTER, NODE, JOB],
-        rows=[_now(), _collectors(), books(), _scrapes()],
-        marks=[
-            mark(
-                "Daemon starts",
-                f"resets(disagg_node_phase_seconds_total{{{idle}}}[1m]) > 0",
-                "Daemon start",
-                "the counters of {{node}} began anew",
-                "purple",
-            ),
-        ],
+        rows=[_now(), known_by(), books(), collectors(), scrapes()],
+        folded=[alerts(N)],
+        marks=[marks.alerts(N), marks.daemon_starts(N)],
     )

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from grafana.builders.asks import Ask
 from grafana.builders.board import Row
+from grafana.builders.frame import THIRD
 from grafana.builders.palette import GREEN, ORANGE, RED, TEAL, VIOLET, YELLOW
-from grafana.builders.panels import THIRD, Ask, lines
+from grafana.builders.panels import lines
 
 N = 'cluster=~"$cluster", node=~"$node"'
+J = f'{N}, job=~"$job"'
 METHODS = {
     "steps, model": GREEN,
     "steps, tokens": "#96D98D",
-    "steps, none": TEAL,
+    "steps, none": "#96D98D",
+    "fpm, model": GREEN,
+    "fpm, tokens": "#96D98D",
+    "fpm, none": "#96D98D",
+    "engine_timers, none": TEAL,
+    "page, none": YELLOW,
     "page_cpu, none": ORANGE,
-    "role, none": YELLOW,
+    "role, none": ORANGE,
     "none, none": RED,
 }
 
@@ -45,6 +53,7 @@ def books() -> Row:
             unit="s",
             decimals=1,
             width=THIRD,
+            runbooks=("DisaggWatermarkLag",),
         ),
         lines(
             "How GPU-seconds were found",
@@ -81,6 +90,7 @@ def books() -> Row:
             width=THIRD,
             at_least=1,
             colours={"unattributed": YELLOW, "unobserved": VIOLET},
+            runbooks=("DisaggGpuUnattributed",),
         ),
         lines(
             "Step records lost and late",
@@ -94,6 +104,7 @@ def books() -> Row:
             width=THIRD,
             at_least=1,
             colours={"lost": RED, "late": ORANGE},
+            runbooks=("DisaggRecordsLost",),
         ),
         lines(
             "Step time cut",
@@ -107,10 +118,10 @@ def books() -> Row:
                 )
             ],
             unit="s",
-            decimals=2,
             width=THIRD,
             at_least=1,
             filled=0,
+            runbooks=("DisaggStepTimeCut",),
         ),
         lines(
             "Time of a collector's round",

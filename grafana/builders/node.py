@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders import node_devices, node_time
-from grafana.builders.board import CLUSTER, board, choice, mark
+from grafana.builders import marks, node_devices, node_driver, node_heat, node_time
+from grafana.builders.alerts import alerts
+from grafana.builders.board import CLUSTER, board, choice
 from grafana.builders.node_queries import N
 
 NODE = choice(
@@ -19,31 +20,18 @@ def dashboard() -> dict[str, Any]:
     return board(
         "node",
         "disagg-node / Node and GPUs",
-        "One node: what each GPU does, what it waits for, and what the device itself says.",
+        "One node, and its neighbours: what each GPU does, what it waits for, and what the device "
+        "itself says.",
         variables=[CLUSTER, NODE, GPU],
         rows=[
             node_time.now(),
             node_time.gpus(),
+            node_heat.nodes(),
             node_time.lost(),
             node_devices.activity(),
             node_devices.devices(),
             node_devices.assignments(),
         ],
-        folded=[node_devices.clocks()],
-        marks=[
-            mark(
-                "Worker restarts",
-                f"increase(disagg_worker_restarts_total{{{N}}}[1m]) > 0",
-                "Restart",
-                "{{worker}} was started again",
-                "red",
-            ),
-            mark(
-                "Role changes",
-                f"changes(disagg_node_role_gpus{{{N}}}[1m]) > 0",
-                "Role change",
-                "{{role}} gains or loses GPUs",
-                "blue",
-            ),
-        ],
+        folded=[node_driver.driver(), alerts(N)],
+        marks=[marks.alerts(N), marks.moves(N), marks.restarts(N), marks.throttling(N)],
     )

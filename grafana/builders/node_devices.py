@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from grafana.builders.board import Row
+from grafana.builders.asks import Ask, each
+from grafana.builders.board import ENGINE_LINK, Row
+from grafana.builders.frame import THIRD
 from grafana.builders.node_queries import (
-    ENGINE_LINK,
     NAMED,
     OBSERVED,
     G,
@@ -14,7 +15,7 @@ from grafana.builders.node_queries import (
     rate,
 )
 from grafana.builders.palette import PHASES, THROTTLING, UNITS
-from grafana.builders.panels import THIRD, Ask, each, lines
+from grafana.builders.panels import lines
 from grafana.builders.tables import Column, rows
 
 
@@ -27,7 +28,6 @@ def devices() -> Row:
             "ends shows 100 %. The mean of samples. Bad: high on a GPU whose row above is grey.",
             [Ask(mean("disagg_gpu_utilization_ratio"), NAMED)],
             unit="percentunit",
-            decimals=0,
             top=1,
             width=THIRD,
             height=9,
@@ -59,7 +59,6 @@ def devices() -> Row:
                 )
             ],
             unit="percentunit",
-            decimals=0,
             top=1,
             width=THIRD,
             height=9,
@@ -88,7 +87,6 @@ def activity() -> Row:
                 )
             ],
             unit="percentunit",
-            decimals=0,
             width=THIRD,
             height=9,
             top=1,
@@ -123,6 +121,7 @@ def activity() -> Row:
             height=9,
             at_least=1,
             colours=THROTTLING,
+            runbooks=("DisaggGpuThrottled",),
         ),
     ]
 
@@ -155,22 +154,6 @@ def assignments() -> Row:
             sort="GPU",
             ascending=True,
             height=10,
+            runbooks=("DisaggGpuUnassigned",),
         )
-    ]
-
-
-def clocks() -> Row:
-    """Folded: simulated and pseudo-devices have no clock."""
-    return "Clocks", [
-        lines(
-            "SM clock",
-            "Clock of the streaming multiprocessors. Good: at its top while busy. Bad: lower than "
-            "on other GPUs of the same kind at the same work, which is heat or a power limit.",
-            [Ask(mean("disagg_gpu_sm_clock_hertz"), NAMED)],
-            unit="hertz",
-            decimals=2,
-            width=THIRD,
-            height=9,
-            filled=0,
-        ),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from grafana.builders.board import UIDS
 from grafana.builders.palette import PHASES
 
 N = 'cluster=~"$cluster", node="$node"'
@@ -12,7 +11,6 @@ SHORT = f'label_replace(disagg_gpu_info{{{G}}}, "end", "$1", "gpu", ".*(.{{4}})"
 BOTH = ("prefill", "decode")
 OBSERVED = (*BOTH, "idle", "unattributed")
 NAMED = "GPU {{index}} …{{end}}"
-ENGINE_LINK = f"/d/{UIDS['engines']}?var-engine=${{__data.fields.Engine}}&${{__url_time_range}}"
 
 
 def named(expr: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders.board import Row
+from grafana.builders.asks import Ask, each
+from grafana.builders.board import ENGINE_LINK, Row
+from grafana.builders.frame import THIRD
 from grafana.builders.node_queries import (
     BOTH,
-    ENGINE_LINK,
     NAMED,
     OBSERVED,
     SHORT,
@@ -18,8 +19,9 @@ from grafana.builders.node_queries import (
     rate,
 )
 from grafana.builders.palette import BLUE, GREY, ORANGE, PHASES, REASONS, ROLES
-from grafana.builders.panels import THIRD, Ask, each, lines, numbers, states
+from grafana.builders.panels import lines, numbers
 from grafana.builders.tables import Column, rows
+from grafana.builders.timelines import states
 
 
 def now() -> Row:
@@ -69,6 +71,7 @@ def now() -> Row:
             unit="percentunit",
             decimals=1,
             steps=((None, "green"), (0.01, "yellow"), (0.05, "red")),
+            runbooks=("DisaggGpuUnattributed",),
         ),
         numbers(
             "Books are behind by",
@@ -78,6 +81,7 @@ def now() -> Row:
             unit="s",
             decimals=1,
             steps=((None, "green"), (30, "yellow"), (120, "red")),
+            runbooks=("DisaggWatermarkLag",),
         ),
     ]
 
@@ -142,7 +146,7 @@ def gpus() -> Row:
 def lost() -> Row:
     """Idle, unattributed and unobserved time by reason."""
 
-    def reasons(title: str, metric: str, good: str, kept: str = "") -> Any:
+    def reasons(title: str, metric: str, good: str, kept: str = "", runbook: str = "") -> Any:
         return lines(
             title,
             good,
@@ -153,6 +157,7 @@ def lost() -> Row:
             # The others are mostly 0.
             stacked=bool(kept),
             colours=REASONS,
+            runbooks=[runbook] if runbook else (),
         )
 
     return "Time that was not work", [
@@ -170,11 +175,13 @@ def lost() -> Row:
             "GPUs' worth of activity that no engine explains. Good: nothing. `stranger` is another "
             "program on the GPU, `no_record` an engine that does not tell its steps, `dummy` steps "
             "for nobody (warm-up, data-parallel idling).",
+            runbook="DisaggGpuUnattributed",
         ),
         reasons(
             "Unobserved GPUs by reason",
             "disagg_gpu_unobserved_seconds_total",
             "GPUs' worth of time of which nothing is known. Good: nothing. `no_reading`: the "
             "device could not be read.",
+            runbook="DisaggGpuUnobserved",
         ),
     ]

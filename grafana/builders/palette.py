@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 BLUE, ORANGE, GREY, YELLOW, VIOLET = "#3274D9", "#FF780A", "#8E8E8E", "#F2CC0C", "#8F3BB8"
@@ -83,3 +83,34 @@ WORKER_STATES: Mapping[str, str] = MappingProxyType(
         "failed": RED,
     }
 )
+
+STAGES: Mapping[str, str] = MappingProxyType(
+    {"queue": YELLOW, "prefill": BLUE, "kv_transfer": RED, "first_decode": ORANGE}
+)
+"""What a request goes through before its first token."""
+
+BOUNDS: Mapping[str, str] = MappingProxyType(
+    {
+        "none": GREEN,
+        "compute": BLUE,
+        "bandwidth": ORANGE,
+        "kv": RED,
+        "host": PINK,
+        "unknown": DARK,
+    }
+)
+"""What keeps an engine from doing more."""
+
+TONES: Sequence[tuple[float | None, str]] = (
+    (None, "#22252B"),
+    (0.05, "#123A36"),
+    (0.2, "#1B5C55"),
+    (0.4, "#268076"),
+    (0.6, "#3BB3A9"),
+    (0.8, "#8EE3DA"),
+    (0.95, "#F2FFFD"),
+)
+"""Shares from dark to bright, in no phase's colour."""
+
+FULLNESS: Sequence[tuple[float | None, str]] = ((None, "green"), (0.7, "yellow"), (0.95, "red"))
+"""Capacity used: when the alerts say that a pool fills, and that it is full."""

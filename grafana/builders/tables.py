@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grafana.builders.panels import DATASOURCE, FULL, Ask, queries
+from grafana.builders.asks import Ask, queries
+from grafana.builders.frame import FULL, Steps, framed, thresholds, value
 from grafana_foundation_sdk.builders import common as common_parts
 from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import dashboard as models
@@ -16,8 +17,8 @@ from grafana_foundation_sdk.models import dashboard as models
 class Column:
     """A column: a label's name, or the letter of the query whose values it holds.
 
-    `bar` draws a share from 0 to 1 as a bar of that colour; `texts` names values (value → text,
-    colour); `link` is where a click on a value leads.
+    `bar` draws a share from 0 to 1 as a bar of that colour, or in the colours of `steps`; `texts`
+    names values (value → text, colour); `link` is where a click on a value leads.
     """
 
     source: str
@@ -26,6 +27,7 @@ class Column:
     decimals: int | None = None
     width: int | None = None
     bar: str = ""
+    steps: Steps = ()
     texts: tuple[tuple[str, str, str], ...] = ()
     link: str = ""
 
@@ -48,13 +50,21 @@ class Column:
             said["color"] = {"mode": "fixed", "fixedColor": self.bar}
             said |= {"min": 0, "max": 1, "unit": "percentunit", "decimals": 0}
             said.setdefault("custom.width", 140)
+        if self.steps:
+            said["color"] = {"mode": "thresholds"}
+            said["thresholds"] = thresholds(self.steps).build()
         if self.texts:
             options = {value: {"text": text, "color": colour} for value, text, colour in self.texts}
             said["mappings"] = [{"type": "value", "options": options}]
             said["custom.cellOptions"] = {"type": "color-text"}
         if self.link:
             said["links"] = [{"title": f"Open {self.header}", "url": self.link}]
-        return [models.DynamicConfigValue(id_val=key, value=value) for key, value in said.items()]
+        return [value(name, each) for name, each in said.items()]
+
+
+def coloured_words(colours: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """The `texts` of a column of words: each as it is, in its colour."""
+    return tuple((word, word, colour) for word, colour in colours.items())
 
 
 def rows(
@@ -67,10 +77,11 @@ def rows(
     ascending: bool = False,
     width: int = FULL,
     height: int = 9,
+    runbooks: Sequence[str] = (),
 ) -> table.Panel:
     """A table of this moment with `columns` in their order, sorted by the header `sort`."""
-    panel = table.Panel().title(title).description(description).datasource(DATASOURCE)
-    panel = panel.span(width).height(height).targets(queries(asks, "table"))
+    panel = table.Panel().targets(queries(asks, "table"))
+    panel = framed(panel, title, description, (width, height), runbooks)
     panel = panel.sort_by(
         [common_parts.TableSortByFieldState().display_name(sort).desc(not ascending)]
     )

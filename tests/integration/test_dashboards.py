@@ -1,4 +1,4 @@
-"""Every query of every dashboard before a real Prometheus: parsed, and answered on the demo."""
+"""Every query of dashboards and rules before a real Prometheus: parsed, answered on the demo."""
 
 from __future__ import annotations
 
@@ -8,31 +8,56 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import yaml
 
 from disagg_cluster.prometheus_api import PrometheusError, query
-from support.dashboards import NAMES, Query, folded, load, marks, queries
+from support.dashboards import NAMES, Query, folded, load, marks, queries, rules
 from support.running_node import DISAGG_NODE, wait_for
 
 pytestmark = pytest.mark.prometheus
 
 NO_ROUTER = "the demo's load plays the router itself"
+NO_DRIVER = "simulated devices do not tell it"
+NO_CONNECTOR = "stand-in engines count no KV transfer"
+NOT_KNOWN = "neither model nor GPU of the demo is a real one"
 WITHOUT_DATA = {
-    ("node", "SM clock"): "simulated devices have no clock",
+    ("node", "SM clock"): NO_DRIVER,
+    ("node", "Xid errors of an hour"): NO_DRIVER,
+    ("node", "Memory errors of an hour"): NO_DRIVER,
+    ("engines", "Time of a KV transfer"): NO_CONNECTOR,
+    ("engines", "Size of a KV transfer"): NO_CONNECTOR,
+    ("engines", "MFU"): NOT_KNOWN,
+    ("engines", "MBU"): NOT_KNOWN,
+    ("engines", "SM share on shared GPUs"): "each GPU of the demo serves one engine",
+    ("engines", "Registered Dynamo workers"): "the demo has no Dynamo",
     ("engines", "Requests a second"): NO_ROUTER,
     ("engines", "Waiting for prefill"): NO_ROUTER,
     ("engines", "Engines out of favour"): NO_ROUTER,
     ("engines", "Requests at the engines"): NO_ROUTER,
     ("engines", "Failed requests a second"): NO_ROUTER,
-}
+} | {(name, "Alerts that fire"): "all is well" for name in NAMES}
 PARTLY = {
     ("cluster", "GPUs by role"): "no GPU of the demo is in another role",
     ("node", "GPUs by role"): "as above",
 }
+WITHOUT_SERIES = {
+    "disagg_engine_registered": "the demo has no Dynamo",
+    "disagg_engine_version_known": "a stand-in engine has no version",
+    "disagg_gpu_ecc_errors_total": NO_DRIVER,
+    "disagg_gpu_xid_errors_total": NO_DRIVER,
+    "disagg_router_decode_errors_total": NO_ROUTER,
+    "disagg_router_prefill_errors_total": NO_ROUTER,
+    "disagg_router_requests_total": NO_ROUTER,
+    "disagg_router_worker_health": NO_ROUTER,
+    "node_role_model_gpu:disagg_occupancy_off_median:rate5m": "it takes four nodes",
+}
+"""What rules ask or record that the demo does not have."""
+Asked = TypeVar("Asked", Query, str)
 QUERIES = [each for name in NAMES for each in queries(name)]
 
 
@@ -81,22 +106,41 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_every_query_finds_data_on_the_demo(prometheus: str) -> None:
     """A panel that stays empty here is a panel that nobody has seen."""
     unasked = WITHOUT_DATA.keys() | PARTLY.keys()
-    missing = {each for each in QUERIES if (each.dashboard, each.panel) not in unasked}
-    assert len(missing) > 100
+    asked = [each for each in QUERIES if (each.dashboard, each.panel) not in unasked]
+
+    assert len(asked) > 150
+    assert unanswered(prometheus, {each: each.text for each in asked}) == []
+
+
+def test_every_rule_finds_its_series_on_the_demo(prometheus: str) -> None:
+    """What a rule records has a value; of an alert, which is silent here, all that it asks."""
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    alerts = " ".join(rule["expr"] for rule in rules() if "alert" in rule)
+    series = recorded | set(re.findall(r"\b(?:[a-z_]+:)?disagg_[\w:]+", alerts))
+
+    assert series > WITHOUT_SERIES.keys()
+    there = series - WITHOUT_SERIES.keys()
+    assert unanswered(prometheus, {name: f"count({name})" for name in there}) == []
+    assert all(not answered(prometheus, f"count({name})") for name in WITHOUT_SERIES)
+
+
+def unanswered(prometheus: str, asked: Mapping[Asked, str]) -> list[str]:
+    """Whose expressions still have no value when all have had time to get one."""
+    missing = set(asked)
 
     def all_found() -> bool:
-        missing.difference_update([each for each in missing if answered(prometheus, each)])
+        missing.difference_update([each for each in missing if answered(prometheus, asked[each])])
         return not missing
 
     with contextlib.suppress(AssertionError):
-        wait_for(all_found, "data for every panel", 120.0)
-    assert sorted(missing, key=str) == []
+        wait_for(all_found, "a value for every expression", 120.0)
+    return sorted(map(str, missing))
 
 
-def answered(prometheus: str, asked: Query) -> bool:
-    """Whether the query has a value."""
+def answered(prometheus: str, expr: str) -> bool:
+    """Whether it has a value."""
     try:
-        values = [value for _, value in query(prometheus, asked.text)]
+        values = [value for _, value in query(prometheus, expr)]
     except PrometheusError:
         return False  # it is still starting; a bad expression stays among the missing
     return any(not math.isnan(value) for value in values)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "grafana" / "dashboards"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -29,11 +31,12 @@ CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a panel, or of an annotation."""
+    """One query of a panel, or of an annotation, which may be off until somebody turns it on."""
 
     dashboard: str
     panel: str
     expr: str
+    shown: bool = True
 
     @property
     def text(self) -> str:
@@ -79,6 +82,28 @@ def queries(name: str) -> list[Query]:
 def marks(name: str) -> list[Query]:
     """Every query of a dashboard's annotations."""
     return [
-        Query(name, mark["name"], mark["target"]["expr"])
+        Query(name, mark["name"], mark["target"]["expr"], mark["enable"])
         for mark in load(name)["annotations"]["list"]
+    ]
+
+
+def links(name: str) -> list[str]:
+    """Where the panels of a dashboard, and the values in them, lead."""
+    found = []
+    for panel in panels(load(name)):
+        config = panel["fieldConfig"]
+        said = [each for override in config["overrides"] for each in override["properties"]]
+        of_values = [link for each in said if each["id"] == "links" for link in each["value"]]
+        everywhere = [*panel.get("links", ()), *config["defaults"].get("links", ()), *of_values]
+        found += [link["url"] for link in everywhere]
+    return found
+
+
+def rules() -> list[dict[str, Any]]:
+    """All our rules, those that record and those that alert."""
+    return [
+        rule
+        for path in sorted((ROOT / "alerts" / "rules").glob("*.yaml"))
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+        for rule in group["rules"]
     ]

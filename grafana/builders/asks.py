@@ -1,0 +1,43 @@
+"""Queries of panels: an expression, and how its series are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Literal
+
+from grafana_foundation_sdk.builders import prometheus
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.cog.variants import Dataquery
+from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One query and how its series are called."""
+
+    expr: str
+    legend: str = ""
+
+
+def each(names: Iterable[str], expr: str) -> list[Ask]:
+    """One query for each name, put where `expr` has %s: series then come in this order."""
+    return [Ask(expr.replace("%s", name), name) for name in names]
+
+
+def queries(
+    asks: Sequence[Ask], kind: Literal["range", "instant", "table"] = "range"
+) -> list[Builder[Dataquery]]:
+    """The targets A, B, C… of a panel; `table` is an instant with a column for each label."""
+    targets: list[Builder[Dataquery]] = []
+    for letter, ask in zip(ascii_uppercase, asks, strict=False):
+        target = prometheus.Dataquery().expr(ask.expr).ref_id(letter).datasource(DATASOURCE)
+        target = target.legend_format(ask.legend or "__auto")
+        target = target.range() if kind == "range" else target.instant()
+        format_ = PromQueryFormat.TABLE if kind == "table" else PromQueryFormat.TIME_SERIES
+        targets.append(target.format(format_))
+    return targets

@@ -1,0 +1,95 @@
+"""Annotations: what happened, at its place on the time axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def restarts(matchers: str, *, shown: bool = True) -> dict[str, Any]:
+    """Workers that were started again. It asks every worker: leave it unshown for many nodes."""
+    return _mark(
+        "Worker restarts",
+        f"increase(disagg_worker_restarts_total{{{matchers}}}[1m]) > 0",
+        "Restart",
+        "{{worker}} on {{node}} was started again",
+        "red",
+        shown=shown,
+    )
+
+
+def moves(matchers: str) -> dict[str, Any]:
+    """GPUs of a node that change their role."""
+    return _mark(
+        "Role changes",
+        f"changes(disagg_node_role_gpus{{{matchers}}}[1m]) > 0",
+        "Role change",
+        "{{node}}: {{role}} gains or loses GPUs",
+        "blue",
+    )
+
+
+def pool_moves(matchers: str) -> dict[str, Any]:
+    """Pools of a cluster that grow or shrink."""
+    return _mark(
+        "Pool sizes change",
+        f"changes(cluster_role:disagg_role_gpus:sum{{{matchers}}}[1m]) > 0",
+        "Pool changes",
+        "{{role}} gains or loses GPUs",
+        "blue",
+    )
+
+
+def throttling(matchers: str) -> dict[str, Any]:
+    """GPUs that heat or power supply hold back. It asks every GPU: for single nodes."""
+    held_back = f'{matchers}, reason=~"thermal|hw_slowdown"'
+    return _mark(
+        "Throttled GPUs",
+        f"rate(disagg_gpu_throttle_seconds_total{{{held_back}}}[1m]) > 0.1",
+        "Throttled",
+        "{{gpu}} is held back: {{reason}}",
+        "orange",
+    )
+
+
+def alerts(matchers: str) -> dict[str, Any]:
+    """Alerts of ours that fire; throttled GPUs are among them."""
+    return _mark(
+        "Alerts",
+        f"ALERTS{{{firing(matchers)}}}",
+        "{{alertname}}",
+        "{{severity}} {{node}} {{role}} {{engine}}{{worker}} {{gpu}}",
+        "purple",
+    )
+
+
+def daemon_starts(matchers: str) -> dict[str, Any]:
+    """Nodes whose counters began anew."""
+    idle = f'{matchers}, role="none", phase="idle"'
+    return _mark(
+        "Daemon starts",
+        f"resets(disagg_node_phase_seconds_total{{{idle}}}[1m]) > 0",
+        "Daemon start",
+        "the counters of {{node}} began anew",
+        "semi-dark-green",
+    )
+
+
+def firing(matchers: str) -> str:
+    """The matchers of our alerts that fire."""
+    return f'{matchers}, alertname=~"Disagg.+", alertstate="firing"'
+
+
+def _mark(
+    name: str, expr: str, title: str, text: str, colour: str, *, shown: bool = True
+) -> dict[str, Any]:
+    """An annotation wherever `expr` has a value above 0."""
+    return {
+        "name": name,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "enable": shown,
+        "hide": False,
+        "iconColor": colour,
+        "target": {"expr": expr, "refId": "Anno", "interval": "30s"},
+        "titleFormat": title,
+        "textFormat": text,
+    }
