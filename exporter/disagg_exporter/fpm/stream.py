@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from disagg_exporter.accounting.phase import kind_of, tokens_of
 from disagg_exporter.fpm.message import FpmMessage
-from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StepTotals, StreamKey
 
 # A number that is smaller than the last one by no more than this is a repetition; by more, its
@@ -98,19 +98,11 @@ class FpmStream:
 
 
 def _counted(totals: StepTotals, step: Step) -> StepTotals:
-    kind = wire.step_kind(
-        context_requests=step.context_requests,
-        context_tokens=step.context_tokens,
-        generation_tokens=step.generation_tokens,
-        computed_tokens=step.computed_tokens,
-        external_tokens=step.external_tokens,
-        dummy=step.dummy,
-    )
+    kind = kind_of(step)
     steps, elapsed_ns = list(totals.steps), list(totals.elapsed_ns)
     steps[kind] += 1
     elapsed_ns[kind] += step.elapsed_ns
-    prefill = 0 if kind == wire.GENERATION else step.context_tokens
-    decode = step.generation_tokens + (step.context_tokens if kind == wire.GENERATION else 0)
+    prefill, decode = tokens_of(step, kind)
     return totals._replace(
         steps=(steps[0], steps[1], steps[2], steps[3]),
         elapsed_ns=(elapsed_ns[0], elapsed_ns[1], elapsed_ns[2], elapsed_ns[3]),
