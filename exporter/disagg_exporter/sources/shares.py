@@ -71,11 +71,13 @@ class PhaseShares:
         ends. An engine whose role says otherwise is believed.
         """
         prefill_tokens, decode_tokens, *_ = counts
+        trusted = self.trusted
+        if not trusted:
+            self.begin_anew()
         if not prefill_tokens and not decode_tokens and not self._carried_seconds:
             return 0.0 if role is Role.DECODE else 1.0
-        if not self.trusted:
-            tokens = prefill_tokens + decode_tokens
-            return prefill_tokens / tokens if tokens else 1.0
+        if not trusted:
+            return prefill_tokens / (prefill_tokens + decode_tokens)
         prefill_seconds, decode_seconds = self._seconds(counts)
         prefill_seconds += self._carried_seconds
         # Decode goes on all the time and is counted as it happens: it has its room first.
@@ -84,6 +86,10 @@ class PhaseShares:
         self._carried_seconds = min(prefill_seconds - shown_seconds, _MOST_CARRIED_SECONDS)
         known_seconds = shown_seconds + min(decode_seconds, busy_seconds)
         return shown_seconds / known_seconds if known_seconds else float(bool(prefill_tokens))
+
+    def begin_anew(self) -> None:
+        """Carry nothing on: another process came, or what was carried is believed no longer."""
+        self._carried_seconds = 0.0
 
     def learn(self, counts: Counts, busy_seconds: float, seconds: float) -> None:
         """Take what a stretch of `seconds` held."""

@@ -52,6 +52,7 @@ class Stretches:
     def forget(self) -> None:
         """Take the next page as the first: there was none for a while, or another process came."""
         self._before = self._cpu_seconds = None
+        self.shares.begin_anew()
 
     def _busy_seconds(
         self, did: EngineWindow, method: Method, before: float | None, after: float | None

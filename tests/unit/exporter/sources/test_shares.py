@@ -88,6 +88,21 @@ def test_prefill_that_was_counted_at_its_end_is_carried_into_what_follows() -> N
     assert shares.share(Role.MIXED, Counts(0, 50), 0.1) < 1.0
 
 
+def test_another_process_has_nothing_to_show_of_the_one_before() -> None:
+    shares = _trained()
+    shares.share(Role.MIXED, Counts(400_000, 50), 1.0)
+    shares.begin_anew()
+    assert shares.share(Role.MIXED, Counts(0, 50), 1.0) == 0.0
+
+
+def test_costs_that_are_trusted_no_longer_leave_nothing_to_show() -> None:
+    shares, dice = _trained(), random.Random(7)
+    shares.share(Role.MIXED, Counts(400_000, 50), 1.0)
+    while shares.trusted:
+        shares.learn(Counts(dice.randrange(8000), dice.randrange(250)), dice.random() ** 4, 10.0)
+    assert shares.share(Role.DECODE, Counts(), 1.0) == 0.0
+
+
 @given(
     st.lists(
         st.tuples(
