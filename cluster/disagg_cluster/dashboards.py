@@ -13,16 +13,16 @@ DATASOURCE = "provisioning/datasources/disagg-node.yaml"
 
 
 def grafana_files(
-    shipped: Traversable, folder: Path, datasource: str | None = None
+    shipped: Traversable, folder: Path, datasource: str | None, runbooks: str
 ) -> dict[str, str]:
     """What an exported folder holds: text by path within it.
 
     `folder` is where the files will lie: Grafana is told to read the dashboards from there. With a
     `datasource` the dashboards open on it; without, a data source of our own is provisioned too,
-    and Grafana opens them on its default.
+    and Grafana opens them on its default. `runbooks` is where their links to runbooks begin.
     """
     files = {
-        f"dashboards/{entry.name}": _opening_on(datasource, entry.read_text(encoding="utf-8"))
+        f"dashboards/{entry.name}": _set(entry.read_text(encoding="utf-8"), datasource, runbooks)
         for entry in sorted(shipped.joinpath("dashboards").iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith(".json")
     }
@@ -34,11 +34,11 @@ def grafana_files(
     return files
 
 
-def _opening_on(datasource: str | None, text: str) -> str:
-    if datasource is None:
-        return text
+def _set(text: str, datasource: str | None, runbooks: str) -> str:
     dashboard = json.loads(text)
     for variable in dashboard["templating"]["list"]:
-        if variable["type"] == "datasource":
+        if variable["type"] == "datasource" and datasource is not None:
             variable["current"] = {"selected": True, "text": datasource, "value": datasource}
+        if variable["name"] == "runbooks":
+            variable["query"] = runbooks
     return json.dumps(dashboard, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

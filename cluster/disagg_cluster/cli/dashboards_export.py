@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from disagg_cluster.assets import asset_dir
+from disagg_cluster.cli.rules_export import RUNBOOKS
 from disagg_cluster.dashboards import grafana_files
 from disagg_cluster.exports import export as write
 
@@ -18,8 +19,15 @@ from disagg_cluster.exports import export as write
     metavar="NAME",
     help="Grafana's Prometheus data source that the dashboards open on.  [default: Grafana's]",
 )
+@click.option(
+    "--runbooks",
+    default=RUNBOOKS,
+    show_default=True,
+    metavar="URL",
+    help="Where the runbooks are; panels link to URL/<alert>.md.",
+)
 @click.option("--force", is_flag=True, help="Replace files that differ from ours.")
-def export(folder: Path, datasource: str | None, force: bool) -> None:
+def export(folder: Path, datasource: str | None, runbooks: str, force: bool) -> None:
     r"""Write the dashboards and Grafana's provisioning files into DIR.
 
     DIR/dashboards holds the dashboards; any of them can also be imported by hand.
@@ -30,7 +38,7 @@ def export(folder: Path, datasource: str | None, force: bool) -> None:
     A file that is there and differs is kept and nothing is written, unless with --force.
     """
     where = folder.absolute()
-    files = grafana_files(asset_dir("grafana"), where, datasource)
+    files = grafana_files(asset_dir("grafana"), where, datasource, runbooks.rstrip("/"))
     write(where, files, force=force)
     for name in files:
         click.echo(folder / name)

@@ -47,7 +47,7 @@ _LONGEST_DIFF_LINES = 60
 @click.option("--cluster", default="", help="Name of the cluster in a new node file.")
 @click.option("--user", default="root", show_default=True, help="Who the service runs as.")
 @click.option("--datasource", metavar="NAME", help="Grafana's data source to open on.")
-@click.option("--runbooks", default=RUNBOOKS, metavar="URL", help="Where the alerts link to.")
+@click.option("--runbooks", default=RUNBOOKS, metavar="URL", help="Where alerts and panels link to.")
 @click.option("--full", is_flag=True, help="Show long diffs too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def install(
@@ -82,9 +82,10 @@ def install(
     places = on_system() if into is None else below(into.absolute())
     chosen = tuple(map(Part, parts)) or places.usual_parts()
     told = _node(places, file, starter_text(node or os.uname().nodename, cluster), user)
+    runbooks = runbooks.rstrip("/")
     shipped = Shipped(
-        shipped_rules(runbooks.rstrip("/")),
-        grafana_files(asset_dir("grafana"), places.grafana, datasource),
+        shipped_rules(runbooks),
+        grafana_files(asset_dir("grafana"), places.grafana, datasource, runbooks),
     )
     files = wanted(places, chosen, told, shipped)
     written = read_manifest(places.manifest)

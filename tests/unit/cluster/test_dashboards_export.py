@@ -80,6 +80,18 @@ def test_dashboards_open_on_the_data_source_that_was_named(tmp_path: Path) -> No
         assert dashboard == as_shipped
 
 
+def test_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
+    assert run("export", str(tmp_path), "--runbooks", "https://wiki.example/disagg/")[0] == 0
+
+    for name in NAMES:
+        text = (tmp_path / "dashboards" / f"{name}.json").read_text(encoding="utf-8")
+        dashboard, as_shipped = json.loads(text), json.loads(shipped(name))
+        [base] = [v for v in dashboard["templating"]["list"] if v["name"] == "runbooks"]
+        assert base["query"] == "https://wiki.example/disagg"
+        base["query"] = "docs/runbooks"
+        assert dashboard == as_shipped
+
+
 def test_what_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> None:
     run("export", str(tmp_path))
     edited, theirs = tmp_path / "dashboards" / "node.json", tmp_path / "dashboards" / "mine.json"

@@ -97,3 +97,22 @@ def test_dashboards_are_the_repositorys_under_the_sidecars_label() -> None:
     assert {name: json.loads(text) for name, text in found.items()} == {
         f"disagg-{path.name}": json.loads(path.read_text(encoding="utf-8")) for path in shipped
     }
+
+
+def test_the_dashboards_lead_to_where_the_runbooks_are() -> None:
+    manifests = render({"prometheusRule": {"runbooks": "https://wiki.example/disagg/"}})
+
+    boards = [
+        json.loads(text)
+        for manifest in manifests
+        if manifest["metadata"]["labels"].get("grafana_dashboard") == "1"
+        for text in manifest["data"].values()
+    ]
+    bases = [
+        variable["query"]
+        for board in boards
+        for variable in board["templating"]["list"]
+        if variable["name"] == "runbooks"
+    ]
+    assert boards
+    assert bases == ["https://wiki.example/disagg"] * len(boards)
