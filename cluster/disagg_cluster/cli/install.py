@@ -47,7 +47,9 @@ _LONGEST_DIFF_LINES = 60
 @click.option("--cluster", default="", help="Name of the cluster in a new node file.")
 @click.option("--user", default="root", show_default=True, help="Who the service runs as.")
 @click.option("--datasource", metavar="NAME", help="Grafana's data source to open on.")
-@click.option("--runbooks", default=RUNBOOKS, metavar="URL", help="Where alerts and panels link to.")
+@click.option(
+    "--runbooks", default=RUNBOOKS, metavar="URL", help="Where alerts and panels link to."
+)
 @click.option("--full", is_flag=True, help="Show long diffs too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def install(
