@@ -47,6 +47,11 @@ class Debts:
             if here is None or here.role is not role:
                 self.cut_ns[engine] += sum(self._owed.pop((engine, role)))
 
+    def forget(self, engine: str) -> None:
+        """Drop all that is known of an engine that has gone for good."""
+        self.cut_ns.pop(engine, None)
+        self._owed = {key: owed for key, owed in self._owed.items() if key[0] != engine}
+
     def pay(
         self, idle: Counter[Reason], engines: Mapping[str, Assignment]
     ) -> Iterator[tuple[str, Reason, int, int]]:

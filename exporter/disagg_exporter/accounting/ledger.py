@@ -171,6 +171,8 @@ class Ledger:
         for ledger in self._ledgers(books.assignment) if books else ():
             if ledger.device.is_pseudo:
                 self._retired.take(self._devices.pop(ledger.device.gpu).account())
+        for ledger in self._devices.values():
+            ledger.debts.forget(engine)
 
     def _step_lane(self, key: StreamKey) -> Lane | None:
         books = self._engines.get(key.engine)

@@ -136,6 +136,26 @@ def test_moves_change_where_time_is_booked_and_never_how_much(
     assert books.unbalanced() == []
 
 
+def test_engines_that_come_and_go_leave_nothing_behind_but_their_seconds() -> None:
+    """Pods have ever new names; each of these owes step time when it goes."""
+    books, now, sizes = Books(gpus=2), 0.0, []
+    for number in range(60):
+        name = f"pod-{number:03}"
+        teller = Teller(name, pid=number + 1)
+        books.engine(name, Role.DECODE, ["g0"], since=now)
+        books.beat(teller, now)
+        for _ in range(15):
+            now += 1
+            books.step(teller, teller.decode(now, 1.5, running=1))
+            books.advance(now)
+        books.engine(name, Role.DECODE, ["g0"], EngineState.GONE, now)
+        books.advance(now)
+        books.ledger.forget(name)
+        sizes.append(len(pickle.dumps(books.ledger)))
+
+    assert sizes[59] < sizes[19] * 1.1
+
+
 @pytest.mark.parametrize("method", [Method.STEPS, Method.ENGINE_TIMERS])
 def test_an_engine_whose_devices_nobody_knows_takes_no_memory(method: Method) -> None:
     """No device ever reads its timeline, so there is nothing to keep it for."""
