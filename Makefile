@@ -68,13 +68,20 @@ run-vllm: $(READY) vllm-environment ## The same with a real vLLM prefill and dec
 # What the tests with real engines and a real router run them with.
 ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUTER_VENV)/bin/python
 
+TESTS = $(ENGINES) $(BIN)/pytest -m "not vllm_long and not dynamo_long and not gpu" -ra
+BESIDE = $(VENV)/integration-tests.log
+
 # --- tests ----------------------------------------------------------------------------------
 
 test: $(READY) vllm-environment router-environment ## Everything CI runs, real Prometheus and a real vLLM pair included
 	@$(SYSTEM) prometheus prometheus-alertmanager gcc
 	@$(SYSTEM) --optional chromium
 	$(MAKE) --no-print-directory lint types
-	$(ENGINES) $(BIN)/pytest -m "not vllm_long and not dynamo_long and not gpu" -ra
+	@# Integration tests mostly wait, so they go on beside the unit tests and are shown after them.
+	@$(TESTS) tests/integration > $(BESIDE) 2>&1 & beside=$$!; \
+	$(TESTS) tests/unit; unit=$$?; \
+	echo "--> integration tests"; tail -n +1 -f --pid=$$beside $(BESIDE); \
+	wait $$beside && exit $$unit
 
 test-vllm: $(READY) vllm-environment router-environment ## The long tests with real vLLM engines
 	@$(SYSTEM) prometheus gcc
