@@ -18,7 +18,6 @@ from typing import Literal
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.devicewatch import DeviceWatch
-from disagg_cluster.discovery.proctable import parents
 from disagg_cluster.engines import Engines
 from disagg_cluster.feeds import hearing
 from disagg_cluster.front import Front
@@ -27,26 +26,19 @@ from disagg_cluster.journal_text import Tag
 from disagg_cluster.launch import post_of
 from disagg_cluster.layout import Layout
 from disagg_cluster.life import WorkerState
-from disagg_cluster.nodeview import WallClock, compose
 from disagg_cluster.parts import Parts
+from disagg_cluster.pulse import Aside, Pulse
 from disagg_cluster.roster import Roster, attaching
 from disagg_cluster.rotation import Rotation
 from disagg_cluster.router import Gate
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
-from disagg_cluster.sourcing import Sourcing
 from disagg_cluster.workers import Crew
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import Snapshot
-
-# How often the fast gauges are made anew, every how many of these the books are advanced, and
-# how often silent engines are looked for and a journal that failed is tried again.
-TICK_SECONDS = 0.25
-ADVANCE_TICKS = 4
-SILENCE_TICKS = 20
 
 _log = logging.getLogger("disagg_node")
 
@@ -90,18 +82,21 @@ class Daemon:
         self._engines = Engines(config.workers, self._tag, self._ledger)
         self._devices = DeviceWatch(source, self._ledger)
         books = self._folder, self._ledger, self._fullness
-        self._found = attaching(config, layout, *books, self._devices, self._engines)
-        self._roster = Roster(self._engines, self._found)
-        self._pages = self._roster.page_watch(config.intervals.pages_seconds)
-        self._sourcing = Sourcing(self._ledger)
+        found = attaching(config, layout, *books, self._devices, self._engines)
+        self._roster = Roster(self._engines, found, config.intervals.pages_seconds)
         self._router = Gate(config, config.router, self._folder) if config.router else None
-        self._wall = WallClock()
-        self._tick_ns = time.monotonic_ns()
-        self._front = Front(
-            config.listen,
-            config.bridges,
-            " in ".join(filter(None, (config.node, config.cluster))),
-            lambda: (time.monotonic_ns() - self._tick_ns) / 1e9,
+        name = " in ".join(filter(None, (config.node, config.cluster)))
+        self._front = Front(config.listen, config.bridges, name, lambda: self._pulse.age_seconds())
+        self._pulse = Pulse(
+            self._ledger,
+            self._fullness,
+            self._roster,
+            self._devices,
+            layout.devices,
+            aside=self._aside,
+            show=self._front.show,
+            seldom=self._seldom,
+            gpu_price=config.price,
         )
         self._parts = Parts()
         self._at_end: AtEnd = "stop"
@@ -150,16 +145,14 @@ class Daemon:
             crew = self._crew = Crew(
                 (*([self._router.post] if self._router else []), *self._posts.values()),
                 self._changed,
-                self._pages.page,
+                self._roster.pages.page,
                 journal=self._journal,
                 health_seconds=self._config.intervals.health_seconds,
             )
             rotation = Rotation(crew.logs, crew.log_was_cut, self._config.log_megabytes, _log)
-            work = [self._pages.run(), self._tick(), rotation.run()]
+            work = [*self._roster.parts(), self._pulse.run(), rotation.run()]
             if self._router is not None:
                 work.append(self._router.watch.run())
-            if self._found is not None:
-                work.append(self._found.run(self._pages, self._engines.peers))
             await stack.enter_async_context(self._parts.running(*work))
             at_end = self._on_failure
             try:
@@ -208,44 +201,21 @@ class Daemon:
     def _tag(self, worker: str) -> Tag:
         return self._posts[worker].tag if self._crew is None else self._crew.tag(worker)
 
-    async def _tick(self) -> None:
-        ticks = 0
-        while True:
-            now_ns = self._tick_ns = time.monotonic_ns()
-            if ticks % ADVANCE_TICKS == 0:
-                self._sourcing.look(self._roster.subjects(self._pages), now_ns)
-                self._ledger.advance(now_ns)
-                self._fullness.advance(
-                    self._roster.statuses(self._pages), now_ns, self._devices.look.readings(now_ns)
-                )
-            if ticks % SILENCE_TICKS == 0:
-                self._engines.listen_for_silence(self._pages)
-                if self._crew is not None:
-                    self._crew.record()
-            self._front.show(self._compose(now_ns))
-            ticks += 1
-            # Just after the beat of the steps sockets, so that what is heard is soon shown.
-            await asyncio.sleep(TICK_SECONDS - time.monotonic() % TICK_SECONDS + 0.01)
+    def _seldom(self) -> None:
+        """Look for engines that have gone silent; try a journal again that could not be written."""
+        self._engines.listen_for_silence(self._roster.pages)
+        if self._crew is not None:
+            self._crew.record()
 
-    def _compose(self, now_ns: int) -> Snapshot:
-        return compose(
-            self._ledger,
-            now_ns,
-            self._wall.offset_seconds(now_ns, time.time()),
-            devices=(*self._layout.devices, *self._roster.devices()),
-            look=self._devices.look,
-            engines=self._roster.statuses(self._pages),
-            fullness=self._fullness,
-            parents=parents,
+    def _aside(self) -> Aside:
+        watch = self._router.watch if self._router else None
+        return Aside(
             workers=self._crew.statuses() if self._crew else (),
             collectors=(
                 self._journal.status(),
-                *self._roster.collectors(),
-                *self._pages.statuses(),
                 *self._front.collectors(),
-                *(self._router.watch.collectors() if self._router else ()),
+                *(watch.collectors() if watch else ()),
             ),
-            router=self._router.watch.status() if self._router else None,
-            gpu_price=self._config.price,
+            router=watch.status() if watch else None,
             simulated=self._source.name == "sim" or self._engines.simulated,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.router import ROUTER_NAME
@@ -26,52 +26,51 @@ class Roster:
     Args:
         launched: The workers' engines.
         found: The engines that somebody else started; None where they are not looked for.
+        interval_seconds: From one look at an engine's metrics page to the next.
     """
 
-    def __init__(self, launched: Engines, found: Attaching | None) -> None:
+    def __init__(self, launched: Engines, found: Attaching | None, interval_seconds: float) -> None:
         self._launched = launched
         self._found = found
+        self.pages = self._page_watch(interval_seconds)
+        """The metrics pages of all engines."""
 
-    @property
-    def urls(self) -> Mapping[str, str]:
-        """The roots of the engines' servers, as they are whenever they are looked up."""
-        return self._launched.urls if self._found is None else _Either(self._launched, self._found)
-
-    def answers(self, name: str) -> bool:
-        """Say whether an engine is worth asking for its page."""
-        return self._launched.answers(name) if name in self._launched.urls else True
-
-    def page_watch(self, interval_seconds: float) -> PageWatch:
-        """Return a watch over the metrics pages of all engines."""
-        found = self._found
-        if found is None:
-            return PageWatch(self.urls, interval_seconds, self.answers)
-        return PageWatch(
-            self.urls,
-            interval_seconds,
-            self.answers,
-            path_of=found.page_path,
-            keep_lines=found.keep_lines,
-        )
+    def parts(self) -> tuple[Coroutine[None, None, None], ...]:
+        """What has to run all the time: reading the pages, and looking for engines."""
+        if self._found is None:
+            return (self.pages.run(),)
+        return (self.pages.run(), self._found.run(self.pages, self._launched.peers))
 
     def devices(self) -> tuple[Device, ...]:
         """The pseudo-devices of engines that were found."""
         return self._found.devices if self._found else ()
 
-    def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
+    def statuses(self) -> tuple[EngineStatus, ...]:
         """Return every engine as the page shows it."""
-        found = self._found.statuses(pages) if self._found else ()
-        return (*self._launched.statuses(pages), *found)
+        found = self._found.statuses(self.pages) if self._found else ()
+        return (*self._launched.statuses(self.pages), *found)
 
-    def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
+    def subjects(self) -> tuple[Subject, ...]:
         """Return every engine as the choice of its source sees it."""
-        found = self._found.subjects(pages) if self._found else ()
-        return (*self._launched.subjects(pages), *found)
+        found = self._found.subjects(self.pages) if self._found else ()
+        return (*self._launched.subjects(self.pages), *found)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Return how the engines are heard, and looked for."""
+        """Return how the engines are heard, looked for and read."""
         found = self._found.collectors() if self._found else ()
-        return (*self._launched.collectors(), *found)
+        return (*self._launched.collectors(), *found, *self.pages.statuses())
+
+    def _page_watch(self, interval_seconds: float) -> PageWatch:
+        launched, found = self._launched, self._found
+        if found is None:
+            return PageWatch(launched.urls, interval_seconds, launched.answers)
+        return PageWatch(
+            _Either(launched, found),
+            interval_seconds,
+            lambda name: launched.answers(name) if name in launched.urls else True,
+            path_of=found.page_path,
+            keep_lines=found.keep_lines,
+        )
 
 
 def attaching(
