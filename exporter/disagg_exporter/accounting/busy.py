@@ -14,10 +14,20 @@ from disagg_exporter.accounting.stretch import StretchLane
 from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
 
 
-def window_ns(lanes: Iterable[Lane | StretchLane]) -> int:
+def window_ns(lanes: Iterable[Lane | StretchLane], now_ns: int) -> int:
     """Return the width of the window: 1 s, or twice the longest recent step if that is longer."""
-    longest_ns = max((lane.recents.longest_ns for lane in lanes), default=0)
-    return max(SECOND_NS, 2 * longest_ns)
+    return max((_reach_ns(lane, now_ns) for lane in lanes), default=SECOND_NS)
+
+
+def _reach_ns(lane: Lane | StretchLane, now_ns: int) -> int:
+    reach_ns = max(SECOND_NS, 2 * lane.recents.longest_ns)
+    # Nothing is forgotten while an engine rests: its last steps may be of long ago.
+    recent = _running(lane, now_ns) or now_ns - lane.last_record_ns < reach_ns
+    return reach_ns if recent else SECOND_NS
+
+
+def _running(lane: Lane | StretchLane, now_ns: int) -> bool:
+    return lane.promises_work and lane.live(now_ns)
 
 
 def busy_gpus(
@@ -34,7 +44,7 @@ def busy_gpus(
     never lacks a term. A device counts as at most one, however many engines crowd it.
     """
     shares = {
-        name: _shares(lanes, now_ns, min(width_ns, window_ns(lanes)))
+        name: _shares(lanes, now_ns, min(width_ns, window_ns(lanes, now_ns)))
         for name, lanes in working.items()
     }
     sums: defaultdict[tuple[Role, Phase, str, str, str], float] = defaultdict(float)
@@ -58,8 +68,7 @@ def _shares(lanes: Iterable[Lane | StretchLane], now_ns: int, width_ns: int) -> 
     prefill_ns = decode_ns = 0
     for lane in lanes:
         # A step still running is not known yet: a busy engine's window ends at its last record.
-        running = lane.promises_work and lane.live(now_ns)
-        end_ns = lane.last_record_ns if running else now_ns
+        end_ns = lane.last_record_ns if _running(lane, now_ns) else now_ns
         start_ns = end_ns - width_ns
         for t_ns, length_ns, work in lane.recents.newest_first():
             if t_ns <= start_ns:

@@ -158,7 +158,7 @@ class Ledger:
             for name, books in self._engines.items()
             if books.assignment.state is not EngineState.GONE
         }
-        width_ns = window_ns(lane for lanes in working.values() for lane in lanes)
+        width_ns = window_ns((lane for lanes in working.values() for lane in lanes), now_ns)
         gpus = busy_gpus(working, self._devices.values(), now_ns, width_ns)
         return gpus, width_ns / SECOND_NS
 

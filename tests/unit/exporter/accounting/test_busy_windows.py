@@ -27,3 +27,14 @@ def test_a_neighbours_long_steps_do_not_make_a_busy_engine_look_idle() -> None:
     assert window_seconds == 20.0
     assert busy[Role.DECODE, Phase.DECODE] == pytest.approx(1.0, abs=0.01)
     assert busy[Role.PREFILL, Phase.PREFILL] == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_long_step_of_a_minute_ago_widens_nothing() -> None:
+    """An engine at rest asks to look back no further than one that never worked."""
+    ledger, teller = Ledger(), Teller("p")
+    ledger.add_device(Device("A", 0, "H100", "A"), 0)
+    ledger.assign(Assignment("p", Role.PREFILL, ("A",), EngineState.READY, 0))
+    ledger.step(teller.key, teller.prefill(20, 10.0), now_ns=ns(20))
+
+    assert ledger.busy(ns(30))[1] == 20.0
+    assert ledger.busy(ns(80))[1] == 1.0
