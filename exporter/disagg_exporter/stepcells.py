@@ -32,8 +32,8 @@ class Cells:
         self._grown = 1 + 1 / memory_steps
         self._now = 1.0
 
-    def add(self, work: StepWork, seconds: float, weight: float) -> None:
-        """Count one step in."""
+    def add(self, work: StepWork, seconds: float, weight: float, steps: int = 1) -> None:
+        """Count a step in, or one that stands for several."""
         prefill, attended, decode, decode_kv = work
         key = (
             floor(_TOKEN_BINS * log2(prefill + decode)),
@@ -45,8 +45,8 @@ class Cells:
             if len(self._cells) >= _MOST_CELLS:
                 self._forget()
             cell = self._cells[key] = array("d", bytes(48))
-        weight *= self._now
-        self._now *= self._grown
+        weight *= self._now * steps
+        self._now *= self._grown**steps
         cell[_WEIGHT] += weight
         cell[1] += weight * prefill
         cell[2] += weight * attended

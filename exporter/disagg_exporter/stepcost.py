@@ -30,6 +30,9 @@ _SPREAD = 1.25
 _FIRST_FIT_STEPS, _MOST_BETWEEN_FITS = 32, 4096
 # Lines go on straight beyond the steps that they were learned from, but not for ever.
 _REACH = 2.0
+# An engine that hardly ever mixes has hardly anything to divide: beyond so many pure steps of a
+# kind, one in so many is learned from, for all. It mixes if one step in a hundred is mixed.
+_PURE_STEPS, _ONE_IN, _MIXES_ONE_IN = 2000, 8, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +89,19 @@ class StepCost:
         if seconds < _LEAST_SECONDS or not (work.prefill_tokens or work.decode_requests):
             return
         kind = _DECODE if not work.prefill_tokens else _MIXED if work.decode_requests else _PREFILL
-        self._steps[kind] += 1
+        self._steps[kind] = number = self._steps[kind] + 1
+        alike = 1
+        if number > _PURE_STEPS and self._steps[_MIXED] * _MIXES_ONE_IN < number:
+            if number % _ONE_IN:
+                return
+            alike = _ONE_IN
         expected = self._lines.price(work) if self._lines else 0.0
         ratio = self._pace.ratio
-        weight = self._judge(kind, seconds, expected, ratio) if expected > 0 else 1.0
-        self._cells.add(work, seconds / ratio, weight)
+        weight = self._judge(kind, seconds, expected, ratio, alike) if expected > 0 else 1.0
+        self._cells.add(work, seconds / ratio, weight, alike)
         steps = sum(self._steps)
         if steps >= self._next_fit:
-            self._next_fit = steps + min(max(steps // 4, 1), _MOST_BETWEEN_FITS)
+            self._next_fit = steps + alike * min(max(steps // 4, 1), _MOST_BETWEEN_FITS)
             self._fit_anew()
 
     def expect(self, work: StepWork) -> float | None:
@@ -137,7 +145,9 @@ class StepCost:
         weighted = sum(n * r for n, r in zip(self._steps, self._residuals, strict=True))
         return weighted / max(sum(self._steps), 1)
 
-    def _judge(self, kind: int, seconds: float, expected: float, pace_ratio: float) -> float:
+    def _judge(
+        self, kind: int, seconds: float, expected: float, pace_ratio: float, alike: int
+    ) -> float:
         """Note how far a step strayed from what was foreseen; return how much it should count."""
         most = _STRAY_RATIOS * max(self._residuals[kind], _LEAST_STRAY_RATIO)
         stray = seconds / expected / pace_ratio - 1
@@ -145,7 +155,7 @@ class StepCost:
         self._residuals[kind] += part * (min(abs(stray), 1.0) - self._residuals[kind])
         if sum(self._steps) > _PACE_AFTER_STEPS:
             usual = 1 + max(min(stray, most), -most)
-            self._pace.follow(pace_ratio * usual, expected * pace_ratio)
+            self._pace.follow(pace_ratio * usual, expected * pace_ratio * alike)
         return min(1.0, most / abs(stray)) if stray else 1.0
 
     def _fit_anew(self) -> None:

@@ -21,6 +21,18 @@ def test_steps_alike_are_one_cell_of_their_weighted_means() -> None:
     assert other[1] == pytest.approx(StepWork(500, 125_000, 40, 1000))
 
 
+def test_a_step_may_stand_for_several() -> None:
+    one_by_one, at_once = Cells(memory_steps=10**6), Cells(memory_steps=10**6)
+    for cells, times, steps in ((one_by_one, 8, 1), (at_once, 1, 8)):
+        cells.add(StepWork(100, 5000), 1.0, 1.0)
+        for _ in range(times):
+            cells.add(StepWork(0, 0, 5, 100), 0.5, 1.0, steps)
+
+    for expected, found in zip(one_by_one.means(), at_once.means(), strict=True):
+        assert found[0] == pytest.approx(expected[0], rel=1e-4)
+        assert found[1:] == expected[1:]
+
+
 def test_what_is_old_fades() -> None:
     """A step n steps back weighs e^(-n / memory)."""
     cells = Cells(memory_steps=1000)

@@ -70,6 +70,14 @@ def test_noise_of_a_tenth_averages_out() -> None:
     assert _error(_taught(8_000, noise=0.1)) < 3
 
 
+def test_an_engine_that_hardly_mixes_is_known_as_well() -> None:
+    """Of its pure steps one in eight is learned from, and counts for eight."""
+    cost = _taught(20_000, noise=0.1, mixed=0.004)
+
+    assert cost.state.steps == 20_000
+    assert _error(cost) < 3
+
+
 def test_it_is_not_trusted_before_it_has_seen_enough() -> None:
     assert not StepCost().state.trusted
     assert not _taught(20).state.trusted
