@@ -78,7 +78,7 @@ class Lane:
             self.late_records += 1
             return
         stream.seen.add(step.sequence)
-        kind = kind_of(step)
+        kind, pending = kind_of(step), promises_work(step)
         entry = Entry(
             t_ns,
             step.sequence,
@@ -88,8 +88,8 @@ class Lane:
             kind=kind,
             tokens=tokens_of(step, kind),
             totals=step.totals,
-            pending_work=promises_work(step),
-            gap_after=gap_after(step),
+            pending_work=pending,
+            gap_after=Reason.HOST_GAP if pending else gap_after(step),
             step=step,
         )
         self._unfrozen.add(entry)

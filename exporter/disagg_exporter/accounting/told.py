@@ -9,11 +9,10 @@ from disagg_exporter.model import StepTotals, StreamKey
 
 @dataclass(slots=True)
 class _Stream:
-    """The totals of one stream: those that are summed already, the latest, and their steps."""
+    """The totals of one stream: those that are summed already, and the latest."""
 
     summed: StepTotals
     latest: StepTotals
-    steps: int
 
 
 class Told:
@@ -29,11 +28,12 @@ class Told:
 
     def take(self, key: StreamKey, totals: StepTotals) -> None:
         """Take the totals of one message; an older message than the last changes nothing."""
-        stream, steps = self._streams.get(key), sum(totals.steps)
+        stream = self._streams.get(key)
         if stream is None:
-            self._streams[key] = _Stream(totals, totals, steps)
-        elif steps > stream.steps:
-            stream.latest, stream.steps = totals, steps
+            self._streams[key] = _Stream(totals, totals)
+        elif totals.steps > stream.latest.steps:
+            # None of them ever falls, so the first that differs tells which is the later.
+            stream.latest = totals
 
     def end(self) -> None:
         """Forget the streams of a process that has died; their sums stay."""
