@@ -13,6 +13,7 @@ from disagg_exporter.accounting.entry import Overflow, Piece
 from disagg_exporter.accounting.meters import Meters
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.slices import NEVER_NS, Slice, cut, model_of, role_of
+from disagg_exporter.accounting.unheld import uses_of
 from disagg_exporter.model import (
     Assignment,
     Cell,
@@ -161,7 +162,7 @@ class DeviceLedger:
         owner = model_of(self._engines)
         for reason, length_ns in unheld.items():
             active_ns = min(active[reason], length_ns)
-            for use, why, part_ns in _uses(reason, active_ns, length_ns - active_ns, observed):
+            for use, why, part_ns in uses_of(reason, active_ns, length_ns - active_ns, observed):
                 self._book(role, use, why, owner, part_ns)
                 went[reason][Cell(role, use, Reason.NONE, *owner)] += part_ns
         self.energy.commit(Spent(slices, role, owners, went))
@@ -223,26 +224,3 @@ def _apply(engines: dict[str, Assignment], assignment: Assignment) -> None:
         engines.pop(assignment.engine, None)
     else:
         engines[assignment.engine] = assignment
-
-
-def _uses(
-    reason: Reason, active_ns: int, quiet_ns: int, observed: bool
-) -> tuple[tuple[Use, Reason, int], ...]:
-    """Say where unheld time goes: (use, reason, length) for its active and its quiet part."""
-    match reason:
-        case Reason.STARTING | Reason.DRAINING:
-            return ((Use.IDLE, reason, active_ns + quiet_ns),)
-        case Reason.NO_RECORD if observed:
-            return (
-                (Use.UNATTRIBUTED, Reason.NO_RECORD, active_ns),
-                (Use.IDLE, Reason.NO_REQUEST, quiet_ns),
-            )
-        case Reason.NO_RECORD:
-            return ((Use.UNOBSERVED, Reason.NO_RECORD, active_ns + quiet_ns),)
-        case Reason.NO_ENGINE if not observed:
-            return ((Use.UNOBSERVED, Reason.NO_READING, active_ns + quiet_ns),)
-        case _:
-            return (
-                (Use.UNATTRIBUTED, Reason.STRANGER, active_ns),
-                (Use.IDLE, reason, quiet_ns),
-            )

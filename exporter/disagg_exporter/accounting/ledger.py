@@ -9,6 +9,7 @@ from collections import Counter
 
 from disagg_exporter.accounting.activity import mean_activity
 from disagg_exporter.accounting.busy import busy_gpus, window_ns
+from disagg_exporter.accounting.committing import commit, drop_read
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.engine_books import EngineBooks
 from disagg_exporter.accounting.lane import Lane
@@ -129,8 +130,8 @@ class Ledger:
                     lane.advance(now_ns)
                 self._collect(books)
         for ledger in self._devices.values():
-            self._commit(ledger, now_ns)
-        self._drop_read_pieces()
+            commit(ledger, self._engines, now_ns, self._rules)
+        drop_read(self._devices.values(), self._engines)
 
     def device_accounts(self) -> tuple[DeviceAccount, ...]:
         """Return the committed time of every device."""
@@ -218,32 +219,3 @@ class Ledger:
             books.lost_records += lane.lost_records
             books.late_records += lane.late_records
             lane.start_counting_anew()
-
-    def _commit(self, ledger: DeviceLedger, now_ns: int) -> None:
-        delay_ns = self._rules.packing_delay_ns
-        readers = ledger.awaited()
-        awaited = {name: self._engines[name] for name in readers if name in self._engines}
-        marks = [
-            lane.mark_ns
-            for name, books in awaited.items()
-            for lane in books.lanes.values()
-            if lane.mark_ns < readers[name]
-        ]
-        wanted_ns = min(marks, default=max(now_ns - delay_ns, ledger.last_death_ns))
-        target_ns = ledger.target(wanted_ns)
-        pieces = {
-            name: books.between(ledger.watermark_ns, target_ns) for name, books in awaited.items()
-        }
-        for used in ledger.commit(target_ns, pieces):
-            # What was owed to an engine that is forgotten is the device's alone.
-            if used.engine in self._engines:
-                weighted_ns = used.length_ns * ledger.device.weight
-                self._engines[used.engine].gpu_ns[used.role, used.phase] += weighted_ns
-
-    def _drop_read_pieces(self) -> None:
-        read_ns: dict[str, int] = {}
-        for ledger in self._devices.values():
-            for name in ledger.awaited():
-                read_ns[name] = min(read_ns.get(name, ledger.watermark_ns), ledger.watermark_ns)
-        for name, books in self._engines.items():
-            books.drop_read(read_ns.get(name))
