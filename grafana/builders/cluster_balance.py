@@ -46,6 +46,7 @@ def balance() -> Row:
             decimals=2,
             width=THIRD,
             filled=0,
+            at_least=1,
             log=2,
         ),
         lines(
