@@ -74,6 +74,7 @@ class Attaching:
             first_index=len(devices),
         )
         self._names = Names(taken)
+        self._ours = ours
         self._interval_seconds = interval_seconds
         self._kept: dict[str, tuple[float, tuple[str, ...]]] = {}
         self._scout: Scout | None = None
@@ -148,6 +149,7 @@ class Attaching:
             self._names,
             pages,
             peers,
+            ours=self._ours,
             interval_seconds=self._interval_seconds,
         )
         async with asyncio.TaskGroup() as group:

@@ -11,10 +11,10 @@ from pathlib import Path
 from disagg_cluster.discovery.nouns import Endpoint, Finder, Leader, Look, Sighting, port_of
 from disagg_cluster.discovery.proctable import (
     Process,
+    ProcessTable,
     ancestors,
     environment,
     read_bytes,
-    read_table,
 )
 from disagg_cluster.discovery.servers import Server, find_servers, told_port
 from disagg_cluster.fpm_addresses import DYNAMO_PORT_VARIABLE
@@ -45,7 +45,7 @@ _CONTAINER = re.compile(rb"docker|kubepods|containerd|crio|libpod|lxc")
 
 
 class ProcessFinder:
-    """Looks at all processes anew each time; keeps nothing between two looks.
+    """Looks at the processes of this host and at what they hold.
 
     Args:
         readings: The last readings of the devices, for the processes on each.
@@ -69,13 +69,15 @@ class ProcessFinder:
         self._devices = tuple(devices)
         self._ours = ours
         self._proc = proc
+        self._table = ProcessTable(proc)
+        self._ours_before: frozenset[int] = frozenset()
         self._clock = clock
 
     def look(self) -> Look:
         """The engines now: what serves on a port, or computes on a GPU."""
         began = self._clock()
         try:
-            table = read_table(self._proc)
+            table = self._table.read()
         except OSError as error:
             lost = f"the processes of this host cannot be listed: {error.strerror}"
             return Look(self.finder, (), lost, self._clock() - began)
@@ -83,8 +85,10 @@ class ProcessFinder:
         for reading in self._readings():
             for pid in reading.pids:
                 on_gpu.setdefault(pid, []).append(reading.gpu)
+        # What one of ours leaves behind when it dies is not found while it is being ended.
         ours = frozenset(self._ours())
-        servers = [s for s in find_servers(table) if not _started_by(ours, s, table)]
+        lately, self._ours_before = ours | self._ours_before, ours
+        servers = [s for s in find_servers(table) if not _started_by(lately, s, table)]
         seen = [self._sighting(server, on_gpu) for server in servers]
         found = tuple(s for s in seen if s.also_at or s.gpus)
         return Look(
@@ -170,7 +174,12 @@ def visible_gpus(
 
 def _started_by(ours: frozenset[int], server: Server, table: Mapping[int, Process]) -> bool:
     above = (process.pid for process in ancestors(server.process.pid, table))
-    return bool(server.pids & ours) or any(pid in ours for pid in above)
+    return (
+        bool(server.pids & ours)
+        or any(pid in ours for pid in above)
+        # Its parents may have gone; the session that we gave it is still its own.
+        or server.process.session in ours
+    )
 
 
 def _lost(

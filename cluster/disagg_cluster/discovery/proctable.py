@@ -20,40 +20,73 @@ MAX_COMMAND_BYTES = 128 * 1024
 MAX_ENVIRONMENT_BYTES = 1024 * 1024
 _MAX_DEPTH = 64
 
+YOUNG_LOOKS = 30
+OLD_LOOKS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process and the file name of its program; `argv` is empty where it is no engine's."""
+    """One process and the file name of its program; `argv` is empty where it is no engine's.
+
+    `session` is the pid of the leader of its session, which may have gone.
+    """
 
     pid: int
     parent: int
     start_ticks: int
     program: str = ""
     argv: tuple[str, ...] = field(default=(), repr=False)
+    session: int = 0
 
 
-def read_table(proc: Path = Path("/proc")) -> dict[int, Process]:
-    """Every process that has a command line, by its pid.
+class ProcessTable:
+    """Every process that has a command line, read again and again at little cost.
 
-    Raises:
-        OSError: There is no such folder, or we may not list it.
+    What a process runs hardly changes once it is some looks old. So an old one that is no engine's
+    is read again at each `OLD_LOOKS`th look only, a share of them at each: a shell that becomes an
+    engine after a minute (`exec vllm serve`) is seen that much later.
     """
-    found: dict[int, Process] = {}
-    for name in os.listdir(proc):  # noqa: PTH208 - thousands, every few seconds
-        if not name.isdigit():
-            continue
-        raw = read_bytes(f"{proc}/{name}/cmdline", MAX_COMMAND_BYTES)
-        if not raw:
-            continue
-        stat = read_bytes(f"{proc}/{name}/stat", 4096)
-        # The second field is the command in brackets and may hold spaces and brackets itself.
-        fields = stat.rpartition(b")")[2].split()
-        if len(fields) < 20 or fields[0] in (b"Z", b"X"):
-            continue
-        argv = _words(raw) if _MAY_BE.search(raw) else ()
-        program = program_name(os.fsdecode(raw[:4096].partition(b"\0")[0]))
-        found[int(name)] = Process(int(name), int(fields[1]), int(fields[19]), program, argv)
-    return found
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._looks = 0
+        self._known: dict[int, tuple[int, Process | None]] = {}
+
+    def read(self) -> dict[int, Process]:
+        """The processes that are there now, by pid.
+
+        Raises:
+            OSError: There is no such folder, or we may not list it.
+        """
+        self._looks += 1
+        known: dict[int, tuple[int, Process | None]] = {}
+        for name in os.listdir(self._proc):  # noqa: PTH208 - thousands, every few seconds
+            if name.isdigit():
+                pid = int(name)
+                first, process = self._known.get(pid, (self._looks, None))
+                if self._is_due(pid, first, process):
+                    process = _read(self._proc, pid)
+                known[pid] = first, process
+        self._known = known
+        return {pid: process for pid, (_, process) in known.items() if process is not None}
+
+    def _is_due(self, pid: int, first: int, process: Process | None) -> bool:
+        if self._looks - first < YOUNG_LOOKS or (process is not None and process.argv):
+            return True
+        return (self._looks + pid) % OLD_LOOKS == 0
+
+
+def _read(proc: Path, pid: int) -> Process | None:
+    raw = read_bytes(f"{proc}/{pid}/cmdline", MAX_COMMAND_BYTES)
+    if not raw:
+        return None
+    # The second field is the command in brackets and may hold spaces and brackets itself.
+    fields = read_bytes(f"{proc}/{pid}/stat", 4096).rpartition(b")")[2].split()
+    if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+        return None
+    argv = _words(raw) if _MAY_BE.search(raw) else ()
+    program = program_name(os.fsdecode(raw[:4096].partition(b"\0")[0]))
+    return Process(pid, int(fields[1]), int(fields[19]), program, argv, int(fields[3]))
 
 
 def environment(pid: int, wanted: Iterable[str], proc: Path = Path("/proc")) -> dict[str, str]:

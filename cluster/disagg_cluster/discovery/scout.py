@@ -43,6 +43,7 @@ class Scout:
         names: What engines are called.
         pages: The engines' metrics pages.
         peers: The engines that we launched, for the roles of those beside them.
+        ours: Their processes; an engine that has one of them is not found.
         interval_seconds: From one look to the next.
         wall: Unix seconds.
     """
@@ -55,6 +56,7 @@ class Scout:
         pages: PageWatch,
         peers: Callable[[], Iterable[KnownPeer]] = tuple,
         *,
+        ours: Callable[[], Iterable[int]] = tuple,
         interval_seconds: float = INTERVAL_SECONDS,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -63,6 +65,7 @@ class Scout:
         self._names = names
         self._pages = pages
         self._peers = peers
+        self._ours = ours
         self._interval_seconds = interval_seconds
         self._wall = wall
         self._judge = Judge()
@@ -79,7 +82,11 @@ class Scout:
                 looks = await loop.run_in_executor(executor, self._look)
                 for look in looks:
                     self._seen(look)
-                engines = join(sighting for look in looks for sighting in look.sightings)
+                # Asked again, now that nothing can be started: one that was just being started
+                # while the finders looked was not known as ours to them.
+                ours = frozenset(self._ours())
+                seen = (sighting for look in looks for sighting in look.sightings)
+                engines = join(sighting for sighting in seen if not sighting.pids & ours)
                 self._attached.take(self._names.name(engines))
                 cases, peers = self._attached.cases(self._pages), tuple(self._peers())
                 verdicts = await loop.run_in_executor(executor, self._judged, cases, peers)

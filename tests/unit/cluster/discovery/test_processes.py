@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.discovery.nouns import Endpoint, Sighting
+from disagg_cluster.discovery.nouns import Endpoint, Leader, Sighting
 from disagg_cluster.discovery.processes import NAMES_KEPT, ProcessFinder, visible_gpus
-from disagg_cluster.discovery.proctable import read_table
+from disagg_cluster.discovery.proctable import OLD_LOOKS, YOUNG_LOOKS, ProcessTable
 from disagg_exporter.model import Device, DeviceReading
 from support.fake_engines import FakeEngine, install
 
@@ -93,6 +93,55 @@ def test_our_own_engines_are_never_found(engine: Callable[..., FakeEngine]) -> N
     assert ours.process.pid not in leaders
 
 
+def process(proc: Path, pid: int, command: str, *, session: int = 1) -> None:
+    """A process as /proc tells it, a child of the first one."""
+    (proc / str(pid)).mkdir(exist_ok=True)
+    (proc / str(pid) / "cmdline").write_bytes(command.replace(" ", "\0").encode() + b"\0")
+    stat = f"{pid} (x) S 1 {session} {session} " + "0 " * 15 + "5\n"
+    (proc / str(pid) / "stat").write_text(stat)
+
+
+def test_what_one_of_ours_leaves_behind_is_not_found_while_it_is_being_ended(
+    tmp_path: Path,
+) -> None:
+    process(tmp_path, 11, "VLLM::EngineCore", session=10)
+    ours = {10}
+    readings = [DeviceReading("GPU-11", 0, pids=(11,))]
+    finder = ProcessFinder(lambda: readings, DEVICES, ours=lambda: ours, proc=tmp_path)
+    assert finder.look().sightings == ()
+
+    ours.clear()
+    assert finder.look().sightings == (), "its leader has just died"
+    [orphan] = finder.look().sightings
+    assert orphan.leader == Leader(11, 5)
+
+
+def test_an_engine_is_read_at_each_look(tmp_path: Path) -> None:
+    table = ProcessTable(tmp_path)
+    process(tmp_path, 7, "vllm serve a")
+    for _ in range(YOUNG_LOOKS + 1):
+        table.read()
+
+    process(tmp_path, 7, "vllm serve b")
+
+    assert table.read()[7].argv == ("vllm", "serve", "b")
+
+
+def test_an_old_shell_that_becomes_an_engine_is_seen_in_the_end(tmp_path: Path) -> None:
+    """Thousands of old processes that are no engines cost little, and none is forgotten."""
+    table = ProcessTable(tmp_path)
+    process(tmp_path, 7, "bash start.sh")
+    for _ in range(YOUNG_LOOKS + 1):
+        table.read()
+
+    process(tmp_path, 7, "vllm serve a")
+
+    looks = next(n for n in range(1, 1 + OLD_LOOKS) if table.read()[7].argv)
+    assert 1 < looks <= OLD_LOOKS
+    (tmp_path / "7" / "cmdline").unlink()
+    assert table.read() == {}
+
+
 def test_gpu_processes_that_cannot_be_seen_are_told_with_the_missing_right() -> None:
     elsewhere = (DeviceReading("GPU-22", 0, pids=(1 << 22,)),)
 
@@ -120,7 +169,7 @@ def test_a_hostile_command_line_costs_little(tmp_path: Path) -> None:
         (folder / "stat").write_text(f"{pid} (a) b) {fields}")
     (tmp_path / "13").mkdir()
 
-    table = read_table(tmp_path)
+    table = ProcessTable(tmp_path).read()
 
     assert table.keys() == {10, 11}
     assert sum(len(word) for word in table[10].argv) < 128 * 1024

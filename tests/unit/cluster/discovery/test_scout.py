@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -61,7 +62,9 @@ def server(markers: Markers) -> Sighting:
     )
 
 
-def after_some_looks(*finders: Broken | Sees) -> tuple[Scout, Sequence[str]]:
+def after_some_looks(
+    *finders: Broken | Sees, ours: Sequence[int] = ()
+) -> tuple[Scout, Sequence[str]]:
     """A scout that has looked some times, and the engines that it found."""
     attached = Attached(Ledger(), (), Silent())
     pages = PageWatch({}, 1.0, lambda _engine: False)
@@ -72,7 +75,15 @@ def after_some_looks(*finders: Broken | Sees) -> tuple[Scout, Sequence[str]]:
         looks += 1
         return iter(())
 
-    scout = Scout(finders, attached, Names(), pages, counted, interval_seconds=0.01)  # type: ignore[arg-type]
+    scout = Scout(
+        finders,
+        attached,
+        Names(),
+        pages,
+        counted,  # type: ignore[arg-type]
+        ours=lambda: ours,
+        interval_seconds=0.01,
+    )
 
     async def story() -> None:
         running = asyncio.create_task(scout.run())
@@ -100,6 +111,12 @@ def test_a_finder_that_fails_hides_nothing_of_the_others(
     }
     assert [why for why in scout.lost() if "ValueError" in why]
     assert SECRET not in caplog.text
+
+
+def test_what_was_started_by_us_while_the_finders_looked_is_not_found() -> None:
+    assert (
+        after_some_looks(Sees(replace(server(Markers()), pids=frozenset({7}))), ours=(7,))[1] == []
+    )
 
 
 def test_what_cannot_be_judged_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
