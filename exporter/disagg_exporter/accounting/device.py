@@ -158,10 +158,12 @@ class DeviceLedger:
             owner = owners[engine]
             went[reason][Cell(role, Use.PREFILL, Reason.NONE, *owner)] += prefill_ns
             went[reason][Cell(role, Use.DECODE, Reason.NONE, *owner)] += decode_ns
-        observed = self.device.is_pseudo or self._watched(slices[-1].end_ns)
+        watched = self._watched(slices[-1].end_ns)
         owner = model_of(self._engines)
         for reason, length_ns in unheld.items():
             active_ns = min(active[reason], length_ns)
+            # Without its engine nobody uses a pseudo-device, which tells nothing itself.
+            observed = watched or (self.device.is_pseudo and reason is Reason.NO_ENGINE)
             for use, why, part_ns in uses_of(reason, active_ns, length_ns - active_ns, observed):
                 self._book(role, use, why, owner, part_ns)
                 went[reason][Cell(role, use, Reason.NONE, *owner)] += part_ns

@@ -30,7 +30,7 @@ REASONS = {
         Reason.HOST_GAP,
     ),
     Use.UNATTRIBUTED: (Reason.STRANGER, Reason.NO_RECORD, Reason.DUMMY),
-    Use.UNOBSERVED: (Reason.NO_READING,),
+    Use.UNOBSERVED: (Reason.NO_READING, Reason.NO_RECORD),
 }
 _REASON_FAMILIES = {
     Use.IDLE: "disagg_gpu_idle_seconds_total",

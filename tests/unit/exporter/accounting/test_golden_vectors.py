@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.devices import pseudo_device
+from disagg_exporter.model import Assignment, EngineState, Phase, Reason, Role, Use
 from support.books import Books, Teller, ns
 
 
@@ -307,6 +309,23 @@ def test_silence_is_unobserved_and_frees_the_watermark() -> None:
     assert books.watermark() == 35
     assert books.seconds() == {"idle": 4, "unobserved": 31}
     assert books.reasons(Use.UNOBSERVED) == {Reason.NO_RECORD: 31}
+
+
+def test_silence_on_a_host_without_gpus_is_unobserved_too() -> None:
+    """A1, A6: a pseudo-device tells nothing itself; that nobody else uses it says what rest is."""
+    ledger, teller = Ledger(), Teller()
+    ledger.add_device(pseudo_device("e", 0), 0)
+    ready = Assignment("e", Role.DECODE, ("cpu-e",), EngineState.READY, ns(10))
+    ledger.assign(ready)
+    ledger.advance(ns(15))
+    ledger.hear(teller.key, teller.beat(15), overlapped=False, now_ns=ns(15))
+    ledger.advance(ns(56))
+
+    [account] = ledger.device_accounts()
+    assert {(cell.use, cell.reason): round(s, 6) for cell, s in account.cells.items()} == {
+        (Use.IDLE, Reason.NO_ENGINE): 10,
+        (Use.UNOBSERVED, Reason.NO_RECORD): 40,
+    }
 
 
 def test_activity_without_records_is_unattributed() -> None:
