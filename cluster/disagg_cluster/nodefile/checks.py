@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 from disagg_cluster.config import Restart
 from disagg_cluster.layout import Wish, share
@@ -31,7 +32,8 @@ def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[F
         devices: What the node has, as far as the file tells.
         host: The machine the file is for.
     """
-    findings = [*_node(draft), *_names(draft), *_gpus(draft, devices), *_restarts(draft)]
+    findings = [*_node(draft), *_names(draft), *_listed(draft)]
+    findings += [*_gpus(draft, devices), *_restarts(draft)]
     findings += [*check_ports(draft), *check_peers(draft), *check_router(draft, host)]
     for position, _ in draft.workers:
         findings += check_worker(draft, position, host)
@@ -70,6 +72,21 @@ def _names(draft: Draft) -> Iterator[Finding]:
         if engine.name and (other := places.setdefault(engine.name, place)) != place:
             at = ("attach", "endpoints", position, "name")
             yield Finding(at, f"{engine.name!r} is already the name of {other}")
+
+
+def _listed(draft: Draft) -> Iterator[Finding]:
+    """Listed engines that are workers: each would be booked twice."""
+    attach = draft.config.attach
+    if attach is None or not draft.sure("attach"):
+        return
+    for number, engine in enumerate(attach.endpoints):
+        parts = urlsplit(engine.url)
+        for position, worker in draft.workers:
+            here = parts.hostname in ("localhost", "127.0.0.1", worker.host, worker.probe_host)
+            if here and (parts.port or 80) == worker.port and draft.sure("workers", position):
+                message = f"{engine.url} is {worker.name} (workers[{position}])"
+                hint = "leave it out: workers are measured anyhow"
+                yield Finding(("attach", "endpoints", number, "url"), message, hint)
 
 
 def _gpus(draft: Draft, devices: Sequence[Device] | None) -> Iterator[Finding]:
