@@ -56,7 +56,7 @@ def main() -> int:
         figures |= _with_steps(rig, options.minutes * 60)
         figures |= _without_steps(rig)
         figures |= _scraped(rig)
-    met = {key: figures[key] <= bar for key, bar in BARS.items()}
+    met = {key: figures[key] <= bar for key, bar in BARS.items() if figures[key] is not None}
     report = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
@@ -72,7 +72,7 @@ def main() -> int:
     return 0 if all(met.values()) else 1
 
 
-def _with_steps(rig: Rig, seconds: float) -> dict[str, float]:
+def _with_steps(rig: Rig, seconds: float) -> dict[str, float | None]:
     """CPU and memory while all engines step."""
     rig.tell(STEPS_PER_SECOND)
     time.sleep(_WARM_SECONDS)
@@ -89,7 +89,7 @@ def _with_steps(rig: Rig, seconds: float) -> dict[str, float]:
         "steps_per_second": (_steps(rig) - steps) / passed,
         "rss_mebibytes": max(size for _, size in memory),
         # A slope over less than ten minutes is that of the allocator's last block.
-        "rss_growth_mebibytes_per_hour": usage.slope(late) * 3600 if passed >= 600 else 0.0,
+        "rss_growth_mebibytes_per_hour": usage.slope(late) * 3600 if passed >= 600 else None,
     }
 
 
@@ -162,8 +162,11 @@ def _steps(rig: Rig) -> float:
 def _table(figures: dict[str, Any], met: dict[str, bool]) -> str:
     lines = [f"{'':<36}{'measured':>10}{'bar':>8}"]
     for key, value in figures.items():
-        verdict = "" if key not in BARS else "met" if met[key] else "MISSED"
         bar = f"{BARS[key]:>8g}" if key in BARS else " " * 8
+        if value is None:
+            lines.append(f"{key:<36}{'-':>10}{bar}  not measured")
+            continue
+        verdict = "" if key not in BARS else "met" if met[key] else "MISSED"
         lines.append(f"{key:<36}{value:>10.3f}{bar}  {verdict}".rstrip())
     return "\n".join(lines) + "\n"
 
