@@ -9,13 +9,13 @@ from grafana.builders.palette import PHASES
 from grafana.builders.panels import lines
 from grafana.builders.tables import Column, rows
 
-HOURLY = "cluster_model_namespace:disagg_{what}:rate1h"
-
 
 def cost() -> Row:
     """The last hour of the chosen models: GPU time, tokens, energy and money."""
-    seconds, tokens = HOURLY.format(what="gpu_seconds"), HOURLY.format(what="phase_tokens")
-    watts, money = HOURLY.format(what="energy_watts"), HOURLY.format(what="cost_per_hour")
+    seconds = "cluster_model_namespace:disagg_gpu_seconds:rate1h"
+    tokens = "cluster_model_namespace:disagg_phase_tokens:rate1h"
+    watts = "cluster_model_namespace:disagg_energy_watts:rate1h"
+    money = "cluster_model_namespace:disagg_cost_per_hour:rate1h"
     by_phase = {f"^{phase} .*": colour for phase, colour in PHASES.items()}
     by = "sum by (cluster, engine_namespace, model_name)"
 
