@@ -22,6 +22,8 @@ PROMPT_SECONDS = 1.0
 from a slower one activity would seem to go on for half a minute after its end."""
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 15.0
 _HELD_LOOKS = 3
+# A look may last as long as its deadline, and nothing else is read meanwhile.
+_AGAIN_NS = 10_000_000_000
 _WAY_OUT = "check `dcgm.url` (its page is at /metrics there), or set `devices: nvml`"
 
 
@@ -73,7 +75,7 @@ class DcgmDevices:
 
     def sweep(self, now_ns: int) -> DeviceSweep:
         """Read the page if it is time to; a page that stays away makes every device fail."""
-        if now_ns - self._looked_ns >= self._between_ns:
+        if now_ns - self._looked_ns >= self._wait_ns(now_ns):
             self._looked_ns = now_ns
             try:
                 self._told = self._look()
@@ -82,7 +84,7 @@ class DcgmDevices:
             else:
                 self._seen_ns = now_ns
         known = {told.device.gpu: told for told in self._told}
-        if now_ns - self._seen_ns > _HELD_LOOKS * self._between_ns:
+        if self._away(now_ns):
             known = {}
         readings = tuple(
             self._reading(known[device.gpu], now_ns)
@@ -97,6 +99,12 @@ class DcgmDevices:
 
     def close(self) -> None:
         """Nothing to let go of: each look has a connection of its own."""
+
+    def _away(self, now_ns: int) -> bool:
+        return now_ns - self._seen_ns > _HELD_LOOKS * self._between_ns
+
+    def _wait_ns(self, now_ns: int) -> int:
+        return max(self._between_ns, _AGAIN_NS) if self._away(now_ns) else self._between_ns
 
     def _look(self) -> tuple[DcgmDevice, ...]:
         devices = parse_dcgm(self._fetch(self._url, DEADLINE_SECONDS), self._heads)

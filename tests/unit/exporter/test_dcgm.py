@@ -192,12 +192,24 @@ def test_a_page_that_stays_away_fails_after_three_looks_and_comes_back() -> None
     held = source.sweep(15 * SECOND)
     failed = source.sweep(16 * SECOND)
     exporter.page = WHOLE
-    back = source.sweep(21 * SECOND)
+    back = source.sweep(26 * SECOND)
 
     assert len(held.readings) == 2
     assert failed.readings == ()
     assert failed.failures[0] == DeviceFailure(GPU_0, "nobody answers")
     assert len(back.readings) == 2
+
+
+def test_a_page_that_stays_away_is_asked_for_seldom() -> None:
+    """Each look may last until its deadline, and NVML beside it is not read meanwhile."""
+    exporter = Exporter()
+    source = exporter.open(interval_seconds=1.0)
+
+    exporter.page = None
+    for second in range(1, 64):
+        source.sweep(second * SECOND)
+
+    assert len(exporter.urls) == 1 + 3 + 6
 
 
 def test_a_gpu_that_leaves_the_page_fails_alone() -> None:
