@@ -101,7 +101,9 @@ def pools() -> Row:
     ]
 
 
-def _idle_of(title: str, role: str, more: str, *, stacked: bool = True) -> Any:
+def _idle_of(
+    title: str, role: str, more: str, *, stacked: bool = True, runbook: str = "DisaggPoolIdle"
+) -> Any:
     idle = f"cluster_role_reason:disagg_idle_gpu_seconds:rate5m{{{C}, role{role}}}"
     # Only reasons that have occurred: a legend of noughts is no help.
     seen = f"sum by (reason) (max_over_time({idle}[$__range])) > 0"
@@ -115,6 +117,7 @@ def _idle_of(title: str, role: str, more: str, *, stacked: bool = True) -> Any:
         at_least=1,
         stacked=stacked,
         colours=REASONS,
+        runbooks=(runbook,),
     )
 
 
@@ -132,6 +135,7 @@ def idle() -> Row:
             '="decode"',
             "`kv_wait` is bad: requests are there, but their KV has not arrived, so prefill or the "
             "network holds decode up. `no_request` is room to spare.",
+            runbook="DisaggPoolStarving",
         ),
         _idle_of(
             "Idle outside both pools",
@@ -139,5 +143,6 @@ def idle() -> Row:
             "GPUs without a ready engine. `starting` ends within minutes; a lasting `no_engine` is "
             "a GPU that is paid for and forgotten.",
             stacked=False,
+            runbook="DisaggGpuUnassigned",
         ),
     ]

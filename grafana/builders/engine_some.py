@@ -23,8 +23,8 @@ def some_tell() -> Row:
     return "What only some engines tell", [
         lines(
             "Time of a KV transfer",
-            "Mean seconds of a transfer; a first token waits for it. Good: below 0.1 s. More than "
-            "a second raises an alert.",
+            "Mean seconds of a transfer; a first token waits for it. Good: far below the first "
+            "token's target. More than a second raises an alert.",
             [Ask(f"sum by (node, engine) ({rate(seconds)}) / {count}", NAMED)],
             unit="s",
             width=THIRD,
