@@ -93,6 +93,8 @@ def rows_of(look: OneLook) -> tuple[Row, ...]:
     for device in look.devices:
         here = [engine for engine in look.engines if device.gpu in engine.devices]
         place = (device.gpu, device.device)
+        if not here and device.is_pseudo:
+            continue  # of an engine that has gone while we looked
         if not here:
             rows.append(Row(*place, busy_ratio=busy.get(device.gpu)))
         rows.extend(

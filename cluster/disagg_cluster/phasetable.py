@@ -88,9 +88,9 @@ def as_text(rows: Iterable[Row]) -> str:
     )
 
 
-def as_json(rows: Iterable[Row]) -> str:
+def as_json(rows: Iterable[Row], *, indent: int | None = 2) -> str:
     """The same values as a JSON list; what is not known is null."""
-    return json.dumps([asdict(row) for row in rows], indent=2)
+    return json.dumps([asdict(row) for row in rows], indent=indent)
 
 
 def _row(device: DeviceView | None, engine: EngineView | None, ratios: Mapping[str, float]) -> Row:

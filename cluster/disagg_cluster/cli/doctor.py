@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.cli.phases import DEFAULT_URL, read_page
+from disagg_cluster.cli.phases import DEFAULT_URL, daemon_url, read_page
 from disagg_cluster.cli.start import chosen_devices
 from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.doctor import gathering
@@ -35,7 +35,7 @@ def doctor(ctx: click.Context, url: str, file: Path | None, as_json: bool) -> No
     Asks the daemon of this node; where none runs, looks itself for some seconds. Ends with the one
     step that makes most better. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look.
     """
-    facts = _facts(url.rstrip("/"), file)
+    facts = _facts(daemon_url(url), file)
     findings = examine(facts)
     click.echo(_as_json(findings) if as_json else _as_text(findings))
     ctx.exit(int(any(finding.level is Level.WRONG for finding in findings)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
 from disagg_cluster import onelook
 from disagg_cluster.cli.start import chosen_devices
 from disagg_cluster.config import Attach, NodeConfig
+from disagg_cluster.discovery.listed import is_own_address
 from disagg_cluster.nodefile import load
 from disagg_cluster.pageview import NotOurPageError, read_node_page
 from disagg_cluster.phasetable import Row, as_json, as_text, moved, rows_of
@@ -47,39 +49,60 @@ def phases(url: str, file: Path | None, watch: bool, as_json_: bool) -> None:
     Asks the daemon of this node; where none runs, looks itself for some seconds. The shares are of
     the last second that the daemon has booked (five with GPUs), which is some seconds ago.
     """
-    shown = as_json if as_json_ else as_text
-    for rows in _tables(url.rstrip("/"), file):
-        if watch and not as_json_:
-            click.clear()
-        click.echo(shown(rows))
+    try:
+        for rows in _tables(daemon_url(url), file):
+            if watch and not as_json_:
+                click.clear()
+            if not rows:
+                click.echo("no GPU and no engine is here", err=True)
+            click.echo(as_json(rows, indent=None if watch else 2) if as_json_ else as_text(rows))
+            if not watch:
+                return
+    except KeyboardInterrupt:
         if not watch:
-            return
+            raise
 
 
 def _tables(url: str, file: Path | None) -> Iterator[tuple[Row, ...]]:
-    before = read_page(url)
-    while before is not None:
-        after = _next_page(lambda: read_page(url), before)
-        if after is None:
-            break
-        yield rows_of(after, before)
-        before = after
+    before: NodePage | None = None
+    told = False
     while True:
-        click.echo(f"no daemon answers at {url}: looking myself", err=True)
-        yield _look(file)
+        before = before or read_page(url)
+        after = None if before is None else _next_page(lambda: read_page(url), before)
+        if after is not None:
+            yield rows_of(after, before)
+        else:
+            if not told:
+                click.echo(f"no daemon answers at {url}: looking myself", err=True)
+            yield _look(file)
+        before, told = after, after is None
+
+
+def daemon_url(text: str) -> str:
+    """The root of a daemon's server, as a person wrote it."""
+    parts = urlsplit(text)
+    if parts.scheme != "http" or not parts.hostname:
+        raise click.UsageError(
+            f"{text!r} is no address of a daemon: give one such as {DEFAULT_URL}"
+        )
+    return text.rstrip("/")
 
 
 def read_page(url: str) -> NodePage | None:
-    """The page of the daemon at an address; None if nobody is there.
+    """The page of the daemon at an address; None if it is on this node and nobody answers.
 
     Raises:
-        CannotLookError: Somebody answers there, and not with a page of ours.
+        CannotLookError: Somebody answers there, and not with a page of ours; or nobody answers on
+            another node, at which nobody but its daemon can look.
     """
     try:
         return read_node_page(fetch(f"{url}/metrics", _DEADLINE_SECONDS))
     except (EngineRefused, NotOurPageError) as error:
-        raise CannotLookError(f"cannot look: {error}") from None
-    except EngineUnreachable:
+        hint = "another program, or a daemon behind TLS or a password; --url says where yours is"
+        raise CannotLookError(f"cannot look: {error} ({hint})") from None
+    except EngineUnreachable as error:
+        if not is_own_address(urlsplit(url).hostname or ""):
+            raise CannotLookError(f"cannot look: {error}") from None
         return None
 
 

@@ -41,12 +41,12 @@ def silence_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Ite
             yield _mixed(Source.DYNAMO, "no --disaggregation-mode", "default: aggregated")
         case Program.DYNAMO_VLLM | Program.DYNAMO_OTHER:
             why = "aggregated, or the decode side of a version that gives it no option"
-            yield conditional_decode(Source.DYNAMO, "no --disaggregation-mode", "absent", why)
+            yield conditional_decode(Source.DYNAMO, "no --disaggregation-mode", "given", why)
         case Program.LMDEPLOY:
             yield _mixed(Source.LMDEPLOY, "no --role", "default: both phases")
         case Program.TENSORRT_LLM:
             why = "a worker is often not told its half"
-            yield note(Source.TENSORRT_LLM, "no --server_role", "absent", why)
+            yield note(Source.TENSORRT_LLM, "no --server_role", "given", why)
         case _:
             pass
 
@@ -64,4 +64,4 @@ def _source(program: Program) -> Source:
 
 
 def _mixed(source: Source, marker: str, why: str) -> Claim:
-    return Claim(Kind.INFERRED, source, marker, "absent", Role.MIXED, Confidence.MEDIUM, why)
+    return Claim(Kind.INFERRED, source, marker, "given", Role.MIXED, Confidence.MEDIUM, why)

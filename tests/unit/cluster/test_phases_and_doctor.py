@@ -104,6 +104,43 @@ def test_what_is_no_daemon_of_ours_cannot_be_looked_at(
 
     assert (code, said) == (2, "")
     assert talk.startswith("cannot look: ")
+    assert "--url says where yours is" in talk
+
+
+@pytest.mark.parametrize("command", ["phases", "doctor"])
+def test_another_node_is_not_mistaken_for_this_one(command: str) -> None:
+    """Nobody answers there: what is here would not tell what is there."""
+    code, said, talk = run(command, "--url", "http://192.0.2.1.invalid:9847")
+
+    assert (code, said) == (2, "")
+    assert talk.startswith("cannot look: http://192.0.2.1.invalid:9847/metrics: ")
+
+
+@pytest.mark.parametrize("url", ["gpu-7:9847", "https://gpu-7:9847", "9847"])
+@pytest.mark.parametrize("command", ["phases", "doctor"])
+def test_an_address_that_is_none_is_bad_usage(command: str, url: str) -> None:
+    code, said, talk = run(command, "--url", url)
+
+    assert (code, said) == (2, "")
+    assert "is no address of a daemon: give one such as http://127.0.0.1:9847" in talk
+
+
+def test_a_watch_ends_with_ctrl_c_and_a_table_a_line(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = iter(range(3))
+
+    def interrupted(_seconds: float) -> None:
+        if next(tables, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("disagg_cluster.cli.phases.time.sleep", interrupted)
+    monkeypatch.setattr("disagg_cluster.cli.phases.LONGEST_WAIT_SECONDS", 0.0)
+
+    code, said, _ = run("phases", "--watch", "--json", "--url", served.url)
+
+    assert code == 0
+    assert [len(json.loads(line)) > 0 for line in said.splitlines()] == [True] * 3
 
 
 def test_the_doctor_fails_where_something_is_wrong_and_says_the_next_step(served: Served) -> None:
