@@ -57,9 +57,7 @@ class EngineBooks:
             role=owner.role,
             model_name=owner.model_name,
             engine_namespace=owner.engine_namespace,
-            watermark_ns=min(
-                (lane.mark_ns for lane in self.lanes.values()), default=owner.since_ns
-            ),
+            watermark_ns=min((lane.mark_ns for lane in self.lanes.values()), default=None),
             method=self.method if heard else Method.NONE,
             gpu_seconds={key: ns / SECOND_NS for key, ns in self.gpu_ns.items()},
             phase_tokens=dict(self.tokens),

@@ -21,7 +21,8 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            ("engine", "worker_id", "worker_id_decimal"), "",
            "The id of a Dynamo worker, as workers write it (hex) and as frontends do (decimal)."),
     Family("disagg_engine_watermark_timestamp_seconds", _G, Data.ENGINES, ("engine",), "seconds",
-           "Unix time up to which the engine's GPU-seconds are committed."),
+           "Unix time up to which the engine's GPU-seconds are committed; absent while nothing "
+           "tells what it does."),
     Family("disagg_engine_gpu_seconds_total", _C, Data.ENGINES,
            ("engine", "role", "phase"), "seconds",
            "GPU-seconds an engine used: an engine on four devices uses four a second."),

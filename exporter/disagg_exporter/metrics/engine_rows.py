@@ -32,8 +32,9 @@ def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
             sheet.put("disagg_engine_registered", registered, status.engine)
     for account in accounts.values():
         _write_account(sheet, account, statuses.get(account.engine))
-        watermark = account.watermark_ns / 1e9 + snapshot.wall_offset_seconds
-        sheet.put("disagg_engine_watermark_timestamp_seconds", watermark, account.engine)
+        if account.watermark_ns is not None:
+            watermark = account.watermark_ns / 1e9 + snapshot.wall_offset_seconds
+            sheet.put("disagg_engine_watermark_timestamp_seconds", watermark, account.engine)
     for engine in {**accounts, **statuses}:
         _write_load(sheet, accounts.get(engine), statuses.get(engine))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from disagg_exporter.model.devices import Device
 from disagg_exporter.model.steps import StepTotals
 from disagg_exporter.model.words import Method, Phase, Reason, Role, Split, Throttle, Unit, Use
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """The finest drawer a device's second is put in; every exported sum is a sum of cells."""
 
     role: Role
@@ -21,8 +21,7 @@ class Cell:
     engine_namespace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityCell:
+class ActivityCell(NamedTuple):
     """Whose activity of one part of a device it was."""
 
     role: Role
@@ -57,14 +56,15 @@ class EngineAccount:
 
     `told` is what it says of its own steps, before any of it is placed in time: step time there
     is that of one device. `residual_ratio` is how far a step's length is from what the cost model
-    foresaw, `fitted_steps` how many it has learned from.
+    foresaw, `fitted_steps` how many it has learned from. `watermark_ns` is None while no source
+    tells of it: then nothing is to be committed.
     """
 
     engine: str
     role: Role
     model_name: str
     engine_namespace: str
-    watermark_ns: int
+    watermark_ns: int | None
     method: Method
     gpu_seconds: Mapping[tuple[Role, Phase], float]
     phase_tokens: Mapping[tuple[Role, Phase], int]

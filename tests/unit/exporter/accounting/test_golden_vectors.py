@@ -278,6 +278,17 @@ def test_death_commits_at_once() -> None:
     assert books.seconds() == {"decode": 1, "idle": 9.5}
 
 
+def test_an_engine_that_is_gone_has_no_watermark_to_fall_behind() -> None:
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.step(teller, teller.decode(10, 1))
+    [living] = books.ledger.engine_accounts(ns(10))
+    books.engine(role=Role.DECODE, state=EngineState.GONE, since=11)
+    [gone] = books.ledger.engine_accounts(ns(11))
+
+    assert (living.watermark_ns, gone.watermark_ns) == (0, None)
+
+
 def test_a_restarted_engine_is_counted_on_under_its_name() -> None:
     """A new process counts from its own zero; the engine's seconds go on."""
     books, first, second = Books(), Teller(pid=1, incarnation=1), Teller(pid=2, incarnation=2)
