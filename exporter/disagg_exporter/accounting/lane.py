@@ -217,6 +217,8 @@ class Lane:
             return
         if self.pieces:
             last = self.pieces[-1]
-            if last.end_ns == start_ns and last.reason is reason and last.work == work:
+            # Work is compared last: it takes longest, and what is pure is one object.
+            same = last.end_ns == start_ns and last.reason is reason
+            if same and (last.work is work or last.work == work):
                 start_ns = self.pieces.pop().start_ns
         self.pieces.append(Piece(start_ns, end_ns, work, reason))

@@ -36,7 +36,9 @@ class Unfrozen:
     def add(self, entry: Entry) -> None:
         """Take a record, or a heartbeat's marker."""
         self._markers = self._markers or entry.marker
-        if self._entries and entry < self._entries[-1]:
+        last_ns = self._entries[-1].t_ns if self._entries else entry.t_ns - 1
+        # Nearly all come in order, which the times alone can tell.
+        if entry.t_ns <= last_ns and entry < self._entries[-1]:
             insort(self._entries, entry)
             self._start_over()
         else:

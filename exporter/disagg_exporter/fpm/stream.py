@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from disagg_exporter.accounting.phase import kind_of, tokens_of
 from disagg_exporter.fpm.message import FpmMessage
 from disagg_exporter.model import Step, StepTotals, StreamKey
@@ -63,7 +61,7 @@ class FpmStream:
         return self._step(message, t_ns, kv_cache_tokens)
 
     def _begin_anew(self) -> None:
-        self.key = replace(self.key, incarnation=self.key.incarnation + 1)
+        self.key = self.key._replace(incarnation=self.key.incarnation + 1)
         self._totals, self._sequence = StepTotals(), 0
 
     def _step(self, message: FpmMessage, t_ns: int, kv_cache_tokens: float | None) -> Step:

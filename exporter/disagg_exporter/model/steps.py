@@ -72,9 +72,11 @@ class Step(NamedTuple):
     decode_kv_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StreamKey:
-    """Who counts: totals and sequence numbers belong to one of these and to nobody else."""
+class StreamKey(NamedTuple):
+    """Who counts: totals and sequence numbers belong to one of these and to nobody else.
+
+    A tuple, because every step of every engine is looked up by it several times.
+    """
 
     engine: str
     pid: int
