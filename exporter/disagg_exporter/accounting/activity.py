@@ -35,7 +35,8 @@ def mean_activity(devices: Sequence[Sequence[Activity]]) -> tuple[Activity, ...]
         return tuple(telling[0]) if telling else ()
     busy_ns = [sum((s.end_ns - s.start_ns) * s.busy_ratio for s in of) for of in telling]
     busiest = max(range(len(telling)), key=busy_ns.__getitem__)
-    factor = sum(busy_ns) / len(telling) / busy_ns[busiest] if busy_ns[busiest] else 0.0
+    # At most 1, but for rounding.
+    factor = min(sum(busy_ns) / len(telling) / (busy_ns[busiest] or 1.0), 1.0)
     return tuple(Activity(s.start_ns, s.end_ns, s.busy_ratio * factor) for s in telling[busiest])
 
 
