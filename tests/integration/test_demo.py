@@ -137,13 +137,13 @@ def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: Demo) 
 
     def recorded() -> list[tuple[dict[str, str], float]] | None:
         try:
-            return query(prometheus_url, "cluster:disagg_prefill_decode_ratio:rate1m")
+            # Its first evaluations may see decode move before prefill does.
+            return query(prometheus_url, "cluster:disagg_prefill_decode_ratio:rate1m > 0")
         except PrometheusError:
             return None  # it is still starting
 
-    [(labels, ratio)] = wait_for(recorded, "Prometheus to record the ratio")
+    [(labels, _)] = wait_for(recorded, "Prometheus to record the ratio")
     assert labels["cluster"] == "demo"
-    assert ratio > 0
     fast = query(prometheus_url, "cluster:disagg_busy_gpus:sum")
     assert {labels["phase"] for labels, _ in fast} == {"prefill", "decode"}
 

@@ -80,7 +80,7 @@ def test_a_full_disk_stops_nothing_and_is_shown(folder: Path) -> None:
     logs = Path(file["run_dir"]) / "logs"
     logs.mkdir(parents=True)
     (logs / "victim.log").symlink_to("/dev/full")
-    unfinished = logs.parent / "journal.json.new"
+    unfinished = logs.parent / ".journal.json.part"
     unfinished.symlink_to("/dev/full")
     with node(file, folder) as planes:
         planes.daemon.wait_ready()
