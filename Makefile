@@ -68,7 +68,8 @@ run-vllm: $(READY) vllm-environment ## The same with a real vLLM prefill and dec
 # What the tests with real engines and a real router run them with.
 ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUTER_VENV)/bin/python
 
-TESTS = $(ENGINES) $(BIN)/pytest -m "not vllm_long and not dynamo_long and not gpu" -ra
+TESTS = $(ENGINES) $(BIN)/pytest -ra
+HERE = not vllm_long and not dynamo_long and not gpu
 BESIDE = $(VENV)/integration-tests.log
 
 # --- tests ----------------------------------------------------------------------------------
@@ -77,11 +78,11 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 	@$(SYSTEM) prometheus prometheus-alertmanager gcc
 	@$(SYSTEM) --optional chromium
 	$(MAKE) --no-print-directory lint types
-	@# Integration tests mostly wait, so they go on beside the unit tests and are shown after them.
-	@$(TESTS) tests/integration > $(BESIDE) 2>&1 & beside=$$!; \
-	$(TESTS) tests/unit; unit=$$?; \
+	@# Tests that mostly wait go on beside those that compute, and are shown after them.
+	@$(TESTS) -m "$(HERE) and not vllm" tests/integration > $(BESIDE) 2>&1 & beside=$$!; \
+	$(TESTS) -m "$(HERE)" tests/unit tests/integration/test_vllm_*.py; computing=$$?; \
 	echo "--> integration tests"; tail -n +1 -f --pid=$$beside $(BESIDE); \
-	wait $$beside && exit $$unit
+	wait $$beside && exit $$computing
 
 test-vllm: $(READY) vllm-environment router-environment ## The long tests with real vLLM engines
 	@$(SYSTEM) prometheus gcc
