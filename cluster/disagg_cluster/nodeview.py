@@ -12,6 +12,7 @@ from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import (
     CollectorStatus,
     Device,
+    DeviceFailure,
     DeviceReading,
     DeviceSweep,
     EngineState,
@@ -48,17 +49,21 @@ class DeviceLook:
 
     def readings(self, now_ns: int) -> tuple[DeviceReading, ...]:
         """Return the readings that are fresh enough to show."""
-        if self.sweep is None or now_ns - self.sweep.t_ns > STALE_SECONDS * 1e9:
-            return ()
-        return self.sweep.readings
+        return () if self.sweep is None or not self._fresh(now_ns) else self.sweep.readings
+
+    def failures(self, now_ns: int) -> tuple[DeviceFailure, ...]:
+        """Return the devices that could not be read just now."""
+        return () if self.sweep is None or not self._fresh(now_ns) else self.sweep.failures
 
     def status(self, now_ns: int) -> CollectorStatus:
         """Return the collector's status: failed if any device failed, or if it is stuck."""
-        fresh = self.sweep is not None and now_ns - self.sweep.t_ns <= STALE_SECONDS * 1e9
-        ok = fresh and self.sweep is not None and not self.sweep.failures
+        ok = self._fresh(now_ns) and self.sweep is not None and not self.sweep.failures
         return CollectorStatus(
             self.collector, ok, self.duration_seconds, self.success_timestamp_seconds
         )
+
+    def _fresh(self, now_ns: int) -> bool:
+        return self.sweep is not None and now_ns - self.sweep.t_ns <= STALE_SECONDS * 1e9
 
 
 class WallClock:
@@ -103,6 +108,7 @@ def compose(
         fresh_until_ns=now_ns + round(STALE_SECONDS * 1e9),
         devices=tuple(devices),
         readings=look.readings(now_ns),
+        failures=look.failures(now_ns),
         accounts=ledger.device_accounts(),
         retired_accounts=ledger.retired_accounts(),
         engine_accounts=ledger.engine_accounts(now_ns),

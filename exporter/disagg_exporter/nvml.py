@@ -85,7 +85,10 @@ class NvmlDevices:
                 return self._sweep(now_ns)
             except (DevicesUnavailable, self._nvml.NVMLError_Uninitialized) as error:
                 lost = str(error)
-        gone = tuple(DeviceFailure(device.gpu, lost) for device in self.inventory())
+        gone = tuple(
+            DeviceFailure(device.gpu, lost, self._xids_of(device.gpu))
+            for device in self.inventory()
+        )
         return DeviceSweep(now_ns, failures=gone + self._opened.failures)
 
     def close(self) -> None:
@@ -143,7 +146,8 @@ class NvmlDevices:
             except self._nvml.NVMLError_Uninitialized:
                 raise
             except self._nvml.NVMLError as error:
-                failures.append(DeviceFailure(opened.device.gpu, str(error)))
+                gpu = opened.device.gpu
+                failures.append(DeviceFailure(gpu, str(error), self._xids_of(gpu)))
         return DeviceSweep(now_ns, tuple(readings), tuple(failures))
 
     def _read(self, opened: OpenDevice, now_ns: int) -> DeviceReading:
@@ -184,9 +188,12 @@ class NvmlDevices:
             throttles=None if throttles is None else throttles_of(throttles),
             ecc_corrected_errors=opened.ecc[0],
             ecc_uncorrected_errors=opened.ecc[1],
-            xid_errors=None if self._xids is None else self._xids.counts(opened.device.gpu),
+            xid_errors=self._xids_of(opened.device.gpu),
             process_ratios=opened.process_ratios,
         )
+
+    def _xids_of(self, gpu: str) -> tuple[tuple[int, int], ...] | None:
+        return None if self._xids is None else self._xids.counts(gpu)
 
     def _core(self, call: Callable[[Any], Any], handle: Any) -> Any:
         """A call that every healthy device answers or plainly declines; other errors are its own.

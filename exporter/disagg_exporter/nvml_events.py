@@ -5,6 +5,7 @@ The binding is an argument here (`nvml`, the module pynvml), so that one room al
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -40,22 +41,30 @@ class XidWatch:
         self._events = events
         self._counts = counts
         self._of_gpu: dict[str, list[tuple[str, int | None]]] = {}
+        self._uuids: dict[int | None, str] = {}
         for device in devices:
             self._counts.setdefault(device.device.gpu, Counter())
             gpu = text_of(nvml.nvmlDeviceGetUUID(device.gpu_handle))
             self._of_gpu.setdefault(gpu, []).append((device.device.gpu, device.gpu_instance))
+            self._uuids[_address(device.gpu_handle)] = gpu
 
     def poll(self) -> None:
         """Take what has been reported since the last call."""
         for _ in range(_MOST_AT_ONCE):
             try:
                 event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
-                gpu = text_of(self._nvml.nvmlDeviceGetUUID(event.device))
             except self._nvml.NVMLError:
                 return  # nothing more, or nobody to tell of it
-            for device, instance in self._of_gpu.get(gpu, ()):
+            for device, instance in self._of_gpu.get(self._uuid(event.device), ()):
                 if event.gpuInstanceId in (_NO_INSTANCE, instance) or instance is None:
                     self._count(self._counts[device], int(event.eventData))
+
+    def _uuid(self, handle: Any) -> str:
+        try:
+            return text_of(self._nvml.nvmlDeviceGetUUID(handle))
+        except self._nvml.NVMLError:
+            # A GPU that has fallen off the bus does not even tell that any more.
+            return self._uuids.get(_address(handle), "")
 
     def counts(self, gpu: str) -> tuple[tuple[int, int], ...] | None:
         """(number, errors) of a device, by its key; None where it does not report."""
@@ -96,6 +105,11 @@ def open_xid_watch(
         watch.close()
         return None
     return watch
+
+
+def _address(handle: Any) -> int | None:
+    """What a handle points at: the same each time, as far as drivers are known."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def _register(nvml: Any, gpu: Any, events: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from disagg_exporter.metrics.sheet import Sheet
 from disagg_exporter.model import (
     DeviceAccount,
+    DeviceFailure,
     DeviceReading,
     EngineState,
     EngineStatus,
@@ -65,9 +66,11 @@ def write_devices(sheet: Sheet, snapshot: Snapshot) -> None:
         ecc = "disagg_gpu_ecc_errors_total"
         sheet.put(ecc, reading.ecc_corrected_errors, gpu, "corrected")
         sheet.put(ecc, reading.ecc_uncorrected_errors, gpu, "uncorrected")
+    for failure in snapshot.failures:
+        _write_xids(sheet, failure)
 
 
-def _write_xids(sheet: Sheet, reading: DeviceReading) -> None:
+def _write_xids(sheet: Sheet, reading: DeviceReading | DeviceFailure) -> None:
     if reading.xid_errors is None:
         return
     name, gpu = "disagg_gpu_xid_errors_total", reading.gpu

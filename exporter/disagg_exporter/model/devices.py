@@ -72,10 +72,14 @@ class GpuShare:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFailure:
-    """A device that could not be read, and the driver's own words for it."""
+    """A device that could not be read, and the driver's own words for it.
+
+    `xid_errors` are as in a reading: they are reported of a device that answers nothing, too.
+    """
 
     gpu: str
     why: str
+    xid_errors: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

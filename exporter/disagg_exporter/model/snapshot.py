@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from disagg_exporter.model.accounts import BusyGpus, DeviceAccount, EngineAccount, TokenAccount
 from disagg_exporter.model.capacity import EngineCapacity
-from disagg_exporter.model.devices import Device, DeviceReading, GpuShare
+from disagg_exporter.model.devices import Device, DeviceFailure, DeviceReading, GpuShare
 from disagg_exporter.model.statuses import CollectorStatus, EngineStatus, RouterStatus, WorkerStatus
 
 
@@ -24,6 +24,7 @@ class Snapshot:
 
     `fresh_until_ns` is when the page must stop showing the readings and the accounts (they are
     then absent, not frozen); `wall_offset_seconds` turns monotonic into Unix time.
+    `failures` are the devices that could not be read; they have no reading.
     `retired_accounts` are sums over devices that are no more; only the node's sums count them.
     """
 
@@ -32,6 +33,7 @@ class Snapshot:
     fresh_until_ns: int
     devices: tuple[Device, ...] = ()
     readings: tuple[DeviceReading, ...] = ()
+    failures: tuple[DeviceFailure, ...] = ()
     accounts: tuple[DeviceAccount, ...] = ()
     retired_accounts: tuple[DeviceAccount, ...] = ()
     engine_accounts: tuple[EngineAccount, ...] = ()

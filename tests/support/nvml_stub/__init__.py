@@ -93,7 +93,7 @@ class NvmlChild:
         return DeviceSweep(
             told["t_ns"],
             tuple(_reading(reading) for reading in told["readings"]),
-            tuple(DeviceFailure(**failure) for failure in told["failures"]),
+            tuple(_failure(failure) for failure in told["failures"]),
         )
 
     def call(self, operation: str, *arguments: int) -> Any:
@@ -110,12 +110,17 @@ class NvmlChild:
         return answer["answer"]
 
 
+def _failure(told: dict[str, Any]) -> DeviceFailure:
+    return DeviceFailure(told["gpu"], told["why"], _pairs(told["xid_errors"]))
+
+
+def _pairs(told: list[list[Any]] | None) -> Any:
+    return None if told is None else tuple(map(tuple, told))
+
+
 def _reading(told: dict[str, Any]) -> DeviceReading:
     throttles = told["throttles"]
-    pairs = {
-        name: None if told[name] is None else tuple(map(tuple, told[name]))
-        for name in ("xid_errors", "process_ratios")
-    }
+    pairs = {name: _pairs(told[name]) for name in ("xid_errors", "process_ratios")}
     lists = {
         **pairs,
         "pids": tuple(told["pids"]),

@@ -18,6 +18,7 @@ from disagg_exporter.model import (
     Cell,
     Device,
     DeviceAccount,
+    DeviceFailure,
     EngineAccount,
     EngineState,
     Method,
@@ -211,6 +212,20 @@ def test_an_engine_that_is_gone_serves_no_device() -> None:
     gone = tuple(dataclasses.replace(e, state=EngineState.GONE) for e in golden.engines)
 
     assert not samples(dataclasses.replace(golden, engines=gone), "disagg_gpu_assignment_info")
+
+
+def test_the_last_errors_of_a_gpu_that_answers_no_more_are_shown() -> None:
+    """The alert on Xid 79 (fallen off the bus) could not see it otherwise."""
+    golden = golden_snapshot()
+    left = tuple(reading for reading in golden.readings if reading.gpu != GPU_1)
+    lost = DeviceFailure(GPU_1, "GPU is lost", ((79, 1),))
+
+    shown = samples(
+        dataclasses.replace(golden, readings=left, failures=(lost,)), "disagg_gpu_xid_errors_total"
+    )
+
+    assert shown[f"{GPU_1}/79"] == 1
+    assert shown[f"{GPU_1}/48"] == 0
 
 
 def test_a_node_without_a_router_says_nothing_of_one() -> None:

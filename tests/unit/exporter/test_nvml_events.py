@@ -34,6 +34,21 @@ def test_xid_errors_are_counted_by_number_from_the_opening_on(stub: StubDriver) 
     assert readings[2].xid_errors == ((48, 1),)
 
 
+def test_a_gpu_that_falls_off_the_bus_says_so_with_its_last_error(stub: StubDriver) -> None:
+    """It answers nothing from then on, not even its own name; the error is told all the same."""
+    stub.child.open()
+    stub.child.sweep()
+
+    stub.state.gpus[1].error = GPU_IS_LOST
+    stub.state.report(1, 79)
+    stub.state.report(0, 31)
+    sweep = stub.child.sweep()
+
+    (lost,) = sweep.failures
+    assert lost.xid_errors == ((79, 1),)
+    assert sweep.readings[0].xid_errors == ((31, 1),)
+
+
 def test_a_gpu_that_reports_no_events_tells_no_xid_errors(stub: StubDriver) -> None:
     stub.state.gpus[1].events_error = NOT_SUPPORTED
 
