@@ -212,8 +212,9 @@ class NvmlDevices:
         opened.slow_ns = now_ns
         call = opened.processes
         told = None if call is None else ask(self._nvml, call, opened.handle)
-        # A process of another PID namespace is told as 0, which is nobody.
-        opened.pids = tuple(sorted({process.pid for process in told or () if process.pid}))
+        if told is not None:
+            # A process of another PID namespace is told as 0, which is nobody.
+            opened.pids = tuple(sorted({process.pid for process in told if process.pid}))
         if not opened.mig:
             opened.ecc = ecc_errors(self._nvml, opened.handle)
             opened.process_ratios = opened.meter.read(self._nvml, opened.handle)

@@ -179,6 +179,21 @@ def test_processes_are_asked_for_once_a_second_and_remembered_between(stub: Stub
     assert [sweep.readings[0].pids for sweep in (first, second, third)] == [(11,), (11,), (22,)]
 
 
+def test_a_list_of_processes_that_cannot_be_had_is_not_an_empty_one(stub: StubDriver) -> None:
+    """An engine would lose this GPU, and its seconds there, for as long as that lasts."""
+    stub.state.gpus[0].run(11)
+    stub.child.open()
+
+    stub.child.sweep(10 * SECOND)
+    stub.state.gpus[0].processes_error = UNKNOWN
+    failed = stub.child.sweep(11 * SECOND)
+    stub.state.gpus[0].processes_error = 0
+    stub.state.gpus[0].run()
+    ended = stub.child.sweep(12 * SECOND)
+
+    assert [sweep.readings[0].pids for sweep in (failed, ended)] == [(11,), ()]
+
+
 def test_a_process_of_another_pid_namespace_is_nobody(stub: StubDriver) -> None:
     stub.state.gpus[0].run(0, 12, 0)
 
