@@ -31,7 +31,7 @@ class Unfrozen:
         self._known = 0
         self._positions: dict[Stream, tuple[int, StepTotals]] = {}
         self._before = self._settled
-        self._markers = False
+        self._markers = self._lost = False
 
     def add(self, entry: Entry) -> None:
         """Take a record, or a heartbeat's marker."""
@@ -72,8 +72,14 @@ class Unfrozen:
 
     def drop(self, count: int) -> None:
         """Forget the first spans: they are settled. The next may have been begun."""
+        whole = len(self._spans) == len(self._entries) and not self._lost
         del self._spans[:count]
-        self._entries = [e for e in self._spans if e.begun or not e.lost]
+        if whole:
+            # As nearly always: they are the same, and thousands need not be looked at.
+            del self._entries[:count]
+        else:
+            self._entries = [e for e in self._spans if e.begun or not e.lost]
+            self._lost = any(e.lost for e in self._spans)
         self._known = len(self._entries)
         self._markers = self._markers and any(e.marker for e in self._entries)
 
@@ -100,4 +106,5 @@ class Unfrozen:
             if lost is not None:
                 lost.length_ns = lost.elapsed_ns
                 self._spans.append(lost)
+                self._lost = True
         self._positions[stream] = entry.sequence, entry.totals
