@@ -40,7 +40,10 @@ class RunLock:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise RunLockError(f"cannot use {self._path.parent}: {error.strerror}") from error
+            raise RunLockError(
+                f"cannot use {self._path.parent}: {error.strerror}; choose another folder with "
+                "`run_dir:` in the node file"
+            ) from error
         until = time.monotonic() + self._patience_seconds
         while not _lock(self._descriptor):
             pid = holder(self._path)

@@ -12,6 +12,8 @@ from disagg_cluster.discovery.nouns import Endpoint, Finder, Look, Sighting
 from disagg_cluster.discovery.processes import LOOPBACK
 from disagg_exporter.model import Device
 
+ASK_AGAIN_SECONDS = 60.0
+
 
 class ListedFinder:
     """Sees the listed engines always; whether they are there, their pages tell.
@@ -34,6 +36,7 @@ class ListedFinder:
         self._listed = tuple(listed)
         self._devices = tuple(devices)
         self._clock = clock
+        self._near: dict[Endpoint, tuple[float, tuple[Endpoint, ...]]] = {}
 
     def look(self) -> Look:
         """The listed engines."""
@@ -48,11 +51,20 @@ class ListedFinder:
             Finder.LISTED,
             kind=engine.engine,
             endpoints=(endpoint,),
-            also_at=near(endpoint),
+            also_at=self._also_at(endpoint),
             gpus=gpus_of(engine, self._devices),
             name=engine.name or "",
             role=engine.role,
         )
+
+    def _also_at(self, endpoint: Endpoint) -> tuple[Endpoint, ...]:
+        """As `near`, asked once a minute: a resolver that hangs holds up all finders."""
+        now_seconds = self._clock()
+        until_seconds, places = self._near.get(endpoint, (now_seconds, ()))
+        if now_seconds >= until_seconds:
+            places = near(endpoint)
+            self._near[endpoint] = now_seconds + ASK_AGAIN_SECONDS, places
+        return places
 
 
 def gpus_of(engine: ListedEngine, devices: Sequence[Device]) -> tuple[str, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from disagg_cluster.discovery.nouns import Endpoint, Finder, Leader, Look, Sighting, port_of
@@ -89,13 +89,17 @@ class ProcessFinder:
         ours = frozenset(self._ours())
         lately, self._ours_before = ours | self._ours_before, ours
         servers = [s for s in find_servers(table) if not _started_by(lately, s, table)]
-        seen = [self._sighting(server, on_gpu) for server in servers]
+        # Where the driver sees who is on a GPU, nobody else can claim it by a variable.
+        settled = {gpu for pid in table.keys() & on_gpu.keys() for gpu in on_gpu[pid]}
+        seen = [self._sighting(server, on_gpu, settled) for server in servers]
         found = tuple(s for s in seen if s.also_at or s.gpus)
         return Look(
             Finder.PROCESSES, found, _lost(table, on_gpu, servers, found), self._clock() - began
         )
 
-    def _sighting(self, server: Server, on_gpu: Mapping[int, Sequence[str]]) -> Sighting:
+    def _sighting(
+        self, server: Server, on_gpu: Mapping[int, Sequence[str]], settled: Set[str]
+    ) -> Sighting:
         pid = server.process.pid
         kept = environment(pid, NAMES_KEPT, self._proc)
         listening = sorted(self._listening(server))
@@ -110,7 +114,8 @@ class ProcessFinder:
         if not gpus:
             visible = kept.get(_VISIBLE)
             contained = _CONTAINER.search(groups) is not None
-            gpus = visible_gpus(visible, self._devices, contained=contained) or gpus
+            said = visible_gpus(visible, self._devices, contained=contained)
+            gpus = tuple(gpu for gpu in said if gpu not in settled) or gpus
         return Sighting(
             Finder.PROCESSES,
             kind=server.kind,

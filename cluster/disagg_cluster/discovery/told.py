@@ -128,10 +128,9 @@ class ToldSteps:
 
     def _believes(self, pid: int) -> bool:
         """Whether a process is one of a found engine's; remembers whose."""
+        above = parents(pid)
         for engine in self._engines():
-            if engine.leader is not None and (
-                pid in engine.pids or engine.leader.pid in parents(pid)
-            ):
+            if engine.leader is not None and (pid in engine.pids or engine.leader.pid in above):
                 self._names[pid] = engine.name
                 return True
         return False

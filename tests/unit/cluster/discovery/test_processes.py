@@ -83,6 +83,18 @@ def test_what_computes_on_a_gpu_is_on_that_gpu(engine: Callable[..., FakeEngine]
     assert found.gpus == ("GPU-11", "GPU-22")
 
 
+def test_no_variable_claims_a_gpu_that_the_driver_sees_others_on(
+    engine: Callable[..., FakeEngine],
+) -> None:
+    """A process that only pretends to be an engine must not share its neighbour's time."""
+    pretender = engine("vllm", environment={"CUDA_VISIBLE_DEVICES": "1,2"})
+    readings = [DeviceReading("GPU-11", 0, pids=(os.getpid(),))]
+
+    found = seen(ProcessFinder(lambda: readings, DEVICES), pretender)
+
+    assert found.gpus == ("GPU-22",)
+
+
 def test_our_own_engines_are_never_found(engine: Callable[..., FakeEngine]) -> None:
     ours, other = engine("vllm"), engine("vllm")
     finder = ProcessFinder(tuple, ours=lambda: (ours.process.pid,))
