@@ -5,7 +5,6 @@ The binding is an argument here (`nvml`, the module pynvml), so that one room al
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -109,6 +108,8 @@ def open_xid_watch(
 
 def _address(handle: Any) -> int | None:
     """What a handle points at: the same each time, as far as drivers are known."""
+    import ctypes  # only where a driver is open
+
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
