@@ -91,7 +91,7 @@ test-vllm: $(READY) vllm-environment router-environment ## The long tests with r
 test-dynamo: $(READY) dynamo-environment ## The tests with real Dynamo workers
 	DISAGG_DYNAMO_PYTHON=$(DYNAMO_VENV)/bin/python $(BIN)/pytest -m dynamo_long -ra
 
-check: $(READY) lint types ## Fast tests, lint and types: under two minutes
+check: $(READY) lint types ## Unit tests, lint and types: some minutes
 	$(BIN)/pytest -m "not vllm and not vllm_long and not gpu and not prometheus" -q tests/unit
 
 lint: $(READY)
