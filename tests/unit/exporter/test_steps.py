@@ -11,6 +11,7 @@ import socket
 import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -276,6 +277,37 @@ def test_a_connection_that_was_heard_out_rests(tmp_path: Path) -> None:
 
     assert at_rest == 0
     assert drained == [STEP]
+
+
+def test_all_connections_are_heard_on_one_beat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever each was heard out, it is looked at again with all others."""
+
+    async def scenario() -> list[float]:
+        loop, beats = asyncio.get_running_loop(), []
+        call_at = loop.call_at
+
+        def watched(when: float, *rest: Any, **more: Any) -> Any:
+            beats.append(when)
+            return call_at(when, *rest, **more)
+
+        async with listening(tmp_path / "s", rest_seconds=0.25) as ear:
+            for _ in range(2):
+                sender = Sender(str(tmp_path / "s"))
+                sender.beat()
+                await ear.heard.get()
+                monkeypatch.setattr(loop, "call_at", watched)
+                sender.step(DECODE_STEP, t_ns=1)
+                await ear.heard.get()
+                monkeypatch.undo()
+                sender.close()
+        return beats
+
+    beats = asyncio.run(scenario())
+
+    assert beats
+    assert all((beat / 0.25).is_integer() for beat in beats)
 
 
 def test_a_daemon_out_of_descriptors_accepts_when_it_has_one_again(tmp_path: Path) -> None:
