@@ -1,6 +1,7 @@
 """The daemon's own end, planned or not, and what it means to the engines."""
 
 import asyncio
+import gc
 import os
 import signal
 import tempfile
@@ -187,6 +188,23 @@ def test_a_terminal_that_is_gone_is_no_reason_to_end(
 
     asyncio.run(story())
     assert caplog.text.count("no more lines are printed") == 1
+
+
+def test_garbage_is_looked_for_seldom_while_a_daemon_runs_and_as_before_after_it(
+    folder: Path,
+) -> None:
+    async def story() -> int:
+        daemon = make(folder)
+        serving = asyncio.create_task(run(daemon, lambda _snapshot: None, seconds=0.1))
+        await until_ready(daemon, folder)
+        meanwhile = gc.get_threshold()[0]
+        await serving
+        return meanwhile
+
+    before = gc.get_threshold()
+
+    assert asyncio.run(story()) > 10 * before[0]
+    assert gc.get_threshold() == before
 
 
 def test_a_part_that_ended_ends_the_daemon() -> None:
