@@ -1,7 +1,8 @@
-"""Real Dynamo workers (their mock engine needs no GPU): their pages, and their steps by FPM."""
+"""Real Dynamo workers (their mock engine needs no GPU): found, their pages, their steps by FPM."""
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from disagg_cluster.fpmfeed import FpmFeed
 from disagg_cluster.listeners import session_members
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.errors import DisaggError
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import Assignment, Device, EngineState, Method, Phase, Role, Total
 from disagg_exporter.pages import parse_page
 from disagg_exporter.scrape import fetch
 from support.dynamo_node import DynamoNode, dynamo_node
+from support.running_node import free_port, running_node, wait_for
 
 pytestmark = pytest.mark.dynamo_long
 
@@ -104,3 +107,47 @@ def test_the_pages_of_real_workers_are_read(node: DynamoNode) -> None:
     assert pages["decode"].kind == "vllm"
     assert pages["decode"].running is not None
     assert pages["decode"].serving.time_to_first_token is not None
+
+
+def test_workers_are_found_with_their_ids_and_one_that_lost_its_registration_is_seen(
+    node: DynamoNode,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="dn-") as folder:
+        run_dir, metrics = Path(folder), f"127.0.0.1:{free_port()}"
+        attach = {"processes": True, "kubernetes": "never", "dynamo_files": str(node.files)}
+        file = {
+            "node": "dynamo",
+            "devices": "cpu",
+            "run_dir": folder,
+            "listen": {"metrics": metrics},
+            "attach": attach,
+            "workers": [],
+        }
+        with running_node(file, run_dir) as daemon:
+
+            def registered() -> dict[str, float]:
+                try:
+                    rows = daemon.page().samples.get("disagg_engine_registered", [])
+                except DisaggError:
+                    return {}  # it is still starting
+                return {labels["engine"]: value for labels, value in rows}
+
+            wait_for(lambda: sorted(registered().values()) == [1, 1], "both workers")
+            page = daemon.page().samples
+            roles = {
+                labels["role"]: (labels["engine"], labels["confidence"])
+                for labels, _ in page["disagg_gpu_assignment_info"]
+            }
+            assert {role: sure for role, (_, sure) in roles.items()} == {
+                "prefill": "high",
+                "decode": "high",
+            }
+            for labels, _ in page["disagg_engine_dynamo_worker_info"]:
+                assert int(labels["worker_id"], 16) == int(labels["worker_id_decimal"])
+
+            for instance in (node.files / "v1" / "instances").glob("*prefill*/*"):
+                instance.unlink()
+            for instance in (node.files / "v1" / "instances").glob("*prefill*generate*"):
+                instance.unlink()
+            lost = {roles["prefill"][0]: 0.0, roles["decode"][0]: 1.0}
+            wait_for(lambda: registered() == lost, "the prefill worker to be unregistered")

@@ -27,12 +27,16 @@ _RELAY_SCRIPT = Path(__file__).with_name("dynamo_relay.py")
 
 @dataclass(frozen=True, slots=True)
 class DynamoNode:
-    """What a test needs of a running one; `relays` are the leaders of sessions of their own."""
+    """What a test needs of a running one; `relays` are the leaders of sessions of their own.
+
+    `files` is where workers register.
+    """
 
     frontend_url: str
     page_urls: dict[str, str]
     relays: dict[str, int]
     fpm_addresses: dict[str, str]
+    files: Path
 
     def complete(self, prompt: str, tokens: int) -> None:
         """Have so many tokens written."""
@@ -95,6 +99,7 @@ def dynamo_node(python: Path, folder: Path) -> Iterator[DynamoNode]:
             {name: f"http://127.0.0.1:{port}/metrics" for name, port in pages.items()},
             {name: pids[f"relay-{name}"] for name in fpm},
             {name: f"tcp://127.0.0.1:{port}" for name, port in fpm.items()},
+            folder / "kv",
         )
         _wait_until_served(node)
         yield node
