@@ -28,7 +28,7 @@ _LONGEST_PROMPT = 100_000.0
 
 def _engine(name: str, gpus: int = 1, **more: object) -> EngineSpec:
     uuids = tuple(f"{name}-{number}" for number in range(gpus))
-    return EngineSpec(name, Role.MIXED, uuids, noise=NOISE, **more)  # type: ignore[arg-type] # passed through as it came
+    return EngineSpec(name, Role.MIXED, uuids, noise=NOISE, **more)  # type: ignore[arg-type] # fields of EngineSpec, which checks them
 
 
 ENGINES = (

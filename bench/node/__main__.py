@@ -16,9 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gzip
-import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -29,6 +26,7 @@ from typing import Any
 
 from bench.node import scrapes, usage
 from bench.node.rig import ROOT, Rig, read_page, running_rig
+from bench.report import finish
 
 STEPS_PER_SECOND = 2000.0
 BARS = {
@@ -56,20 +54,8 @@ def main() -> int:
         figures |= _with_steps(rig, options.minutes * 60)
         figures |= _without_steps(rig)
         figures |= _scraped(rig)
-    met = {key: figures[key] <= bar for key, bar in BARS.items() if figures[key] is not None}
-    report = {
-        "date": time.strftime("%Y-%m-%d"),
-        "python": platform.python_version(),
-        "load": os.getloadavg()[0],
-        "minutes": options.minutes,
-        "figures": figures,
-        "bars": BARS,
-        "met": all(met.values()),
-    }
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    sys.stdout.write(json.dumps(report, indent=2) + "\n" if options.json else _table(figures, met))
-    return 0 if all(met.values()) else 1
+    how = {"minutes": options.minutes}
+    return finish(REPORT, figures, BARS, _table, as_json=options.json, **how)
 
 
 def _with_steps(rig: Rig, seconds: float) -> dict[str, float | None]:

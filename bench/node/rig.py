@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from bench.node.daemon import PROFILE
@@ -176,7 +177,8 @@ def _write_engine(folder: Path) -> None:
     (folder / "page").write_bytes(page[: page.rindex(b"\n", 0, PAGE_BYTES) + 1])
 
 
-def _stub_driver(folder: Path, *, instances: bool):  # type: ignore[no-untyped-def] # tests/support is found at run time
+def _stub_driver(folder: Path, *, instances: bool) -> tuple[Path, Any]:
+    # The stub belongs to the tests, which are no package that could be imported above.
     sys.path.insert(0, str(ROOT / "tests"))
     from support.nvml_stub import build_stub
     from support.nvml_stub.state import new_state
@@ -196,7 +198,7 @@ def _stub_driver(folder: Path, *, instances: bool):  # type: ignore[no-untyped-d
     return build_stub(library), state
 
 
-def _move(state, stopping: threading.Event) -> None:  # type: ignore[no-untyped-def]
+def _move(state: Any, stopping: threading.Event) -> None:
     """Let time pass for the driver: busy by half, at 400 W, until told to stop."""
     while not stopping.wait(0.05):
         for gpu in state.gpus:

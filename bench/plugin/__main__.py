@@ -12,20 +12,18 @@ Then sixteen programs that send records as the plugin does, 625 a second each, i
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 from bench.plugin.engines import CLIENTS, Server, listening, running_server
 from bench.plugin.flood import flooded
+from bench.report import finish
 
 from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.demo import tiny_model
@@ -56,20 +54,8 @@ def main() -> int:
         raise SystemExit("there is no .venv-vllm; `make vllm-environment` makes it")
     with tempfile.TemporaryDirectory(prefix="bp-") as name:
         figures = _with_vllm(Path(name), options.rounds) | flooded()
-    met = {key: figures[key] <= bar for key, bar in BARS.items()}
-    report = {
-        "date": time.strftime("%Y-%m-%d"),
-        "python": platform.python_version(),
-        "load": os.getloadavg()[0],
-        "rounds": options.rounds,
-        "figures": figures,
-        "bars": BARS,
-        "met": all(met.values()),
-    }
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    sys.stdout.write(json.dumps(report, indent=2) + "\n" if options.json else _table(figures, met))
-    return 0 if all(met.values()) else 1
+    how = {"rounds": options.rounds}
+    return finish(REPORT, figures, BARS, _table, as_json=options.json, **how)
 
 
 def _with_vllm(folder: Path, rounds: int) -> dict[str, float]:

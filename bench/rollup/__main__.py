@@ -77,7 +77,7 @@ def _ask(server: Prometheus, at_seconds: int) -> dict[str, float]:
         _, result = server.ask(expression, at_seconds)
         if len(result) != 1:
             raise SystemExit(f"{expression}: {len(result)} results instead of one")
-        ratios[expression] = float(result[0]["value"][1])  # type: ignore[index]
+        ratios[expression] = float(result[0]["value"][1])  # type: ignore[index] # as Prometheus writes an instant: [time, text]
     if abs(ratios[RECORDED] - ratios[RAW]) > 0.02 * ratios[RAW]:
         raise SystemExit(f"the rule says {ratios[RECORDED]}, the GPUs say {ratios[RAW]}")
     times: dict[str, list[float]] = {NOTHING: [], RECORDED: [], RAW: []}
