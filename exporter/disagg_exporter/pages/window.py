@@ -47,11 +47,6 @@ class EngineWindow:
         return None if self.computed_tokens is None else self.computed_tokens / self.seconds
 
     @property
-    def external_tokens_per_second(self) -> float | None:
-        """Prompt tokens whose KV came from another engine."""
-        return None if self.external_tokens is None else self.external_tokens / self.seconds
-
-    @property
     def generation_tokens_per_second(self) -> float | None:
         """Tokens generated: decode work."""
         return None if self.generation_tokens is None else self.generation_tokens / self.seconds

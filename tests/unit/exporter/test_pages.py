@@ -253,7 +253,7 @@ def test_a_window_holds_what_happened_between_two_pages() -> None:
 
     assert (happened.seconds, happened.reset) == (2.0, False)
     assert happened.computed_tokens_per_second == 100.0
-    assert happened.external_tokens_per_second == 0.0
+    assert happened.external_tokens == 0.0
     assert happened.generation_tokens_per_second == 250.0
 
 
