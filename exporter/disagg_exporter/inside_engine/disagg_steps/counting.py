@@ -13,7 +13,10 @@ NOTHING_YET = (0,) * 11
 
 
 class Facts(NamedTuple):
-    """What one step was, named and ordered as in `wire.Record`."""
+    """What one step was, named and ordered as in `wire.Record`.
+
+    The daemon's `Step` has the same fields: nothing in this folder may import the daemon.
+    """
 
     elapsed_ns: int = 0
     context_requests: int = 0
