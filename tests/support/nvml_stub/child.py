@@ -21,7 +21,6 @@ class Session:
 
     def __init__(self) -> None:
         self._source: NvmlDevices | None = None
-        self._now_ns = time.monotonic_ns()
 
     def open(self) -> str:
         self._source = NvmlDevices()
@@ -48,15 +47,6 @@ class Session:
     def close(self) -> None:
         if self._source is not None:
             self._source.close()
-
-    def sweep_nanoseconds(self, rounds: int, step_ns: int) -> float:
-        """Time of one sweep on average; sweeps lie `step_ns` apart in the source's own time."""
-        assert self._source is not None
-        begun = time.perf_counter_ns()
-        for _ in range(rounds):
-            self._now_ns += step_ns
-            self._source.sweep(self._now_ns)
-        return (time.perf_counter_ns() - begun) / rounds
 
 
 def main() -> None:
