@@ -1,8 +1,6 @@
-"""Snapshots as the daemon would take them: one small and complete, and one of any size."""
+"""A snapshot as the daemon would take it: small and complete."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from disagg_exporter.model import (
     ActivityCell,
@@ -287,83 +285,4 @@ def golden_snapshot() -> Snapshot:
                 {"http://127.0.0.1:8100": True, "http://127.0.0.1:8200": False},
             ),
         ),
-    )
-
-
-def large_snapshot(gpus: int, engines: int, taken_ns: int = TAKEN_NS) -> Snapshot:
-    """Return a busy node: every device has had two roles, engines share devices evenly."""
-    devices = tuple(
-        Device(f"GPU-{i:08d}-1111-2222-3333-444444444444", i, "NVIDIA H100", f"nvidia{i}")
-        for i in range(gpus)
-    )
-    names = tuple(f"engine-{i}" for i in range(engines))
-    cells = {
-        Cell(role, use, reason, "llama"): 1.0 / 3.0 + taken_ns / 1e9
-        for role in (Role.PREFILL, Role.DECODE)
-        for use, reason in (
-            (Use.PREFILL, Reason.NONE),
-            (Use.DECODE, Reason.NONE),
-            (Use.IDLE, Reason.NO_REQUEST),
-            (Use.IDLE, Reason.HOST_GAP),
-            (Use.UNATTRIBUTED, Reason.STRANGER),
-        )
-    }
-    both = {(Role.DECODE, phase): 12345.678 for phase in Phase}
-    return Snapshot(
-        taken_ns=taken_ns,
-        wall_offset_seconds=WALL_OFFSET_SECONDS,
-        fresh_until_ns=taken_ns + 10 * SECOND,
-        devices=devices,
-        readings=tuple(DeviceReading(d.gpu, taken_ns, 0.5, 1, 2, 3.0, 4.0, 5.0) for d in devices),
-        accounts=tuple(
-            DeviceAccount(
-                d,
-                Role.DECODE,
-                0,
-                taken_ns,
-                cells,
-                activity_seconds={ActivityCell(Role.DECODE, u, "llama"): 1.0 / 3.0 for u in Unit},
-                throttle_seconds=dict.fromkeys(Throttle, 1.0 / 3.0),
-                energy_joules={replace(cell, reason=Reason.NONE): 1.0 / 3.0 for cell in cells},
-            )
-            for d in devices
-        ),
-        engine_accounts=tuple(
-            EngineAccount(
-                name,
-                Role.DECODE,
-                "llama",
-                "",
-                taken_ns,
-                Method.STEPS,
-                both,
-                {key: int(value) for key, value in both.items()},
-                running=1,
-                waiting=2,
-                deferred=3,
-                kv_usage_ratio=0.5,
-            )
-            for name in names
-        ),
-        engines=tuple(
-            EngineStatus(
-                name,
-                Role.DECODE,
-                "vllm",
-                "0.32.0",
-                "llama",
-                (devices[i % gpus].gpu,),
-                EngineState.READY,
-                up=True,
-                source="config",
-                confidence="certain",
-            )
-            for i, name in enumerate(names)
-        ),
-        tokens=tuple(TokenAccount(Role.DECODE, p, "llama", "", 12345) for p in Phase),
-        busy=tuple(BusyGpus(Role.DECODE, p, "llama", "", "NVIDIA H100", 1.5) for p in Phase),
-        busy_window_seconds=1.0,
-        workers=tuple(WorkerStatus(name, "ready", 0, 1.0) for name in names),
-        collectors=tuple(CollectorStatus(f"engine:{n}", True, 0.01, 2.0) for n in names),
-        worker_states=WORKER_STATES,
     )
