@@ -52,7 +52,10 @@ def four_hours(**changes: Curve | None) -> History:
     In the hours that are known, 2 GPUs prefill, 3 decode, 3 rest.
     """
     covered = (1.0, 0.0, 0.5, 1.0)
-    gap = lambda value: (value, None, value, value)  # noqa: E731
+
+    def gap(value: float) -> tuple[float | None, ...]:
+        return (value, None, value, value)
+
     namespace = ("llama", "search")
     curves: dict[str, Curve | None] = {
         SPLIT: curve(
