@@ -94,6 +94,8 @@ class PodWatch:
                     await loop.run_in_executor(executor, self._follow)
                 except DisaggError as error:
                     self._missed(str(error))
+                except Exception as error:  # noqa: BLE001 - what a server tells must not end us
+                    self._stumbled(error)
                 # A watch that ends in good order has lasted minutes; one that ends at once, however
                 # politely, must not be begun anew all the time.
                 if self._clock_ns() - began_ns > 1e9 * LONGEST_WAIT_SECONDS:
@@ -184,6 +186,14 @@ class PodWatch:
             self._log.info("kube_api: tells the pods of this node")
         self._why = ""
         self._heard_wall = self._wall()
+
+    def _stumbled(self, error: Exception) -> None:
+        """Take what nobody foresaw as a miss, and the pods as unsure until they are listed anew."""
+        self._log.debug("the pod watch failed", exc_info=error)
+        self._store.distrust()
+        # Its text may quote what it failed on, which may be a secret.
+        why = type(error).__name__
+        self._missed(f"it fails with {why} (see --verbose); please report it")
 
     def _missed(self, why: str) -> None:
         if self._why != why:

@@ -170,6 +170,32 @@ async def test_a_missing_right_is_named(cluster: tuple[FakeApiServer, str]) -> N
 
 
 @told
+async def test_an_unforeseen_error_is_a_failed_collector_until_the_pods_are_listed_again(
+    cluster: tuple[FakeApiServer, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def trip(_told: object) -> Pod:
+        raise ZeroDivisionError("s3cret")
+
+    api, url = cluster
+    api.put(pod_json("a"))
+    watch = watch_of(url)
+
+    async with running(watch.run()):
+        with monkeypatch.context() as broken:
+            broken.setattr("disagg_cluster.kube.pod_watch.read_pod", trip)
+            await until(lambda: "ZeroDivisionError" in watch.why())
+            assert not watch.status().success
+            await until(lambda: len(api.requests) > 1)
+        await until(lambda: names(watch) == ["a"])
+
+    assert watch.status().success
+    assert "s3cret" not in caplog.text
+    assert len([r for r in caplog.records if "ZeroDivisionError" in r.message]) == 1
+
+
+@told
 async def test_nobody_there_is_said_and_asked_ever_less_often() -> None:
     watch = PodWatch(ApiServer("http://127.0.0.1:1"), NODE)
 
