@@ -54,6 +54,7 @@ class ToldFpm:
         self._page = page
         self._clock_ns = clock_ns
         self._feeds: dict[str, FpmFeed] = {}
+        self._failed: set[str] = set()
         self._warned = False
 
     async def run(self) -> None:
@@ -72,10 +73,12 @@ class ToldFpm:
         for engine in self._engines():
             if engine.name in self._feeds:
                 continue
-            addresses = addresses_of(engine)
-            if addresses and self._can_listen(engine.name):
-                feed = self._feeds[engine.name] = self._feed(engine, addresses)
-                feed.open(loop)
+            try:
+                self._listen(engine, loop)
+            except Exception as error:  # noqa: BLE001 - what anybody can start must not end us
+                self._stumbled(engine.name, error)
+            else:
+                self._failed.discard(engine.name)
 
     def heard(self, name: str) -> Mapping[Method, int]:
         """Return when an engine published something last."""
@@ -89,12 +92,31 @@ class ToldFpm:
 
     def forget(self, name: str) -> None:
         """Hang up on an engine that is there no longer."""
+        self._failed.discard(name)
         if feed := self._feeds.pop(name, None):
             feed.close()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How each publisher is heard."""
-        return tuple(feed.status() for feed in self._feeds.values())
+        failed = (CollectorStatus(f"fpm:{name}", False, 0.0, None) for name in self._failed)
+        return (*(feed.status() for feed in self._feeds.values()), *failed)
+
+    def _listen(self, engine: FoundEngine, loop: asyncio.AbstractEventLoop) -> None:
+        addresses = addresses_of(engine)
+        if addresses and self._can_listen(engine.name):
+            feed = self._feeds[engine.name] = self._feed(engine, addresses)
+            feed.open(loop)
+
+    def _stumbled(self, name: str, error: Exception) -> None:
+        """Hang up after what nobody foresaw; the next look tries again."""
+        known = name in self._failed
+        self.forget(name)
+        self._failed.add(name)
+        if not known:
+            # Its text may quote what it failed on, which may be a secret.
+            why = type(error).__name__
+            _log.error("fpm:%s: it fails with %s (see --verbose); please report it", name, why)
+            _log.debug("fpm:%s failed", name, exc_info=error)
 
     def _feed(self, engine: FoundEngine, addresses: Sequence[str]) -> FpmFeed:
         from disagg_cluster.fpmfeed import FpmFeed

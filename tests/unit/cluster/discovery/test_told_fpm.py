@@ -86,6 +86,31 @@ def decode_steps(ledger: Ledger) -> int:
     return ledger.engine_accounts(0)[0].told.steps[1]
 
 
+def test_an_unforeseen_error_is_a_failed_collector_of_that_engine_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trip(_engine: FoundEngine) -> tuple[str, ...]:
+        raise ZeroDivisionError("s3cret")
+
+    engine = found()
+    told = ToldFpm(books(), Fullness(0.05), lambda: (engine,), Steps(), lambda _: None)
+    loop = asyncio.new_event_loop()
+    try:
+        with monkeypatch.context() as broken:
+            broken.setattr("disagg_cluster.discovery.told_fpm.addresses_of", trip)
+            told.follow(loop)
+            told.follow(loop)
+            assert [(c.collector, c.success) for c in told.collectors()] == [("fpm:e", False)]
+        told.follow(loop)
+    finally:
+        loop.close()
+
+    assert told.collectors() == ()
+    assert [r.getMessage().split(" (")[0] for r in caplog.records] == [
+        "fpm:e: it fails with ZeroDivisionError"
+    ]
+
+
 def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
     ledger, seen = books(), []
     with Publisher() as publisher:
