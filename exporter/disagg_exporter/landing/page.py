@@ -82,7 +82,7 @@ class Landing:
         self._lookback = lookback
         self._now_ns = now_ns
         here = files("disagg_exporter.landing")
-        self._made: tuple[object, str] = (None, "")
+        self._made: tuple[Snapshot | None, object, str] = (None, None, "")
         self.style = here.joinpath("landing.css").read_bytes()
         self.script = here.joinpath("landing.js").read_bytes()
 
@@ -92,11 +92,12 @@ class Landing:
         It is made once for a snapshot and second, however many ask.
         """
         snapshot, now_ns = self._snapshot(), self._now_ns()
-        made_of = (id(snapshot), now_ns // 1_000_000_000, bool(why_dead), why_not_ready)
-        known, text = self._made
-        if known != made_of:
+        made_at = (now_ns // 1_000_000_000, bool(why_dead), why_not_ready)
+        # The snapshot itself is kept: its `id` alone could be that of a later one.
+        made_of, known_at, text = self._made
+        if made_of is not snapshot or known_at != made_at:
             text = self._make(snapshot, now_ns, why_dead, why_not_ready)
-            self._made = (made_of, text)
+            self._made = (snapshot, made_at, text)
         return text
 
     def _make(
