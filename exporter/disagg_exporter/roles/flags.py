@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from disagg_exporter.roles.kv_config import KvConfig, dotted, parse_kv_config
+from disagg_exporter.roles.shellwords import unquoted
 
 _SHORTEST = {
     "kv-transfer-config": "kv-transfer",
@@ -68,9 +69,9 @@ def read_flags(tokens: Sequence[str]) -> Flags:
                 found.pop(name, None)
                 found[name] = tuple(words)
             head, equals, value = token.lstrip("-").partition("=")
-            name, words = _normal(head), [_bare(value)] if equals else []
+            name, words = _normal(head), [unquoted(value)] if equals else []
         elif name:
-            words.append(_bare(token))
+            words.append(unquoted(token))
     return Flags(found)
 
 
@@ -87,13 +88,6 @@ def _normal(head: str) -> str:
         if option.startswith(name) and name.startswith(shortest):
             return option
     return name
-
-
-def _bare(value: str) -> str:
-    """A value without the quotes that a template left around it."""
-    stripped = value.strip()
-    wrapped = len(stripped) > 1 and stripped[0] == stripped[-1] and stripped[0] in "\"'"
-    return stripped[1:-1] if wrapped else stripped
 
 
 def _is_number(token: str) -> bool:

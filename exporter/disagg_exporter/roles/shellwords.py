@@ -123,7 +123,7 @@ def _opened(tokens: list[str]) -> list[str]:
     """Tokens with those split that hold a flag and its value (`--mode prefill` as one item)."""
     opened: list[str] = []
     for token in tokens:
-        bare = _unwrapped(token.strip())
+        bare = unquoted(token)
         if _FLAG_AND_VALUE.match(bare):
             opened.extend(word for words in _split(bare) for word in words)
         else:
@@ -131,6 +131,8 @@ def _opened(tokens: list[str]) -> list[str]:
     return opened[:MAX_TOKENS]
 
 
-def _unwrapped(token: str) -> str:
-    wrapped = len(token) > 1 and token[0] == token[-1] and token[0] in "\"'"
-    return token[1:-1] if wrapped else token
+def unquoted(text: str) -> str:
+    """A value without the quotes that a template left around it."""
+    bare = text.strip()
+    wrapped = len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'"
+    return bare[1:-1] if wrapped else bare
