@@ -44,6 +44,7 @@ SWITCH_NAMES = {
     "DYN_VLLM_MULTIMODAL_DECODE_WORKER": Role.DECODE,
     "DYN_SGL_MULTIMODAL_ENCODE_WORKER": Role.ENCODE,
 }
+_TENSORRT_NAME = "TRTLLM_DISAGG_ROLE"
 _LMCACHE_NAMES = ("LMCACHE_PD_ROLE", "LMCACHE_NIXL_ROLE")
 _LMCACHE_ROLES = {"sender": Role.PREFILL, "receiver": Role.DECODE, "both": Role.UNKNOWN}
 _KV_CONFIG_NAMES = ("VLLM_KV_TRANSFER_CONFIG", "KV_TRANSFER_CONFIG")
@@ -66,7 +67,7 @@ _FREE_NAMES = (
 _AIBRIX_NAMES = ("ROLE_NAME", "ROLESET_NAME", "ROLE_REPLICA_INDEX", "STORM_SERVICE_NAME")
 NAMES_READ = frozenset(
     (
-        *(EXPLICIT_NAME, "TRTLLM_DISAGG_ROLE", "DYN_COMPONENT"),
+        *(EXPLICIT_NAME, _TENSORRT_NAME, "DYN_COMPONENT"),
         *(*_AIBRIX_NAMES, *ARGUMENT_NAMES, *MODE_NAMES, *SWITCH_NAMES, *_LMCACHE_NAMES),
         *(*_KV_CONFIG_NAMES, *_KV_ROLE_NAMES, *_ROLE_NAMES, *_FREE_NAMES),
     )
@@ -89,9 +90,8 @@ def environment_claims(env: Mapping[str, str], mode_on_command_line: bool) -> It
             yield note(Source.EXPLICIT, EXPLICIT_NAME, "?", "no role that we know")
     yield from _aibrix(env)
     yield from _dynamo(env, mode_on_command_line)
-    for name in ("TRTLLM_DISAGG_ROLE",):
-        if name in env and (known := tensorrt_word(env[name])):
-            yield stated(Source.TENSORRT_LLM, name, *known, Confidence.HIGH)
+    if known := tensorrt_word(env.get(_TENSORRT_NAME, "")):
+        yield stated(Source.TENSORRT_LLM, _TENSORRT_NAME, *known, Confidence.HIGH)
     for name in _LMCACHE_NAMES:
         word = plain(env.get(name, ""))
         if word in _LMCACHE_ROLES:
