@@ -56,7 +56,7 @@ Says: TypeAlias = Role | None
 """A role; `Role.UNKNOWN` for a marker that does not decide; None for `not_an_engine`."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
     """One marker's word on the role.
 
