@@ -150,6 +150,8 @@ class PodResources:
                             await asyncio.sleep(self._interval_seconds)
                 except DisaggError as error:
                     self._missed(str(error))
+                except Exception as error:  # noqa: BLE001 - what a kubelet tells must not end us
+                    self._stumbled(error)
                 await asyncio.sleep(self._interval_seconds)
         finally:
             # The link is closed by now, which ends the call that may still be under way.
@@ -166,6 +168,12 @@ class PodResources:
             self._log.info("kubelet: tells who holds which GPU")
         self._why = ""
         self._report(self._wall(), success=True)
+
+    def _stumbled(self, error: Exception) -> None:
+        self._log.debug("asking the kubelet failed", exc_info=error)
+        # Its text may quote what it failed on, which may be a secret.
+        why = type(error).__name__
+        self._missed(f"it fails with {why} (see --verbose); please report it")
 
     def _missed(self, why: str) -> None:
         if self._why != why:

@@ -251,6 +251,29 @@ async def test_an_answer_that_is_too_large_is_not_taken(short_folder: Path) -> N
 
 
 @told
+async def test_an_unforeseen_error_is_a_failed_collector_until_it_is_answered_again(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trip(_data: bytes) -> tuple[GpuHolder, ...]:
+        raise ZeroDivisionError("s3cret")
+
+    socket = short_folder / "k.sock"
+    with fake_kubelet(socket):
+        resources = PodResources(socket, 0.02)
+        with monkeypatch.context() as broken:
+            broken.setattr("disagg_exporter.podresources.read_holders", trip)
+            async with running(resources.run()):
+                await until(lambda: "ZeroDivisionError" in resources.why())
+                assert not resources.status().success
+                broken.undo()
+                await until(lambda: resources.status().success)
+
+    assert resources.why() == ""
+    assert len([r for r in caplog.records if "ZeroDivisionError" in r.getMessage()]) == 1
+    assert "s3cret" not in caplog.text
+
+
+@told
 async def test_without_grpcio_it_says_what_to_install(
     short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
