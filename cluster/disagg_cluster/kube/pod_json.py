@@ -33,24 +33,24 @@ _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 def read_pod(told: object) -> Pod | None:
     """Return the pod that an object of the API describes; None if it describes none."""
-    metadata = _mapping(_get(told, "metadata"))
+    metadata = _mapping(member(told, "metadata"))
     uid, name, namespace = (_text(metadata, key) for key in ("uid", "name", "namespace"))
     if not UID.fullmatch(uid) or not _NAME.fullmatch(name) or not _NAME.fullmatch(namespace):
         return None
-    spec, status = _mapping(_get(told, "spec")), _mapping(_get(told, "status"))
+    spec, status = _mapping(member(told, "spec")), _mapping(member(told, "status"))
     phase = _text(status, "phase")
     return Pod(
         uid=uid,
         name=name,
         namespace=namespace,
         node=_text(spec, "nodeName")[:253],
-        labels=dict(_texts(_get(metadata, "labels"), MAX_LABELS)),
+        labels=dict(_texts(member(metadata, "labels"), MAX_LABELS)),
         annotations=dict(
-            _texts(_get(metadata, "annotations"), MAX_ANNOTATIONS, prefix=ANNOTATION_PREFIX)
+            _texts(member(metadata, "annotations"), MAX_ANNOTATIONS, prefix=ANNOTATION_PREFIX)
         ),
         phase=phase if phase in _PHASES else "",
         pod_ip=_address(_text(status, "podIP")),
-        containers=tuple(_containers(_get(spec, "containers"))),
+        containers=tuple(_containers(member(spec, "containers"))),
         deleted=bool(_text(metadata, "deletionTimestamp")),
     )
 
@@ -63,7 +63,7 @@ def _containers(told: object) -> Iterator[Container]:
         if not _NAME.fullmatch(name):
             continue
         argv: list[str] = []
-        for word in (*_list(_get(container, "command")), *_list(_get(container, "args"))):
+        for word in (*_list(member(container, "command")), *_list(member(container, "args"))):
             # A cut command line would say something else than the whole one.
             if not isinstance(word, str) or len(word) >= room:
                 argv.clear()
@@ -74,8 +74,8 @@ def _containers(told: object) -> Iterator[Container]:
             name=name,
             image=_text(container, "image")[:512],
             argv=tuple(argv),
-            env=dict(_environment(_get(container, "env"))),
-            ports=tuple(_ports(_get(container, "ports"))),
+            env=dict(_environment(member(container, "env"))),
+            ports=tuple(_ports(member(container, "ports"))),
         )
 
 
@@ -116,7 +116,8 @@ def _address(told: str) -> str:
     return "" if nobody or address.is_unspecified else str(address)
 
 
-def _get(told: object, key: str) -> object:
+def member(told: object, key: str) -> object:
+    """Return what an object has by that name; None where it has none, or is no object."""
     return _mapping(told).get(key)
 
 

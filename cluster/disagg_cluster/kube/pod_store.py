@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 
 from disagg_cluster.kube.nouns import Pod
-from disagg_cluster.kube.pod_json import read_pod
+from disagg_cluster.kube.pod_json import member, read_pod
 
 # A kubelet takes 110 pods, large nodes 250; what is beyond is not kept, and counted.
 MAX_PODS = 1024
@@ -64,11 +64,11 @@ class PodStore:
 
     def hear(self, event: object) -> Next:
         """Take one event of the watch."""
-        kind, told = _get(event, "type"), _get(event, "object")
+        kind, told = member(event, "type"), member(event, "object")
         if kind == "ERROR":
             # 410: our resource version is older than what the server remembers.
-            return Next.LIST if _get(told, "code") == 410 else Next.REST
-        version = _get(_get(told, "metadata"), "resourceVersion")
+            return Next.LIST if member(told, "code") == 410 else Next.REST
+        version = member(member(told, "metadata"), "resourceVersion")
         if isinstance(version, str) and len(version) <= 64:
             self._version = version
         pod = read_pod(told) if kind in ("ADDED", "MODIFIED", "DELETED") else None
@@ -88,7 +88,3 @@ class PodStore:
             self._left_out += 1
             return
         self._by_uid[pod.uid] = pod
-
-
-def _get(told: object, key: str) -> object:
-    return told.get(key) if isinstance(told, Mapping) else None
