@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.running_node import free_port, prometheus_beside, running_node
+from support.children import free_port
+from support.running_node import prometheus_beside, running_node
 from support.vllm_nodes import SLOW_MODEL, example_connector_node
 from support.vllm_session import RealPair, Say, make_model
 

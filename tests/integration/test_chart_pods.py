@@ -12,7 +12,8 @@ import pytest
 from support.certificates import server_certificate
 from support.chart import values_of
 from support.chart_pods import NODE, Pod
-from support.running_node import free_port, wait_for
+from support.children import free_port
+from support.running_node import wait_for
 
 
 @pytest.mark.parametrize("case", ["attach-default", "attach-least-rights"])

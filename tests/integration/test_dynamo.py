@@ -17,8 +17,9 @@ from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import Assignment, Device, EngineState, Method, Phase, Role, Total
 from disagg_exporter.pages import parse_page
 from disagg_exporter.scrape import fetch
+from support.children import free_port
 from support.dynamo_node import DynamoNode, dynamo_node
-from support.running_node import free_port, running_node, wait_for
+from support.running_node import running_node, wait_for
 
 pytestmark = pytest.mark.dynamo_long
 

@@ -17,8 +17,7 @@ import pytest
 from disagg_cluster import procfs
 from disagg_cluster.readiness import Target, probe
 from disagg_cluster.worker import start
-from support.children import PYTHON, SERVER, STUBBORN, is_gone, wait_readable
-from support.running_node import free_port
+from support.children import PYTHON, SERVER, STUBBORN, free_port, is_gone, wait_readable
 from support.two_planes import MODEL, Node, node, standin_node, wait_until
 
 TRUTH_SECONDS = 10.0

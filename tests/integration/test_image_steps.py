@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from support.children import free_port
 from support.dockerfile import Image, stages
-from support.running_node import free_port
 
 
 @pytest.fixture(scope="module")

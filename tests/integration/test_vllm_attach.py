@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.demo.disaggregated_client import complete_on_one
+from support.children import free_port
 from support.running_node import (
     DISAGG_NODE,
     Page,
     RunningNode,
-    free_port,
     running_node,
     wait_for,
 )

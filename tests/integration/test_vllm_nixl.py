@@ -16,7 +16,8 @@ from disagg_cluster.demo.disaggregated_client import (
 )
 from disagg_exporter.pages import parse_page
 from disagg_exporter.scrape import fetch
-from support.running_node import RunningNode, free_port, running_node
+from support.children import free_port
+from support.running_node import RunningNode, running_node
 from support.vllm_nodes import MODEL_NAME, aggregated_node, nixl_node
 from support.vllm_session import Say
 

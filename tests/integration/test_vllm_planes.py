@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.demo.disaggregated_client import NIXL, complete
-from support.running_node import RunningNode, free_port, running_node, wait_for
+from support.children import free_port
+from support.running_node import RunningNode, running_node, wait_for
 from support.vllm_nodes import MODEL_NAME, TINY_MODEL, nixl_node
 from support.vllm_session import Say, make_model
 

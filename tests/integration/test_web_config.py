@@ -14,7 +14,8 @@ import bcrypt
 import yaml
 
 from support.certificates import client_context, write_files
-from support.running_node import DISAGG_NODE, free_port, wait_for
+from support.children import free_port
+from support.running_node import DISAGG_NODE, wait_for
 
 
 def hashed(password: str) -> str:

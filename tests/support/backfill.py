@@ -13,7 +13,8 @@ import pytest
 
 from disagg_cluster.prometheus import prepare_prometheus
 from disagg_cluster.prometheus_api import PrometheusError, query
-from support.running_node import free_port, wait_for
+from support.children import free_port
+from support.running_node import wait_for
 
 At = Callable[[int], float | None]
 """A value at an instant; None where there was no sample."""

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from support.chart import env_of, node_files, pods, render
-from support.running_node import free_port, wait_for
+from support.children import free_port
+from support.running_node import wait_for
 
 NODE = "gpu-node-7"
 NO_CAPABILITY = {"drop": ["ALL"]}

@@ -29,6 +29,7 @@ STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 
 def free_port() -> int:
+    """A loopback port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

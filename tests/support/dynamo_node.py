@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster.procfs import session_pids
-from support.running_node import free_port
+from support.children import free_port
 
 MODEL = "tiny"
 

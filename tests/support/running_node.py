@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from disagg_cluster.assets import asset_dir
 from disagg_cluster.prometheus import Target, prepare_prometheus, scrape_config
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.scrape import fetch
+from support.children import free_port
 
 DISAGG_NODE = (sys.executable, "-m", "disagg_cluster.cli")
 Found = TypeVar("Found")
@@ -158,10 +158,3 @@ def prometheus_beside(node: RunningNode, folder: Path) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    """Return a loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

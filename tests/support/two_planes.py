@@ -14,7 +14,8 @@ from typing import Any
 from disagg_cluster import procfs
 from disagg_cluster.demo.disaggregated_client import NIXL, CompletionError, complete
 from disagg_exporter.errors import DisaggError
-from support.running_node import DISAGG_NODE, Page, RunningNode, free_port
+from support.children import free_port
+from support.running_node import DISAGG_NODE, Page, RunningNode
 
 MODEL = "demo-8b"
 SCRAPE_SECONDS = 1.0
