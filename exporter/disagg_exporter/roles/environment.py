@@ -16,6 +16,7 @@ from disagg_exporter.roles.kv_config import parse_kv_config
 from disagg_exporter.roles.nouns import Confidence
 from disagg_exporter.roles.transfer import kv_claims
 from disagg_exporter.roles.words import (
+    explicit_claim,
     is_not_engine_word,
     name_claim,
     plain,
@@ -83,11 +84,7 @@ def environment_claims(env: Mapping[str, str], mode_on_command_line: bool) -> It
         mode_on_command_line: The command line gives the mode, which beats the environment.
     """
     if EXPLICIT_NAME in env:
-        recognised = role_word(env[EXPLICIT_NAME])
-        if recognised:
-            yield stated(Source.EXPLICIT, EXPLICIT_NAME, *recognised, Confidence.CERTAIN)
-        else:
-            yield note(Source.EXPLICIT, EXPLICIT_NAME, "?", "no role that we know")
+        yield explicit_claim(EXPLICIT_NAME, env[EXPLICIT_NAME])
     yield from _aibrix(env)
     yield from _dynamo(env, mode_on_command_line)
     if known := tensorrt_word(env.get(_TENSORRT_NAME, "")):

@@ -8,6 +8,7 @@ from disagg_exporter.model import Role
 from disagg_exporter.roles.claims import Claim, Source, conditional_decode, note, stated, weak
 from disagg_exporter.roles.nouns import Confidence
 from disagg_exporter.roles.words import (
+    explicit_claim,
     is_not_engine_word,
     name_claim,
     plain,
@@ -54,11 +55,7 @@ MAX_LABELS = 4096
 def label_claims(labels: Mapping[str, str]) -> Iterator[Claim]:
     """What the labels claim; those of which nobody knows the meaning are not looked at."""
     if EXPLICIT_LABEL in labels:
-        recognised = role_word(labels[EXPLICIT_LABEL])
-        if recognised:
-            yield stated(Source.EXPLICIT, EXPLICIT_LABEL, *recognised, Confidence.CERTAIN)
-        else:
-            yield note(Source.EXPLICIT, EXPLICIT_LABEL, "?", "no role that we know")
+        yield explicit_claim(EXPLICIT_LABEL, labels[EXPLICIT_LABEL])
     yield from _llm_d(labels)
     yield from _kserve(labels)
     yield from _dynamo(labels)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.claims import Claim, Source, weak
+from disagg_exporter.roles.claims import Claim, Source, note, stated, weak
+from disagg_exporter.roles.nouns import Confidence
 
 MAX_NAME_CHARS = 512
 
@@ -77,6 +78,13 @@ def service_name(text: str) -> tuple[str, Role] | None:
         return None
     word = found[2].lower()
     return f"{word.capitalize()}Worker", _ROLE_BY_WORD[word]
+
+
+def explicit_claim(marker: str, text: str) -> Claim:
+    """What a marker of our own says: the operator's word, which alone is certain."""
+    if recognised := role_word(text):
+        return stated(Source.EXPLICIT, marker, *recognised, Confidence.CERTAIN)
+    return note(Source.EXPLICIT, marker, "?", "no role that we know")
 
 
 def name_claim(marker: str, text: str, source: Source = Source.NAME) -> Claim | None:
