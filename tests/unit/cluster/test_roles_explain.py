@@ -139,4 +139,6 @@ def test_no_raw_value_is_printed() -> None:
     }
 
     for options in ([], ["--json"]):
-        assert secret not in explain(json.dumps(markers), *options)[1]
+        code, out, err = explain(json.dumps(markers), *options)
+        assert (code, err) == (0, "")
+        assert secret not in out
