@@ -136,6 +136,11 @@ class PageWatch:
                     if isinstance(error, EngineRefused | PageError):
                         self._answered_ns[engine] = self._clock_ns()
                     self._missed(engine, began_ns, str(error))
+                except Exception as error:  # noqa: BLE001 - what anybody serves must not end us
+                    self._log.debug("the page of %s failed", engine, exc_info=True)
+                    # Its text may quote what it failed on, which may be a secret.
+                    why = f"it fails with {type(error).__name__} (see --verbose); please report it"
+                    self._missed(engine, began_ns, why)
                 else:
                     self._answered_ns[engine] = page.t_ns
                     self._seen(engine, began_ns, page)
@@ -171,7 +176,7 @@ class PageWatch:
     def _ask_version(self, url: str) -> str:
         try:
             told = json.loads(self._fetch(url, self._deadline_seconds))
-        except (DisaggError, ValueError):
+        except (DisaggError, ValueError, RecursionError):
             return ""
         version = told.get("version") if isinstance(told, dict) else None
         return version[:60] if isinstance(version, str) and version.isprintable() else ""

@@ -59,6 +59,28 @@ def test_a_page_of_garbage_is_a_failed_collector_and_no_page() -> None:
     assert successes(pages) == {"engine:a": False, "engine:b": True}
 
 
+def test_a_version_nested_too_deep_is_no_version() -> None:
+    def fetch(url: str, deadline: float) -> bytes:
+        return b"[" * 100_000 if url == "http://a/version" else answering(url, deadline)
+
+    pages = watch(fetch, lambda p: p.page("a") is not None and p.page("b") is not None)
+
+    assert (pages.version("a"), pages.version("b")) == ("", "0.32.0")
+    assert successes(pages) == {"engine:a": True, "engine:b": True}
+
+
+def test_an_unforeseen_error_over_one_page_is_a_failed_collector_and_hurts_no_other() -> None:
+    def fetch(url: str, deadline: float) -> bytes:
+        if url == "http://a/metrics":
+            raise ZeroDivisionError
+        return answering(url, deadline)
+
+    pages = watch(fetch, lambda p: p.status("a") is not None and p.window("b") is not None)
+
+    assert pages.page("a") is None
+    assert successes(pages) == {"engine:a": False, "engine:b": True}
+
+
 def test_an_engine_that_never_answers_delays_no_other() -> None:
     asked, hung = threading.Event(), threading.Event()
 
