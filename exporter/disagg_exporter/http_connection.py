@@ -55,7 +55,7 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         answer = self._site.answer(self.command, self.path, accept, encodings)
         self._send(answer, access.headers)
 
-    # The standard handler finds these by name.
+    # The standard handler finds these by name, so the names are not ours to choose.
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _respond  # noqa: N815
 
     def _drop_body(self) -> None:
