@@ -129,7 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
         url, api = urlsplit(self.path), self.api
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         with api.changed:
+            # Noted together, so that whoever has seen the request can hang it up.
             api.requests.append(self.path)
+            cut = api.cut_watches
             refused = api.token and self.headers["Authorization"] != f"Bearer {api.token}"
             status = 401 if refused else api.status
         if status:
@@ -138,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._whole(404, {})
         elif query.get("watch"):
             with contextlib.suppress(OSError):
-                self._watch(query)
+                self._watch(query, cut)
         else:
             with api.changed:
                 items = [pod for pod in api.pods.values() if _selected(pod, query)]
@@ -153,10 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _watch(self, query: dict[str, str]) -> None:
+    def _watch(self, query: dict[str, str], cut: int) -> None:
         api, seen = self.api, int(query["resourceVersion"])
         with api.changed:
-            cut = api.cut_watches
             if seen < api.oldest:
                 self._whole(410, {"kind": "Status", "code": 410})
                 return

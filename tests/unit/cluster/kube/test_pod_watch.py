@@ -105,13 +105,8 @@ async def test_a_forgotten_past_is_listed_anew_and_what_went_meanwhile_is_gone(
     async with running(watch.run()):
         await until(lambda: any("watch=1" in request for request in api.requests))
         api.status = 503
-
-        def cut_off() -> bool:
-            # Again and again: a request is noted before its answer begins, and can be hung up.
-            api.hang_up()
-            return not watch.status().success
-
-        await until(cut_off)
+        api.hang_up()
+        await until(lambda: not watch.status().success)
         assert names(watch) == ["a"], "without its API server a node gets no new pods"
         api.delete("a")
         api.put(pod_json("b"))
