@@ -24,5 +24,5 @@ class Allowance:
         return int(self._room)
 
     def spend(self, count: int = 1) -> None:
-        """Take some; only after `room` said that there are."""
+        """Take some, after `room` said that there are; what is beyond that is owed."""
         self._room -= count

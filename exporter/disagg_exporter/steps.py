@@ -118,7 +118,7 @@ class StepsListener:
             return
         self._accept(self._socket, self._loop)
         for peer in tuple(self._peers):
-            while self._hear_some(peer, self._loop) == MESSAGES_PER_TURN:
+            while self._hear_some(peer, self._loop) >= MESSAGES_PER_TURN:
                 pass
 
     def close(self) -> None:
@@ -190,39 +190,43 @@ class StepsListener:
         return (loop.time() // self._rest_seconds + 1) * self._rest_seconds
 
     def _hear_some(self, peer: _Peer, loop: AbstractEventLoop) -> int:
-        """Hear one turn's worth of a connection; return how many messages it was."""
-        for heard in range(MESSAGES_PER_TURN):
-            if not self._may_take():
-                return heard
+        """Hear about one turn's worth of a connection; return how many messages it was."""
+        heard = 0
+        while heard < MESSAGES_PER_TURN and self._may_take():
             try:
-                message = peer.link.recv(wire.MAX_BYTES + 1)
+                packet = peer.link.recv(wire.MAX_PACKET_BYTES + 1)
             except BlockingIOError:
-                return heard
+                break
             except OSError:
-                message = b""
-            if not message:
+                packet = b""
+            if not packet:
                 self._forget(peer, loop)
-                return heard
-            self._took()
-            self._hear(peer, message)
-        return MESSAGES_PER_TURN
+                break
+            count = self._hear(peer, packet)
+            self._took(count)
+            heard += count
+        return heard
 
     def _may_take(self) -> bool:
         return self._allowance is None or self._allowance.room(self._clock_ns()) >= 1
 
-    def _took(self) -> None:
+    def _took(self, count: int = 1) -> None:
         if self._allowance is not None:
-            self._allowance.spend()
+            self._allowance.spend(count)
 
-    def _hear(self, peer: _Peer, message: bytes) -> None:
+    def _hear(self, peer: _Peer, packet: bytes) -> int:
+        """Hear a packet up to what is wrong in it; return how many messages that was."""
+        heard = 0
         try:
-            record = wire.decode(message)
+            for record in wire.records(packet):
+                heard += 1
+                self._hear_record(peer, record)
         except wire.WireError:
+            heard += 1
             self._bad_messages += 1
-            return
-        if len(message) > wire.MAX_BYTES:
-            self._bad_messages += 1
-            return
+        return heard
+
+    def _hear_record(self, peer: _Peer, record: wire.Record) -> None:
         identity = record.incarnation, record.engine_index
         key = peer.keys.get(identity)
         if key is None:

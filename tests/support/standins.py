@@ -11,7 +11,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from disagg_cluster.demo.nodefile import free_ports
@@ -30,10 +30,13 @@ class StandInProcess:
     process: subprocess.Popen[str]
     steps: socket.socket
     sim_dir: Path
+    unheard: list[wire.Record] = field(default_factory=list)
 
     def record(self) -> wire.Record:
-        """Wait for its next message."""
-        return wire.decode(self.steps.recv(wire.MAX_BYTES))
+        """Wait for its next record."""
+        if not self.unheard:
+            self.unheard.extend(wire.records(self.steps.recv(wire.MAX_PACKET_BYTES)))
+        return self.unheard.pop(0)
 
     def get(self, path: str) -> str:
         """Fetch one of its pages."""

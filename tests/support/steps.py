@@ -10,11 +10,12 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 
 
 class BareDaemon:
-    """A listening socket that takes one connection at a time and decodes what arrives."""
+    """A listening socket that takes one connection at a time and unpacks what arrives."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.link: socket.socket | None = None
+        self._unheard: list[wire.Record] = []
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(str(path))
         self._listening.listen(4)
@@ -30,20 +31,22 @@ class BareDaemon:
     def hear(self) -> wire.Record:
         """Return the next record, waiting for it."""
         assert self.link is not None
-        return wire.decode(self.link.recv(wire.MAX_BYTES))
+        if not self._unheard:
+            self._unheard.extend(wire.records(self.link.recv(wire.MAX_PACKET_BYTES)))
+        return self._unheard.pop(0)
 
     def hear_all(self) -> list[wire.Record]:
         """Return what has arrived so far, without waiting."""
         assert self.link is not None
-        records = []
         self.link.setblocking(False)
         try:
-            while message := self.link.recv(wire.MAX_BYTES):
-                records.append(wire.decode(message))
+            while packet := self.link.recv(wire.MAX_PACKET_BYTES):
+                self._unheard.extend(wire.records(packet))
         except BlockingIOError:
             pass
         self.link.settimeout(5)
-        return records
+        heard, self._unheard = self._unheard, []
+        return heard
 
     def waits(self) -> bool:
         """Say whether somebody is waiting to be accepted."""

@@ -298,8 +298,8 @@ def test_closing_hangs_up(daemon: BareDaemon, make: Callable[..., Sender]) -> No
     sender.close()
 
     assert daemon.link is not None
-    while message := daemon.link.recv(wire.MAX_BYTES):
-        assert wire.decode(message).kind == wire.HEARTBEAT
+    while packet := daemon.link.recv(wire.MAX_PACKET_BYTES):
+        assert [record.kind for record in wire.records(packet)] == [wire.HEARTBEAT]
 
 
 def test_a_path_no_socket_can_have_is_only_a_missing_daemon(tmp_path: Path) -> None:

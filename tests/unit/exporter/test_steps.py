@@ -139,7 +139,7 @@ def test_messages_that_are_no_records_are_counted_and_the_rest_is_heard(tmp_path
             with connection(tmp_path / "s") as link:
                 link.send(b"?")
                 link.send(record[:1] + b"\x09" + record[2:])
-                link.send(record + bytes(wire.MAX_BYTES))
+                link.send(record + bytes(wire.MAX_RECORD_BYTES))
                 link.send(wire.encode(a_record()._replace(kv_usage_ratio=math.nan)))
                 link.send(record + b"from the future")
                 return await ear.next(), ear.listener.counts
@@ -168,6 +168,56 @@ def test_a_connection_that_makes_up_ever_new_streams_is_not_remembered(tmp_path:
 
     assert streams == STREAMS_PER_CONNECTION
     assert counts.connected == 1
+
+
+def test_a_packet_of_several_records_is_heard_up_to_what_is_wrong_in_it(tmp_path: Path) -> None:
+    good = [packed(sequence=sequence, record_bytes=wire.BYTES) for sequence in (1, 2, 3)]
+    bad = packed(kind=9, record_bytes=wire.BYTES)
+
+    async def scenario() -> tuple[list[int], ListenerCounts]:
+        async with listening(tmp_path / "s") as ear:
+            with connection(tmp_path / "s") as link:
+                link.send(b"".join(good))
+                link.send(good[0] + bad + good[1])
+                link.send(good[2] + good[0][:50])
+                link.send(bytes(wire.MAX_PACKET_BYTES + 1))
+                link.send(packed(sequence=4))
+                heard = [await ear.next() for _ in range(6)]
+                return [message.step.sequence for message in heard if message.step], (
+                    ear.listener.counts
+                )
+
+    heard, counts = asyncio.run(scenario())
+
+    assert heard == [1, 2, 3, 1, 3, 4]
+    assert counts.bad_messages == 3
+
+
+def test_many_records_in_one_packet_are_not_cheaper_than_in_many(tmp_path: Path) -> None:
+    """An allowance is of records: whoever sends large packets gets no more of the daemon."""
+    packet = packed(record_bytes=wire.BYTES) * 100
+
+    async def scenario() -> int:
+        heard: list[Message] = []
+        listener = StepsListener(
+            *(tmp_path / "s", "decode-0", bool, heard.append),
+            clock_ns=lambda: 0,
+            messages_per_second=101,
+        )
+        listener.open(asyncio.get_running_loop())
+        with connection(tmp_path / "s") as link:
+            for _ in range(3):
+                link.send(packet)
+            listener.drain()
+            listener.drain()
+        listener.close()
+        return len(heard)
+
+    assert asyncio.run(scenario()) == 100
+
+
+def packed(**fields: int) -> bytes:
+    return wire.encode(a_record()._replace(**fields))
 
 
 def a_record() -> wire.Record:

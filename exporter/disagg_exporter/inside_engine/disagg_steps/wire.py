@@ -1,4 +1,4 @@
-"""One step record on the wire: a fixed little-endian struct, one per SOCK_SEQPACKET message.
+"""Step records on the wire: a fixed little-endian struct, one or more per SOCK_SEQPACKET packet.
 
 Sent by the plugin inside an engine, read by the daemon; also sent by the demo's stand-in
 engines. The layout is versioned by its first byte and may only grow at its end.
@@ -7,11 +7,13 @@ engines. The layout is versioned by its first byte and may only grow at its end.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from math import inf
 from typing import NamedTuple
 
 VERSION = 1
-MAX_BYTES = 256
+MAX_RECORD_BYTES = 256
+MAX_PACKET_BYTES = 65536
 SOCKET_ENVIRONMENT = "DISAGG_STEPS_SOCKET"
 
 # What a message is.
@@ -26,11 +28,14 @@ OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED = 1, 2, 4, 8
 CONTEXT, GENERATION, MIXED, DUMMY_STEP = range(4)
 
 _LAYOUT = struct.Struct("<BBHIIIQQqQ 4I I 3I 3I f I 4Q 4Q 3Q")
+_RECORD_BYTES, _RECORD_BYTES_AT = struct.Struct("<I"), 12
 
 
 class Record(NamedTuple):
-    """One message. `*_ns` are CLOCK_MONOTONIC; totals count since the incarnation began.
+    """One record. `*_ns` are CLOCK_MONOTONIC; totals count since the incarnation began.
 
+    `record_bytes` is how far apart the records of its packet begin; 0 says that the packet is
+    this one record.
     `deferred` are waiting requests blocked by something other than room (KV still to arrive).
     The four `steps_*` and `ns_*` totals are context, generation, mixed and dummy steps.
     """
@@ -40,7 +45,7 @@ class Record(NamedTuple):
     flags: int
     pid: int
     engine_index: int
-    reserved: int
+    record_bytes: int
     incarnation: int
     sequence: int
     t_ns: int
@@ -78,7 +83,7 @@ pack = _LAYOUT.pack
 
 
 class WireError(ValueError):
-    """A message that is no record of a version we know."""
+    """Bytes that are no records of a version we know."""
 
 
 def encode(record: Record) -> bytes:
@@ -86,20 +91,36 @@ def encode(record: Record) -> bytes:
     return _LAYOUT.pack(*record)
 
 
-def decode(message: bytes) -> Record:
-    """Unpack one message.
+def record_bytes_of(packet: bytes) -> int:
+    """Return how far apart the records of a packet begin; raises `WireError` if it holds none.
 
-    A longer message of a later version is read as far as we know it; anything else that is not
-    a record raises `WireError`.
+    Records of a later version may be longer than ours.
     """
-    if len(message) < BYTES or message[0] < VERSION:
-        raise WireError(f"not a step record: {len(message)} bytes, expected {BYTES}")
-    record = Record._make(_LAYOUT.unpack_from(message))
-    if record.kind not in (HELLO, STEP, HEARTBEAT):
-        raise WireError(f"unknown kind of record: {record.kind}")
-    if not 0.0 <= record.kv_usage_ratio < inf:
-        raise WireError(f"{record.kv_usage_ratio} of a cache cannot be in use")
-    return record
+    size = len(packet)
+    if not BYTES <= size <= MAX_PACKET_BYTES:
+        raise WireError(f"not a packet of step records: {size} bytes")
+    record_bytes: int = _RECORD_BYTES.unpack_from(packet, _RECORD_BYTES_AT)[0] or size
+    if not BYTES <= record_bytes <= MAX_RECORD_BYTES:
+        raise WireError(f"not the size of a step record: {record_bytes} bytes")
+    return record_bytes
+
+
+def records(packet: bytes) -> Iterator[Record]:
+    """Unpack one packet, record by record.
+
+    A longer record of a later version is read as far as we know it. Raises `WireError` when it
+    comes to something that is no record.
+    """
+    record_bytes = record_bytes_of(packet)
+    for at in range(0, len(packet) - record_bytes + 1, record_bytes):
+        record = Record._make(_LAYOUT.unpack_from(packet, at))
+        if record.version < VERSION or record.kind not in (HELLO, STEP, HEARTBEAT):
+            raise WireError(f"unknown record: version {record.version}, kind {record.kind}")
+        if not 0.0 <= record.kv_usage_ratio < inf:
+            raise WireError(f"{record.kv_usage_ratio} of a cache cannot be in use")
+        yield record
+    if len(packet) % record_bytes:
+        raise WireError("the last step record of a packet is cut off")
 
 
 def step_kind(
