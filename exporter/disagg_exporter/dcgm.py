@@ -11,7 +11,7 @@ from disagg_exporter.devices import DevicesUnavailable
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
 from disagg_exporter.nvml_events import MOST_NUMBERS
-from disagg_exporter.pages.lines import Heads
+from disagg_exporter.pages.heads import Heads
 from disagg_exporter.scrape import fetch
 
 Fetch = Callable[[str, float], bytes]

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from disagg_exporter.model import Device
 from disagg_exporter.nvml_inventory import MIG_SLICES
-from disagg_exporter.pages.lines import Found, Heads, Wanted, find
+from disagg_exporter.pages.heads import Heads
+from disagg_exporter.pages.lines import Found, Wanted, find
 
 _MIB = 1024 * 1024
 # DCGM's word for "nothing known" as a number of either kind; older exporters print it.

@@ -2,7 +2,9 @@
 
 from disagg_exporter.pages.adapters import page_path, version_path
 from disagg_exporter.pages.counting import Tally
-from disagg_exporter.pages.lines import MAX_LINE_BYTES, MAX_WANTED_BYTES, Heads, PageError
+from disagg_exporter.pages.heads import Heads
+from disagg_exporter.pages.limits import MAX_LINE_BYTES, MAX_WANTED_BYTES
+from disagg_exporter.pages.lines import PageError
 from disagg_exporter.pages.parse import parse_page
 from disagg_exporter.pages.window import EngineWindow, window
 

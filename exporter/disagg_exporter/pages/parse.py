@@ -8,12 +8,13 @@ from statistics import fmean
 
 from disagg_exporter.model import EnginePage, Histogram, ServingCounts, Total
 from disagg_exporter.pages.adapters import ADAPTERS, KINDS
+from disagg_exporter.pages.heads import Heads
 from disagg_exporter.pages.histograms import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
     histogram,
 )
-from disagg_exporter.pages.lines import Found, Heads, PageError, Sample, Wanted, find
+from disagg_exporter.pages.lines import Found, PageError, Sample, Wanted, find
 from disagg_exporter.pages.series import Adapter, Field, Series
 
 # More than this is no count of anything, and sums of such numbers overflow.

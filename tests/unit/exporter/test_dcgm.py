@@ -9,7 +9,8 @@ from disagg_exporter.dcgm import DcgmDevices
 from disagg_exporter.dcgm_page import parse_dcgm
 from disagg_exporter.devices import DevicesUnavailable
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
-from disagg_exporter.pages.lines import Heads, PageError
+from disagg_exporter.pages.heads import Heads
+from disagg_exporter.pages.lines import PageError
 from disagg_exporter.scrape import EngineUnreachable
 from disagg_exporter.supplemented import SupplementedDevices
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from disagg_exporter.model import EnginePage, Histogram
 from disagg_exporter.pages import Heads, PageError, Tally, parse_page, window
 from disagg_exporter.pages.adapters import ADAPTERS
-from disagg_exporter.pages.lines import MAX_LINE_BYTES, MAX_WANTED_BYTES, MAX_WANTED_LINES
+from disagg_exporter.pages.limits import MAX_LINE_BYTES, MAX_WANTED_BYTES, MAX_WANTED_LINES
 
 DATA = Path(__file__).parents[2] / "data"
 GOLDEN = [
@@ -124,15 +124,6 @@ def test_no_sequence_of_pages_makes_a_count_fall(pages: list[list[bytes]]) -> No
                 for part in (did.computed_tokens, did.generation_tokens, did.prefill_seconds)
             )
         before = read
-
-
-@pytest.mark.parametrize("file", GOLDEN, ids=lambda f: f.name)
-def test_families_that_are_passed_over_held_nothing_that_was_wanted(file: Path) -> None:
-    """Without the lines that announce families every line is looked at."""
-    text = file.read_bytes()
-    bare = b"\n".join(row for row in text.split(b"\n") if not row.startswith(b"# TYPE"))
-
-    assert parse_page(text, 0) == parse_page(bare, 0)
 
 
 @settings(max_examples=30, deadline=None)
