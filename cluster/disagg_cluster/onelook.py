@@ -14,7 +14,7 @@ from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attaching import Attaching
 from disagg_cluster.discovery.kubernetes import here
 from disagg_cluster.pagewatch import PageWatch
-from disagg_cluster.phasetable import Row
+from disagg_cluster.phasetable import Row, state_of
 from disagg_cluster.rundir import RunFolder
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import DeviceSource
@@ -110,14 +110,14 @@ def _row(
     place: tuple[str, str], engine: EngineStatus, verdict: Verdict, busy_ratio: float | None
 ) -> Row:
     why = verdict.evidence[0] if verdict.evidence else None
-    unregistered = engine.dynamo is not None and engine.dynamo.registered is False
+    registered = engine.dynamo.registered if engine.dynamo else None
     return Row(
         *place,
         engine=engine.engine,
         role=engine.role.value,
         why=f"{why.marker} is {why.value}" if why and verdict.source != "none" else verdict.source,
         confidence=engine.confidence,
-        state="not registered" if unregistered else "up" if engine.up else "does not answer",
+        state=state_of(up=engine.up, registered=registered, follows=engine.follows),
         model_name=engine.model_name,
         pod=engine.pod,
         busy_ratio=busy_ratio,

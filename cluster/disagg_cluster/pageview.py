@@ -72,6 +72,8 @@ def _engines(samples: _Samples) -> Iterator[EngineView]:
     residual = _by(samples, "disagg_attribution_residual_ratio", "engine")
     fitted = _by(samples, "disagg_attribution_fitted_steps", "engine")
     lost = _by(samples, "disagg_lost_records_total", "engine")
+    followers = samples.get("disagg_engine_follower_info", ())
+    leaders = {labels.get("engine", ""): labels.get("leader", "") for labels, _ in followers}
     how = {labels["engine"]: labels for labels, _ in samples.get("disagg_attribution_info", ())}
     assigned: dict[str, list[Mapping[str, str]]] = {}
     for labels, _ in samples.get("disagg_gpu_assignment_info", ()):
@@ -86,7 +88,7 @@ def _engines(samples: _Samples) -> Iterator[EngineView]:
             model_name=labels.get("model_name", ""),
             kind=labels.get("kind", ""),
             version=labels.get("version", ""),
-            up=up.get(name, 0.0) > 0,
+            up=up.get(name, 0.0) > 0 or name in leaders,
             source=first.get("source", ""),
             confidence=first.get("confidence", ""),
             pod=first.get("engine_pod", ""),
@@ -98,6 +100,7 @@ def _engines(samples: _Samples) -> Iterator[EngineView]:
             fitted_steps=fitted.get(name),
             lost_records=lost.get(name, 0.0),
             registered=registered[name] > 0 if name in registered else None,
+            follows=leaders.get(name),
         )
 
 

@@ -105,7 +105,7 @@ def _row(device: DeviceView | None, engine: EngineView | None, ratios: Mapping[s
         why=engine.source,
         confidence=engine.confidence,
         method=engine.method,
-        state=_state(engine),
+        state=state_of(up=engine.up, registered=engine.registered, follows=engine.follows),
         model_name=engine.model_name,
         pod=engine.pod,
         namespace=engine.namespace,
@@ -114,10 +114,13 @@ def _row(device: DeviceView | None, engine: EngineView | None, ratios: Mapping[s
     )
 
 
-def _state(engine: EngineView) -> str:
-    if engine.registered is False:
+def state_of(*, up: bool, registered: bool | None, follows: str | None) -> str:
+    """How an engine stands, in a word or two."""
+    if follows is not None:
+        return f"follower of {follows}" if follows else "follower"
+    if registered is False:
         return "not registered"
-    return "up" if engine.up else "does not answer"
+    return "up" if up else "does not answer"
 
 
 def _cells(row: Row) -> Iterator[str]:

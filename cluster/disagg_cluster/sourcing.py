@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from disagg_cluster.procfs import cpu_seconds_of_tree
@@ -25,7 +25,8 @@ class Subject:
 
     `pid` is the process above all of its own. `ready_ns` is since when it serves; None while it
     does not. `page` is its last metrics page. `heard` says when the sources that tell single steps
-    told something last.
+    told something last. `follows` is whether it is one node's part of an engine that is led
+    elsewhere.
     """
 
     engine: str
@@ -35,6 +36,7 @@ class Subject:
     ready_ns: int | None
     page: EnginePage | None
     heard: Heard
+    follows: bool = False
 
 
 @dataclass(slots=True)
@@ -96,10 +98,12 @@ class Sourcing:
         self._book(subject, followed, now_ns)
 
     def _book(self, subject: Subject, followed: _Followed, now_ns: int) -> None:
-        if followed.method is Method.ROLE:
+        if followed.method in (Method.ROLE, Method.FOLLOWER):
             since_ns = followed.role_since_ns or now_ns
             followed.role_since_ns = now_ns
             stretch = role_window(subject.role, since_ns, now_ns) if since_ns < now_ns else None
+            if stretch is not None:
+                stretch = replace(stretch, method=followed.method)
         elif subject.page is not None and not followed.method.by_step:
             stretch = followed.stretches.look(
                 subject.page, subject.role, followed.method, self._cpu(subject, followed.method)
@@ -118,14 +122,34 @@ class Sourcing:
     def _heard(self, subject: Subject, now_ns: int) -> Heard:
         """Return when each source told something last, the page and the role among them."""
         heard = dict(subject.heard)
+        if subject.follows:
+            return {**heard, **self._followers(subject, now_ns)}
         if not heard and (subject.ready_ns is None or now_ns - subject.ready_ns < SETTLE_NS):
             return heard
         on_cpu = any(self._ledger.is_pseudo(gpu) for gpu in subject.devices)
         if subject.page is not None:
             heard[_of_page(subject.page, on_cpu=on_cpu)] = subject.page.t_ns
-        if not on_cpu and subject.role in (Role.PREFILL, Role.DECODE):
+        if self._tells_a_phase(subject):
             heard[Method.ROLE] = now_ns
         return heard
+
+    def _followers(self, subject: Subject, now_ns: int) -> Heard:
+        """What tells of a follower: timers of its own ranks, else its devices and its role.
+
+        A page of its own that counts nothing would leave its time to no phase, or to the wrong one.
+        """
+        heard: dict[Method, int] = {}
+        page = subject.page
+        if page is not None and (page.prefill_seconds_total or page.decode_seconds_total):
+            heard[Method.ENGINE_TIMERS] = page.t_ns
+        if self._tells_a_phase(subject):
+            heard[Method.FOLLOWER] = now_ns
+        return heard
+
+    def _tells_a_phase(self, subject: Subject) -> bool:
+        """Whether the activity of its devices is known, and which phase all of it is."""
+        on_cpu = any(self._ledger.is_pseudo(gpu) for gpu in subject.devices)
+        return not on_cpu and subject.role in (Role.PREFILL, Role.DECODE)
 
 
 def _of_page(page: EnginePage, *, on_cpu: bool) -> Method:

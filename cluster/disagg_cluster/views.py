@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """One engine as the page has it; words as the labels carry them, None where it has none."""
+    """One engine as the page has it; words as the labels carry them, None where it has none.
+
+    `follows` is the address of the leader where it is a follower; empty if nobody told it.
+    """
 
     engine: str
     role: str = ""
@@ -27,6 +30,7 @@ class EngineView:
     fitted_steps: float | None = None
     lost_records: float = 0.0
     registered: bool | None = None
+    follows: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ NODE = choice("node", "Node", 'label_values(disagg_build_info{cluster=~"$cluster
 JOB = choice("job", "Job", "label_values(disagg_build_info, job)", everything=None)
 
 
-OUTSIDE = 'method=~"page|page_cpu|role|none"'
+OUTSIDE = 'method=~"page|page_cpu|follower|role|none"'
 
 
 def _now() -> Row:

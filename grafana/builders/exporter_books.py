@@ -20,6 +20,7 @@ METHODS = {
     "engine_timers, none": TEAL,
     "page, none": YELLOW,
     "page_cpu, none": ORANGE,
+    "follower, none": ORANGE,
     "role, none": ORANGE,
     "none, none": RED,
 }
@@ -58,8 +59,9 @@ def books() -> Row:
         lines(
             "How GPU-seconds were found",
             "Engines by the method of attribution, and by what divides steps that do both phases. "
-            "Good: all `steps`; `model` is learned and better than `tokens`. `page_cpu` and `role` "
-            "are estimates; `none`: an engine's GPUs count as busy for nobody.",
+            "Good: all `steps`; `model` is learned and better than `tokens`. `page_cpu`, "
+            "`follower` and `role` are estimates; `none`: an engine's GPUs count as busy for "
+            "nobody.",
             [
                 Ask(
                     f"count by (method, split) (disagg_attribution_info{{{N}}})",

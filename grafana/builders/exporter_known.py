@@ -16,6 +16,7 @@ METHODS = {
     "engine_timers": TEAL,
     "page": YELLOW,
     "page_cpu": ORANGE,
+    "follower": ORANGE,
     "role": ORANGE,
     "none": RED,
 }
@@ -31,9 +32,9 @@ def known_by() -> Row:
             "Attribution of each engine",
             "By which source GPU-seconds are booked, how steps that do both phases are divided, "
             "what a step's length means, and the mean error of the cost model's prediction of a "
-            "step. Good: `steps` or `fpm`, `model`, an error below 10 %. `page`, `page_cpu` and "
-            "`role` are estimates from outside; `none`: busy for nobody. Above 25 % divisions are "
-            "by token count.",
+            "step. Good: `steps` or `fpm`, `model`, an error below 10 %. `page`, `page_cpu`, "
+            "`follower` and `role` are estimates from outside; `none`: busy for nobody. Above "
+            "25 % divisions are by token count.",
             [
                 Ask(f"{by}, method, split) (disagg_attribution_info{{{N}}})"),
                 Ask(f"{by}) (disagg_attribution_residual_ratio{{{N}}})"),

@@ -181,6 +181,8 @@ class Attached:
             _log.info("%s: is there again", engine.name)
             attachment.begin_anew()
         attachment.take(engine)
+        if engine.follows:
+            attachment.hear(now_ns)
         if not self._gpus and attachment.pseudo is None:
             attachment.pseudo = pseudo_device(engine.name, self._free_index())
             self._ledger.add_device(attachment.pseudo, now_ns)

@@ -20,8 +20,9 @@ class Attachment:
     """What is known of one found engine.
 
     `at` is which of its endpoints is asked, `paged` whether that one has shown a page of an
-    engine. `answered_ns` is when it answered last, `ready_ns` since when it does. `told` is what
-    the ledger was told last. `gone_ns` is set while the engine is not there.
+    engine. `answered_ns` is when it answered last, `ready_ns` since when it does; a follower
+    answers nobody and is taken at its being there. `told` is what the ledger was told last.
+    `gone_ns` is set while the engine is not there.
     """
 
     engine: FoundEngine

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from disagg_cluster.discovery.nouns import Finder, FoundEngine, Sighting
 from disagg_exporter.roles import Markers
+from disagg_exporter.roles.spanning import Part
 
 _Token = tuple[str, ...]
 _Tokens = Callable[[Sighting], Iterator[_Token]]
@@ -87,13 +88,16 @@ def _engine(seen: Sequence[Sighting]) -> FoundEngine:
     """What the sightings say together; of two answers that of the better finder counts."""
     first = sorted(seen, key=lambda s: s.finder.order)
     pod = next((s for s in first if s.pod), None)
+    part = _part(first)
+    # What a follower's pod declares, its leader has.
+    asked = [s for s in first if not (part and part.follows and s.finder is Finder.PODS)]
     return FoundEngine(
         keys=tuple(dict.fromkeys(key for s in first for key in _keys(s))),
         wish=next(filter(None, map(_wish, first)), "engine"),
         kind=_kind(first),
         seen_by=tuple(dict.fromkeys(s.finder for s in first)),
         endpoints=tuple(
-            dict.fromkeys(e for s in sorted(first, key=_nearness) for e in s.endpoints)
+            dict.fromkeys(e for s in sorted(asked, key=_nearness) for e in s.endpoints)
         ),
         leader=next((s.leader for s in first if s.leader), None),
         pids=frozenset().union(*(s.pids for s in first)),
@@ -105,6 +109,7 @@ def _engine(seen: Sequence[Sighting]) -> FoundEngine:
         namespace=pod.namespace if pod else "",
         draining=any(s.draining for s in first),
         claimed=next((s.claimed for s in first if s.claimed), None),
+        part=part,
     )
 
 
@@ -122,7 +127,9 @@ def _keys(seen: Sighting) -> Iterator[str]:
         yield f"process {seen.leader.pid} {seen.leader.start_ticks}"
     if seen.claimed is not None:
         yield f"dynamo {seen.claimed.worker}"
-    if seen.told_port is not None:
+    if seen.part is not None and seen.part.follows:
+        yield f"follower {seen.kind} {seen.part.head} {seen.part.rank}"
+    elif seen.told_port is not None:
         yield f"port {seen.told_port} {seen.kind}"
 
 
@@ -131,6 +138,9 @@ def _wish(seen: Sighting) -> str:
         return seen.name
     if seen.pod:
         return f"{seen.pod}-{seen.container}" if seen.container else seen.pod
+    if seen.part is not None and seen.part.follows:
+        number = "" if seen.part.rank is None else f"-{seen.part.rank}"
+        return f"{seen.kind}-follower{number}"
     port = seen.endpoints[0].port if seen.endpoints else seen.told_port
     if port is None and seen.leader is not None:
         port = seen.leader.pid
@@ -160,10 +170,20 @@ def _gpus(first: Sequence[Sighting]) -> tuple[str, ...] | None:
     return () if any(s.gpus is not None for s in first) else None
 
 
+def _part(first: Sequence[Sighting]) -> Part | None:
+    """Which part it is by its own arguments: a pod's may be a script that starts either."""
+    return next((s.part for s in _by_arguments(first)), None)
+
+
+def _by_arguments(first: Sequence[Sighting]) -> Iterator[Sighting]:
+    """Those that know arguments, a process's own before what its pod was to run."""
+    running = (s for s in first if s.finder is Finder.PROCESSES)
+    yield from (s for s in (*running, *first) if s.markers.argv)
+
+
 def _markers(first: Sequence[Sighting]) -> Markers:
     """All markers; the arguments are those of the process itself where they are known."""
-    running = [s for s in first if s.finder is Finder.PROCESSES]
-    argv = next((s.markers.argv for s in (*running, *first) if s.markers.argv), ())
+    argv = next((s.markers.argv for s in _by_arguments(first)), ())
     env: dict[str, str] = {}
     labels: dict[str, str] = {}
     for seen in reversed(first):

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Markers
+from disagg_exporter.roles.spanning import Part
 
 
 class Finder(StrEnum):
@@ -70,10 +71,10 @@ class Sighting:
 
     `kind` is one of `pages.KINDS`, `engine` for another kind, or empty.
     `endpoints` are where its metrics page may be, the likeliest first; `also_at` where it listens,
-    too, without a page. `pids` are its processes,
-    the leader's included. `gpus` are UUIDs; None where the finder cannot tell, and then another
-    may. `role` and `name` are only set where a person said them. `markers` hold raw arguments and
-    are never shown.
+    too, without a page. `pids` are its processes, the leader's included. `gpus` are UUIDs; None
+    where the finder cannot tell, and then another may. `role` and `name` are only set where a
+    person said them. `markers` hold raw arguments and are never shown. `part` is set where it is
+    one of several nodes' parts of an engine.
     """
 
     finder: Finder
@@ -94,6 +95,7 @@ class Sighting:
     container: str = ""
     draining: bool = False
     claimed: Claimed | None = None
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ class FoundEngine:
 
     `keys` are by what it is recognised when it comes back: after a restart on the same port it is
     the same engine, with another `leader`. `wish` is what it would like to be called; `name` is
-    what it is called, once that is settled (`Names`). `seen_by` says who saw it.
+    what it is called, once that is settled (`Names`). `seen_by` says who saw it. A follower of an
+    engine that spans nodes is an engine of its own here.
     """
 
     keys: tuple[str, ...]
@@ -121,6 +124,12 @@ class FoundEngine:
     namespace: str = ""
     draining: bool = False
     claimed: Claimed | None = None
+    part: Part | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether its leader is elsewhere: it has no page of its own and tells no steps."""
+        return self.part is not None and self.part.follows
 
 
 @dataclass(frozen=True, slots=True)

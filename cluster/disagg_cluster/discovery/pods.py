@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from disagg_cluster.discovery.nouns import Endpoint, Finder, Look, Sighting, port_of
 from disagg_cluster.discovery.servers import kind_of, told_port
@@ -13,6 +13,7 @@ from disagg_cluster.kube.nouns import Container, GpuHolder, Pod
 from disagg_exporter.model import Device
 from disagg_exporter.roles import Markers, explain
 from disagg_exporter.roles.process import read_process
+from disagg_exporter.roles.spanning import WORKER_INDEX, WORKER_INDEX_LABEL
 
 MAX_PORTS = 4
 _SYSTEM_PORT = "DYN_SYSTEM_PORT"
@@ -84,10 +85,12 @@ def pod_sightings(
     engines = [(c, kind) for c in pod.containers if (kind := container_kind(pod, c))]
     for container, kind in engines:
         tenant = (held or {}).get((pod.namespace, pod.name, container.name))
+        part = read_process(container.argv, _resolving(pod, container)).part
+        follows = part is not None and part.follows
         yield Sighting(
             Finder.PODS,
             kind=kind,
-            endpoints=tuple(_endpoints(pod, container, kind)),
+            endpoints=() if follows else tuple(_endpoints(pod, container, kind)),
             gpus=tenant.gpus or None if tenant else None,
             markers=Markers(
                 argv=container.argv,
@@ -100,6 +103,7 @@ def pod_sightings(
             namespace=pod.namespace,
             container=container.name if len(engines) > 1 else "",
             draining=pod.deleted,
+            part=part,
         )
     if not engines:
         gpus = {g for c in pod.containers for g in _gpus(pod, c, held or {})}
@@ -138,6 +142,12 @@ def container_kind(pod: Pod, container: Container) -> str:
     # NVIDIA's own is called tensorrt-llm/release.
     image = f"{folder}/{name}" if name.startswith("release") else name
     return next((kind for pattern, kind in _IMAGES if pattern.search(image)), "")
+
+
+def _resolving(pod: Pod, container: Container) -> Mapping[str, str]:
+    """A container's variables, with the one that LeaderWorkerSet fills in from a label."""
+    index = pod.labels.get(WORKER_INDEX_LABEL)
+    return container.env if index is None else {WORKER_INDEX: index, **container.env}
 
 
 def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:

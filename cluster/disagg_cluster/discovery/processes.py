@@ -24,6 +24,8 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Device, DeviceReading
 from disagg_exporter.roles import Markers
 from disagg_exporter.roles.environment import NAMES_READ
+from disagg_exporter.roles.flags import read_flags
+from disagg_exporter.roles.process import read_process
 
 MAX_ADDRESSES = 64
 LOOPBACK = "127.0.0.1"
@@ -103,8 +105,11 @@ class ProcessFinder:
         pid = server.process.pid
         kept = environment(pid, NAMES_KEPT, self._proc)
         listening = sorted(self._listening(server))
+        part = read_process(server.process.argv, kept).part
         # Engines listen for their own parts and peers, too, and not all of those can take a GET.
         likely = tuple(_told_ports(server, kept))
+        if part is not None and part.follows and not _follower_has_page(server):
+            likely = ()
         groups = read_bytes(f"{self._proc}/{pid}/cgroup", 65536)
         pod = _POD.search(groups)
         gpus: tuple[str, ...] | None = None
@@ -127,6 +132,7 @@ class ProcessFinder:
             told_port=likely[0] if likely else None,
             markers=Markers(argv=server.process.argv, env=kept),
             pod_uid=pod[1].decode().replace("_", "-") if pod else "",
+            part=part,
         )
 
     def _listening(self, server: Server) -> Iterator[Endpoint]:
@@ -153,6 +159,11 @@ def _told_ports(server: Server, kept: Mapping[str, str]) -> Iterator[int]:
     system = port_of(kept.get(_SYSTEM_PORT, ""))
     port = told_port(server.process.argv, server.kind)
     yield from (told for told in (system, port) if told is not None)
+
+
+def _follower_has_page(server: Server) -> bool:
+    """Whether a follower may have a page: of its own ranks, where SGLang's are to tell some."""
+    return server.kind != "vllm" and read_flags(server.process.argv).has("enable-metrics")
 
 
 def visible_gpus(

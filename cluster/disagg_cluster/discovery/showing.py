@@ -35,7 +35,7 @@ def status_of(
         model_name=attachment.model_name,
         devices=attachment.devices,
         state=attachment.state(now_ns),
-        up=looked is not None and looked.success,
+        up=engine.follows or (looked is not None and looked.success),
         source=verdict.source,
         confidence=verdict.confidence.value,
         page=page,
@@ -43,6 +43,7 @@ def status_of(
         pid=engine.leader.pid if engine.leader else None,
         serving=pages.serving(name),
         dynamo=_dynamo(attachment, pages.lines(name), registering=registering),
+        follows=engine.part.head if engine.part and engine.part.follows else None,
     )
 
 
@@ -59,6 +60,7 @@ def subject_of(
         ready_ns=attachment.ready_ns if attachment.state(now_ns) in _SERVING else None,
         page=pages.page(engine.name),
         heard=heard,
+        follows=engine.follows,
     )
 
 
@@ -66,6 +68,8 @@ def _dynamo(
     attachment: Attachment, lines: tuple[str, ...], *, registering: bool
 ) -> DynamoWorker | None:
     engine = attachment.engine
+    if engine.follows:
+        return None  # requests reach its leader
     claimed = engine.claimed.worker if engine.claimed else ""
     worker = claimed or (worker_of_page(lines) if engine.kind == "dynamo" else "")
     if not worker:

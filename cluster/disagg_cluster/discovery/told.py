@@ -67,6 +67,7 @@ class ToldSteps:
         self._wall = wall
         self._names: dict[int, str] = {}
         self._heard: dict[str, _Heard] = {}
+        self._ranks_here: dict[str, int | None] = {}
         self._heard_wall: float | None = None
         self._listener: StepsListener | None = None
         self._broken = False
@@ -117,6 +118,7 @@ class ToldSteps:
     def forget(self, name: str) -> None:
         """Forget what an engine told that is there no longer."""
         self._heard.pop(name, None)
+        self._ranks_here.pop(name, None)
         self._names = {pid: owner for pid, owner in self._names.items() if owner != name}
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
@@ -141,8 +143,16 @@ class ToldSteps:
             self._heard_wall = self._wall()
             self._book(name, message)
 
+    def _is_here(self, name: str, rank: int) -> bool:
+        """Whether a data-parallel rank is on this node: a leader tells of its followers', too."""
+        if name not in self._ranks_here:
+            part = next((e.part for e in self._engines() if e.name == name), None)
+            self._ranks_here[name] = part.local_ranks if part else None
+        ranks_here = self._ranks_here[name]
+        return ranks_here is None or rank < ranks_here
+
     def _book(self, name: str, message: Message) -> None:
-        if message.step is None:
+        if message.step is None or not self._is_here(name, message.key.engine_index):
             return
         now_ns = self._clock_ns()
         if name not in self._heard and message.flags & wire.NO_DETAILS:

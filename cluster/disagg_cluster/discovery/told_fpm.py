@@ -189,9 +189,10 @@ class AllTold:
 def addresses_of(engine: FoundEngine) -> tuple[str, ...]:
     """Return where an engine publishes its steps, by its environment and arguments.
 
-    Empty for one whose processes we do not see: whose the publisher is could not be told.
+    Empty for one whose processes we do not see: whose the publisher is could not be told. And for a
+    follower, of whose ranks nobody knows here whether they publish at all.
     """
-    if engine.leader is None:
+    if engine.leader is None or engine.follows:
         return ()
     argv = engine.markers.argv
     if engine.kind == "sglang":

@@ -37,6 +37,12 @@ def accuracy(engine: EngineView) -> Accuracy:
         case "page_cpu":
             text = f"inexact: CPU time, divided by the tokens of its page{_error(engine)}"
             return _inexact(engine, text, gain=4)
+        case "follower":
+            text = f"inexact: a follower, all activity of its devices counts as {engine.role}"
+            return Accuracy(False, text)
+        case _ if engine.follows is not None:
+            text = "not divided: a follower tells nothing, and its role does not say which phase"
+            return Accuracy(False, text)
         case "role":
             text = f"inexact: all activity of its devices counts as {engine.role}"
             return _inexact(engine, text, gain=5)

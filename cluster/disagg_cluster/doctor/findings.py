@@ -83,6 +83,10 @@ def engines(facts: Facts) -> Iterator[Finding]:
             gain=5,
         )
     for engine in facts.engines:
+        if engine.follows is not None:
+            leader = engine.follows or "a leader whose address nobody told"
+            what = f"{engine.engine} is a follower of {leader}, which answers for it"
+            yield Finding(Level.FINE, what)
         if engine.registered is False:
             yield Finding(
                 Level.WRONG,
@@ -104,9 +108,10 @@ def roles(facts: Facts) -> Iterator[Finding]:
     for engine in facts.engines:
         how = "label its pod disagg-node/role, or start it with DISAGG_NODE_ROLE"
         if engine.role == "unknown":
+            why = "does not yet" if engine.follows is None else "is told by its leader only"
             yield Finding(
                 Level.BETTER,
-                f"nobody tells what {engine.engine} is for, and its traffic does not yet",
+                f"nobody tells what {engine.engine} is for, and its traffic {why}",
                 f"{how}=prefill, decode or mixed",
                 gain=5,
             )

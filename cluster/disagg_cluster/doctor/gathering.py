@@ -70,4 +70,5 @@ def _view(look: OneLook, engine: EngineStatus) -> EngineView:
         pod=engine.pod,
         gpus=engine.devices,
         registered=engine.dynamo.registered if engine.dynamo else None,
+        follows=engine.follows,
     )

@@ -13,7 +13,11 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            ("engine", "role", "model_name", "kind", "version"), "",
            "What an engine is; join on engine."),
     Family("disagg_engine_up", _G, Data.ENGINES, ("engine",), "",
-           "1 when the engine answered its last health probe, 0 when it did not."),
+           "1 when the engine answered its last health probe, 0 when it did not; absent for a "
+           "follower, which answers nobody."),
+    Family("disagg_engine_follower_info", _I, Data.ENGINES, ("engine", "leader"), "",
+           "An engine that is one node's part of an engine which is led elsewhere, and where the "
+           "parts meet."),
     Family("disagg_engine_registered", _G, Data.ENGINES, ("engine",), "",
            "1 when a Dynamo worker is registered where its frontends look, 0 when it answers but "
            "is not: then no request reaches it. Absent where nobody can tell."),
@@ -42,9 +46,10 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_kv_cache_usage_ratio", _G, Data.ENGINES, ("engine", "role"), "ratio",
            "Share of the engine's KV cache in use; known from where disagg_engine_requests is."),
     Family("disagg_attribution_info", _I, Data.ENGINES, ("engine", "method", "split"), "",
-           "How an engine's GPU-seconds were found: steps, page_cpu, role or none; and how steps "
-           "that prefill and decode at once are divided now: by a cost model learned from the "
-           "engine's steps, by tokens until that has earned trust, or none."),
+           "How an engine's GPU-seconds were found: steps, fpm, engine_timers, page, page_cpu, "
+           "follower, role or none; and how steps that prefill and decode at once are divided now: "
+           "by a cost model learned from the engine's steps, by tokens until that has earned "
+           "trust, or none."),
     Family("disagg_attribution_residual_ratio", _G, Data.ENGINES, ("engine",), "ratio",
            "Mean error of the cost model's prediction of a step's length over that length: of "
            "mixed steps where there are enough, else of all."),

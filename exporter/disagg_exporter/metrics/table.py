@@ -56,6 +56,8 @@ LABELS: dict[str, str] = {
     "version": "version of the engine, or of disagg-node",
     "split": "how steps that prefill and decode at once are divided: model, tokens or none",
     "method": "how the engine's GPU-seconds were found",
+    "leader": "address at which the parts of an engine on several nodes meet, as it was told; "
+    "empty if nobody told",
     "xid": "NVIDIA's number of an error; other beyond 32 different ones",
     "bound": "what keeps an engine from doing more: compute, bandwidth, kv, host, none, unknown",
     "worker": "name of the child process in the node file; of a router's engine elsewhere its "

@@ -59,6 +59,8 @@ class EngineStatus:
     `serving` counts since the daemon first saw the engine's page, through all its restarts; None
     before.
     `pid` is the process above all of its own, None where none can be seen.
+    `follows` is set where it is one node's part of an engine that is led elsewhere: the address at
+    which they meet, empty if nobody told it. It answers nobody, and `up` is that it is there.
     """
 
     engine: str
@@ -77,6 +79,7 @@ class EngineStatus:
     serving: ServingCounts | None = None
     pid: int | None = None
     model_size: ModelSize | None = None
+    follows: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ class Method(Word):
     ENGINE_TIMERS = "engine_timers"
     PAGE = "page"
     PAGE_CPU = "page_cpu"
+    FOLLOWER = "follower"
     ROLE = "role"
     NONE = "none"
 

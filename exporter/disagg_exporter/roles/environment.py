@@ -14,6 +14,7 @@ from disagg_exporter.roles.claims import (
 )
 from disagg_exporter.roles.kv_config import parse_kv_config
 from disagg_exporter.roles.nouns import Confidence
+from disagg_exporter.roles.spanning import NAMES_OF_PARTS
 from disagg_exporter.roles.transfer import kv_claims
 from disagg_exporter.roles.words import (
     explicit_claim,
@@ -70,10 +71,10 @@ NAMES_READ = frozenset(
     (
         *(EXPLICIT_NAME, _TENSORRT_NAME, "DYN_COMPONENT"),
         *(*_AIBRIX_NAMES, *ARGUMENT_NAMES, *MODE_NAMES, *SWITCH_NAMES, *_LMCACHE_NAMES),
-        *(*_KV_CONFIG_NAMES, *_KV_ROLE_NAMES, *_ROLE_NAMES, *_FREE_NAMES),
+        *(*_KV_CONFIG_NAMES, *_KV_ROLE_NAMES, *_ROLE_NAMES, *_FREE_NAMES, *NAMES_OF_PARTS),
     )
 )
-"""All that may be kept of an environment for the finding of a role."""
+"""All that may be kept of an environment for the finding of a role, and of followers."""
 
 
 def environment_claims(env: Mapping[str, str], mode_on_command_line: bool) -> Iterator[Claim]:

@@ -14,6 +14,7 @@ from disagg_exporter.roles.options import option_claims
 from disagg_exporter.roles.programs import Found, Program, find_program
 from disagg_exporter.roles.shellwords import MAX_TOKEN_CHARS, commands, split_arguments
 from disagg_exporter.roles.silence import silence_claims
+from disagg_exporter.roles.spanning import Part, part_of
 
 _ASSIGNMENT = re.compile(r"(?:--env=|-e=?)?([A-Z][A-Z0-9_]{0,79})=(.*)", re.S)
 MAX_ENGINES = 32
@@ -36,12 +37,14 @@ class Process:
     """A command line as far as roles go.
 
     `programs` are what it runs, `env` what it sets in its own environment (a shell's
-    assignments, `env`, `docker run -e`), `claims` what its options say.
+    assignments, `env`, `docker run -e`), `claims` what its options say. `part` is which part of an
+    engine on several nodes it is; None for a whole one, and for a script that may start either.
     """
 
     programs: tuple[Program, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
+    part: Part | None = None
 
     @property
     def has_engine(self) -> bool:
@@ -69,11 +72,15 @@ def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
     ]
     engines = [part for part in parts if part[1].program not in _BESIDE]
     claims: list[Claim] = []
+    spans: set[Part | None] = set()
     if not engines:
         claims.extend(_not_an_engine(parts))
     for tokens, found in engines[:MAX_ENGINES] or [part for part in parts if not claims]:
-        claims.extend(_command_claims(tokens, found, more, whole))
-    return Process(programs, set_here, tuple(claims))
+        own = _own_arguments(tokens, found, whole)
+        flags = read_flags([*own, *more])
+        spans.add(part_of(found.program, flags, whole))
+        claims.extend(_command_claims(tokens, found, flags, open_ended=_open_ended(own, whole)))
+    return Process(programs, set_here, tuple(claims), spans.pop() if len(spans) == 1 else None)
 
 
 _BESIDE = (Program.NOT_AN_ENGINE, Program.TOOL, Program.UNKNOWN)
@@ -102,20 +109,23 @@ def _routes(flags: Flags) -> bool:
     return all(_ADDRESS.match(flags.value(side) or "") for side in ("prefill", "decode"))
 
 
-def _command_claims(
-    tokens: Sequence[str], found: Found, more: Sequence[str], env: Mapping[str, str]
-) -> Iterator[Claim]:
+def _own_arguments(tokens: Sequence[str], found: Found, env: Mapping[str, str]) -> list[str]:
     own, room = list[str](), MAX_TOKEN_CHARS
     for token in tokens[found.arguments_at :]:
         words = _resolved(token, env) if room > 0 else [token]
         # What variables hold is short; one that is named a thousand times is no honest one.
         room -= sum(map(len, words)) if words != [token] else 0
         own.extend(words)
-    flags = read_flags([*own, *more])
+    return own
+
+
+def _command_claims(
+    tokens: Sequence[str], found: Found, flags: Flags, *, open_ended: bool
+) -> Iterator[Claim]:
     title = tokens[0] if tokens else ""
     said = list(option_claims(found, flags, title))
     yield from said
-    if not _open_ended(own, env):
+    if not open_ended:
         yield from silence_claims(found.program, flags, said)
 
 

@@ -78,11 +78,26 @@ def test_an_engine_without_a_device_and_one_that_lost_its_registration_are_rows_
 def test_the_golden_page_is_read_whole() -> None:
     node = read_node_page(GOLDEN.encode())
 
-    assert {engine.engine for engine in node.engines} == {"prefill-0", "decode-0"}
-    assert len(json.loads(as_json(rows_of(node)))) == len(node.devices)
+    on_devices, nowhere = {"prefill-0", "decode-0"}, {"decode-0-node-1"}
+    assert {engine.engine for engine in node.engines} == on_devices | nowhere
+    assert len(json.loads(as_json(rows_of(node)))) == len(node.devices) + len(nowhere)
 
 
 @pytest.mark.parametrize("text", [b"", b"<html>", b"\xff\xfe", b"up 1\n", b'a{b="c 1\n'])
 def test_other_pages_are_refused(text: bytes) -> None:
     with pytest.raises(NotOurPageError):
         read_node_page(text)
+
+
+@pytest.mark.parametrize(("leader", "state"), [("a:1", "follower of a:1"), ("", "follower")])
+def test_a_follower_says_whom_it_follows_instead_of_whether_it_answers(
+    leader: str, state: str
+) -> None:
+    text = page(
+        0, 0, 1, 1, follower=f'disagg_engine_follower_info{{engine="e",leader="{leader}"}} 1'
+    )
+    text = text.replace('disagg_engine_up{engine="e"} 1\n', "")
+
+    [row] = rows_of(read_node_page(text.encode()))
+
+    assert row.state == state

@@ -18,8 +18,10 @@ from disagg_exporter.model import (
     EngineState,
     Method,
     Phase,
+    Reason,
     Role,
     Split,
+    Use,
 )
 
 SECOND_NS = 1_000_000_000
@@ -128,3 +130,46 @@ def test_an_engine_that_is_gone_is_forgotten() -> None:
     node.sourcing.look([], 21 * SECOND_NS)
     node.run(21, 22)
     assert node.account().late_records == 0
+
+
+@pytest.mark.parametrize(("role", "phase"), [(Role.PREFILL, "prefill"), (Role.DECODE, "decode")])
+def test_a_followers_devices_are_its_time_and_its_role_the_phase(role: Role, phase: str) -> None:
+    """Nothing is waited for: from the first look on, half of each second is its."""
+    node = Node(role=role)
+    node.run(0, 60, page=None, follows=True)
+    assert (node.account().method, node.account().split) == (Method.FOLLOWER, Split.NONE)
+    assert node.seconds()[Phase(phase)] == pytest.approx((60 - 1) * 0.5)
+    assert sum(node.seconds().values()) == node.seconds()[Phase(phase)]
+
+
+def test_a_followers_page_that_counts_nothing_is_not_believed() -> None:
+    node = Node(role=Role.DECODE)
+    node.run(0, 30, follows=True)
+    assert node.account().method is Method.FOLLOWER
+
+
+def test_a_follower_whose_ranks_tell_their_own_time_is_booked_by_it() -> None:
+    node = Node()
+    for second in range(30):
+        page = EnginePage("sglang", (second + 1) * SECOND_NS, decode_seconds_total=0.25 * second)
+        node.run(second, second + 1, page=page, follows=True)
+    assert node.account().method is Method.ENGINE_TIMERS
+    assert node.seconds()[Phase.DECODE] == pytest.approx(0.25 * (30 - 6), abs=1.5)
+
+
+@pytest.mark.parametrize("role", [Role.MIXED, Role.UNKNOWN])
+def test_a_follower_that_may_do_either_is_not_guessed(role: Role) -> None:
+    """What its devices do is active and no phase's: unattributed, for no record tells of it."""
+    node = Node(role=role)
+    node.run(0, 60, page=None, follows=True)
+    assert node.account().method is Method.NONE
+    assert sum(node.seconds().values()) == 0
+    cells = node.ledger.device_accounts()[0].cells
+    active = {cell.reason: s for cell, s in cells.items() if cell.use is Use.UNATTRIBUTED}
+    assert active == {Reason.NO_RECORD: pytest.approx(25, abs=3)}
+
+
+def test_a_follower_on_a_host_without_gpus_has_no_activity_to_be_booked_by() -> None:
+    node = Node(device="cpu", role=Role.DECODE)
+    node.run(0, 30, follows=True)
+    assert node.account().method is Method.NONE

@@ -25,6 +25,7 @@ from disagg_exporter.model import (
 )
 from disagg_exporter.page_cache import PageCache
 from disagg_exporter.roles import Confidence, Verdict
+from disagg_exporter.roles.spanning import Part
 
 SECOND_NS = 1_000_000_000
 PREFILL = Verdict(Role.PREFILL, "vllm", Confidence.HIGH)
@@ -350,3 +351,22 @@ def test_engines_without_end_leave_nothing_but_one_sum() -> None:
     [kept] = snapshot.retired_accounts
     assert len(kept.cells) < 10
     assert sum(kept.cells.values()) == pytest.approx(node.node_seconds(), rel=0.5)
+
+
+@pytest.mark.parametrize("head", ["10.0.0.1:29501", ""])
+def test_a_follower_is_ready_when_it_is_there_and_waits_for_no_page(head: str) -> None:
+    node = Node((Device("GPU-a", 0, "H100", "nvidia0"),), registering=True)
+    follower = engine(endpoints=(), gpus=("GPU-a",), kind="dynamo", part=Part(head, 1, True))
+    node.see(follower)
+
+    status = node.statuses()["e"]
+    assert (status.state, status.up, status.follows) == (EngineState.READY, True, head)
+    assert status.dynamo is None
+    assert dict(node.attached.urls) == {}
+
+    node.see(follower, seconds=SILENT_SECONDS + 1)
+    assert node.statuses()["e"].state is EngineState.READY
+    node.see(replace(follower, draining=True))
+    assert node.statuses()["e"].state is EngineState.DRAINING
+    node.see()
+    assert node.statuses() == {}

@@ -11,7 +11,9 @@ from disagg_cluster.discovery.joining import join
 from disagg_cluster.discovery.nouns import Endpoint, Finder, Leader, Sighting
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Markers
+from disagg_exporter.roles.spanning import Part
 
+FOLLOWER = Part("10.0.0.1:29501", 1, follows=True)
 HERE = Endpoint("127.0.0.1", 8000)
 
 
@@ -129,3 +131,30 @@ def test_an_engine_is_recognised_by_its_port_before_it_listens_there() -> None:
     [after] = join([process(20, also_at=(Endpoint("127.0.0.1", 45678),), told_port=8000)])
 
     assert set(before.keys) & set(after.keys) == {"port 8000 vllm"}
+
+
+def test_a_follower_is_known_again_by_whom_it_follows_and_never_by_a_port_that_its_leader_has() -> (
+    None
+):
+    markers = Markers(argv=("vllm", "serve", "m", "--headless"))
+    leader = process(10, HERE, told_port=8000)
+    follower = process(20, told_port=8000, part=FOLLOWER, markers=markers)
+
+    first, second = join([leader, follower])
+
+    assert "port 8000 vllm" in first.keys
+    assert (second.wish, second.follows) == ("vllm-follower-1", True)
+    assert second.keys[-1] == "follower vllm 10.0.0.1:29501 1"
+
+
+def test_what_a_process_was_started_as_beats_what_its_pod_might_have_started() -> None:
+    argv = ("vllm", "serve")
+    declared = pod("u", Endpoint("10.0.0.9", 8000), part=FOLLOWER, markers=Markers(argv=argv))
+    running = process(10, HERE, pod_uid="u", markers=Markers(argv=argv))
+
+    assert not join([declared, running])[0].follows
+
+    declared = pod("u", Endpoint("10.0.0.9", 8000), markers=Markers(argv=argv))
+    running = process(10, pod_uid="u", part=FOLLOWER, markers=Markers(argv=argv))
+    [engine] = join([declared, running])
+    assert (engine.follows, engine.endpoints) == (True, ())

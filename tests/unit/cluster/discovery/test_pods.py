@@ -119,3 +119,19 @@ def test_only_ports_that_may_have_a_page_are_asked(
     [seen] = sightings(replace(POD, containers=(replace(VLLM, **changes),)))
 
     assert [endpoint.port for endpoint in seen.endpoints] == ports
+
+
+@pytest.mark.parametrize(("index", "follows"), [("0", False), ("1", True)])
+def test_a_pod_of_a_group_leads_or_follows_by_its_number(index: str, follows: bool) -> None:
+    script = (
+        "python3 -m sglang.launch_server --model-path m --dist-init-addr $LWS_LEADER_ADDRESS:20000 "
+        "--nnodes $LWS_GROUP_SIZE --node-rank $LWS_WORKER_INDEX --port 8000"
+    )
+    container = replace(VLLM, argv=("sh", "-c", script))
+    labels = {"leaderworkerset.sigs.k8s.io/worker-index": index}
+
+    [seen] = sightings(replace(POD, labels=labels, containers=(container,)))
+
+    assert seen.part is not None
+    assert seen.part.follows is follows
+    assert bool(seen.endpoints) is not follows

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Assignment, EngineState, Method, Role, Step, StepTotals, StreamKey
+from disagg_exporter.roles.spanning import Part
 from disagg_exporter.steps import Message, MessageKind
 
 # An engine that says hello, takes one step, and waits for its end.
@@ -46,7 +48,7 @@ def folder() -> Iterator[RunFolder]:
         yield RunFolder(Path(name))
 
 
-def found(pid: int, **more: str) -> FoundEngine:
+def found(pid: int, **more: Any) -> FoundEngine:
     return FoundEngine(
         keys=("e",),
         wish="e",
@@ -136,6 +138,27 @@ def test_steps_without_a_time_are_no_source(folder: RunFolder) -> None:
 
     assert _steps(ledger) > 0
     assert told.heard("e") == {}
+
+
+@pytest.mark.parametrize(("ranks_here", "booked"), [(None, 3), (1, 1), (0, 0)])
+def test_a_leader_is_not_booked_for_the_ranks_of_its_followers(
+    folder: RunFolder, ranks_here: int | None, booked: int
+) -> None:
+    """They compute on other nodes' devices, where they are booked as followers."""
+    ledger = Ledger()
+    ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
+    part = Part("10.0.0.1:13345", 0, follows=False, local_ranks=ranks_here)
+    engine = found(7, pod_uid="u", part=part)
+    told = ToldSteps(folder, ledger, Fullness(1.0), lambda: (engine,))
+
+    for number in (1, 2):  # what the first says was before us
+        for rank in range(3):
+            totals = StepTotals((number, 0, 0, 0), (5 * number, 0, 0, 0))
+            step = Step(number * 10**9, 5, number, 1, 9, totals=totals)
+            message = Message(MessageKind.STEP, StreamKey("u", 0, 1, rank), 0, step, step.t_ns)
+            told.hear_pod("u", message)
+
+    assert _steps(ledger) == booked
 
 
 def test_what_an_engine_told_is_forgotten_with_it(folder: RunFolder) -> None:

@@ -121,3 +121,26 @@ def test_an_engine_that_nobody_counts_has_no_accuracy() -> None:
     facts = replace(WELL, version=None)
 
     assert not any("single step" in finding.what for finding in examine(facts))
+
+
+def test_a_follower_lacks_nothing_that_its_leader_has() -> None:
+    follower = {"method": "follower", "follows": "10.0.0.1:29501", "split": "none"}
+    facts = engine(**follower)
+
+    fine = [finding.what for finding in of(Level.FINE, facts)]
+    assert "vllm-8000 is a follower of 10.0.0.1:29501, which answers for it" in fine
+    assert of(Level.WRONG, facts) == []
+    [inexact] = of(Level.BETTER, facts)
+    assert (inexact.what, inexact.step) == (
+        "vllm-8000: inexact: a follower, all activity of its devices counts as decode",
+        "",
+    )
+
+
+def test_a_follower_that_may_do_either_is_said_to_be_no_phases() -> None:
+    [found] = of(Level.BETTER, engine(method="none", follows="", role="mixed"))
+    assert "not divided: a follower" in found.what
+
+    unknown = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
+    assert "its traffic is told by its leader only" in unknown[0].what
+    assert "DISAGG_NODE_ROLE" in unknown[0].step
