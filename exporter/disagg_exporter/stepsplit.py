@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
 from disagg_exporter.stepcost import CostState, StepCost
+from disagg_exporter.steprows import Rows, steps_of
 from disagg_exporter.stepwork import Proxies, StepWork
 
 
@@ -51,6 +55,19 @@ class StepSplit:
         if single and self._teaches(step, kind):
             self._cost.learn(work, length_ns / 1e9)
         return share
+
+    def settle_all(
+        self,
+        rows: Rows,
+        kinds: NDArray[np.int64],
+        lengths_ns: NDArray[np.int64],
+        single: NDArray[np.bool_],
+    ) -> NDArray[np.float64]:
+        """Settle many records that follow each other; return their shares."""
+        told = zip(
+            steps_of(rows), kinds.tolist(), lengths_ns.tolist(), single.tolist(), strict=True
+        )
+        return np.array([self.settle(*one[:3], single=one[3]) for one in told])
 
     def glance(self, step: Step, kind: int) -> float:
         """Return the share of a mixed step that is prefill, as far as is known now."""

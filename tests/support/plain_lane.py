@@ -6,21 +6,79 @@
 from __future__ import annotations
 
 from bisect import insort
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from disagg_exporter.accounting.entry import (
-    Entry,
-    Overflow,
-    Piece,
-    Stream,
-    gap_after,
-    promises_work,
-)
-from disagg_exporter.accounting.packing import pack
+from disagg_exporter.accounting.entry import Overflow, promises_work
 from disagg_exporter.accounting.phase import PREFILL, Work, kind_of, tokens_of, work_of
 from disagg_exporter.accounting.restore import restored
 from disagg_exporter.accounting.rules import Rules
-from disagg_exporter.model import Phase, Reason, Step, StreamKey
+from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
 from disagg_exporter.stepsplit import StepSplit
+
+
+class Piece(NamedTuple):
+    """A stretch of an engine's time: `work`, or None and the reason why there was none."""
+
+    start_ns: int
+    end_ns: int
+    work: Work | None
+    reason: Reason
+
+
+class Placed(NamedTuple):
+    """Where one span came to lie, and how much of it found no room."""
+
+    start_ns: int
+    end_ns: int
+    overflow_ns: int
+
+
+def plain_pack(limits_ns: list[int], lengths_ns: list[int], floor_ns: int) -> list[Placed]:
+    """Place spans from the last to the first, each as late as it may be."""
+    placed: list[Placed] = []
+    ceiling_ns = max(limits_ns, default=0)
+    for limit_ns, length_ns in zip(reversed(limits_ns), reversed(lengths_ns), strict=True):
+        end_ns = max(min(limit_ns, ceiling_ns), floor_ns)
+        start_ns = max(end_ns - length_ns, floor_ns)
+        placed.append(Placed(start_ns, end_ns, length_ns - (end_ns - start_ns)))
+        ceiling_ns = start_ns
+    placed.reverse()
+    return placed
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """What is settled of a stream, and which later records are here."""
+
+    sequence: int
+    totals: StepTotals
+    seen: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True, order=True)
+class Entry:
+    """A step that is not frozen yet, or a heartbeat's marker, or what stands for lost records."""
+
+    t_ns: int
+    sequence: int
+    elapsed_ns: int = field(compare=False)
+    work: Work = field(compare=False)
+    stream: Stream = field(compare=False)
+    told: Step = field(compare=False)
+    kind: int = field(compare=False, default=0)
+    tokens: tuple[int, int] = field(compare=False, default=(0, 0))
+    pending_work: bool = field(compare=False, default=False)
+    gap_after: Reason | None = field(compare=False, default=None)
+    marker: bool = field(compare=False, default=False)
+    lost: int = field(compare=False, default=0)
+    begun: bool = field(compare=False, default=False)
+    divided: bool = field(compare=False, default=False)
+
+    @property
+    def totals(self) -> StepTotals:
+        """The running totals that its message carried."""
+        return self.told.totals
 
 
 class PlainLane:
@@ -60,7 +118,7 @@ class PlainLane:
         if not self.promises_work:
             self._committing_ns = max(self._committing_ns, t_ns)
         if said.sequence > max(stream.seen, default=stream.sequence):
-            marker = Entry(t_ns, said.sequence, 0, PREFILL, stream, totals=said.totals, marker=True)
+            marker = Entry(t_ns, said.sequence, 0, PREFILL, stream, said, marker=True, divided=True)
             insort(self._pending, marker)
 
     def add(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
@@ -81,12 +139,11 @@ class PlainLane:
             self._believable(t_ns, step.elapsed_ns),
             work_of(kind, self._split.glance(step, kind)),
             stream,
+            step._replace(elapsed_ns=self._believable(t_ns, step.elapsed_ns)),
             kind=kind,
             tokens=tokens_of(step, kind),
-            totals=step.totals,
             pending_work=promises_work(step),
             gap_after=gap_after(step),
-            step=step,
         )
         insort(self._pending, entry)
         self._last_message_ns = max(self._last_message_ns, t_ns)
@@ -129,7 +186,7 @@ class PlainLane:
         if target_ns <= self.mark_ns:
             return
         entries = self._spans()
-        placed = pack([e.t_ns for e, _ in entries], [ns for _, ns in entries], self.mark_ns)
+        placed = plain_pack([e.t_ns for e, _ in entries], [ns for _, ns in entries], self.mark_ns)
         cursor_ns = self.mark_ns
         unfinished = 0
         for (entry, length_ns), place in zip(entries, placed, strict=True):
@@ -161,7 +218,7 @@ class PlainLane:
             sequence, totals = positions[id(entry.stream)]
             if entry.sequence > sequence:
                 if entry.sequence > sequence + 1 or entry.marker:
-                    lost = restored(entry, sequence, totals, overlapped=self._overlapped)
+                    lost = self._lost(entry, sequence, totals)
                     if lost is not None:
                         spans.append((lost, lost.elapsed_ns))
                 positions[id(entry.stream)] = entry.sequence, entry.totals
@@ -172,14 +229,34 @@ class PlainLane:
                 before_ns, work_before = entry.t_ns, entry.pending_work
         return spans
 
+    def _lost(self, entry: Entry, sequence: int, totals: StepTotals) -> Entry | None:
+        """Return one entry for all records that are missing between a position and `entry`."""
+        own = 0 if entry.marker else 1
+        count = entry.sequence - sequence - own
+        if count <= 0:
+            return None
+        kind = None if entry.marker else entry.kind
+        made = restored(totals, entry.told, kind, overlapped=self._overlapped)
+        return Entry(
+            entry.t_ns,
+            entry.sequence - own,
+            made.elapsed_ns,
+            made.work,
+            entry.stream,
+            entry.told,
+            tokens=made.tokens,
+            lost=count,
+            divided=True,
+        )
+
     def _divide(self, entry: Entry, length_ns: int) -> None:
         """Say which phases an entry's time was for: once, in the order of records."""
         if entry.lost:
             self._split.skip()
-        step, entry.step = entry.step, None
-        if step is not None:
+        if not entry.divided:
+            entry.divided = True
             told = sum(entry.totals.steps) - sum(entry.stream.totals.steps)
-            share = self._split.settle(step, entry.kind, length_ns, single=told == 1)
+            share = self._split.settle(entry.told, entry.kind, length_ns, single=told == 1)
             entry.work = work_of(entry.kind, share)
 
     def _begin(self, entry: Entry, remaining_ns: int) -> None:
@@ -208,3 +285,10 @@ class PlainLane:
         if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
             start_ns = self.pieces.pop().start_ns
         self.pieces.append(Piece(start_ns, end_ns, work, reason))
+
+
+def gap_after(step: Step) -> Reason:
+    """Return why an engine rests after a step, if it does."""
+    if promises_work(step):
+        return Reason.HOST_GAP
+    return Reason.KV_WAIT if step.deferred > 0 else Reason.NO_REQUEST

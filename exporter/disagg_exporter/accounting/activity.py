@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from disagg_exporter.accounting.rules import SECOND_NS
-from disagg_exporter.accounting.slices import Slice
+from disagg_exporter.accounting.slices import Slices
+from disagg_exporter.accounting.timeline import REASONS
 from disagg_exporter.model import Reason
 
 # A driver's utilisation is a mean over up to this long before the sample (nvidia-smi's manual
@@ -40,24 +42,24 @@ def mean_activity(devices: Sequence[Sequence[Activity]]) -> tuple[Activity, ...]
     return tuple(Activity(s.start_ns, s.end_ns, s.busy_ratio * factor) for s in telling[busiest])
 
 
-def unexplained(
-    slices: Sequence[Slice], samples: Iterable[Activity], busy_until_ns: int
-) -> Counter[Reason]:
+def unexplained(slices: Slices, samples: Sequence[Activity], busy_until_ns: int) -> Counter[Reason]:
     """Return the active nanoseconds inside idle slices, by the slice's reason: a lower bound.
 
-    A sample that touches a span, or that may still average over one, tells nothing. `slices`
-    are contiguous; `busy_until_ns` is the end of the last span before them.
+    A sample that touches a span, or that may still average over one, tells nothing.
+    `busy_until_ns` is the end of the last span before the slices.
     """
     active: Counter[Reason] = Counter()
-    starts = [piece.start_ns for piece in slices]
-    for sample in samples:
-        trail_ns = min(sample.start_ns, sample.end_ns - TRAIL_NS)
-        first = max(bisect_right(starts, trail_ns) - 1, 0)
-        touched = slices[first : bisect_left(starts, sample.end_ns)]
-        if trail_ns < busy_until_ns or any(piece.holders for piece in touched):
-            continue
-        for piece in touched:
-            start_ns = max(sample.start_ns, piece.start_ns)
-            length_ns = min(sample.end_ns, piece.end_ns) - start_ns
-            active[piece.reason] += max(round(length_ns * sample.busy_ratio), 0)
+    starts = slices.edges_ns[:-1]
+    trails = [min(sample.start_ns, sample.end_ns - TRAIL_NS) for sample in samples]
+    firsts = np.maximum(np.searchsorted(starts, trails, side="right") - 1, 0)
+    lasts = np.searchsorted(starts, [sample.end_ns for sample in samples], side="left")
+    busy = np.concatenate(([0], np.cumsum(slices.busy)))
+    touching = (busy[lasts] > busy[firsts]) | (np.asarray(trails) < busy_until_ns)
+    for number in np.flatnonzero(~touching).tolist():
+        sample = samples[number]
+        for place in range(firsts[number], lasts[number]):
+            left_ns, right_ns = slices.edges_ns[place : place + 2].tolist()
+            length_ns = min(sample.end_ns, right_ns) - max(sample.start_ns, left_ns)
+            reason = REASONS[slices.reasons[place]]
+            active[reason] += max(round(length_ns * sample.busy_ratio), 0)
     return active

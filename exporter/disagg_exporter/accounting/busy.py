@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.lane import Lane
-from disagg_exporter.accounting.phase import DECODE, PREFILL
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.accounting.slices import role_of
 from disagg_exporter.accounting.stretch import StretchLane
@@ -65,25 +64,11 @@ def busy_gpus(
 
 def _shares(lanes: Iterable[Lane | StretchLane], now_ns: int, width_ns: int) -> dict[Phase, float]:
     """Return the share of the window that an engine spent in each phase."""
-    prefill_ns = decode_ns = 0
+    worked_ns = dict.fromkeys(Phase, 0)
     for lane in lanes:
         # A step still running is not known yet: a busy engine's window ends at its last record.
         end_ns = lane.last_record_ns if _running(lane, now_ns) else now_ns
-        start_ns = end_ns - width_ns
-        for t_ns, length_ns, work in lane.recents.newest_first():
-            if t_ns <= start_ns:
-                break
-            inside_ns = length_ns
-            if t_ns > end_ns or t_ns - length_ns < start_ns:
-                inside_ns = max(min(t_ns, end_ns) - max(t_ns - length_ns, start_ns), 0)
-            # Each step is looked at some four times, and most are of one phase.
-            if work is DECODE:
-                decode_ns += inside_ns
-            elif work is PREFILL:
-                prefill_ns += inside_ns
-            else:
-                first_ns, second_ns, _ = work.divide(inside_ns)
-                prefill_ns += first_ns
-                decode_ns += second_ns
-    total_ns = max(prefill_ns + decode_ns, width_ns)
-    return {Phase.PREFILL: prefill_ns / total_ns, Phase.DECODE: decode_ns / total_ns}
+        for phase, length_ns in lane.recents.seconds_ns(end_ns - width_ns, end_ns).items():
+            worked_ns[phase] += length_ns
+    total_ns = max(sum(worked_ns.values()), width_ns)
+    return {phase: length_ns / total_ns for phase, length_ns in worked_ns.items()}

@@ -6,13 +6,17 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from disagg_exporter.accounting.activity import TRAIL_NS, Activity, unexplained
 from disagg_exporter.accounting.debts import Debts
 from disagg_exporter.accounting.energy import EnergyBooks, Spent
-from disagg_exporter.accounting.entry import Overflow, Piece
+from disagg_exporter.accounting.entry import Overflow
 from disagg_exporter.accounting.meters import Meters
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
-from disagg_exporter.accounting.slices import NEVER_NS, Slice, cut, model_of, role_of
+from disagg_exporter.accounting.sharing import shared
+from disagg_exporter.accounting.slices import NEVER_NS, Slices, cut, model_of, role_of
+from disagg_exporter.accounting.timeline import REASONS, Pieces
 from disagg_exporter.accounting.unheld import uses_of
 from disagg_exporter.model import (
     Assignment,
@@ -103,7 +107,7 @@ class DeviceLedger:
                 until_ns[assignment.engine] = since_ns if gone else NEVER_NS
         return {name: ns for name, ns in until_ns.items() if ns > self.watermark_ns}
 
-    def commit(self, target_ns: int, pieces: Mapping[str, Sequence[Sequence[Piece]]]) -> list[Used]:
+    def commit(self, target_ns: int, pieces: Mapping[str, Sequence[Pieces]]) -> list[Used]:
         """Account for all time up to `target_ns`; return what each engine was credited."""
         used: list[Used] = []
         while self.watermark_ns < target_ns:
@@ -145,7 +149,7 @@ class DeviceLedger:
         fresh_ns = at_ns - self._rules.activity_fresh_ns
         return bool(self._samples) and self._samples[-1].end_ns >= fresh_ns
 
-    def _commit_slices(self, slices: Sequence[Slice]) -> list[Used]:
+    def _commit_slices(self, slices: Slices) -> list[Used]:
         role = role_of(self._engines)
         unheld, active = self._unheld(slices)
         used = self._share(slices, role)
@@ -158,7 +162,7 @@ class DeviceLedger:
             owner = owners[engine]
             went[reason][Cell(role, Use.PREFILL, Reason.NONE, *owner)] += prefill_ns
             went[reason][Cell(role, Use.DECODE, Reason.NONE, *owner)] += decode_ns
-        watched = self._watched(slices[-1].end_ns)
+        watched = self._watched(int(slices.edges_ns[-1]))
         owner = model_of(self._engines)
         for reason, length_ns in unheld.items():
             active_ns = min(active[reason], length_ns)
@@ -170,31 +174,21 @@ class DeviceLedger:
         self.energy.commit(Spent(slices, role, owners, went))
         return used
 
-    def _unheld(self, slices: Sequence[Slice]) -> tuple[Counter[Reason], Counter[Reason]]:
+    def _unheld(self, slices: Slices) -> tuple[Counter[Reason], Counter[Reason]]:
         """Return the time nobody held, and how much of it the driver saw activity in."""
         active = unexplained(slices, self._samples, self._busy_until_ns)
+        busy, lengths_ns = slices.busy, slices.lengths_ns
+        if busy.any():
+            last = int(np.flatnonzero(busy)[-1])
+            self._busy_until_ns = int(slices.edges_ns[last + 1])
         unheld: Counter[Reason] = Counter()
-        for piece in slices:
-            if piece.holders:
-                self._busy_until_ns = piece.end_ns
-            else:
-                unheld[piece.reason] += piece.end_ns - piece.start_ns
+        for code in np.unique(slices.reasons[~busy]):
+            unheld[REASONS[code]] = int(lengths_ns[slices.reasons == code].sum())
         return unheld, active
 
-    def _share(self, slices: Sequence[Slice], role: Role) -> list[Used]:
-        """Give each of k holders 1/k of every slice (A3), to the nanosecond."""
-        held: dict[str, list[int]] = {name: [0, 0, 0] for name in self._engines}
-        for start_ns, end_ns, holders, _ in slices:
-            length_ns, count = end_ns - start_ns, len(holders)
-            for number, (engine, work) in enumerate(holders):
-                part_ns = length_ns
-                if count > 1:
-                    part_ns = length_ns * (number + 1) // count - length_ns * number // count
-                prefill_ns, decode_ns, dummy_ns = work.divide(part_ns)
-                sums = held[engine]
-                sums[0] += prefill_ns
-                sums[1] += decode_ns
-                sums[2] += dummy_ns
+    def _share(self, slices: Slices, role: Role) -> list[Used]:
+        """Credit those who hold the device with their shares of it."""
+        held = dict.fromkeys(self._engines, (0, 0, 0)) | shared(slices)
         used: list[Used] = []
         for engine, (prefill_ns, decode_ns, dummy_ns) in held.items():
             used.extend(self._credit(engine, role, prefill_ns, decode_ns))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from disagg_exporter.accounting.phase import Work
-from disagg_exporter.accounting.slices import Slice
+from disagg_exporter.accounting.sharing import uses_within
+from disagg_exporter.accounting.slices import Slices
 from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
 
 LONGEST_BUFFER = 1024
 """Intervals kept until the watermark has passed them; at 10 readings a second, 100 s. Beyond it
 neighbours are joined: their split gets coarser, and no joule is lost."""
-
-_HELD_USES = (Use.PREFILL, Use.DECODE, Use.UNATTRIBUTED)
 
 
 class Spent(NamedTuple):
@@ -25,7 +23,7 @@ class Spent(NamedTuple):
     device, the cells (without a reason) that its time went to; their lengths are its shares.
     """
 
-    slices: Sequence[Slice]
+    slices: Slices
     role: Role
     owners: Mapping[str, tuple[str, str]]
     unheld: Mapping[Reason, Counter[Cell]]
@@ -87,15 +85,23 @@ class EnergyBooks:
         """Split what was told over a stretch of time that has been committed."""
         if not self._waiting or self.microjoules is None:
             return
-        end_ns, number = spent.slices[-1].end_ns, 0
-        for interval in self._waiting:
-            if interval.start_ns >= end_ns:
-                break
-            tally = _Tally()
-            number = tally.add(spent.slices, number, interval.start_ns, interval.end_ns)
-            interval.held = interval.held or bool(tally.held)
-            for cell, length_ns in tally.cells(spent):
-                interval.shares[cell] += length_ns
+        end_ns = int(spent.slices.edges_ns[-1])
+        touched = [interval for interval in self._waiting if interval.start_ns < end_ns]
+        uses = uses_within(
+            spent.slices, [one.start_ns for one in touched], [one.end_ns for one in touched]
+        )
+        for (engine, use), lengths_ns in uses.held.items():
+            cell = Cell(spent.role, use, Reason.NONE, *spent.owners[engine])
+            for interval, length_ns in zip(touched, lengths_ns, strict=True):
+                if length_ns > 0:
+                    interval.held = True
+                    interval.shares[cell] += length_ns
+        for reason, lengths_ns in uses.unheld.items():
+            parts = spent.unheld[reason]
+            for cell, part in parts.items():
+                for interval, length_ns in zip(touched, lengths_ns, strict=True):
+                    if part and length_ns > 0:
+                        interval.shares[cell] += length_ns * part / parts.total()
         while self._waiting and self._waiting[0].end_ns <= end_ns:
             self._settle(self._waiting.popleft(), self.microjoules)
 
@@ -136,54 +142,6 @@ def _joined(first: _Interval, second: _Interval) -> _Interval:
     for cell, share in second.shares.items():
         both.shares[cell] += share
     return both
-
-
-class _Tally:
-    """Nanoseconds of one interval: (prefill, decode, dummy) by engine, and unheld by reason.
-
-    Every slice of a device passes here, so its time goes by short keys first and by cells once.
-    """
-
-    def __init__(self) -> None:
-        self.held: dict[str, list[float]] = {}
-        self.unheld: dict[Reason, int] = {}
-
-    def add(self, slices: Sequence[Slice], number: int, start_ns: int, end_ns: int) -> int:
-        """Add what lies in [start, end), from a slice on; return the slice to go on with."""
-        while number < len(slices):
-            left_ns, right_ns, holders, reason = slices[number]
-            length_ns = min(right_ns, end_ns) - max(left_ns, start_ns)
-            if length_ns > 0 and not holders:
-                self.unheld[reason] = self.unheld.get(reason, 0) + length_ns
-            elif length_ns > 0:
-                self._hold(holders, length_ns / len(holders))
-            if right_ns > end_ns:
-                break
-            number += 1
-        return number
-
-    def _hold(self, holders: tuple[tuple[str, Work], ...], each_ns: float) -> None:
-        for engine, work in holders:
-            lengths = self.held.get(engine)
-            if lengths is None:
-                lengths = self.held[engine] = [0.0, 0.0, 0.0]
-            dummy_ns = each_ns * work.dummy_share
-            prefill_ns = (each_ns - dummy_ns) * work.prefill_share
-            lengths[0] += prefill_ns
-            lengths[1] += each_ns - dummy_ns - prefill_ns
-            lengths[2] += dummy_ns
-
-    def cells(self, spent: Spent) -> Iterator[tuple[Cell, float]]:
-        """Yield the cells (without a reason) that the time belongs to."""
-        for engine, lengths in self.held.items():
-            for use, length_ns in zip(_HELD_USES, lengths, strict=True):
-                if length_ns:
-                    yield Cell(spent.role, use, Reason.NONE, *spent.owners[engine]), length_ns
-        for reason, length_ns in self.unheld.items():
-            parts = spent.unheld[reason]
-            for cell, part in parts.items():
-                if part:
-                    yield cell, length_ns * part / parts.total()
 
 
 def _split(whole: int, shares: Mapping[Cell, float]) -> Iterator[tuple[Cell, int]]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from disagg_exporter.accounting.device import DeviceLedger
-from disagg_exporter.accounting.entry import Piece
 from disagg_exporter.accounting.lane import Lane
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.accounting.splits import Splits
 from disagg_exporter.accounting.stretch import StretchLane
+from disagg_exporter.accounting.timeline import Pieces
 from disagg_exporter.accounting.told import Told
 from disagg_exporter.model import Assignment, EngineAccount, Method, Phase, Role, Split
 
@@ -33,14 +33,16 @@ class EngineBooks:
     lost_records: int = 0
     late_records: int = 0
 
-    def between(self, start_ns: int, end_ns: int) -> list[list[Piece]]:
+    def between(self, start_ns: int, end_ns: int) -> list[Pieces]:
         """Return what is frozen of the stretch, lane by lane."""
-        return [lane.between(start_ns, end_ns) for lane in (*self.ended, *self.lanes.values())]
+        return [
+            lane.timeline.between(start_ns, end_ns) for lane in (*self.ended, *self.lanes.values())
+        ]
 
     def drop_read(self, read_ns: int | None) -> None:
         """Forget the timeline up to where all devices have read it; all of it if none reads it."""
         for lane in (*self.ended, *self.lanes.values()):
-            lane.forget_before(lane.mark_ns if read_ns is None else read_ns)
+            lane.timeline.forget_before(lane.mark_ns if read_ns is None else read_ns)
         self.ended = [
             lane for lane in self.ended if read_ns is not None and lane.mark_ns > read_ns + 1
         ]

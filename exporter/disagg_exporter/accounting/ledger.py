@@ -34,6 +34,7 @@ from disagg_exporter.model import (
     TokenAccount,
     WorkWindow,
 )
+from disagg_exporter.steprows import Rows, totals_of
 
 _TokenKey = tuple[Role, Phase, str, str]
 
@@ -95,6 +96,13 @@ class Ledger:
             self._engines[key.engine].told.take(key, step.totals)
             lane.add(key, step, now_ns=now_ns)
 
+    def steps(self, key: StreamKey, rows: Rows, *, now_ns: int) -> None:
+        """Take some step records of a stream, in the order in which they came."""
+        lane = self._step_lane(key)
+        if lane is not None and len(rows):
+            self._engines[key.engine].told.take(key, totals_of(rows[-1]))
+            lane.add(key, rows, now_ns=now_ns)
+
     def window(self, engine: str, window: WorkWindow) -> None:
         """Take what an engine did over a stretch; ignored unless that source is in use."""
         books = self._engines.get(engine)
@@ -143,6 +151,7 @@ class Ledger:
 
     def engine_accounts(self, now_ns: int) -> tuple[EngineAccount, ...]:
         """Return what every engine has used, and the state its last record told."""
+        self._look()
         return tuple(
             books.account(now_ns, self._ledgers(books.assignment), self._cut_ns(name))
             for name, books in self._engines.items()
@@ -154,6 +163,7 @@ class Ledger:
 
     def busy(self, now_ns: int) -> tuple[tuple[BusyGpus, ...], float]:
         """Return the provisional fast gauges (A8) and their window in seconds."""
+        self._look()
         working = {
             name: list(books.lanes.values())
             for name, books in self._engines.items()
@@ -174,6 +184,12 @@ class Ledger:
                 self._retired.take(self._devices.pop(ledger.device.gpu).account())
         for ledger in self._devices.values():
             ledger.debts.forget(engine)
+
+    def _look(self) -> None:
+        """Let every lane look at what has come."""
+        for books in self._engines.values():
+            for lane in books.lanes.values():
+                lane.look()
 
     def _step_lane(self, key: StreamKey) -> Lane | None:
         books = self._engines.get(key.engine)

@@ -6,43 +6,40 @@ messages, the totals say how much step time and how many tokens the missing reco
 
 from __future__ import annotations
 
-from disagg_exporter.accounting.entry import Entry
-from disagg_exporter.accounting.phase import Work
+from typing import NamedTuple
+
+from disagg_exporter.accounting.phase import Work, tokens_of
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import StepTotals
+from disagg_exporter.model import Step, StepTotals
 
 
-def restored(entry: Entry, sequence: int, totals: StepTotals, *, overlapped: bool) -> Entry | None:
-    """Return one entry that stands for all records missing between a position and `entry`.
+class Restored(NamedTuple):
+    """What the records held that are missing between two messages."""
 
-    The position is the last record before `entry` in its stream, and its running totals. None if
-    nothing is missing. Its time is the lost step time of all kinds together, its phase the
-    time-weighted mean of theirs (a lost mixed step counts by the tokens lost). Of an overlapped
-    engine only tokens are restored: its elapsed times are mere waits (A2).
+    elapsed_ns: int
+    work: Work
+    tokens: tuple[int, int]
+
+
+def restored(before: StepTotals, after: Step, kind: int | None, *, overlapped: bool) -> Restored:
+    """Return what lies between a stream's totals and a later message that follows a gap.
+
+    `kind` is that of the later message's own step, None for a heartbeat. The time is the lost step
+    time of all kinds together, its phase the time-weighted mean of theirs (a lost mixed step
+    counts by the tokens lost). Of an overlapped engine only tokens are restored: its elapsed times
+    are mere waits (A2).
     """
-    own_records = 0 if entry.marker else 1
-    lost = entry.sequence - sequence - own_records
-    if lost <= 0:
-        return None
-    elapsed = [
-        max(after - before, 0)
-        for after, before in zip(entry.totals.elapsed_ns, totals.elapsed_ns, strict=True)
-    ]
-    prefill_tokens = entry.totals.prefill_tokens - totals.prefill_tokens - entry.tokens[0]
-    decode_tokens = entry.totals.decode_tokens - totals.decode_tokens - entry.tokens[1]
-    tokens = max(prefill_tokens, 0), max(decode_tokens, 0)
-    if not entry.marker:
-        elapsed[entry.kind] = max(elapsed[entry.kind] - entry.elapsed_ns, 0)
-    return Entry(
-        t_ns=entry.t_ns,
-        sequence=entry.sequence - own_records,
-        elapsed_ns=0 if overlapped else sum(elapsed),
-        work=_mean_work(elapsed, tokens),
-        stream=entry.stream,
-        tokens=tokens,
-        totals=entry.totals,
-        lost=lost,
-    )
+    totals = after.totals
+    pairs = zip(totals.elapsed_ns, before.elapsed_ns, strict=True)
+    elapsed = [max(late - early, 0) for late, early in pairs]
+    own_tokens = (0, 0)
+    if kind is not None:
+        elapsed[kind] = max(elapsed[kind] - after.elapsed_ns, 0)
+        own_tokens = tokens_of(after, kind)
+    prefill_tokens = max(totals.prefill_tokens - before.prefill_tokens - own_tokens[0], 0)
+    decode_tokens = max(totals.decode_tokens - before.decode_tokens - own_tokens[1], 0)
+    tokens = prefill_tokens, decode_tokens
+    return Restored(0 if overlapped else sum(elapsed), _mean_work(elapsed, tokens), tokens)
 
 
 def _mean_work(elapsed: list[int], tokens: tuple[int, int]) -> Work:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from disagg_exporter.accounting.entry import Piece
-from disagg_exporter.accounting.phase import Work
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.accounting.timeline import CODES, REASONS, WORK, Pieces
 from disagg_exporter.model import Assignment, EngineState, Reason, Role
 
 # What explains an idle device best, when several engines share it.
@@ -21,16 +23,35 @@ PRECEDENCE = (
 )
 
 NEVER_NS = 2**63
-_new = tuple.__new__
+_UNHEARD = -1
+"""In place of a reason's code: nothing is known of the engine there."""
 
 
-class Slice(NamedTuple):
-    """A stretch that `holders` (engine, work) share equally, or that is idle for `reason`."""
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """A stretch of a device's time, cut wherever one of its engines' timelines changes.
 
-    start_ns: int
-    end_ns: int
-    holders: tuple[tuple[str, Work], ...]
-    reason: Reason
+    Slice k lies from `edges_ns[k]` to `edges_ns[k + 1]`. Each line of `held`, `prefill_share` and
+    `dummy_share` is one lane, of the engine in `engines`: whether it holds the device in a slice,
+    and with what work; who hold it share it equally. `reasons` are the codes of why nobody does.
+    """
+
+    edges_ns: NDArray[np.int64]
+    engines: tuple[str, ...]
+    held: NDArray[np.bool_]
+    prefill_share: NDArray[np.float64]
+    dummy_share: NDArray[np.float64]
+    reasons: NDArray[np.int64]
+
+    @property
+    def lengths_ns(self) -> NDArray[np.int64]:
+        """How long each slice is."""
+        return np.diff(self.edges_ns)
+
+    @property
+    def busy(self) -> NDArray[np.bool_]:
+        """Whether anybody holds the device in each slice."""
+        return np.equal(self.reasons, WORK)
 
 
 def role_of(engines: Mapping[str, Assignment]) -> Role:
@@ -62,74 +83,69 @@ def cut(
     start_ns: int,
     end_ns: int,
     engines: Mapping[str, Assignment],
-    pieces: Mapping[str, Sequence[Sequence[Piece]]],
-) -> list[Slice]:
+    pieces: Mapping[str, Sequence[Pieces]],
+) -> Slices:
     """Cut [start, end) at every boundary of any engine's pieces.
 
     `pieces` holds, per engine, the frozen timeline of each of its lanes; where an engine has no
     piece it has not been heard.
     """
-    lanes = [_Lane(engine, lane) for engine in engines for lane in pieces.get(engine, ())]
-    why_idle: dict[tuple[Reason | None, ...], Reason] = {}
-    slices = []
-    left_ns = start_ns
-    while left_ns < end_ns:
-        right_ns = end_ns
-        holders: tuple[tuple[str, Work], ...] = ()
-        for lane in lanes:
-            if lane.until_ns <= left_ns:
-                lane.go_to(left_ns)
-            if lane.until_ns < right_ns:
-                right_ns = lane.until_ns
-            if lane.work is not None:
-                holders += ((lane.engine, lane.work),)
-        reason = Reason.NONE
-        if not holders:
-            known = tuple([lane.reason for lane in lanes])
-            if known not in why_idle:
-                why_idle[known] = _why_idle(engines, lanes)
-            reason = why_idle[known]
-        # Past the named constructor, which is slow: there are as many slices as steps.
-        slices.append(_new(Slice, (left_ns, right_ns, holders, reason)))
-        left_ns = right_ns
-    return slices
+    lanes = [(engine, lane) for engine in engines for lane in pieces.get(engine, ())]
+    bounds = [lane[side] for _, lane in lanes for side in ("start_ns", "end_ns")]
+    edges = np.unique(np.concatenate([*bounds, [start_ns, end_ns]]))
+    edges = edges[(edges >= start_ns) & (edges <= end_ns)]
+    found = [_read(lane, edges[:-1]) for _, lane in lanes]
+    reasons = np.array([lane[0] for lane in found]).reshape(len(lanes), len(edges) - 1)
+    held = reasons == WORK
+    names = tuple(engine for engine, _ in lanes)
+    return Slices(
+        edges,
+        names,
+        held,
+        np.array([lane[1] for lane in found]).reshape(held.shape),
+        np.array([lane[2] for lane in found]).reshape(held.shape),
+        _why_idle(engines, names, reasons, held.any(axis=0)),
+    )
 
 
-class _Lane:
-    """A lane's pieces, read once from left to right.
-
-    `work` or `reason` is what holds at the present instant, until `until_ns`; where there is no
-    piece both are None.
-    """
-
-    __slots__ = ("_next", "_pieces", "engine", "reason", "until_ns", "work")
-
-    def __init__(self, engine: str, pieces: Sequence[Piece]) -> None:
-        self.engine = engine
-        self.until_ns = -NEVER_NS
-        self.work: Work | None = None
-        self.reason: Reason | None = None
-        self._pieces = pieces
-        self._next = 0
-
-    def go_to(self, t_ns: int) -> None:
-        """Go on to an instant; instants come in rising order."""
-        self.work = self.reason = None
-        while self._next < len(self._pieces):
-            start_ns, end_ns, work, reason = self._pieces[self._next]
-            if start_ns > t_ns:
-                self.until_ns = start_ns
-                return
-            self._next += 1
-            if end_ns > t_ns:
-                self.work, self.reason, self.until_ns = work, reason, end_ns
-                return
-        self.until_ns = NEVER_NS
+def _read(
+    lane: Pieces, starts_ns: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return what a lane does from each of these instants on: reason, prefill and dummy share."""
+    if not len(lane):
+        unheard = np.full(len(starts_ns), _UNHEARD)
+        return unheard, np.zeros(len(starts_ns)), np.zeros(len(starts_ns))
+    at = np.searchsorted(lane["start_ns"], starts_ns, side="right") - 1
+    there = (at >= 0) & (lane["end_ns"][at] > starts_ns)
+    reasons = np.where(there, lane["reason"][at], _UNHEARD)
+    return reasons, lane["prefill_share"][at], lane["dummy_share"][at]
 
 
-def _why_idle(engines: Mapping[str, Assignment], lanes: Sequence[_Lane]) -> Reason:
+def _why_idle(
+    engines: Mapping[str, Assignment],
+    names: Sequence[str],
+    reasons: NDArray[np.int64],
+    held: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """Return why nobody holds the device in each slice; `WORK` where somebody does."""
+    why = np.full(len(held), WORK)
+    idle = np.flatnonzero(~held)
+    # Few cases differ: they are numbered, lane by lane, and each is judged once.
+    cases = np.zeros(len(idle), np.int64)
+    for lane in reasons:
+        _, cases = np.unique(cases * (len(REASONS) + 1) + lane[idle], return_inverse=True)
+    _, first, cases = np.unique(cases, return_index=True, return_inverse=True)
+    judged = [_best_reason(engines, names, reasons[:, idle[place]]) for place in first]
+    why[idle] = np.array([CODES[reason] for reason in judged], np.int64)[cases]
+    return why
+
+
+def _best_reason(
+    engines: Mapping[str, Assignment], names: Sequence[str], codes: NDArray[np.int64]
+) -> Reason:
     """Return the reason that explains best why no engine holds the device."""
-    reasons = {lane.engine: lane.reason for lane in lanes if lane.reason is not None}
+    told = zip(names, codes.tolist(), strict=True)
+    reasons = {name: REASONS[code] for name, code in told if code != _UNHEARD}
     found = []
     for name, assignment in engines.items():
         match assignment.state:

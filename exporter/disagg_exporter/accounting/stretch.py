@@ -8,14 +8,14 @@ engine explains is not taken for a stranger's.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
 from disagg_exporter.accounting.activity import Activity
-from disagg_exporter.accounting.entry import Overflow, Piece, Recent
+from disagg_exporter.accounting.entry import Overflow
 from disagg_exporter.accounting.phase import Work
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.accounting.timeline import Timeline
 from disagg_exporter.model import Phase, Reason, Step, WorkWindow
 
 
@@ -24,7 +24,7 @@ class StretchLane:
 
     def __init__(self, since_ns: int, rules: Rules) -> None:
         self.mark_ns = since_ns
-        self.pieces: list[Piece] = []
+        self.timeline = Timeline()
         self.overflows: list[Overflow] = []
         self.tokens = dict.fromkeys(Phase, 0)
         self.recents = Recents()
@@ -58,6 +58,9 @@ class StretchLane:
         self.promises_work = window.pending
         self.last_window, self.last_step = window, _load(window)
 
+    def look(self) -> None:
+        """Do nothing: every window is looked at as it comes."""
+
     def live(self, now_ns: int) -> bool:
         """Say whether the engine may hold the watermark back (A6)."""
         return now_ns - self.mark_ns <= self._rules.live_ns
@@ -73,19 +76,9 @@ class StretchLane:
         gap = Reason.HOST_GAP if self.promises_work else Reason.NO_REQUEST
         if t_ns - self.last_record_ns > self._rules.seam_ns:
             gap = Reason.NO_RECORD
-        self._append(self.mark_ns, end_ns, None, gap)
+        self.timeline.add(self.mark_ns, end_ns, None, gap)
         self.mark_ns = end_ns
         self.promises_work = False
-
-    def between(self, start_ns: int, end_ns: int) -> list[Piece]:
-        """Return the frozen pieces that overlap the stretch, in order, uncut."""
-        first = max(bisect_right(self.pieces, start_ns, key=lambda piece: piece.start_ns) - 1, 0)
-        return [p for p in self.pieces[first:] if p.end_ns > start_ns and p.start_ns < end_ns]
-
-    def forget_before(self, t_ns: int) -> None:
-        """Drop the pieces that every device has read."""
-        read = bisect_right(self.pieces, t_ns, key=lambda piece: piece.end_ns)
-        del self.pieces[:read]
 
     def start_counting_anew(self) -> None:
         """Begin the next round of sums."""
@@ -101,24 +94,17 @@ class StretchLane:
         if sample.start_ns - self.mark_ns > self._rules.seam_ns:
             self._give_up(sample.start_ns)
         busy_ns = round(open_ns * min(max(sample.busy_ratio, 0.0), 1.0))
-        self._append(self.mark_ns, end_ns - busy_ns, None, _gap(window))
+        self.timeline.add(self.mark_ns, end_ns - busy_ns, None, _gap(window))
         if busy_ns:
             work = Work(window.prefill_share)
-            self._append(end_ns - busy_ns, end_ns, work, Reason.NONE)
-            self.recents.add(Recent(end_ns, busy_ns, work))
+            self.timeline.add(end_ns - busy_ns, end_ns, work, Reason.NONE)
+            self.recents.add(end_ns, busy_ns, work.prefill_share, work.dummy_share)
         self.mark_ns = end_ns
 
     def _give_up(self, until_ns: int) -> None:
         """Freeze time of which nobody told what was done in it."""
-        self._append(self.mark_ns, until_ns, None, Reason.NO_RECORD)
+        self.timeline.add(self.mark_ns, until_ns, None, Reason.NO_RECORD)
         self.mark_ns = max(self.mark_ns, until_ns)
-
-    def _append(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
-        if end_ns <= start_ns:
-            return
-        if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
-            start_ns = self.pieces.pop().start_ns
-        self.pieces.append(Piece(start_ns, end_ns, work, reason))
 
 
 def _whole(start_ns: int, end_ns: int, busy_ns: int) -> Activity:

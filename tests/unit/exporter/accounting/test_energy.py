@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.energy import LONGEST_BUFFER, EnergyBooks, Spent
 from disagg_exporter.accounting.phase import DECODE, DUMMY, PREFILL, Work
-from disagg_exporter.accounting.slices import Slice
+from disagg_exporter.accounting.slices import Slices
+from disagg_exporter.accounting.timeline import CODES
 from disagg_exporter.model import Cell, DeviceReading, EngineState, Reason, Role, Use
 from support.books import Books, Teller, ns
 
@@ -241,6 +243,21 @@ PARTS = st.dictionaries(
 ).map(Counter)
 
 
+def _slices(start_ns: int, pieces: list[tuple[int, tuple[tuple[str, Work], ...]]]) -> Slices:
+    """Slices of these lengths, each with its holders; without a request where there are none."""
+    edges = np.cumsum([start_ns, *(length_ns for length_ns, _ in pieces)])
+    works = [[dict(holders).get(name) for _, holders in pieces] for name in "ab"]
+    shares = [[work or DECODE for work in lane] for lane in works]
+    return Slices(
+        edges,
+        ("a", "b"),
+        np.array([[work is not None for work in lane] for lane in works]),
+        np.array([[work.prefill_share for work in lane] for lane in shares]),
+        np.array([[work.dummy_share for work in lane] for lane in shares]),
+        np.array([CODES[Reason.NONE if h else Reason.NO_REQUEST] for _, h in pieces]),
+    )
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 10**10), HOLDERS), min_size=1, max_size=12),
@@ -265,18 +282,14 @@ def test_the_parts_of_every_interval_sum_to_what_was_told(
         t_ns, total = t_ns + length_ns, total + microjoules
         _read(books, t_ns, total, watts)
         ends.append((t_ns, total))
-    slices, start_ns = [], 0
-    for length_ns, holders in pieces:
-        reason = Reason.NONE if holders else Reason.NO_REQUEST
-        slices.append(Slice(start_ns, start_ns + length_ns, holders, reason))
-        start_ns += length_ns
-
+    start_ns = 0
     owners = {"a": ("m", ""), "b": ("n", "")}
-    for first in range(0, len(slices), commits):
-        done = slices[first : first + commits]
+    for first in range(0, len(pieces), commits):
+        done = _slices(start_ns, pieces[first : first + commits])
+        start_ns = int(done.edges_ns[-1])
         books.commit(Spent(done, Role.MIXED, owners, {Reason.NO_REQUEST: parts}))
 
-        committed = [total for end_ns, total in ends if end_ns <= done[-1].end_ns]
+        committed = [total for end_ns, total in ends if end_ns <= start_ns]
         assert books.microjoules is not None
         assert sum(books.microjoules.values()) == (committed[-1] if committed else 0)
         assert min(books.microjoules.values(), default=0) >= 0
@@ -289,8 +302,8 @@ def test_a_long_wait_for_the_watermark_bounds_the_buffer_and_loses_nothing() -> 
         _read(books, tick * 100, tick * 7)
         assert books.waiting <= LONGEST_BUFFER
 
-    everything = Slice(0, count * 100, (("a", DECODE),), Reason.NONE)
-    books.commit(Spent([everything], Role.DECODE, {"a": ("m", "")}, {}))
+    everything = _slices(0, [(count * 100, (("a", DECODE),))])
+    books.commit(Spent(everything, Role.DECODE, {"a": ("m", "")}, {}))
 
     assert books.microjoules == {Cell(Role.DECODE, Use.DECODE, model_name="m"): count * 7}
     assert books.waiting == 0

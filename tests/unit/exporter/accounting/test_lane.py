@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.lane import Lane
+from disagg_exporter.accounting.phase import Work
 from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.accounting.timeline import REASONS, WORK
 from disagg_exporter.model import Step
 from support.books import Teller, ns
-from support.plain_lane import PlainLane
+from support.plain_lane import Piece, PlainLane
 
 MESSAGES = st.lists(
     st.tuples(
@@ -60,9 +62,18 @@ def _played(
         held = [one for one in held if one[0] > 0]
         if number % look_every == 0:
             lane.advance(ns(now))
-            seen.append((lane.mark_ns, list(lane.pieces), list(lane.overflows), dict(lane.tokens)))
+            seen.append((lane.mark_ns, _pieces(lane), list(lane.overflows), dict(lane.tokens)))
             seen.append((lane.lost_records, lane.late_records, lane.promises_work))
     return seen
+
+
+def _pieces(lane: Lane | PlainLane) -> list[Piece]:
+    if isinstance(lane, PlainLane):
+        return list(lane.pieces)
+    return [
+        Piece(start, end, Work(prefill, dummy) if code == WORK else None, REASONS[code])
+        for start, end, prefill, dummy, code in lane.timeline.pieces.tolist()
+    ]
 
 
 def _tell(

@@ -1,0 +1,71 @@
+"""Records as they arrive: put together, freed of repetitions, and what we make of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.accounting.entry import Stream
+from disagg_exporter.accounting.phase import DECODE, DUMMY, PREFILL
+from disagg_exporter.accounting.timeline import CODES
+from disagg_exporter.accounting.unfrozen import MARK, Marks
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import Reason, Step
+from disagg_exporter.steprows import Rows, kinds_of, rows_of, steps_of
+from disagg_exporter.stepsplit import StepSplit
+
+# By the kind of step; a mixed one has its share from the cost model.
+_PREFILL_SHARES = np.zeros(4)
+_DUMMY_SHARES = np.zeros(4)
+for _kind, _work in ((wire.CONTEXT, PREFILL), (wire.GENERATION, DECODE), (wire.DUMMY_STEP, DUMMY)):
+    _PREFILL_SHARES[_kind], _DUMMY_SHARES[_kind] = _work.prefill_share, _work.dummy_share
+
+
+def gathered(told: Sequence[tuple[Step | Rows, int]]) -> Rows:
+    """Return records as rows of their own, none from after the moment when it was heard."""
+    if any(isinstance(what, Step) for what, _ in told):
+        told = [(rows_of([what]) if isinstance(what, Step) else what, now) for what, now in told]
+    rows = np.concatenate([what for what, _ in told])
+    now_ns = np.repeat([now for _, now in told], [len(what) for what, _ in told])
+    # CLOCK_MONOTONIC is never negative.
+    rows["t_ns"] = np.clip(rows["t_ns"], 0, now_ns)
+    return rows
+
+
+def fresh(rows: Rows, stream: Stream, known: Callable[[], NDArray[np.int64]]) -> Rows:
+    """Return the records that are neither there already (`known`) nor older than the books."""
+    sequence = rows["sequence"]
+    if sequence[0] > stream.highest and (sequence[1:] > sequence[:-1]).all():
+        return rows  # as nearly always
+    first = np.zeros(len(rows), np.bool_)
+    first[np.unique(sequence, return_index=True)[1]] = True
+    return rows[first & (sequence > stream.sequence) & ~np.isin(sequence, known())]
+
+
+def marked(rows: Rows, stream: int, split: StepSplit) -> Marks:
+    """Return what we make of new records of a stream."""
+    kinds = kinds_of(rows)
+    marks = np.zeros(len(rows), MARK)
+    marks["stream"], marks["kind"] = stream, kinds
+    marks["undivided"] = True
+    marks["pending"] = pending = (rows["running"] > 0) | (rows["waiting"] > 0)
+    resting = np.where(rows["deferred"] > 0, CODES[Reason.KV_WAIT], CODES[Reason.NO_REQUEST])
+    marks["gap"] = np.where(pending, CODES[Reason.HOST_GAP], resting)
+    context, generated = rows["context_tokens"], rows["generation_tokens"]
+    if (kinds == wire.GENERATION).all():
+        # What they say of prompts is what the last of them says.
+        split.glance(steps_of(rows[-1:])[0], wire.GENERATION)
+        marks["decode_tokens"] = context + generated
+        return marks
+    prefill = (kinds == wire.CONTEXT) | (kinds == wire.MIXED)
+    marks["prefill_tokens"] = np.where(prefill, context, 0)
+    decode = np.where(prefill, generated, context + generated)
+    marks["decode_tokens"] = np.where(kinds == wire.DUMMY_STEP, 0, decode)
+    marks["prefill_share"], marks["dummy_share"] = _PREFILL_SHARES[kinds], _DUMMY_SHARES[kinds]
+    for number, (step, kind) in enumerate(zip(steps_of(rows), kinds.tolist(), strict=True)):
+        share = split.glance(step, kind)
+        if kind == wire.MIXED:
+            marks["prefill_share"][number] = share
+    return marks

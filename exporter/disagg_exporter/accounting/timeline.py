@@ -1,0 +1,70 @@
+"""An engine's time that no longer changes: a gapless sequence of pieces, read by its devices."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.accounting.phase import Work
+from disagg_exporter.model import Reason
+
+Pieces = NDArray[np.void]
+"""Stretches of an engine's time: an array of `PIECE`, in order."""
+
+PIECE = np.dtype(
+    [
+        ("start_ns", np.int64),
+        ("end_ns", np.int64),
+        ("prefill_share", np.float64),
+        ("dummy_share", np.float64),
+        ("reason", np.int64),
+    ]
+)
+"""A stretch of time: the shares of its work, or its reason for there being none."""
+
+REASONS = tuple(Reason)
+CODES = {reason: code for code, reason in enumerate(REASONS)}
+"""Reasons as they stand in a piece; `WORK` is that of a piece of work."""
+WORK = CODES[Reason.NONE]
+
+
+class Timeline:
+    """Pieces are added at its end and forgotten at its beginning."""
+
+    def __init__(self) -> None:
+        self.pieces: Pieces = np.empty(0, PIECE)
+
+    def add(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
+        """Add one piece: work, or none for a reason."""
+        shares = (0.0, 0.0) if work is None else (work.prefill_share, work.dummy_share)
+        self.extend(np.array([(start_ns, end_ns, *shares, CODES[reason])], PIECE))
+
+    def extend(self, pieces: Pieces) -> None:
+        """Add pieces, the empty ones left out and equal neighbours made one."""
+        pieces = pieces[pieces["end_ns"] > pieces["start_ns"]]
+        if not len(pieces):
+            return
+        # The last one may go on.
+        pieces = np.concatenate((self.pieces[-1:], pieces))
+        new = np.empty(len(pieces), np.bool_)
+        new[0] = True
+        new[1:] = pieces["start_ns"][1:] != pieces["end_ns"][:-1]
+        for name in ("reason", "prefill_share", "dummy_share"):
+            new[1:] |= pieces[name][1:] != pieces[name][:-1]
+        first = np.flatnonzero(new)
+        merged = pieces[first]
+        merged["end_ns"][:-1] = pieces["end_ns"][first[1:] - 1]
+        merged["end_ns"][-1] = pieces["end_ns"][-1]
+        self.pieces = np.concatenate((self.pieces[:-1], merged))
+
+    def between(self, start_ns: int, end_ns: int) -> Pieces:
+        """Return the pieces that overlap the stretch, uncut."""
+        first = np.searchsorted(self.pieces["end_ns"], start_ns, side="right")
+        last = np.searchsorted(self.pieces["start_ns"], end_ns, side="left")
+        return self.pieces[first:last]
+
+    def forget_before(self, t_ns: int) -> None:
+        """Drop the pieces that every device has read."""
+        read = np.searchsorted(self.pieces["end_ns"], t_ns, side="right")
+        if read:
+            self.pieces = self.pieces[read:].copy()

@@ -1,0 +1,93 @@
+"""Many step records at once, as columns: numpy works on a second of an engine in one go.
+
+A row has the fields of a `Step`, its totals beside them. Numbers that no engine means, beyond 63
+bits, are cut to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import Step, StepTotals
+
+Rows = NDArray[np.void]
+"""Step records: an array of `ROW`."""
+
+_TOTALS = wire.Record._fields[wire.Record._fields.index("steps_context") :]
+_TOLD = Step._fields[: Step._fields.index("dummy")]
+_FLOATS = frozenset({"kv_usage_ratio"})
+NOT_TOLD = -1
+"""In `decode_kv_tokens`: the engine does not tell it."""
+
+ROW = np.dtype(
+    [(name, np.float64 if name in _FLOATS else np.int64) for name in _TOLD]
+    + [("dummy", np.bool_), ("decode_kv_tokens", np.int64)]
+    + [(name, np.int64) for name in _TOTALS]
+)
+
+STEPS_TOTALS = _TOTALS[:4]
+"""The fields of the steps made so far: context, generation, mixed, dummy."""
+ELAPSED_TOTALS = _TOTALS[4:8]
+"""The fields of the time they took, in the same order."""
+
+_LARGEST = 2**62
+
+
+def rows_of(steps: Iterable[Step]) -> Rows:
+    """Return steps as rows."""
+    flat = [_flat(step) for step in steps]
+    try:
+        return np.array(flat, ROW)
+    except OverflowError:
+        return np.array([tuple(map(_cut, row)) for row in flat], ROW)
+
+
+def steps_of(rows: Rows) -> list[Step]:
+    """Return rows as steps."""
+    return [_step(row) for row in rows.tolist()]
+
+
+def totals_of(row: np.void) -> StepTotals:
+    """Return the running totals of one row."""
+    flat: tuple[Any, ...] = row.item()  # type: ignore[assignment] # bytes only without fields
+    return _totals(flat)
+
+
+def kinds_of(rows: Rows) -> NDArray[np.int64]:
+    """Return the kind of each step: `wire.step_kind`, for all of them at once."""
+    tokens, encodes = rows["context_tokens"], rows["encoder_inputs"] > 0
+    context = (tokens > 0) | encodes
+    if not context.any() and not rows["dummy"].any():
+        return np.full(len(rows), wire.GENERATION)
+    received = (rows["computed_tokens"] == 0) & (rows["external_tokens"] > 0)
+    received &= (tokens == rows["context_requests"]) & ~encodes
+    context &= ~received
+    kinds = np.where(rows["generation_tokens"] > 0, wire.MIXED, wire.CONTEXT)
+    kinds[~context] = wire.GENERATION
+    kinds[rows["dummy"]] = wire.DUMMY_STEP
+    return kinds
+
+
+def _step(row: tuple[Any, ...]) -> Step:
+    told, dummy, kv_tokens = row[: len(_TOLD)], row[len(_TOLD)], row[len(_TOLD) + 1]
+    rest = dummy, _totals(row), None if kv_tokens == NOT_TOLD else kv_tokens
+    return Step._make(told + rest)
+
+
+def _totals(row: tuple[Any, ...]) -> StepTotals:
+    return StepTotals(row[-11:-7], row[-7:-3], *row[-3:])
+
+
+def _flat(step: Step) -> tuple[Any, ...]:
+    steps, elapsed, *rest = step.totals
+    kv_tokens = NOT_TOLD if step.decode_kv_tokens is None else step.decode_kv_tokens
+    return (*step[: len(_TOLD)], step.dummy, kv_tokens, *steps, *elapsed, *rest)
+
+
+def _cut(value: Any) -> Any:
+    return max(min(value, _LARGEST), -_LARGEST) if type(value) is int else value
