@@ -12,7 +12,7 @@ from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.silence import SilenceFacts, explain_silence
-from disagg_exporter.steps import Message, MessageKind, StepsListener, in_session_of
+from disagg_exporter.steps import Message, Records, StepsListener, Told, in_session_of
 
 
 class StepFeed:
@@ -103,24 +103,22 @@ class StepFeed:
         leader = self._pid()
         return leader is not None and in_session_of(leader, pid)
 
-    def _hear(self, message: Message) -> None:
-        if message.step is None:
+    def _hear(self, told: Told) -> None:
+        if isinstance(told, Message) and told.step is None:
             return
         now_ns = self._clock_ns()
-        self._flags = message.flags
+        self._flags = told.flags
         self._heard_wall, self.heard_ns = self._wall(), now_ns
-        self._records_seen = self._records_seen or message.kind is MessageKind.STEP
-        book(message, self._ledger, self._fullness, now_ns)
+        self._records_seen = self._records_seen or isinstance(told, Records)
+        book(told, self._ledger, self._fullness, now_ns)
 
 
-def book(message: Message, ledger: Ledger, fullness: Fullness, now_ns: int) -> None:
+def book(told: Told, ledger: Ledger, fullness: Fullness, now_ns: int) -> None:
     """Pass what an engine told of its steps on to the books."""
-    if message.step is None:
-        return
-    overlapped = bool(message.flags & wire.OVERLAPPED)
-    if message.kind is MessageKind.STEP:
-        ledger.step(message.key, message.step, now_ns=now_ns)
-        fullness.step(message.key, message.step, overlapped=overlapped)
-    else:
-        fullness.hear(message.key, message.step)
-        ledger.hear(message.key, message.step, overlapped=overlapped, now_ns=now_ns)
+    overlapped = bool(told.flags & wire.OVERLAPPED)
+    if isinstance(told, Records):
+        ledger.steps(told.key, told.rows, now_ns=now_ns)
+        fullness.steps(told.key, told.rows, overlapped=overlapped)
+    elif told.step is not None:
+        fullness.hear(told.key, told.step)
+        ledger.hear(told.key, told.step, overlapped=overlapped, now_ns=now_ns)

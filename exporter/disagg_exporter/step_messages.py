@@ -1,26 +1,25 @@
-"""What the daemon hears of a stream of steps: records of the wire, turned into our nouns."""
+"""What the daemon hears of a stream of steps: packets of the wire, turned into our nouns."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from functools import cache
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import Step, StepTotals, StreamKey
+from disagg_exporter.model import Step, StreamKey
+from disagg_exporter.steprows import LARGEST, NOT_TOLD, ROW, Rows, steps_of
 
-_new = tuple.__new__
-
-
-def _fields(first: str, last: str) -> slice:
-    """Where some neighbouring fields lie in a record."""
-    names = wire.Record._fields
-    return slice(names.index(first), names.index(last) + 1)
-
-
-_WORK = _fields("context_requests", "preemptions")
-_STEPS = _fields("steps_context", "steps_dummy")
-_ELAPSED = _fields("ns_context", "ns_dummy")
-_TOKENS_AND_DROPS = _fields("prefill_tokens", "drops")
+# As signed numbers: what needs the last bit is no number of anything, and is seen at once.
+_FORMATS = {"B": "u1", "H": "<u2", "I": "<u4", "Q": "<i8", "q": "<i8", "f": "<f4"}
+_SHARED = tuple(name for name in ROW.names or () if name in wire.Record._fields)
+_LONG = tuple(name for name in _SHARED if name not in ("t_ns", "kv_usage_ratio"))
 
 
 class MessageKind(StrEnum):
@@ -54,21 +53,113 @@ class Message(NamedTuple):
     t_ns: int
 
 
-def to_message(key: StreamKey, record: wire.Record) -> Message:
-    """Return what one record says, as heard from a stream."""
-    return _new(Message, (_KINDS[record.kind], key, record.flags, to_step(record), record.t_ns))
+class Records(NamedTuple):
+    """Steps that a stream took one after the other, heard at once."""
+
+    key: StreamKey
+    flags: int
+    rows: Rows
 
 
-def to_step(record: wire.Record) -> Step:
-    """Return a record's step, its running totals with it."""
-    # By position: every step of every engine passes here, and names would cost twice as much.
-    fields: tuple[Any, ...] = record
-    totals = _new(StepTotals, (fields[_STEPS], fields[_ELAPSED], *fields[_TOKENS_AND_DROPS]))
-    dummy = bool(record.flags & wire.DUMMY)
-    when = record.t_ns, record.elapsed_ns, record.sequence
-    return _new(Step, (*when, *fields[_WORK], dummy, totals, None))
+Told = Message | Records
 
 
-def stream_key(engine: str, record: wire.Record) -> StreamKey:
-    """Return whose counters the record's totals and sequence number belong to."""
-    return StreamKey(engine, record.pid, record.incarnation, record.engine_index)
+class Run(NamedTuple):
+    """Records of one kind and one stream that follow each other."""
+
+    kind: MessageKind
+    incarnation: int
+    engine_index: int
+    flags: int
+    rows: Rows
+
+    def told(self, key: StreamKey) -> Iterator[Told]:
+        """Yield what they say, as heard from a stream."""
+        if self.kind is MessageKind.STEP:
+            yield Records(key, self.flags, self.rows)
+            return
+        for step in steps_of(self.rows):
+            yield Message(self.kind, key, self.flags, step, step.t_ns)
+
+
+def runs_of(packets: Sequence[bytes]) -> tuple[list[Run], int]:
+    """Return what packets of one connection say, and how many of them have something wrong.
+
+    Of such a packet all is heard that comes before what is wrong.
+    """
+    sized, bad = [], 0
+    for packet in packets:
+        try:
+            record_bytes = wire.record_bytes_of(packet)
+        except wire.WireError:
+            bad += 1
+            continue
+        rest = len(packet) % record_bytes
+        bad += rest > 0
+        sized.append((record_bytes, packet[: len(packet) - rest]))
+    runs: list[Run] = []
+    for record_bytes, some in groupby(sized, key=lambda one: one[0]):
+        parts = [packet for _, packet in some]
+        records = np.frombuffer(b"".join(parts), _layout(record_bytes))
+        sound = _sound(records)
+        if not sound.all():
+            kept, wrong = _before_what_is_wrong(sound, [len(p) // record_bytes for p in parts])
+            records, bad = records[kept], bad + wrong
+        runs += _runs(records)
+    return runs, bad
+
+
+def _sound(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    known = (records["version"] >= wire.VERSION) & np.isin(records["kind"], list(_KINDS))
+    usage = records["kv_usage_ratio"]
+    return np.asarray(known & (usage >= 0) & (usage < np.inf))
+
+
+def _before_what_is_wrong(
+    sound: NDArray[np.bool_], counts: Sequence[int]
+) -> tuple[NDArray[np.bool_], int]:
+    """Return which records come before the first wrong one of their packet, and how many have one.
+
+    `counts` are the records of each packet.
+    """
+    packets = np.split(sound, np.cumsum(counts)[:-1])
+    kept = [np.logical_and.accumulate(packet) for packet in packets]
+    return np.concatenate(kept), sum(not packet.all() for packet in packets)
+
+
+def _runs(records: NDArray[np.void]) -> Iterator[Run]:
+    if not len(records):
+        return
+    # A filler step says so itself, in the midst of others.
+    flags = records["flags"] & ~np.uint16(wire.DUMMY)
+    heads = (records["kind"], records["incarnation"], records["engine_index"], flags)
+    changes = np.zeros(len(records) - 1, np.bool_)
+    for head in heads:
+        changes |= head[1:] != head[:-1]
+    rows = _rows(records)
+    for first, last in pairwise([0, *np.flatnonzero(changes) + 1, len(records)]):
+        kind, incarnation, engine_index, flag = (int(head[first]) for head in heads)
+        yield Run(_KINDS[kind], incarnation % 2**64, engine_index, flag, rows[first:last])
+
+
+def _rows(records: NDArray[np.void]) -> Rows:
+    rows = np.empty(len(records), ROW)
+    for name in _SHARED:
+        rows[name] = records[name]
+    rows["dummy"] = records["flags"] & wire.DUMMY
+    rows["decode_kv_tokens"] = NOT_TOLD
+    if min(rows[name].min() for name in _LONG) < 0:
+        for name in _LONG:
+            rows[name][rows[name] < 0] = LARGEST
+    return rows
+
+
+@cache
+def _layout(record_bytes: int) -> np.dtype[Any]:
+    """Return how records lie that begin so many bytes apart."""
+    letters = re.findall(r"(\d*)([A-Za-z])", wire.LAYOUT.format)
+    formats = [_FORMATS[letter] for times, letter in letters for _ in range(int(times or 1))]
+    offsets = np.cumsum([0, *(np.dtype(one).itemsize for one in formats)])[:-1].tolist()
+    names = list(wire.Record._fields)
+    shape = {"names": names, "formats": formats, "offsets": offsets, "itemsize": record_bytes}
+    return np.dtype(shape)  # type: ignore[call-overload,no-any-return] # its stub knows no such dict

@@ -27,7 +27,8 @@ NOT_TOLD = -1
 ROW = np.dtype(
     [(name, np.float64 if name in _FLOATS else np.int64) for name in _TOLD]
     + [("dummy", np.bool_), ("decode_kv_tokens", np.int64)]
-    + [(name, np.int64) for name in _TOTALS]
+    + [(name, np.int64) for name in _TOTALS],
+    align=True,
 )
 
 STEPS_TOTALS = _TOTALS[:4]
@@ -35,7 +36,8 @@ STEPS_TOTALS = _TOTALS[:4]
 ELAPSED_TOTALS = _TOTALS[4:8]
 """The fields of the time they took, in the same order."""
 
-_LARGEST = 2**62
+LARGEST = 2**62
+"""What stands for anything larger."""
 
 
 def rows_of(steps: Iterable[Step]) -> Rows:
@@ -90,4 +92,4 @@ def _flat(step: Step) -> tuple[Any, ...]:
 
 
 def _cut(value: Any) -> Any:
-    return max(min(value, _LARGEST), -_LARGEST) if type(value) is int else value
+    return max(min(value, LARGEST), -LARGEST) if type(value) is int else value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,18 +17,18 @@ from disagg_exporter.allowance import Allowance
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import StreamKey
 from disagg_exporter.peer import in_session_of, peer_pid
-from disagg_exporter.step_messages import Message, MessageKind, stream_key, to_message, to_step
+from disagg_exporter.step_messages import Message, MessageKind, Records, Told, runs_of
 from disagg_exporter.steps_socket import StepsSocketError, listening_socket
 
 __all__ = [
     "ListenerCounts",
     "Message",
     "MessageKind",
+    "Records",
     "StepsListener",
     "StepsSocketError",
+    "Told",
     "in_session_of",
-    "stream_key",
-    "to_step",
 ]
 
 # So that an engine which floods us cannot keep the daemon from everything else.
@@ -79,7 +79,7 @@ class StepsListener:
         path: Path,
         engine: str,
         believes: Callable[[int], bool],
-        deliver: Callable[[Message], None],
+        deliver: Callable[[Told], None],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         rest_seconds: float = REST_SECONDS,
@@ -191,20 +191,25 @@ class StepsListener:
 
     def _hear_some(self, peer: _Peer, loop: AbstractEventLoop) -> int:
         """Hear about one turn's worth of a connection; return how many messages it was."""
-        heard = 0
-        while heard < MESSAGES_PER_TURN and self._may_take():
+        packets: list[bytes] = []
+        heard, over = 0, False
+        while heard < MESSAGES_PER_TURN and not over and self._may_take():
             try:
                 packet = peer.link.recv(wire.MAX_PACKET_BYTES + 1)
             except BlockingIOError:
                 break
             except OSError:
                 packet = b""
-            if not packet:
-                self._forget(peer, loop)
-                break
-            count = self._hear(peer, packet)
-            self._took(count)
-            heard += count
+            if packet:
+                count = max(len(packet) // wire.BYTES, 1)
+                self._took(count)
+                packets.append(packet)
+                heard += count
+            over = not packet
+        if packets:
+            self._hear(peer, packets)
+        if over:
+            self._forget(peer, loop)
         return heard
 
     def _may_take(self) -> bool:
@@ -214,29 +219,20 @@ class StepsListener:
         if self._allowance is not None:
             self._allowance.spend(count)
 
-    def _hear(self, peer: _Peer, packet: bytes) -> int:
-        """Hear a packet up to what is wrong in it; return how many messages that was."""
-        heard = 0
-        try:
-            for record in wire.records(packet):
-                heard += 1
-                self._hear_record(peer, record)
-        except wire.WireError:
-            heard += 1
-            self._bad_messages += 1
-        return heard
-
-    def _hear_record(self, peer: _Peer, record: wire.Record) -> None:
-        identity = record.incarnation, record.engine_index
-        key = peer.keys.get(identity)
-        if key is None:
-            if len(peer.keys) >= STREAMS_PER_CONNECTION:
-                self._bad_messages += 1
-                return
-            key = stream_key(self._engine, record._replace(pid=peer.pid))
-            peer.keys[identity] = key
-        peer.flags_by_key[key] = record.flags
-        self._deliver(to_message(key, record))
+    def _hear(self, peer: _Peer, packets: Sequence[bytes]) -> None:
+        runs, bad = runs_of(packets)
+        self._bad_messages += bad
+        for run in runs:
+            identity = run.incarnation, run.engine_index
+            key = peer.keys.get(identity)
+            if key is None:
+                if len(peer.keys) >= STREAMS_PER_CONNECTION:
+                    self._bad_messages += len(run.rows)
+                    continue
+                key = peer.keys[identity] = StreamKey(self._engine, peer.pid, *identity)
+            peer.flags_by_key[key] = run.flags
+            for told in run.told(key):
+                self._deliver(told)
 
     def _forget(self, peer: _Peer, loop: AbstractEventLoop) -> None:
         loop.remove_reader(peer.link)

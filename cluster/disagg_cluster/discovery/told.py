@@ -16,9 +16,9 @@ from disagg_cluster.stepfeed import book
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import CollectorStatus, Method, StreamKey
+from disagg_exporter.model import CollectorStatus, Method
 from disagg_exporter.silence import WITHOUT_DETAILS
-from disagg_exporter.steps import Message, StepsListener, StepsSocketError
+from disagg_exporter.steps import Message, StepsListener, StepsSocketError, Told
 
 # All engines of a host that share the socket, together.
 MESSAGES_PER_SECOND = 20_000.0
@@ -95,11 +95,11 @@ class ToldSteps:
         finally:
             listener.close()
 
-    def hear_pod(self, uid: str, message: Message) -> None:
+    def hear_pod(self, uid: str, told: Told) -> None:
         """Take what an engine in a pod told on that pod's socket."""
         name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
         if name is not None:
-            self._book(name, message)
+            self._book(name, told)
 
     def heard(self, name: str) -> Mapping[Method, int]:
         """Return when an engine's steps were heard last, if they are told with their time."""
@@ -137,11 +137,11 @@ class ToldSteps:
                 return True
         return False
 
-    def _hear_process(self, message: Message) -> None:
-        name = self._names.get(message.key.pid)
+    def _hear_process(self, told: Told) -> None:
+        name = self._names.get(told.key.pid)
         if name is not None:
             self._heard_wall = self._wall()
-            self._book(name, message)
+            self._book(name, told)
 
     def _is_here(self, name: str, rank: int) -> bool:
         """Whether a data-parallel rank is on this node: a leader tells of its followers', too."""
@@ -151,14 +151,14 @@ class ToldSteps:
         ranks_here = self._ranks_here[name]
         return ranks_here is None or rank < ranks_here
 
-    def _book(self, name: str, message: Message) -> None:
-        if message.step is None or not self._is_here(name, message.key.engine_index):
+    def _book(self, name: str, told: Told) -> None:
+        if isinstance(told, Message) and told.step is None:
+            return
+        if not self._is_here(name, told.key.engine_index):
             return
         now_ns = self._clock_ns()
-        if name not in self._heard and message.flags & wire.NO_DETAILS:
+        if name not in self._heard and told.flags & wire.NO_DETAILS:
             _log.warning("%s: %s", name, WITHOUT_DETAILS)
-        self._heard[name] = _Heard(now_ns, message.flags)
-        key = message.key
-        ours = StreamKey(name, key.pid, key.incarnation, key.engine_index)
-        told = Message(message.kind, ours, message.flags, message.step, message.t_ns)
-        book(told, self._ledger, self._fullness, now_ns)
+        self._heard[name] = _Heard(now_ns, told.flags)
+        ours = told._replace(key=told.key._replace(engine=name))
+        book(ours, self._ledger, self._fullness, now_ns)

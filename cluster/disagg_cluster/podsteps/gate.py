@@ -6,8 +6,12 @@ memory, or move what is computed over several engines, is turned away.
 
 from __future__ import annotations
 
-from disagg_exporter.model import StreamKey
-from disagg_exporter.step_messages import Message
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.model import Step, StreamKey
+from disagg_exporter.step_messages import Records, Told
+from disagg_exporter.steprows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, rows_of
 
 # Ranks of one pod, and how often its engine may begin anew: at once, in the long run, ever.
 MAX_RANKS = 64
@@ -22,6 +26,8 @@ OLDEST_SECONDS = 600.0
 AHEAD_SECONDS = 0.1
 
 _LARGEST_TOTAL = 1 << 53
+_NOTHING = Step(0, 0, 0)
+_COUNTED = (*STEPS_TOTALS, *ELAPSED_TOTALS, "prefill_tokens", "decode_tokens", "drops", "sequence")
 
 
 class Gate:
@@ -36,31 +42,17 @@ class Gate:
         self.refused = 0
         self.flags = 0
 
-    def admits(self, message: Message, now_ns: int) -> bool:
-        """Say whether a message may be passed on."""
-        admitted = self._sound(message, now_ns) and self._has_room(message.key, now_ns)
-        if admitted:
-            self.flags = message.flags
-        else:
-            self.refused += 1
-        return admitted
-
-    def _sound(self, message: Message, now_ns: int) -> bool:
-        age_seconds = (now_ns - message.t_ns) / 1e9
-        if not -AHEAD_SECONDS <= age_seconds <= OLDEST_SECONDS:
-            return False
-        step = message.step
-        if step is None:
-            return True
-        totals = step.totals
-        return (
-            step.elapsed_ns <= MAX_STEP_SECONDS * 1e9
-            # This way round, a ratio that is no number is turned away as well.
-            and 0.0 <= step.kv_usage_ratio <= 1.0
-            and max(*totals.steps, *totals.elapsed_ns) <= _LARGEST_TOTAL
-            and max(totals.prefill_tokens, totals.decode_tokens, totals.drops) <= _LARGEST_TOTAL
-            and step.sequence <= _LARGEST_TOTAL
-        )
+    def admitted(self, told: Told, now_ns: int) -> Told | None:
+        """Return what of it may be passed on."""
+        rows = told.rows if isinstance(told, Records) else rows_of([told.step or _NOTHING])
+        times = rows["t_ns"] if isinstance(told, Records) else np.array([told.t_ns])
+        sound = _sound(rows, times, now_ns)
+        if not sound.any() or not self._has_room(told.key, now_ns):
+            self.refused += len(rows)
+            return None
+        self.refused += int((~sound).sum())
+        self.flags = told.flags
+        return told._replace(rows=rows[sound]) if isinstance(told, Records) else told
 
     def _has_room(self, key: StreamKey, now_ns: int) -> bool:
         if key in self._streams:
@@ -71,3 +63,14 @@ class Gate:
             return False
         self._streams.add(key)
         return True
+
+
+def _sound(rows: Rows, t_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.bool_]:
+    age_seconds = (now_ns - t_ns) / 1e9
+    sound = (age_seconds >= -AHEAD_SECONDS) & (age_seconds <= OLDEST_SECONDS)
+    sound &= rows["elapsed_ns"] <= MAX_STEP_SECONDS * 1e9
+    # This way round, a ratio that is no number is turned away as well.
+    sound &= (rows["kv_usage_ratio"] >= 0.0) & (rows["kv_usage_ratio"] <= 1.0)
+    for name in _COUNTED:
+        sound &= rows[name] <= _LARGEST_TOTAL
+    return np.asarray(sound, np.bool_)

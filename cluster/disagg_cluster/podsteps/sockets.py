@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from disagg_cluster.kube.nouns import Pod
@@ -15,7 +15,7 @@ from disagg_cluster.podsteps.gate import Gate
 from disagg_cluster.podsteps.plan import MAX_SOCKETS, plan
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus
-from disagg_exporter.steps import ListenerCounts, Message, StepsListener
+from disagg_exporter.steps import ListenerCounts, StepsListener, Told
 
 COLLECTOR = "pod_steps"
 
@@ -23,7 +23,7 @@ COLLECTOR = "pod_steps"
 MESSAGES_PER_SECOND = 4000.0
 MAX_CONNECTIONS = 64
 
-Hear = Callable[[str, Message], None]
+Hear = Callable[[str, Told], None]
 
 
 class PodSteps:
@@ -57,13 +57,22 @@ class PodSteps:
         self._problems: dict[str, str] = {}
         self._heard_wall: float | None = None
 
-    def keep(self, pods: Iterable[Pod], loop: asyncio.AbstractEventLoop, *, told: bool) -> None:
+    def keep(
+        self,
+        pods: Iterable[Pod],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        told: bool,
+        followers: Collection[str] = (),
+    ) -> None:
         """Listen to the pods that ask for it, and no longer to others; to be called on a clock.
 
         Args:
             pods: The pods of this node as the API server tells them.
             loop: Where messages are heard.
             told: Whether the API server tells us now: otherwise no folder is removed.
+            followers: UIDs of pods with a part of an engine that is led elsewhere; such a part
+                tells no steps.
         """
         known = tuple(pods)
         try:
@@ -90,7 +99,8 @@ class PodSteps:
                 self._open[uid] = self._listen(uid, loop)
             except DisaggError as error:
                 problems[uid] = str(error)
-        for news in self._complaints.news(self._hearings(known), self._clock_ns()):
+        speakers = [pod for pod in known if pod.uid not in followers]
+        for news in self._complaints.news(self._hearings(speakers), self._clock_ns()):
             self._log.warning("%s: %s", COLLECTOR, news)
         if now.left_out:
             problems[""] = f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask to be heard"
@@ -144,10 +154,11 @@ class PodSteps:
     def _listen(self, uid: str, loop: asyncio.AbstractEventLoop) -> StepsListener:
         gate = self._gates.setdefault(uid, Gate(self._clock_ns()))
 
-        def deliver(message: Message) -> None:
-            if gate.admits(message, self._clock_ns()):
+        def deliver(told: Told) -> None:
+            admitted = gate.admitted(told, self._clock_ns())
+            if admitted is not None:
                 self._heard_wall = self._wall()
-                self._hear(uid, message)
+                self._hear(uid, admitted)
 
         listener = StepsListener(
             folders.make_folder(self._root, uid),

@@ -21,6 +21,7 @@ from disagg_exporter.model import (
     Step,
     StreamKey,
 )
+from disagg_exporter.steprows import Rows, steps_of
 
 MOST_HELD = 10_000
 """Messages that are put aside at most until the next second."""
@@ -69,6 +70,11 @@ class Fullness:
         self._arrived.append((key, step, overlapped, True))
         if len(self._arrived) >= MOST_HELD:
             self._digest()
+
+    def steps(self, key: StreamKey, rows: Rows, *, overlapped: bool) -> None:
+        """Take some step records of one stream, in the order in which they came."""
+        for step in steps_of(rows):
+            self.step(key, step, overlapped=overlapped)
 
     def hear(self, key: StreamKey, said: Step) -> None:
         """Take a hello or heartbeat."""

@@ -1,10 +1,14 @@
-"""From a record on the wire to our nouns: every field where it belongs."""
+"""From packets on the wire to our nouns: every field where it belongs."""
 
 from __future__ import annotations
 
+import pytest
+
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StepTotals, StreamKey
-from disagg_exporter.step_messages import MessageKind, stream_key, to_message, to_step
+from disagg_exporter.step_messages import MessageKind, Records, runs_of
+from disagg_exporter.steprows import LARGEST, steps_of
+from support.told_steps import messages_of
 
 # All numbers differ, so that no two fields can be exchanged unseen.
 RECORD = wire.Record(
@@ -13,8 +17,15 @@ RECORD = wire.Record(
 )  # fmt: skip
 
 
+def _longer(record: wire.Record, record_bytes: int) -> bytes:
+    """A record of a later version: what we know of it, and more."""
+    return wire.encode(record._replace(record_bytes=record_bytes)).ljust(record_bytes, b"?")
+
+
 def test_a_record_becomes_a_step_with_its_totals() -> None:
-    assert to_step(RECORD) == Step(
+    (message,) = messages_of([wire.encode(RECORD)])
+
+    assert message.step == Step(
         t_ns=20,
         elapsed_ns=21,
         sequence=19,
@@ -43,20 +54,46 @@ def test_a_record_becomes_a_step_with_its_totals() -> None:
 
 
 def test_a_stream_is_its_process_incarnation_and_rank() -> None:
-    assert stream_key("decode-0", RECORD) == StreamKey("decode-0", 17, 18, 2)
+    (message,) = messages_of([wire.encode(RECORD)], "decode-0", pid=17)
 
-
-def test_a_record_survives_the_wire() -> None:
-    assert list(wire.records(wire.encode(RECORD))) == [RECORD]
+    assert message.key == StreamKey("decode-0", 17, 18, 2)
 
 
 def test_a_message_keeps_kind_flags_and_time() -> None:
-    heartbeat = to_message(
-        stream_key("decode-0", RECORD),
-        RECORD._replace(kind=wire.HEARTBEAT, flags=wire.SIMULATED),
-    )
+    sent = RECORD._replace(kind=wire.HEARTBEAT, flags=wire.SIMULATED)
+    (heartbeat,) = messages_of([wire.encode(sent)])
 
     assert heartbeat.kind is MessageKind.HEARTBEAT
     assert (heartbeat.flags, heartbeat.t_ns) == (wire.SIMULATED, 20)
     assert heartbeat.step is not None
     assert heartbeat.step.dummy is False
+
+
+def test_records_that_follow_each_other_are_one_run_fillers_among_them() -> None:
+    sent = [RECORD._replace(sequence=n, flags=wire.DUMMY * n) for n in (0, 1)]
+    sent.append(RECORD._replace(engine_index=3))
+    alone, *together = (_longer(record, wire.BYTES) for record in sent)
+
+    runs, bad = runs_of([alone, b"".join(together)])
+
+    assert bad == 0
+    assert [(run.engine_index, len(run.rows)) for run in runs] == [(2, 2), (3, 1)]
+    (records,) = runs[0].told(StreamKey("e", 1, 18, 2))
+    assert isinstance(records, Records)
+    assert [step.dummy for step in steps_of(records.rows)] == [False, True]
+
+
+def test_records_of_a_later_version_are_read_as_far_as_we_know_them() -> None:
+    packet = b"".join(_longer(RECORD._replace(sequence=n), 200) for n in (1, 2, 3))
+
+    messages = messages_of([packet, wire.encode(RECORD)])
+
+    assert [m.step.sequence for m in messages if m.step] == [1, 2, 3, 19]
+    assert {m.step.totals.drops for m in messages if m.step} == {45}
+
+
+@pytest.mark.parametrize("field", ["sequence", "elapsed_ns", "ns_dummy", "drops"])
+def test_what_needs_the_last_bit_is_cut_and_not_negative(field: str) -> None:
+    runs, _ = runs_of([wire.encode(RECORD._replace(**{field: 2**64 - 1}))])
+
+    assert runs[0].rows[field].tolist() == [LARGEST]

@@ -27,7 +27,8 @@ OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED = 1, 2, 4, 8
 # The kinds of steps that running totals are kept for, in the order of the total_* arrays.
 CONTEXT, GENERATION, MIXED, DUMMY_STEP = range(4)
 
-_LAYOUT = struct.Struct("<BBHIIIQQqQ 4I I 3I 3I f I 4Q 4Q 3Q")
+LAYOUT = struct.Struct("<BBHIIIQQqQ 4I I 3I 3I f I 4Q 4Q 3Q")
+"""The fields of a `Record`, in their order."""
 _RECORD_BYTES, _RECORD_BYTES_AT = struct.Struct("<I"), 12
 
 
@@ -76,9 +77,9 @@ class Record(NamedTuple):
     drops: int
 
 
-BYTES = _LAYOUT.size
+BYTES = LAYOUT.size
 
-pack = _LAYOUT.pack
+pack = LAYOUT.pack
 """Packs the fields of a `Record`, in their order; raises `struct.error` like `encode`."""
 
 
@@ -88,7 +89,7 @@ class WireError(ValueError):
 
 def encode(record: Record) -> bytes:
     """Pack `record`; raises `struct.error` for a field out of its range."""
-    return _LAYOUT.pack(*record)
+    return LAYOUT.pack(*record)
 
 
 def record_bytes_of(packet: bytes) -> int:
@@ -113,7 +114,7 @@ def records(packet: bytes) -> Iterator[Record]:
     """
     record_bytes = record_bytes_of(packet)
     for at in range(0, len(packet) - record_bytes + 1, record_bytes):
-        record = Record._make(_LAYOUT.unpack_from(packet, at))
+        record = Record._make(LAYOUT.unpack_from(packet, at))
         if record.version < VERSION or record.kind not in (HELLO, STEP, HEARTBEAT):
             raise WireError(f"unknown record: version {record.version}, kind {record.kind}")
         if not 0.0 <= record.kv_usage_ratio < inf:

@@ -24,7 +24,8 @@ from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Assignment, EngineState, Method, Role, Step, StepTotals, StreamKey
 from disagg_exporter.roles.spanning import Part
-from disagg_exporter.steps import Message, MessageKind
+from disagg_exporter.steprows import rows_of
+from disagg_exporter.steps import Records
 
 # An engine that says hello, takes one step, and waits for its end.
 SPEAKER = """
@@ -155,8 +156,7 @@ def test_a_leader_is_not_booked_for_the_ranks_of_its_followers(
         for rank in range(3):
             totals = StepTotals((number, 0, 0, 0), (5 * number, 0, 0, 0))
             step = Step(number * 10**9, 5, number, 1, 9, totals=totals)
-            message = Message(MessageKind.STEP, StreamKey("u", 0, 1, rank), 0, step, step.t_ns)
-            told.hear_pod("u", message)
+            told.hear_pod("u", Records(StreamKey("u", 0, 1, rank), 0, rows_of([step])))
 
     assert _steps(ledger) == booked
 
@@ -179,8 +179,8 @@ def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
     told = ToldSteps(folder, ledger, Fullness(1.0), lambda: engines)
     step = Step(10**9, 10**6, 1, 1, 5, totals=StepTotals((1, 0, 0, 0), (10**6, 0, 0, 0), 5))
 
-    told.hear_pod("uid-b", Message(MessageKind.STEP, StreamKey("uid-b", 0, 1, 0), 0, step, 10**9))
-    told.hear_pod("uid-c", Message(MessageKind.STEP, StreamKey("a", 0, 1, 0), 0, step, 10**9))
+    told.hear_pod("uid-b", Records(StreamKey("uid-b", 0, 1, 0), 0, rows_of([step])))
+    told.hear_pod("uid-c", Records(StreamKey("a", 0, 1, 0), 0, rows_of([step])))
 
     assert (told.heard("a"), told.heard("b").keys()) == ({}, {Method.STEPS})
 

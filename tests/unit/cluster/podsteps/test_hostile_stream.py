@@ -9,10 +9,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from disagg_cluster.podsteps.gate import MAX_RANKS, STREAMS_AT_ONCE, Gate
+from disagg_cluster.stepfeed import book
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import Assignment, Device, DeviceAccount, EngineState, Role
-from disagg_exporter.step_messages import stream_key, to_message
+from disagg_exporter.model import (
+    Assignment,
+    Device,
+    DeviceAccount,
+    EngineState,
+    Role,
+    StreamKey,
+)
+from disagg_exporter.step_messages import runs_of
 from support.books import Teller, ns
 
 HOSTILE = "hostile"
@@ -65,14 +74,12 @@ def node(gate: Gate | None, told: list[list[wire.Record]]) -> Ledger:
 
 
 def _hear(ledger: Ledger, gate: Gate, record: wire.Record, now_ns: int) -> None:
-    message = to_message(stream_key(HOSTILE, record), record)
-    if message.step is None or not gate.admits(message, now_ns):
-        return
-    if record.kind == wire.STEP:
-        ledger.step(message.key, message.step, now_ns=now_ns)
-    else:
-        overlapped = bool(record.flags & wire.OVERLAPPED)
-        ledger.hear(message.key, message.step, overlapped=overlapped, now_ns=now_ns)
+    runs, _ = runs_of([wire.encode(record)])
+    for run in runs:
+        for told in run.told(StreamKey(HOSTILE, record.pid, run.incarnation, run.engine_index)):
+            admitted = gate.admitted(told, now_ns)
+            if admitted is not None:
+                book(admitted, ledger, Fullness(1.0), now_ns)
 
 
 def of_victim(ledger: Ledger) -> dict[str, Any]:

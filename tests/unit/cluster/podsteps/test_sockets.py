@@ -20,7 +20,7 @@ from disagg_cluster.podsteps.complaints import SILENT_SECONDS
 from disagg_cluster.podsteps.plan import ANNOTATION, STRANGE_SECONDS
 from disagg_cluster.podsteps.sockets import MAX_CONNECTIONS, PodSteps
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
-from disagg_exporter.steps import Message, MessageKind
+from disagg_exporter.steps import Records, Told
 from support.fake_api_server import uid_of
 from support.stories import told as story
 from support.stories import until
@@ -37,12 +37,12 @@ class Heard:
     """The sockets of one root, and what was heard by pod."""
 
     def __init__(self, root: Path) -> None:
-        self.messages: list[tuple[str, Message]] = []
+        self.told: list[tuple[str, Told]] = []
         self.root = root
         self.later_ns = 0
         self.steps = PodSteps(
             root,
-            lambda uid, message: self.messages.append((uid, message)),
+            lambda uid, told: self.told.append((uid, told)),
             clock_ns=lambda: time.monotonic_ns() + self.later_ns,
         )
 
@@ -52,8 +52,8 @@ class Heard:
 
     def taken(self, uid: str) -> int:
         """How many steps of a pod were heard."""
-        kinds = [m.kind for found, m in self.messages if found == uid]
-        return kinds.count(MessageKind.STEP)
+        ours = [told for found, told in self.told if found == uid]
+        return sum(len(told.rows) for told in ours if isinstance(told, Records))
 
 
 @pytest.fixture
@@ -83,10 +83,11 @@ async def test_each_pod_is_heard_on_its_own_socket(heard: Heard) -> None:
     a.step(DECODE_STEP, time.monotonic_ns())
     b.step(DECODE_STEP, time.monotonic_ns())
     b.step(DECODE_STEP, time.monotonic_ns())
+    b.beat()
 
     await until(lambda: (heard.taken(A), heard.taken(B)) == (1, 2))
 
-    assert {m.key.engine for uid, m in heard.messages if uid == A} == {A}
+    assert {told.key.engine for uid, told in heard.told if uid == A} == {A}
     assert heard.steps.status().success
     a.close()
     b.close()
@@ -279,7 +280,7 @@ async def test_taking_the_annotation_off_and_on_clears_no_record(
             heard.steps.drain(A)
         heard.steps.keep([replace(pod(A), annotations={})], loop, told=True)
         heard.keep(A)
-        assert len({m.key for _, m in heard.messages}) <= 65, f"round {at}"
+        assert len({told.key for _, told in heard.told}) <= 65, f"round {at}"
 
     assert [record.message for record in caplog.records] == [
         f"pod_steps: llm/p-{A[:4]} told what no engine does, which was turned away"
@@ -299,6 +300,18 @@ async def test_a_pod_that_asked_and_says_nothing_is_named(
     (record,) = caplog.records
     assert f"llm/p-{A[:4]} asked to be heard and says nothing" in record.message
     sender.close()
+
+
+@story
+async def test_of_a_follower_that_says_nothing_nothing_is_said(
+    heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(2):
+        heard.steps.keep([pod(A)], loop, told=True, followers={A})
+        heard.later_ns += round(1e9 * (SILENT_SECONDS + 1))
+
+    assert caplog.records == []
 
 
 @story

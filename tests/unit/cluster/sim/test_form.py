@@ -16,9 +16,10 @@ from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.inside_engine.disagg_steps import counting, wire
 from disagg_exporter.model import Step, StepTotals
 from disagg_exporter.pages import parse_page
-from disagg_exporter.step_messages import Message, MessageKind, to_message, to_step
+from disagg_exporter.step_messages import Message, MessageKind
 from support.books import captured_steps
 from support.simulations import TINY, Heard, Until, alone, listen, pair
+from support.told_steps import messages_of
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 SECONDS = 12
@@ -58,7 +59,9 @@ def captured(name: str) -> list[Step]:
         counting.count(totals, facts)
         t_ns = round(float(row["t"]) * 1e9)  # type: ignore[arg-type]
         head = (wire.VERSION, wire.STEP, 0, 1, 0, 0, 1, len(steps) + 1, t_ns)
-        steps.append(to_step(wire.Record(*head, *facts, *totals)))
+        (message,) = messages_of([wire.encode(wire.Record(*head, *facts, *totals))])
+        assert message.step is not None
+        steps.append(message.step)
     return steps
 
 
@@ -140,14 +143,14 @@ def test_sequence_and_totals_are_those_that_the_plugin_would_count(heard: Heard,
 def test_every_message_fits_the_wire_and_comes_out_as_it_went_in(heard: Heard) -> None:
     """But for the cache usage, which the wire carries with seven digits."""
     for _, message in heard.messages:
-        record = _record(message)
-        (sent,) = wire.records(wire.encode(record))
-        again = to_message(message.key, sent)
+        packet = wire.encode(_record(message))
+        (again,) = messages_of([packet], message.key.engine, message.key.pid)
         assert again.step is not None
         assert message.step is not None
         usage = message.step.kv_usage_ratio
         assert again.step.kv_usage_ratio == pytest.approx(usage, rel=1e-6)
-        assert to_message(message.key, record) == message
+        same = again.step._replace(kv_usage_ratio=usage)
+        assert again._replace(step=same) == message
         assert message.flags == wire.SIMULATED
 
 
