@@ -1,21 +1,33 @@
-"""The engine's end of the step records: it counts always, sends when it can, never waits."""
+"""The engine's end of the step records: it keeps them a moment, counts always, never waits."""
 
 from __future__ import annotations
 
 import os
 import socket
-import struct
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
+from disagg_exporter.inside_engine.disagg_steps.sender import (
+    KEPT_RECORDS,
+    KEPT_SECONDS,
+    Facts,
+    Sender,
+    Told,
+)
 from support.steps import BareDaemon
 
 PREFILL_STEP = Facts(elapsed_ns=300, context_requests=1, context_tokens=512, computed_tokens=512)
 DECODE_STEP = Facts(elapsed_ns=20, generation_requests=7, generation_tokens=7, running=7)
+
+# A step that comes so long after a packet is sent at once.
+LATER = round(KEPT_SECONDS * 1e9)
 
 
 @pytest.fixture
@@ -54,7 +66,7 @@ def test_it_says_hello_once_and_then_beats(daemon: BareDaemon, make: Callable[..
     }
 
 
-def test_a_step_goes_out_at_once_with_the_totals_so_far(
+def test_a_step_after_a_rest_goes_out_at_once_with_the_totals_so_far(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make()
@@ -62,7 +74,7 @@ def test_a_step_goes_out_at_once_with_the_totals_so_far(
     daemon.accept()
 
     sender.step(PREFILL_STEP, t_ns=1000)
-    sender.step(DECODE_STEP, t_ns=2000)
+    sender.step(DECODE_STEP, t_ns=1000 + LATER)
 
     _hello, first, second = daemon.hear_all()
     assert (first.sequence, first.t_ns, first.elapsed_ns, first.context_tokens) == (
@@ -75,6 +87,111 @@ def test_a_step_goes_out_at_once_with_the_totals_so_far(
     assert (second.steps_context, second.steps_generation, second.steps_mixed) == (1, 1, 0)
     assert (second.ns_context, second.ns_generation) == (300, 20)
     assert (second.prefill_tokens, second.decode_tokens, second.drops) == (512, 7, 0)
+
+
+def test_steps_in_quick_succession_go_out_together(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make()
+    sender.beat()
+    daemon.accept()
+
+    sender.step(PREFILL_STEP, t_ns=1)
+    for t_ns in (2, 3, LATER):
+        sender.step(DECODE_STEP, t_ns)
+    before = len(daemon.hear_all())
+    sender.step(DECODE_STEP, t_ns=1 + LATER)
+
+    assert before == 2
+    assert daemon.link is not None
+    records = list(wire.records(daemon.link.recv(wire.MAX_PACKET_BYTES)))
+    assert [(r.sequence, r.t_ns) for r in records] == [(2, 2), (3, 3), (4, LATER), (5, 1 + LATER)]
+    assert [r.decode_tokens for r in records] == [7, 14, 21, 28]
+
+
+def test_no_more_steps_are_kept_than_belong_into_a_packet(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make()
+    sender.beat()
+    daemon.accept()
+
+    for t_ns in range(1 + KEPT_RECORDS):
+        sender.step(DECODE_STEP, t_ns)
+
+    assert daemon.hear_all()[-1].sequence == 1 + KEPT_RECORDS
+
+
+def test_a_beat_brings_what_is_kept_and_names_no_other_step(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    """A heartbeat that named a step before it is out would report it lost."""
+    sender = make()
+    sender.beat()
+    daemon.accept()
+    sender.step(PREFILL_STEP, t_ns=1)
+    sender.step(DECODE_STEP, t_ns=2)
+    first = daemon.hear_all()
+
+    sender.beat()
+
+    assert [r.kind for r in first] == [wire.HELLO, wire.STEP]
+    assert [(r.kind, r.sequence) for r in daemon.hear_all()] == [
+        (wire.STEP, 2),
+        (wire.HEARTBEAT, 2),
+    ]
+
+
+def test_what_is_kept_is_read_when_it_is_sent_and_what_cannot_be_read_is_a_drop(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    told: list[str] = []
+
+    def read(word: str) -> Told | None:
+        told.append(word)
+        return {"step": Told(DECODE_STEP), "no news": None}[word]
+
+    sender = make(read=read)
+    sender.beat()
+    daemon.accept()
+    sender.keep(1, "step")
+    sender.keep(2, "no news")
+    sender.keep(3, "what?")
+    sender.keep(4, "step")
+    before = list(told)
+    sender.beat()
+
+    assert before == ["step"]
+    assert told == ["step", "no news", "what?", "step"]
+    steps = [r for r in daemon.hear_all() if r.kind == wire.STEP]
+    assert [(r.sequence, r.t_ns, r.drops) for r in steps] == [(1, 1, 0), (2, 4, 1)]
+
+
+def test_a_step_is_kept_while_another_thread_sends(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    """The engine's thread waits for nobody."""
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read(told: Told) -> Told:
+        if told.dummy:
+            reading.set()
+            assert go_on.wait(20)
+        return told
+
+    sender = make(read=read)
+    sender.beat()
+    daemon.accept()
+    other = threading.Thread(target=sender.step, args=(DECODE_STEP, 1), kwargs={"dummy": True})
+    other.start()
+    assert reading.wait(20)
+
+    sender.step(DECODE_STEP, t_ns=2 * LATER)
+    go_on.set()
+    other.join()
+    sender.beat()
+
+    assert [r.t_ns for r in daemon.hear_all() if r.kind == wire.STEP] == [1, 2 * LATER]
 
 
 def test_a_heartbeat_repeats_the_standing_of_the_last_step_without_its_work(
@@ -101,7 +218,7 @@ def test_steps_without_a_daemon_are_counted_and_told_in_the_next_hello(
     sender = make()
     sender.beat()
     sender.step(PREFILL_STEP, t_ns=1)
-    sender.step(DECODE_STEP, t_ns=2)
+    sender.step(DECODE_STEP, t_ns=1 + LATER)
     daemon = BareDaemon(tmp_path / "s")
 
     sender.beat()
@@ -130,13 +247,12 @@ def test_a_full_socket_drops_without_waiting_and_recovers(
         dropped = sender.drops > 0
 
     received = daemon.hear_all()
-    sender.step(DECODE_STEP, t_ns=made + 1)
-    after = daemon.hear()
+    sender.beat()
+    *kept, beat = daemon.hear_all()
 
     steps = [r for r in received if r.kind == wire.STEP]
-    assert after.sequence == made + 1
-    assert after.drops == made - len(steps)
-    assert after.steps_generation == made + 1
+    assert (beat.kind, beat.sequence, beat.steps_generation) == (wire.HEARTBEAT, made, made)
+    assert sender.drops == beat.drops == made - len(steps) - len(kept)
 
 
 def test_a_restarted_daemon_is_found_again_within_two_beats(
@@ -152,7 +268,7 @@ def test_a_restarted_daemon_is_found_again_within_two_beats(
 
     sender.step(DECODE_STEP, t_ns=1)
     sender.beat()
-    sender.step(DECODE_STEP, t_ns=2)
+    sender.step(DECODE_STEP, t_ns=1 + LATER)
 
     second.accept()
     hello, step = second.hear(), second.hear()
@@ -184,8 +300,8 @@ def test_steps_never_connect(daemon: BareDaemon, make: Callable[..., Sender]) ->
     """Connecting is the beating thread's, once a second: steps come by the thousand."""
     sender = make()
 
-    for _ in range(10):
-        sender.step(DECODE_STEP, t_ns=1)
+    for number in range(10):
+        sender.step(DECODE_STEP, t_ns=1 + number * LATER)
 
     assert not daemon.waits()
     assert sender.drops == 10
@@ -228,12 +344,12 @@ def test_a_fact_out_of_range_is_counted_nowhere(
     sender.beat()
     daemon.accept()
 
-    with pytest.raises(struct.error):
-        sender.step(DECODE_STEP._replace(generation_tokens=-1), t_ns=1)
-    sender.step(DECODE_STEP, t_ns=2)
+    sender.step(DECODE_STEP._replace(generation_tokens=-1), t_ns=1)
+    sender.step(DECODE_STEP, t_ns=1 + LATER)
 
     record = daemon.hear_all()[-1]
     assert (record.sequence, record.decode_tokens, record.steps_generation) == (1, 7, 1)
+    assert (record.drops, sender.drops) == (1, 1)
 
 
 def test_a_forked_child_becomes_a_stream_of_its_own(
@@ -245,14 +361,16 @@ def test_a_forked_child_becomes_a_stream_of_its_own(
     daemon.accept()
     sender.step(DECODE_STEP, t_ns=1)
     parent = daemon.hear_all()[-1]
+    sender.step(DECODE_STEP, t_ns=2)
 
     pids.append(11)
-    sender.step(DECODE_STEP, t_ns=2)
+    sender.step(DECODE_STEP, t_ns=3)
     sender.beat()
 
     daemon.accept()
     hello = daemon.hear()
     assert (parent.pid, parent.incarnation, parent.sequence) == (10, 1, 1)
+    # Not 14: the step that the parent had kept is the parent's to tell.
     assert (hello.pid, hello.sequence, hello.drops, hello.decode_tokens) == (11, 1, 1, 7)
     assert hello.incarnation > parent.incarnation
 
@@ -289,17 +407,55 @@ def test_its_thread_connects_and_beats_while_the_engine_does_nothing(
     assert [daemon.hear().kind for _ in range(3)] == [wire.HELLO, wire.HEARTBEAT, wire.HEARTBEAT]
 
 
-def test_closing_hangs_up(daemon: BareDaemon, make: Callable[..., Sender]) -> None:
-    sender = make(beat_seconds=0.01)
+def test_its_thread_sends_what_a_silent_engine_left_without_waiting_for_a_beat(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make(beat_seconds=10**6)
     sender.start()
     daemon.accept()
     daemon.hear()
 
+    now_ns = time.monotonic_ns()
+    sender.step(PREFILL_STEP, now_ns)
+    for _ in range(2):
+        sender.step(DECODE_STEP, now_ns)
+
+    assert [daemon.hear().sequence for _ in range(3)] == [1, 2, 3]
+
+
+def test_closing_sends_what_is_kept_and_hangs_up(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make(beat_seconds=10**6, clock_ns=lambda: 0)
+    sender.start()
+    daemon.accept()
+    for _ in range(3):
+        sender.step(DECODE_STEP, t_ns=1)
+
     sender.close()
 
+    heard = daemon.hear_all()
+    assert [r.kind for r in heard] == [wire.HELLO, *[wire.STEP] * 3]
     assert daemon.link is not None
-    while packet := daemon.link.recv(wire.MAX_PACKET_BYTES):
-        assert [record.kind for record in wire.records(packet)] == [wire.HEARTBEAT]
+    assert daemon.link.recv(1) == b""
+
+
+EXITING = """
+import sys
+from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
+sender = Sender(sys.argv[1])
+sender.beat()
+sender.start()
+for _ in range(3):
+    sender.step(Facts(elapsed_ns=1), t_ns=1)
+"""
+
+
+def test_an_engine_that_ends_as_it_should_leaves_nothing_untold(daemon: BareDaemon) -> None:
+    subprocess.run([sys.executable, "-c", EXITING, str(daemon.path)], check=True, timeout=60)
+
+    daemon.accept()
+    assert max(r.sequence for r in daemon.hear_all()) == 3
 
 
 def test_a_path_no_socket_can_have_is_only_a_missing_daemon(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import itertools
 import json
 import logging
 import sys
@@ -69,8 +70,13 @@ def start(
     iteration_logger: logging.Logger,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[..., Any]]:
-    """Make a logger as vLLM does; return it, connected, and its hello. Hangs up in the end."""
+    """Make a logger as vLLM does; return it, connected, and its hello. Hangs up in the end.
+
+    Its calls come so far apart that each is told at once.
+    """
     made: list[Any] = []
+    seconds = itertools.count()
+    monkeypatch.setattr(plugin, "monotonic_ns", lambda: next(seconds) * 10**9)
     # One beat on this thread: a step made between hello and the end of a beat would be a drop.
     monkeypatch.setattr(plugin.Sender, "start", plugin.Sender.beat)
 
@@ -311,3 +317,23 @@ def test_an_engine_starts_even_when_the_plugin_cannot(
 
     assert "can't start new thread" in caplog.text
     assert iteration_logger.filters == []
+
+
+def test_steps_in_quick_succession_are_told_together_and_no_state_that_is_no_news(
+    plugin: Any,
+    daemon: BareDaemon,
+    start: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logger, _hello = start(vllm_config())
+    monkeypatch.setattr(plugin, "monotonic_ns", lambda: 5)
+    logger.record(scheduler_stats(iteration_details((1, 9), elapsed_ms=1), running=1), None)
+    told_at_once = len(steps_of(daemon))
+
+    for _ in range(2):
+        logger.record(scheduler_stats(iteration_details((0, 0), (1, 1), elapsed_ms=1)), None)
+        logger.record(scheduler_stats(), None)
+    logger.close()
+
+    assert told_at_once == 1
+    assert [(step.sequence, step.steps_generation) for step in steps_of(daemon)] == [(2, 1), (3, 2)]

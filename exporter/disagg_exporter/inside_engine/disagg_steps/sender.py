@@ -1,47 +1,68 @@
-"""The stream of step records from one engine to the daemon of its node.
+"""The sender of step records from one engine to the daemon of its node.
 
-Two threads touch it. The engine's own thread calls `Sender.step`, which counts, tries one
-non-blocking send and returns whatever came of it. A thread of ours calls `Sender.beat` once a
-second: it alone opens and closes sockets, says hello on each new one and sends heartbeats.
-There is no lock, so neither can hold the other up; each name is written by one thread only,
-except `_link`, which both may set to None and only the beating thread to a socket.
+Two threads touch it. The engine's own calls `Sender.keep` at every step, which puts it by; a
+thread of ours reads what was kept, counts it and sends it as one packet, ten times a second while
+there are steps. Done for each step alone, by the engine's thread, this would cost several times as
+much: by its next step a busy engine has pushed our code out of the processor's caches. Only the
+first step after a rest, and a flood, is sent by the engine's thread itself.
+
+Whoever sends holds the lock. The engine's thread never waits for it: if ours sends at that moment,
+the step is kept for the next packet.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
-import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
 
 from . import wire
-from .counting import DROPS, NOTHING_YET, Facts, count
+from .counting import Facts
+from .link import Link
+from .stream import Stream, Told
 
-__all__ = ["BEAT_SECONDS", "Facts", "Sender"]
+__all__ = ["BEAT_SECONDS", "KEPT_SECONDS", "Facts", "Sender", "Told"]
 
 BEAT_SECONDS = 1.0
 
-# A queue that outlasts a daemon stalled for seconds; the kernel lowers it to what it allows.
-SEND_BUFFER_BYTES = 4 << 20
+# How long a step may be kept, and how many of them.
+KEPT_SECONDS = 0.1
+KEPT_RECORDS = 64
+_KEPT_NS = round(KEPT_SECONDS * 1e9)
+
+# What fits into a packet, a heartbeat beside them.
+_MOST_RECORDS = wire.MAX_PACKET_BYTES // wire.BYTES - 1
+
+
+def _as_it_is(told: Told) -> Told:
+    return told
 
 
 class Sender:
-    """One stream: the steps of one engine index in one process, and their running totals.
+    """The steps of one engine index in one process, kept a moment and sent together.
 
-    Every step made gets the next sequence number, whether it could be sent or not, and is in the
-    totals; `drops` counts those that were not sent. Hello and heartbeat repeat the number, the
-    state (running, waiting, deferred, KV) and the totals of the last step, with no work of their
-    own, so that a listener sees what it missed even when nothing follows.
+    Args:
+        path: The daemon's socket.
+        engine_index: The data-parallel rank.
+        flags: The `wire` flags of every record.
+        read: Makes what `keep` was given into facts, later and on either thread; None if it is
+            not worth a record. What it cannot read, raising anything, is a drop.
+        clock_ns: CLOCK_MONOTONIC.
+        getpid: Tells a forked child from its parent.
+        beat_seconds: From one heartbeat to the next.
     """
 
-    _sequence: int
-    _totals: list[int]
-    _link: socket.socket | None
-    _opened: socket.socket | None
+    _kept: deque[tuple[int, tuple[Any, ...]]]
+    _lock: threading.Lock
+    _bell: SimpleQueue[None]
     _thread: threading.Thread | None
-    _stop: threading.Event
-    _retired: list[socket.socket]
+    _dozing: bool
 
     def __init__(
         self,
@@ -49,150 +70,138 @@ class Sender:
         engine_index: int = 0,
         flags: int = 0,
         *,
+        read: Callable[..., Told | None] = _as_it_is,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         getpid: Callable[[], int] = os.getpid,
         beat_seconds: float = BEAT_SECONDS,
     ) -> None:
-        """Take the daemon's socket path and the `wire` flags of every record. Sends nothing yet."""
-        self._path = path
+        self._link = Link(path)
         self._engine_index = engine_index
         self._flags = flags
+        self._read = read
         self._clock_ns = clock_ns
         self._getpid = getpid
-        self._beat_seconds = beat_seconds
+        self._beat_ns = round(beat_seconds * 1e9)
         self._begin()
 
     @property
     def drops(self) -> int:
         """How many records were made and not sent, or could not be made."""
-        return self._totals[DROPS]
+        return self._stream.drops
 
     def start(self) -> None:
-        """Start the thread that connects and beats once a second until `close`."""
-        stop = self._stop
-        self._thread = threading.Thread(
-            target=self._run, args=(stop,), name="disagg-steps", daemon=True
-        )
+        """Start the thread that connects, sends and beats once a second until `close`."""
+        self._thread = threading.Thread(target=self._run, name="disagg-steps", daemon=True)
         self._thread.start()
+        atexit.register(self.close)
 
     def close(self) -> None:
-        """Stop beating and hang up."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._hang_up()
+        """Send what is kept, stop beating and hang up."""
+        atexit.unregister(self.close)
+        # A forked child that ends has nothing to send: what it has here is its parent's.
+        if self._getpid() == self._pid:
+            self._closing = True
+            self._bell.put(None)
+            if self._thread is not None:
+                self._thread.join()
+            with self._lock:
+                self._tell(self._clock_ns())
+        self._link.close()
 
-    def step(self, facts: Facts, t_ns: int, *, counted: bool = True, dummy: bool = False) -> None:
-        """Count one step and try to send it. Never waits.
-
-        `counted=False` is for a record that carries only the engine's state, with no step behind
-        it. Raises `struct.error` for a fact out of its range, and has then counted nothing.
-        """
+    def keep(self, t_ns: int, *told: Any) -> None:
+        """Keep what was told at `t_ns`; send all that is kept if that is due. Never waits."""
         if self._getpid() != self._pid:
             self._start_over()
-        totals = self._totals.copy()
-        if counted:
-            count(totals, facts, dummy=dummy)
-        sequence = self._sequence + 1
-        flags = self._flags | wire.DUMMY if dummy else self._flags
-        message = self._packed(wire.STEP, flags, sequence, t_ns, facts, totals)
-        self._totals, self._sequence = totals, sequence
-        if not self._send(message):
-            self.drop()
-        # After the send: a heartbeat that named this step before it is out would report it lost.
-        self._told = (sequence, facts, totals)
+        kept = self._kept
+        kept.append((t_ns, told))
+        if t_ns >= self._due_ns or len(kept) >= KEPT_RECORDS:
+            if self._lock.acquire(blocking=False):
+                try:
+                    self._tell(t_ns)
+                finally:
+                    self._lock.release()
+        elif self._dozing:
+            self._dozing = False
+            self._bell.put(None)
+
+    def step(self, facts: Facts, t_ns: int, *, counted: bool = True, dummy: bool = False) -> None:
+        """Keep one step, or with `counted=False` the engine's state; for a sender without `read`.
+
+        A fact out of its range is a drop, and nothing of it is counted.
+        """
+        self.keep(t_ns, Told(facts, counted, dummy))
 
     def drop(self) -> None:
-        """Count a step that never became a record or was not sent."""
-        self._totals[DROPS] += 1
+        """Count a step that never became a record."""
+        self._stream.drops += 1
 
     def beat(self) -> None:
-        """Do one beat: a heartbeat if there is a connection, else one attempt to get one."""
-        for link in self._retired:
-            link.close()
-        self._retired.clear()
-        if self._link is None and self._opened is not None:
-            # Closed one beat later: the engine's thread may be inside `send` on it just now.
-            self._retired.append(self._opened)
-            self._opened = None
-        if self._link is None:
-            self._connect()
-        else:
-            self._send(self._standing(wire.HEARTBEAT))
+        """Send what is kept and a heartbeat; without a connection, try once to get one."""
+        with self._lock:
+            # The clock is read first: what was told before that instant is in the packet.
+            now_ns = self._clock_ns()
+            connected = self._link.is_open
+            if not connected:
+                self._link.open()
+                self._link.send(self._stream.standing(wire.HELLO, now_ns))
+            self._tell(now_ns, heartbeat=connected)
 
     def _begin(self) -> None:
         self._pid = self._getpid()
-        self._identity = (self._pid, self._engine_index, 0, self._clock_ns())
-        self._sequence = 0
-        self._totals = list(NOTHING_YET)
-        self._link = self._opened = self._thread = None
-        self._retired = []
-        self._stop = threading.Event()
-        self._told = (0, Facts(), self._totals)
+        self._stream = Stream(
+            self._pid, self._engine_index, self._clock_ns(), self._flags, self._read
+        )
+        self._kept, self._lock = deque(), threading.Lock()
+        self._due_ns = 0
+        self._bell, self._dozing, self._closing = SimpleQueue(), False, False
+        self._thread = None
 
     def _start_over(self) -> None:
         """Become a stream of one's own in a forked child, where our thread did not come along."""
         beating = self._thread is not None
-        self._hang_up()
+        self._link.close()
         self._begin()
         if beating:
             self.start()
 
-    def _run(self, stop: threading.Event) -> None:
-        while not stop.is_set():
+    def _run(self) -> None:
+        while not self._closing:
             self.beat()
-            stop.wait(self._beat_seconds)
+            self._listen(self._clock_ns() + self._beat_ns)
 
-    def _standing(self, kind: int) -> bytes:
-        # The clock is read first: whatever was recorded before that instant is in what follows.
-        t_ns = self._clock_ns()
-        sequence, facts, totals = self._told
-        state = Facts(
-            running=facts.running,
-            waiting=facts.waiting,
-            deferred=facts.deferred,
-            kv_usage_ratio=facts.kv_usage_ratio,
-        )
-        return self._packed(kind, self._flags, sequence, t_ns, state, totals)
+    def _listen(self, until_ns: int) -> None:
+        """Until the next beat, send what is kept whenever it is due.
 
-    def _packed(
-        self, kind: int, flags: int, sequence: int, t_ns: int, facts: Facts, totals: list[int]
-    ) -> bytes:
-        # In the order of `wire.Record`, without making one: this runs at every step of the engine.
-        head = (wire.VERSION, kind, flags, *self._identity, sequence, t_ns)
-        return wire.pack(*head, *facts, *totals)
+        Through a rest this sleeps: the engine's thread sends the first step itself, and rings when
+        it keeps the second.
+        """
+        while not self._closing and (now_ns := self._clock_ns()) < until_ns:
+            wake_ns = min(self._due_ns, until_ns)
+            if wake_ns <= now_ns:
+                # Said before the look: what is kept after the look will ring.
+                self._dozing = True
+                if self._kept:
+                    self._dozing = False
+                    with self._lock:
+                        self._tell(now_ns)
+                    continue
+                wake_ns = until_ns
+            with suppress(Empty):
+                self._bell.get(timeout=(wake_ns - now_ns) / 1e9)
+            self._dozing = False
 
-    def _send(self, message: bytes) -> bool:
-        link = self._link
-        if link is None:
-            return False
-        try:
-            link.send(message, socket.MSG_NOSIGNAL)
-        except BlockingIOError:
-            return False
-        except OSError:
-            self._link = None
-            return False
-        return True
-
-    def _connect(self) -> None:
-        try:
-            link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError:
-            return
-        try:
-            link.setblocking(False)
-            link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-            link.connect(self._path)
-            link.send(self._standing(wire.HELLO), socket.MSG_NOSIGNAL)
-        except OSError:
-            link.close()
-            return
-        self._opened = self._link = link
-
-    def _hang_up(self) -> None:
-        for link in (*self._retired, self._opened):
-            if link is not None:
-                link.close()
-        self._retired.clear()
-        self._link = self._opened = None
+    def _tell(self, now_ns: int, *, heartbeat: bool = False) -> None:
+        """Make records of what is kept and send them as one packet; its caller holds the lock."""
+        kept, stream = self._kept, self._stream
+        packet: list[bytes] = []
+        if kept:
+            self._due_ns = now_ns + _KEPT_NS
+        while kept and len(packet) < _MOST_RECORDS:
+            record = stream.record(*kept.popleft())
+            if record is not None:
+                packet.append(record)
+        steps = len(packet)
+        if heartbeat:
+            packet.append(stream.standing(wire.HEARTBEAT, now_ns))
+        if packet and not self._link.send(b"".join(packet)):
+            stream.drops += steps

@@ -2,22 +2,23 @@
 
 vLLM finds it by its entry point, makes one per data-parallel rank inside the API-server process
 and calls `record` for each batch of engine outputs, on the thread that serves the requests. So
-it must be quick, must not wait and must not raise; without a daemon it only counts.
+it must be quick, must not wait and must not raise; without a daemon it only counts. vLLM makes new
+stats for each call and does not touch them again, so they are read later, several together.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import time
 from operator import attrgetter
+from time import monotonic_ns
 from typing import Any
 
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 from . import wire
 from .counting import Facts
-from .sender import Sender
+from .sender import Sender, Told
 
 KEEP_LOG_ENVIRONMENT = "DISAGG_KEEP_ITERATION_LOG"
 
@@ -62,7 +63,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         if not path:
             return
         try:
-            sender = Sender(path, engine_index, flags_of(vllm_config))
+            sender = Sender(path, engine_index, flags_of(vllm_config), read=self._read)
             sender.start()
             if os.environ.get(KEEP_LOG_ENVIRONMENT) != "1":
                 hide_iteration_lines()
@@ -79,22 +80,12 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         engine_idx: int = 0,
         **_later: Any,
     ) -> None:
-        """Send one step, or the engine's new state if no step was taken."""
+        """Keep what vLLM tells of one step, or of the engine's state if no step was taken."""
         sender = self._sender
         if sender is None or scheduler_stats is None:
             return
-        t_ns = time.monotonic_ns()
         try:
-            details = getattr(scheduler_stats, "iteration_details", None)
-            facts = facts_of(scheduler_stats, iteration_stats, details)
-            if details is None:
-                # An engine that waits for KV reports the same nothing thousands of times a second.
-                if self._told is not None and not is_news(facts, self._told):
-                    return
-                sender.step(facts, t_ns, counted=False)
-            else:
-                sender.step(facts, t_ns, dummy=bool(getattr(details, "is_dummy", False)))
-            self._told = facts
+            sender.keep(monotonic_ns(), scheduler_stats, iteration_stats)
         except Exception:  # noqa: BLE001 # it would end vLLM's output loop, and so the engine
             sender.drop()
 
@@ -106,6 +97,18 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.close()
+
+    def _read(self, scheduler_stats: Any, iteration_stats: Any) -> Told | None:
+        """Return one step, or the engine's new state; None for a state that is no news."""
+        details = getattr(scheduler_stats, "iteration_details", None)
+        facts = facts_of(scheduler_stats, iteration_stats, details)
+        # An engine that waits for KV reports the same nothing thousands of times a second.
+        if details is None and self._told is not None and not is_news(facts, self._told):
+            return None
+        self._told = facts
+        if details is None:
+            return _new(Told, (facts, False, False))
+        return _new(Told, (facts, True, bool(getattr(details, "is_dummy", False))))
 
 
 def flags_of(vllm_config: Any) -> int:
@@ -125,8 +128,7 @@ def flags_of(vllm_config: Any) -> int:
 def facts_of(scheduler_stats: Any, iteration_stats: Any, details: Any) -> Facts:
     """Read what we need of vLLM's stats, which it does not promise to keep: absent fields are 0."""
     try:
-        # Each reads several fields in one call. A busy engine has pushed our code out of the
-        # processor's caches by its next step, and then what counts is how much code there is.
+        # Each reads several fields in one call: every step of a busy engine passes here.
         elapsed_ms, *counts = _of_details(details)
         facts = *counts, *_of_prompts(iteration_stats), *_of_scheduler(scheduler_stats)
         preemptions = iteration_stats.num_preempted_reqs

@@ -100,6 +100,7 @@ async def test_steps_of_an_annotated_pod_are_booked_on_its_gpu(node: Node) -> No
         sender.beat()
         for _ in range(10):
             sender.step(DECODE_STEP, time.monotonic_ns())
+        sender.beat()
         await until(lambda: node.told_steps("decode-0") >= 9)
         sender.close()
 
@@ -120,6 +121,7 @@ async def test_a_pod_cannot_tell_steps_of_another(node: Node) -> None:
         sender.beat()
         for _ in range(10):
             sender.step(DECODE_STEP, time.monotonic_ns())
+        sender.beat()
         await until(lambda: node.told_steps("hostile") >= 9)
         sender.close()
 

@@ -41,7 +41,8 @@ PLUGIN_ENV = ("PYTHONPATH", "DISAGG_STEPS_SOCKET")
 # point's distribution, and let it tell a step. Nothing of ours is on its path but the plugin. It
 # is nobody as soon as it has found what it needs of Python: engines run as any user.
 ENGINE_PROGRAM = """
-import __future__, collections.abc, os, socket, struct, threading, time, typing
+import __future__, atexit, collections.abc, contextlib, os, queue, socket, struct, threading, time
+import typing
 from importlib.metadata import entry_points
 if os.geteuid() == 0:
     os.setgroups([])

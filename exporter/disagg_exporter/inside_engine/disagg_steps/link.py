@@ -1,0 +1,61 @@
+"""The connection of one stream to the daemon's socket; nothing it does waits."""
+
+from __future__ import annotations
+
+import socket
+
+# A queue that outlasts a daemon stalled for seconds; the kernel lowers it to what it allows.
+SEND_BUFFER_BYTES = 4 << 20
+
+
+class Link:
+    """A connection that may not be there. Its owner sees to it that one thread at a time uses it.
+
+    Args:
+        path: The daemon's socket.
+    """
+
+    _socket: socket.socket | None
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._socket = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the daemon was there when it was last spoken to."""
+        return self._socket is not None
+
+    def open(self) -> None:
+        """Try once to connect."""
+        try:
+            link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            return
+        try:
+            link.setblocking(False)
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            link.connect(self._path)
+        except OSError:
+            link.close()
+            return
+        self._socket = link
+
+    def send(self, packet: bytes) -> bool:
+        """Send one packet and say whether it went; hangs up when nobody is there any more."""
+        if self._socket is None:
+            return False
+        try:
+            self._socket.send(packet, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return False
+        except OSError:
+            self.close()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
