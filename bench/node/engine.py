@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -23,6 +24,8 @@ from disagg_steps.sender import Facts, Sender
 REST_SECONDS, BURST_STEPS, BURST_STEP_SECONDS = (2.0, 4.0), 15, 0.2
 _LOOK_SECONDS = 0.2
 _BUSY_RATIO = 0.9
+# The value of a counter or of a histogram's part.
+_COUNT = re.compile(rb"(?m)^(\S+_(?:total|bucket|count|sum)(?:{.*})? )([0-9.e+-]+)$")
 
 
 class Control:
@@ -61,8 +64,8 @@ def facts_of(work: str, number: int, seconds: float) -> Facts:
     )
 
 
-def step_for_ever(sender: Sender, work: str, control: Control) -> None:
-    """Send steps on an even beat, as many as the file says; told to rest, say so once."""
+def step_for_ever(sender: Sender, work: str, control: Control, page: Page) -> None:
+    """Take steps on an even beat, as many as the file says; told to rest, say so once."""
     number, due, resting = 0, time.monotonic(), True
     while True:
         control.look()
@@ -77,6 +80,7 @@ def step_for_ever(sender: Sender, work: str, control: Control) -> None:
         due = max(due + period, time.monotonic() - 1)
         time.sleep(max(due - time.monotonic(), 0))
         number, resting = number + 1, False
+        page.steps = number
         sender.step(facts_of(work, number, period * _BUSY_RATIO), time.monotonic_ns())
 
 
@@ -99,14 +103,35 @@ def burst_for_ever(sender: Sender, work: str, control: Control, log: Path) -> No
         sender.step(Facts(), time.monotonic_ns(), counted=False)
 
 
-def serve(host: str, port: int, model: str, page: bytes) -> None:
+class Page:
+    """A page all of whose counts grow by one with each step."""
+
+    def __init__(self, text: bytes) -> None:
+        self.steps = 0
+        self._counts: list[float] = []
+        self._template = _COUNT.sub(self._take, text.replace(b"%", b"%%"))
+
+    def text(self) -> bytes:
+        """The page as it is now."""
+        return self._template % tuple(count + self.steps for count in self._counts)
+
+    def _take(self, told: re.Match[bytes]) -> bytes:
+        self._counts.append(float(told[2]))
+        return told[1] + b"%.1f"
+
+
+def serve(host: str, port: int, model: str, page: Page) -> None:
     """Answer the daemon's probes and looks, on threads of their own."""
     models = json.dumps({"data": [{"id": model}]}).encode()
-    bodies = {"/metrics": page, "/v1/models": models, "/version": b'{"version": "0.32.0"}'}
+    bodies = {"/v1/models": models, "/version": b'{"version": "0.32.0"}'}
 
     class Answers(BaseHTTPRequestHandler):
+        # As uvicorn, which serves vLLM's page: connections are kept, and nothing waits for more.
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
         def do_GET(self) -> None:  # the standard handler finds it by name
-            body = bodies.get(self.path, b"")
+            body = page.text() if self.path == "/metrics" else bodies.get(self.path, b"")
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -131,7 +156,7 @@ def main() -> None:
     parser.add_argument("--bench-burst-log", type=Path)
     options, _ = parser.parse_known_args()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    page = options.bench_page.read_bytes()
+    page = Page(options.bench_page.read_bytes())
     serve(options.host, options.port, options.served_model_name, page)
     work, control = options.bench_work, Control(options.bench_control)
     # A decode engine has vLLM's default, async scheduling; the others do without.
@@ -141,7 +166,7 @@ def main() -> None:
     if options.bench_burst_log is not None:
         burst_for_ever(sender, work, control, options.bench_burst_log)
     else:
-        step_for_ever(sender, work, control)
+        step_for_ever(sender, work, control, page)
 
 
 if __name__ == "__main__":

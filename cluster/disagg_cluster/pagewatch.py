@@ -1,33 +1,29 @@
-"""Reads the metrics page of every engine on a clock; one that hangs delays no other."""
+"""Has the metrics page of every engine read on a clock; one that hangs delays no other."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from disagg_exporter.errors import DisaggError
+from disagg_cluster.pagereader import KeepLines, Look, PageReader, Seen
+from disagg_cluster.watchedpage import Watched
 from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts
-from disagg_exporter.pages import (
-    EngineWindow,
-    Heads,
-    PageError,
-    Tally,
-    page_path,
-    parse_page,
-    version_path,
-    window,
-)
-from disagg_exporter.scrape import EngineRefused, EngineUnreachable, fetch
+from disagg_exporter.pages import EngineWindow, page_path
+from disagg_exporter.scrape import EngineUnreachable, addresses_at_hand, look_up
 
-Fetch = Callable[[str, float], bytes]
-KeepLines = Callable[[str, bytes], tuple[str, ...]]
+# How often we see whether engines have come, and the shortest interval of looks.
+_TICK_SECONDS, _SHORTEST_SECONDS = 0.5, 0.05
 
-# One look an engine at a time, however long it hangs; more engines than this wait for one another.
-MAX_THREADS = 64
+# One of them reads; the others look up hosts that go by names, of which a resolver may be slow.
+_MAX_THREADS = 32
+
+
+_UNKNOWN = Watched()
 
 
 class PageWatch:
@@ -40,8 +36,8 @@ class PageWatch:
         running: Whether an engine has a process worth asking.
         path_of: Where on its server an engine's page is.
         keep_lines: Which lines of an engine's page are kept as they are.
-        deadline_seconds: What one look may take, however slowly the engine drips.
-        fetch, clock_ns, wall: Seams.
+        deadline_seconds: What one question may take, however slowly the engine drips.
+        clock_ns, wall: Seams.
     """
 
     def __init__(
@@ -53,160 +49,123 @@ class PageWatch:
         path_of: Callable[[str], str] = lambda _engine: page_path(""),
         keep_lines: KeepLines = lambda _engine, _page: (),
         deadline_seconds: float = 2.0,
-        fetch: Fetch = fetch,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
         log: logging.Logger | None = None,
     ) -> None:
         self._bases = bases
-        self._interval_seconds = interval_seconds
+        self._interval_seconds = max(interval_seconds, _SHORTEST_SECONDS)
         self._running = running
         self._path_of = path_of
         self._keep_lines = keep_lines
         self._deadline_seconds = deadline_seconds
-        self._fetch = fetch
         self._clock_ns = clock_ns
         self._wall = wall
         self._log = log or logging.getLogger(__name__)
-        self._pages: dict[str, EnginePage] = {}
-        self._windows: dict[str, EngineWindow] = {}
-        self._versions: dict[str, str] = {}
-        self._heads: dict[str, Heads] = {}
-        self._tallies: dict[str, Tally] = {}
-        self._statuses: dict[str, CollectorStatus] = {}
-        self._complaints: dict[str, str] = {}
-        self._lines: dict[str, tuple[str, ...]] = {}
-        self._answered_ns: dict[str, int] = {}
+        self._watched: dict[str, Watched] = {}
 
     async def run(self) -> None:
         """Look at all engines until cancelled."""
-        executor = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="page")
-        following: dict[str, asyncio.Task[None]] = {}
+        loop = asyncio.get_running_loop()
+
+        def deliver(seen: Sequence[Seen]) -> None:
+            # The loop may be closed already when the daemon ends.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._take, seen)
+
+        settings = self._keep_lines, self._deadline_seconds
+        reader = PageReader(deliver, *settings, clock_ns=self._clock_ns, log=self._log)
+        executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="page")
+        reading = loop.run_in_executor(executor, reader.run)
+        tick_seconds = min(self._interval_seconds, _TICK_SECONDS)
         try:
             async with asyncio.TaskGroup() as group:
-                while True:
-                    following = {e: task for e, task in following.items() if not task.done()}
-                    for engine in set(self._bases) - following.keys():
-                        following[engine] = group.create_task(self._follow(engine, executor))
-                    await asyncio.sleep(min(self._interval_seconds, 0.5))
+                while not reading.done():
+                    self._forget_gone(reader)
+                    at_hand: list[Look] = []
+                    for look in self._due(tick_seconds):
+                        if look.addresses:
+                            at_hand.append(look)
+                        else:
+                            group.create_task(self._look_by_name(look, reader, executor))
+                    reader.look(at_hand)
+                    await asyncio.sleep(tick_seconds)
+                reading.result()
         finally:
+            reader.stop()
             executor.shutdown(wait=False, cancel_futures=True)
 
     def page(self, engine: str) -> EnginePage | None:
         """Return the engine's last page; None while it has no readable one."""
-        return self._pages.get(engine)
+        return self._watched.get(engine, _UNKNOWN).page
 
     def window(self, engine: str) -> EngineWindow | None:
         """Return what happened between the last two pages."""
-        return self._windows.get(engine)
+        return self._watched.get(engine, _UNKNOWN).window
 
     def serving(self, engine: str) -> ServingCounts | None:
         """Return what the engine has counted since its page was first seen; None before."""
-        tally = self._tallies.get(engine)
-        return None if tally is None else tally.counts
+        return self._watched.get(engine, _UNKNOWN).tally.counts
 
     def version(self, engine: str) -> str:
         """Return the version the engine told, empty before it did."""
-        return self._versions.get(engine, "")
+        return self._watched.get(engine, _UNKNOWN).version or ""
 
     def lines(self, engine: str) -> tuple[str, ...]:
         """Return the lines of its last page that were to be kept."""
-        return self._lines.get(engine, ())
+        return self._watched.get(engine, _UNKNOWN).lines
 
     def answered_ns(self, engine: str) -> int | None:
         """Return when anything answered last where its page should be."""
-        return self._answered_ns.get(engine)
+        return self._watched.get(engine, _UNKNOWN).answered_ns
 
     def status(self, engine: str) -> CollectorStatus | None:
         """Return how the last look at an engine went; None before the first."""
-        return self._statuses.get(engine)
+        return self._watched.get(engine, _UNKNOWN).status
 
     def statuses(self) -> tuple[CollectorStatus, ...]:
         """Return how the last look at each engine went, collector `engine:<name>`."""
-        return tuple(self._statuses.values())
+        return tuple(w.status for w in self._watched.values() if w.status is not None)
 
-    async def _follow(self, engine: str, executor: ThreadPoolExecutor) -> None:
-        loop = asyncio.get_running_loop()
-        while engine in self._bases:
-            began_ns = self._clock_ns()
-            if self._running(engine):
-                try:
-                    page = await loop.run_in_executor(executor, self._look, engine)
-                except DisaggError as error:
-                    if isinstance(error, EngineRefused | PageError):
-                        self._answered_ns[engine] = self._clock_ns()
-                    self._missed(engine, began_ns, str(error))
-                except Exception as error:  # noqa: BLE001 - what anybody serves must not end us
-                    self._log.debug("the page of %s failed", engine, exc_info=True)
-                    # Its text may quote what it failed on, which may be a secret.
-                    why = f"it fails with {type(error).__name__} (see --verbose); please report it"
-                    self._missed(engine, began_ns, why)
-                else:
-                    self._answered_ns[engine] = page.t_ns
-                    self._seen(engine, began_ns, page)
+    def _forget_gone(self, reader: PageReader) -> None:
+        gone = [e for e, w in self._watched.items() if e not in self._bases and not w.under_way]
+        for engine in gone:
+            del self._watched[engine]
+            reader.forget(engine)
+
+    def _due(self, tick_seconds: float) -> Iterator[Look]:
+        """The looks to be taken now, all at once; without addresses where a name is in the way."""
+        now_ns = self._clock_ns()
+        for engine, base in self._bases.items():
+            watched = self._watched.setdefault(engine, Watched())
+            if watched.under_way or watched.due_ns - now_ns > tick_seconds * 0.5e9:
+                continue
+            watched.due_ns = now_ns + round(self._interval_seconds * 1e9)
+            if not self._running(engine):
+                watched.rest()
+                continue
+            versionless = watched.version is None
+            look = Look(engine, base, self._path_of(engine), (), versionless, now_ns)
+            try:
+                look = replace(look, addresses=addresses_at_hand(look.url) or ())
+            except EngineUnreachable as error:
+                watched.take(Seen(look, why=str(error)), now_ns, self._wall(), self._log)
             else:
-                self._forget_page(engine)
-                self._statuses.pop(engine, None)
-                if tally := self._tallies.get(engine):
-                    tally.begin_anew()
-            spent_seconds = (self._clock_ns() - began_ns) / 1e9
-            await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
-        self._forget_page(engine)
-        for kept in (
-            self._statuses,
-            self._complaints,
-            self._answered_ns,
-            self._heads,
-            self._tallies,
-        ):
-            kept.pop(engine, None)
+                watched.under_way = True
+                yield look
 
-    def _look(self, engine: str) -> EnginePage:
-        base = self._bases.get(engine)
-        if base is None:
-            raise EngineUnreachable("it has just gone")
-        text = self._fetch(base + self._path_of(engine), self._deadline_seconds)
-        self._lines[engine] = self._keep_lines(engine, text)
-        heads = self._heads.setdefault(engine, Heads())
-        page = parse_page(text, self._clock_ns(), heads)
-        if engine not in self._versions:
-            self._versions[engine] = self._ask_version(base + version_path(page.kind))
-        return page
-
-    def _ask_version(self, url: str) -> str:
+    async def _look_by_name(
+        self, look: Look, reader: PageReader, executor: ThreadPoolExecutor
+    ) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            told = json.loads(self._fetch(url, self._deadline_seconds))
-        except (DisaggError, ValueError, RecursionError):
-            return ""
-        version = told.get("version") if isinstance(told, dict) else None
-        return version[:60] if isinstance(version, str) and version.isprintable() else ""
+            addresses = await loop.run_in_executor(executor, look_up, look.url)
+        except EngineUnreachable as error:
+            self._take([Seen(look, why=str(error))])
+        else:
+            reader.look([replace(look, addresses=addresses)])
 
-    def _seen(self, engine: str, began_ns: int, page: EnginePage) -> None:
-        before = self._pages.get(engine)
-        if before is not None and before.kind == page.kind:
-            self._windows[engine] = window(before, page)
-        self._pages[engine] = page
-        self._tallies.setdefault(engine, Tally()).take(page)
-        self._statuses[engine] = self._status(engine, began_ns, self._wall())
-        if self._complaints.pop(engine, None):
-            self._log.info("%s: metrics page is readable again", engine)
-
-    def _missed(self, engine: str, began_ns: int, why: str) -> None:
-        before = self._statuses.get(engine)
-        self._forget_page(engine)
-        last = before.last_success_timestamp_seconds if before else None
-        self._statuses[engine] = self._status(engine, began_ns, last, success=False)
-        # Once is no news: an engine that ends is asked once more than it can answer.
-        if before is not None and not before.success and self._complaints.get(engine) != why:
-            self._complaints[engine] = why
-            self._log.warning("%s: metrics page: %s", engine, why)
-
-    def _forget_page(self, engine: str) -> None:
-        for kept in (self._pages, self._windows, self._versions, self._lines):
-            kept.pop(engine, None)
-
-    def _status(
-        self, engine: str, began_ns: int, last: float | None, *, success: bool = True
-    ) -> CollectorStatus:
-        seconds = (self._clock_ns() - began_ns) / 1e9
-        return CollectorStatus(f"engine:{engine}", success, seconds, last)
+    def _take(self, seen: Sequence[Seen]) -> None:
+        """Take what the reader has seen."""
+        for each in seen:
+            self._watched[each.look.engine].take(each, self._clock_ns(), self._wall(), self._log)

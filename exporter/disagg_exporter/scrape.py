@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
-import time
+from ipaddress import IPv4Address
 from urllib.parse import SplitResult, urlsplit
 
-from disagg_exporter.errors import DisaggError
-from disagg_exporter.limited_socket import LimitedSocket, TooManyBytesError
+from disagg_exporter.asking import Asking
+from disagg_exporter.question import Address, Ask, EngineRefused, EngineUnreachable
+
+__all__ = [
+    "MAX_PAGE_BYTES",
+    "EngineRefused",
+    "EngineUnreachable",
+    "addresses_at_hand",
+    "fetch",
+    "look_up",
+]
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 
-# Asked for without this, client libraries answer OpenMetrics and rename `vllm:x` to `vllm_x`.
-_HEADERS = {"Accept": "text/plain;version=0.0.4", "Connection": "close"}
-_HEAD_BYTES = 64 * 1024
-
-
-class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, named as we say it
-    """No page from an engine; its text is one line that says why."""
-
-
-class EngineRefused(EngineUnreachable):
-    """Somebody answers there, but not with the page."""
+_HTTP_PORT = 80
 
 
 def fetch(url: str, deadline_seconds: float, max_bytes: int = MAX_PAGE_BYTES) -> bytes:
@@ -36,25 +34,51 @@ def fetch(url: str, deadline_seconds: float, max_bytes: int = MAX_PAGE_BYTES) ->
         EngineUnreachable: Nothing listens, no whole answer came in time, or it is larger than
             `max_bytes`, or cut off.
     """
-    end_seconds = time.monotonic() + deadline_seconds
+    ask = Ask(url, url, look_up(url), deadline_seconds)
+    with Asking(max_bytes, keep=False) as asking:
+        asking.ask(ask)
+        (told,) = asking.step()
+    if isinstance(told.page, EngineUnreachable):
+        raise told.page
+    return told.page
+
+
+def addresses_at_hand(url: str) -> tuple[Address, ...] | None:
+    """Where the server of an address is; None if its name has to be looked up.
+
+    Raises:
+        EngineUnreachable: It is no address of a page.
+    """
+    host, port = _server(url)
     try:
-        return _get(_http(url), end_seconds, max_bytes)
-    except EngineUnreachable as error:
-        raise type(error)(f"{url}: {error}") from None
-    except TimeoutError:
-        raise EngineUnreachable(f"{url}: no whole answer in {deadline_seconds:g} s") from None
-    except TooManyBytesError:
-        raise EngineUnreachable(f"{url}: {_too_large(max_bytes)}") from None
-    except http.client.IncompleteRead:
-        raise EngineUnreachable(f"{url}: the answer is cut off") from None
-    except http.client.RemoteDisconnected:
-        raise EngineUnreachable(f"{url}: the connection was closed without an answer") from None
-    except (http.client.HTTPException, ValueError) as error:
-        # ValueError: the standard client passes a chunk of negative size on to read().
-        why = type(error).__name__
-        raise EngineUnreachable(f"{url}: the answer is not HTTP ({why})") from None
+        return ((socket.AF_INET, (str(IPv4Address(host)), port)),)
+    except ValueError:
+        return _found(host, port, socket.AI_NUMERICHOST) if ":" in host else None
+
+
+def look_up(url: str) -> tuple[Address, ...]:
+    """Where the server of an address is; asks the resolver, which may take its time.
+
+    Raises:
+        EngineUnreachable: It is no address of a page, or of no host.
+    """
+    host, port = _server(url)
+    try:
+        return _found(host, port)
+    except UnicodeError:
+        raise EngineUnreachable(f"{url}: {host!a} is not a host name") from None
     except OSError as error:
         raise EngineUnreachable(f"{url}: {error.strerror or type(error).__name__}") from None
+
+
+def _found(host: str, port: int, flags: int = 0) -> tuple[Address, ...]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return tuple((family, address) for family, _, _, _, address in found)
+
+
+def _server(url: str) -> tuple[str, int]:
+    parts = _http(url)
+    return parts.hostname or "", parts.port or _HTTP_PORT
 
 
 def _http(url: str) -> SplitResult:
@@ -62,58 +86,7 @@ def _http(url: str) -> SplitResult:
         parts = urlsplit(url)
         sound = bool(parts.scheme == "http" and parts.hostname) and parts.port != 0
     except ValueError as error:
-        raise EngineUnreachable(f"not an address ({error})") from None
+        raise EngineUnreachable(f"{url}: not an address ({error})") from None
     if not sound or not url.isascii() or not url.isprintable() or " " in url:
-        raise EngineUnreachable("not an address of the form http://HOST:PORT/PATH")
+        raise EngineUnreachable(f"{url}: not an address of the form http://HOST:PORT/PATH")
     return parts
-
-
-def _get(parts: SplitResult, end_seconds: float, max_bytes: int) -> bytes:
-    host, port = parts.hostname or "", parts.port or http.client.HTTP_PORT
-    connection = http.client.HTTPConnection(host, port)
-    try:
-        connection.sock = _connect(host, port, end_seconds, max_bytes + _HEAD_BYTES)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("GET", path, headers=_HEADERS)
-        # The response owns the connection from here on (it is not kept alive) and must close it.
-        with connection.getresponse() as response:
-            return _body(response, max_bytes)
-    finally:
-        connection.close()
-
-
-def _connect(host: str, port: int, end_seconds: float, max_bytes: int) -> LimitedSocket:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError:
-        raise EngineUnreachable(f"{host!a} is not a host name") from None
-    failure: OSError = OSError(None, "host has no address")
-    for family, kind, protocol, _, address in found:
-        sock = LimitedSocket(family, kind, protocol)
-        try:
-            sock.limit(end_seconds - time.monotonic(), max_bytes)
-            sock.connect(address)
-        except OSError as error:
-            sock.close()
-            failure = error
-        else:
-            return sock
-    raise failure
-
-
-def _body(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
-    if response.status != http.client.OK:
-        raise EngineRefused(f"answers {response.status} instead of 200")
-    if (response.length or 0) > max_bytes:
-        raise EngineUnreachable(_too_large(max_bytes))
-    body = response.read(max_bytes + 1)
-    if len(body) > max_bytes:
-        raise EngineUnreachable(_too_large(max_bytes))
-    if response.length:
-        # read() with a size says nothing of a body that ended before its Content-Length.
-        raise http.client.IncompleteRead(body, response.length)
-    return body
-
-
-def _too_large(max_bytes: int) -> str:
-    return f"the page is larger than {max_bytes} bytes"

@@ -1,25 +1,47 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from disagg_cluster.pagewatch import PageWatch
 from disagg_exporter.model import Total
-from disagg_exporter.scrape import EngineUnreachable
+from support.page_server import NoPage, page_server
 
 PAGE = (
     b'vllm:num_requests_running{model_name="m"} 3\nvllm:generation_tokens_total{model_name="m"} 5\n'
 )
-BASES = {"a": "http://a", "b": "http://b"}
+Answer = Callable[[str], bytes]
+"""What is at `http://a/...` and `http://b/...`."""
 
 
-def watch(fetch: Callable[[str, float], bytes], until: Callable[[PageWatch], bool]) -> PageWatch:
+@contextlib.contextmanager
+def serving(answer: Answer) -> Iterator[dict[str, str]]:
+    """Serve two engines; yield the roots of their servers."""
+    with contextlib.ExitStack() as stack:
+
+        def served(name: str) -> str:
+            return stack.enter_context(page_server(lambda path: answer(f"http://{name}{path}")))
+
+        yield {"a": served("a"), "b": served("b")}
+
+
+def nothing(_engine: str, _page: bytes) -> tuple[str, ...]:
+    return ()
+
+
+def watch(
+    answer: Answer,
+    until: Callable[[PageWatch], bool],
+    keep_lines: Callable[[str, bytes], tuple[str, ...]] = nothing,
+    over: Callable[[], None] = lambda: None,
+) -> PageWatch:
     """Watch two engines until something is true of what is known of them."""
 
-    async def story() -> PageWatch:
-        pages = PageWatch(BASES, 0.05, lambda _engine: True, fetch=fetch)
+    async def story(bases: dict[str, str]) -> PageWatch:
+        pages = PageWatch(bases, 0.05, lambda _engine: True, keep_lines=keep_lines)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while not until(pages):
@@ -28,14 +50,18 @@ def watch(fetch: Callable[[str, float], bytes], until: Callable[[PageWatch], boo
         await asyncio.gather(task, return_exceptions=True)
         return pages
 
-    return asyncio.run(story())
+    with serving(answer) as bases:
+        try:
+            return asyncio.run(story(bases))
+        finally:
+            over()
 
 
 def successes(pages: PageWatch) -> dict[str, bool]:
     return {status.collector: status.success for status in pages.statuses()}
 
 
-def answering(url: str, _deadline: float) -> bytes:
+def answering(url: str) -> bytes:
     return json.dumps({"version": "0.32.0"}).encode() if url.endswith("/version") else PAGE
 
 
@@ -50,54 +76,56 @@ def test_a_readable_page_is_known_with_its_version_and_window() -> None:
 
 
 def test_a_page_of_garbage_is_a_failed_collector_and_no_page() -> None:
-    def fetch(url: str, deadline: float) -> bytes:
-        return b"<html>hello" if url == "http://a/metrics" else answering(url, deadline)
+    def answer(url: str) -> bytes:
+        return b"<html>hello" if url == "http://a/metrics" else answering(url)
 
-    pages = watch(fetch, lambda p: len(p.statuses()) == 2 and p.page("b") is not None)
+    pages = watch(answer, lambda p: len(p.statuses()) == 2 and p.page("b") is not None)
 
     assert pages.page("a") is None
     assert successes(pages) == {"engine:a": False, "engine:b": True}
 
 
 def test_a_version_nested_too_deep_is_no_version() -> None:
-    def fetch(url: str, deadline: float) -> bytes:
-        return b"[" * 100_000 if url == "http://a/version" else answering(url, deadline)
+    def answer(url: str) -> bytes:
+        return b"[" * 100_000 if url == "http://a/version" else answering(url)
 
-    pages = watch(fetch, lambda p: p.page("a") is not None and p.page("b") is not None)
+    pages = watch(answer, lambda p: p.page("a") is not None and p.page("b") is not None)
 
     assert (pages.version("a"), pages.version("b")) == ("", "0.32.0")
     assert successes(pages) == {"engine:a": True, "engine:b": True}
 
 
 def test_an_unforeseen_error_over_one_page_is_a_failed_collector_and_hurts_no_other() -> None:
-    def fetch(url: str, deadline: float) -> bytes:
-        if url == "http://a/metrics":
+    def keep_lines(engine: str, _page: bytes) -> tuple[str, ...]:
+        if engine == "a":
             raise ZeroDivisionError
-        return answering(url, deadline)
+        return ("x",)
 
-    pages = watch(fetch, lambda p: p.status("a") is not None and p.window("b") is not None)
+    pages = watch(
+        answering,
+        lambda p: p.status("a") is not None and p.window("b") is not None,
+        keep_lines,
+    )
 
     assert pages.page("a") is None
+    assert pages.lines("b") == ("x",)
     assert successes(pages) == {"engine:a": False, "engine:b": True}
 
 
 def test_an_engine_that_never_answers_delays_no_other() -> None:
     asked, hung = threading.Event(), threading.Event()
 
-    def fetch(url: str, deadline: float) -> bytes:
+    def answer(url: str) -> bytes:
         if url == "http://a/metrics":
             asked.set()
             hung.wait(20)
-            raise EngineUnreachable("no whole answer")
-        return answering(url, deadline)
+            raise NoPage
+        return answering(url)
 
     def until(pages: PageWatch) -> bool:
         return asked.is_set() and pages.window("b") is not None
 
-    try:
-        pages = watch(fetch, until)
-    finally:
-        hung.set()
+    pages = watch(answer, until, over=hung.set)
 
     assert pages.page("a") is None
     assert successes(pages) == {"engine:b": True}
@@ -106,17 +134,17 @@ def test_an_engine_that_never_answers_delays_no_other() -> None:
 def test_a_page_that_is_lost_is_absent_not_frozen() -> None:
     broken = threading.Event()
 
-    def fetch(url: str, deadline: float) -> bytes:
+    def answer(url: str) -> bytes:
         if broken.is_set() and url == "http://a/metrics":
-            raise EngineUnreachable("refused")
-        return answering(url, deadline)
+            raise NoPage
+        return answering(url)
 
     def until(pages: PageWatch) -> bool:
         if pages.page("a") is not None:
             broken.set()
         return successes(pages).get("engine:a") is False
 
-    pages = watch(fetch, until)
+    pages = watch(answer, until)
 
     assert pages.page("a") is None
     assert pages.window("a") is None
@@ -125,30 +153,42 @@ def test_a_page_that_is_lost_is_absent_not_frozen() -> None:
 
 
 def test_a_server_without_a_version_is_an_engine_all_the_same() -> None:
-    def fetch(url: str, deadline: float) -> bytes:
+    def answer(url: str) -> bytes:
         if url.endswith("/version"):
-            raise EngineUnreachable("answers 404 instead of 200")
-        return answering(url, deadline)
+            raise NoPage
+        return answering(url)
 
-    pages = watch(fetch, lambda p: p.page("a") is not None)
+    pages = watch(answer, lambda p: p.page("a") is not None)
 
     assert pages.version("a") == ""
 
 
 def test_an_engine_without_a_process_is_not_asked() -> None:
-    def fetch(url: str, _deadline: float) -> bytes:
-        raise AssertionError(f"asked {url}")
+    asked: list[str] = []
 
-    async def story() -> PageWatch:
-        pages = PageWatch(BASES, 0.01, lambda _engine: False, fetch=fetch)
+    def answer(url: str) -> bytes:
+        asked.append(url)
+        return PAGE
+
+    async def story(bases: dict[str, str]) -> PageWatch:
+        looked_at: list[str] = []
+
+        def running(engine: str) -> bool:
+            looked_at.append(engine)
+            return False
+
+        pages = PageWatch(bases, 0.01, running)
         task = asyncio.create_task(pages.run())
-        for _ in range(20):
-            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            while len(looked_at) < 6:
+                await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return pages
 
-    assert asyncio.run(story()).statuses() == ()
+    with serving(answer) as bases:
+        assert asyncio.run(story(bases)).statuses() == ()
+    assert asked == []
 
 
 # Counts
@@ -162,17 +202,17 @@ def served(*looks: bytes | None, running: Callable[[int], bool] = lambda _look: 
     """What engine `a` has served after these looks at its page; None is a look that failed."""
     seen = 0
 
-    def fetch(url: str, _deadline: float) -> bytes:
+    def answer(url: str) -> bytes:
         nonlocal seen
         if url != "http://a/metrics":
-            raise EngineUnreachable("nothing there")
+            raise NoPage
         page = looks[min(seen, len(looks) - 1)]
         seen += 1
         if page is None:
-            raise EngineUnreachable("no whole answer")
+            raise NoPage
         return page
 
-    async def story() -> float:
+    async def story(base: str) -> float:
         asked = 0
 
         def is_running(_engine: str) -> bool:
@@ -180,18 +220,19 @@ def served(*looks: bytes | None, running: Callable[[int], bool] = lambda _look: 
             asked += 1
             return running(asked)
 
-        pages = PageWatch({"a": "http://a"}, 0.05, is_running, fetch=fetch)
+        pages = PageWatch({"a": base}, 0.05, is_running)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while seen <= len(looks):
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        serving = pages.serving("a")
-        assert serving is not None
-        return serving.totals[Total.FINISHED_REQUESTS]
+        counted = pages.serving("a")
+        assert counted is not None
+        return counted.totals[Total.FINISHED_REQUESTS]
 
-    return asyncio.run(story())
+    with serving(answer) as bases:
+        return asyncio.run(story(bases["a"]))
 
 
 def test_what_an_engine_served_is_counted_from_the_first_look_on() -> None:
@@ -212,11 +253,11 @@ def test_the_process_after_one_that_was_seen_to_end_is_counted_from_zero() -> No
 
 
 def test_sglang_tells_its_version_elsewhere() -> None:
-    def fetch(url: str, _deadline: float) -> bytes:
+    def answer(url: str) -> bytes:
         told = {"http://a/server_info": b'{"version": "0.5.23", "model_path": "m"}'}
         return told.get(url, b'sglang:num_running_reqs{tp_rank="0"} 1\n')
 
-    pages = watch(fetch, lambda p: bool(p.version("a")))
+    pages = watch(answer, lambda p: bool(p.version("a")))
 
     assert pages.version("a") == "0.5.23"
 
@@ -225,9 +266,9 @@ def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch
     kinds = [b"vllm:num_requests_running 1\n", b"sglang:num_running_reqs 1\n"]
     told: set[str] = set()
 
-    def fetch(url: str, deadline: float) -> bytes:
+    def answer(url: str) -> bytes:
         if url != "http://a/metrics":
-            return answering(url, deadline)
+            return answering(url)
         kinds.append(kinds.pop(0))
         return kinds[0]
 
@@ -236,21 +277,20 @@ def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch
         told.update({page.kind} if page else ())
         return len(told) == 2
 
-    pages = watch(fetch, until)
+    pages = watch(answer, until)
 
     assert pages.window("a") is None
 
 
 def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
-    bases = {"a": "http://a"}
-
-    async def story() -> None:
-        pages = PageWatch(bases, 0.05, lambda _engine: True, fetch=answering)
+    async def story(served: dict[str, str]) -> None:
+        bases = {"a": served["a"]}
+        pages = PageWatch(bases, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while pages.page("a") is None:
                 await asyncio.sleep(0.01)
-            bases["b"] = "http://b"
+            bases["b"] = served["b"]
             del bases["a"]
             while pages.page("b") is None or pages.status("a") is not None:
                 await asyncio.sleep(0.01)
@@ -261,4 +301,38 @@ def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
         assert pages.answered_ns("a") is None
         assert successes(pages) == {"engine:b": True}
 
-    asyncio.run(story())
+    with serving(answering) as served:
+        asyncio.run(story(served))
+
+
+def test_a_host_that_goes_by_a_name_is_looked_up() -> None:
+    async def story(bases: dict[str, str]) -> PageWatch:
+        named = {
+            "a": bases["a"].replace("127.0.0.1", "localhost"),
+            "b": f"http://{'b' * 64}.invalid",
+        }
+        pages = PageWatch(named, 0.05, lambda _engine: True)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while pages.window("a") is None or pages.status("b") is None:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return pages
+
+    with serving(answering) as bases:
+        assert successes(asyncio.run(story(bases))) == {"engine:a": True, "engine:b": False}
+
+
+def test_what_is_no_address_is_a_failed_collector() -> None:
+    async def story() -> PageWatch:
+        pages = PageWatch({"a": "http://[::1"}, 0.05, lambda _engine: True)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while pages.status("a") is None:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return pages
+
+    assert successes(asyncio.run(story())) == {"engine:a": False}

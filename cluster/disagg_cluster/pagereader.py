@@ -1,0 +1,170 @@
+"""Reads the pages of all engines on one thread: asks for them and takes from them what we use."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from disagg_exporter.asking import Asking
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import EnginePage
+from disagg_exporter.pages import Heads, PageError, parse_page, version_path
+from disagg_exporter.question import Address, Ask, EngineRefused, EngineUnreachable, Told
+from disagg_exporter.scrape import MAX_PAGE_BYTES
+
+KeepLines = Callable[[str, bytes], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look to be taken at an engine.
+
+    `base` is the root of its server and `path` where its page is. `addresses` are none while the
+    server's name has yet to be looked up. One that is `versionless` is asked for its version, too.
+    `began_ns` is now.
+    """
+
+    engine: str
+    base: str
+    path: str
+    addresses: tuple[Address, ...]
+    versionless: bool
+    began_ns: int
+
+    @property
+    def url(self) -> str:
+        """The address of its page."""
+        return self.base + self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look has seen: a page, or why there is none.
+
+    Without a page, `answered` says whether anybody answered. `version` is None where it was not
+    asked for.
+    """
+
+    look: Look
+    page: EnginePage | None = None
+    lines: tuple[str, ...] = ()
+    version: str | None = None
+    why: str = ""
+    answered: bool = False
+
+
+class PageReader:
+    """Takes looks at engines as it is told to, one of each at a time.
+
+    Args:
+        deliver: Given what has been seen, on the reader's thread.
+        keep_lines: Which lines of an engine's page are kept as they are.
+        deadline_seconds: What one question may take, however slowly the engine drips.
+        clock_ns: CLOCK_MONOTONIC.
+        log: Told what nobody foresaw.
+    """
+
+    def __init__(
+        self,
+        deliver: Callable[[Sequence[Seen]], None],
+        keep_lines: KeepLines,
+        deadline_seconds: float,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        log: logging.Logger,
+    ) -> None:
+        self._deliver = deliver
+        self._keep_lines = keep_lines
+        self._deadline_seconds = deadline_seconds
+        self._clock_ns = clock_ns
+        self._log = log
+        self._asking = Asking(MAX_PAGE_BYTES)
+        self._orders: deque[Look | str] = deque()
+        self._stopping = threading.Event()
+        self._looks: dict[str, Look] = {}
+        self._versionless: dict[str, Seen] = {}
+        self._heads: dict[str, Heads] = {}
+
+    def look(self, looks: Sequence[Look]) -> None:
+        """Take these looks; none of an engine whose last one has not been delivered."""
+        self._orders.extend(looks)
+        self._asking.wake()
+
+    def forget(self, engine: str) -> None:
+        """Hang up on an engine and forget its pages; no look at it is on its way."""
+        self._orders.append(engine)
+
+    def stop(self) -> None:
+        """Let `run` end; from then on it may not be told anything."""
+        self._stopping.set()
+        self._asking.wake()
+
+    def run(self) -> None:
+        """Read until stopped, on the thread of the caller."""
+        with self._asking:
+            while not self._stopping.is_set():
+                self._take_orders()
+                seen = [s for told in self._asking.step() if (s := self._hear(told)) is not None]
+                if seen:
+                    self._deliver(seen)
+
+    def _take_orders(self) -> None:
+        while self._orders:
+            order = self._orders.popleft()
+            if isinstance(order, str):
+                self._asking.forget(order)
+                self._heads.pop(order, None)
+            else:
+                self._looks[order.engine] = order
+                self._ask(order, order.url)
+
+    def _ask(self, look: Look, url: str) -> None:
+        self._asking.ask(Ask(look.engine, url, look.addresses, self._deadline_seconds))
+
+    def _hear(self, told: Told) -> Seen | None:
+        """Return what a look has seen once it is over."""
+        engine = told.ask.key
+        page = self._versionless.pop(engine, None)
+        if page is not None:
+            return _with_version(page, told)
+        look = self._looks.pop(engine)
+        if isinstance(told.page, EngineUnreachable):
+            answered = isinstance(told.page, EngineRefused)
+            return Seen(look, why=str(told.page), answered=answered)
+        seen = self._read(look, told.page)
+        if seen.page is None or not look.versionless:
+            return seen
+        self._versionless[engine] = seen
+        self._ask(look, look.base + version_path(seen.page.kind))
+        return None
+
+    def _read(self, look: Look, text: bytes) -> Seen:
+        try:
+            lines = self._keep_lines(look.engine, text)
+            heads = self._heads.setdefault(look.engine, Heads())
+            return Seen(look, parse_page(text, self._clock_ns(), heads), lines)
+        except PageError as error:
+            return Seen(look, why=str(error), answered=True)
+        except Exception as error:  # noqa: BLE001 - what anybody serves must not end us
+            self._log.debug("the page of %s failed", look.engine, exc_info=True)
+            # Its text may quote what it failed on, which may be a secret.
+            why = f"it fails with {type(error).__name__} (see --verbose); please report it"
+            return Seen(look, why=why)
+
+
+def _with_version(seen: Seen, told: Told) -> Seen:
+    try:
+        if isinstance(told.page, DisaggError):
+            raise told.page
+        answer = json.loads(told.page)
+    except (DisaggError, ValueError, RecursionError):
+        answer = None
+    version = answer.get("version") if isinstance(answer, dict) else None
+    if not isinstance(version, str) or not version.isprintable():
+        version = ""
+    return replace(seen, version=version[:60])

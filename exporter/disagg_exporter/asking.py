@@ -1,0 +1,215 @@
+"""Asks many servers for a page each, on one thread; one that hangs delays no other.
+
+A connection is kept for the next page if its server keeps it: a new one costs as much as the page.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from disagg_exporter.http_answer import Answer, AnswerError
+from disagg_exporter.question import Address, Ask, EngineRefused, EngineUnreachable, Told
+
+_READ_BYTES = 256 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Talk:
+    """A connection with a question on its way; a kept one has been answered."""
+
+    sock: socket.socket
+    ask: Ask
+    answer: Answer
+    end_seconds: float
+    unsent: bytes
+    untried: tuple[Address, ...] = field(default=(), repr=False)
+    reused: bool = False
+    answered: bool = False
+
+
+class Asking:
+    """The questions on their way. Only `wake` may be called from another thread.
+
+    Args:
+        max_bytes: How large a page may be.
+        keep: Whether connections are kept for the next question.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int,
+        *,
+        keep: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._clock = clock
+        self._talks: dict[str, _Talk] = {}
+        self._told: list[Told] = []
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._selector = selectors.DefaultSelector()
+        self._waking = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._waking, selectors.EVENT_READ)
+
+    def __enter__(self) -> Asking:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def ask(self, ask: Ask) -> None:
+        """Begin to ask; what becomes of it is told by `step`."""
+        end_seconds = self._clock() + ask.deadline_seconds
+        kept = self._talks.get(ask.key)
+        if kept is None or not kept.answered or kept.ask.addresses != ask.addresses:
+            self.forget(ask.key)
+            self._connect(ask, end_seconds, ask.addresses)
+            return
+        kept.ask, kept.end_seconds, kept.answer = ask, end_seconds, Answer(self._max_bytes)
+        kept.unsent, kept.reused, kept.answered = ask.request(keep=self._keep), True, False
+        self._send(kept)
+
+    def step(self) -> list[Told]:
+        """Wait until something has become of a question, or somebody wakes us."""
+        while not self._told:
+            ends = [talk.end_seconds for talk in self._talks.values() if not talk.answered]
+            wait_seconds = max(min(ends) - self._clock(), 0.0) if ends else None
+            woken = False
+            for key, _ in self._selector.select(wait_seconds):
+                if key.data is None:
+                    os.eventfd_read(self._waking)
+                    woken = True
+                else:
+                    self._go_on(key.data)
+            now_seconds = self._clock()
+            for talk in tuple(self._talks.values()):
+                if not talk.answered and talk.end_seconds <= now_seconds:
+                    self._fail(talk, f"no whole answer in {talk.ask.deadline_seconds:g} s")
+            if woken:
+                break
+        told, self._told = self._told, []
+        return told
+
+    def wake(self) -> None:
+        """Let the present `step`, or the next one, return at once."""
+        os.eventfd_write(self._waking, 1)
+
+    def forget(self, key: str) -> None:
+        """Hang up on a server; nothing more is told of its question."""
+        talk = self._talks.get(key)
+        if talk is not None:
+            self._hang_up(talk)
+
+    def close(self) -> None:
+        """Hang up on all; it cannot be used again."""
+        for talk in tuple(self._talks.values()):
+            self._hang_up(talk)
+        self._selector.close()
+        os.close(self._waking)
+
+    def _connect(self, ask: Ask, end_seconds: float, untried: tuple[Address, ...]) -> None:
+        why = "the host has no address"
+        for number, (family, address) in enumerate(untried, 1):
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            except OSError as error:
+                why = error.strerror or type(error).__name__
+                continue
+            code = sock.connect_ex(address)
+            if code in (0, errno.EINPROGRESS):
+                answer, request = Answer(self._max_bytes), ask.request(keep=self._keep)
+                talk = _Talk(sock, ask, answer, end_seconds, request, untried[number:])
+                self._talks[ask.key] = talk
+                self._selector.register(sock, selectors.EVENT_WRITE, talk)
+                return
+            sock.close()
+            why = os.strerror(code)
+        self._told.append(Told(ask, EngineUnreachable(f"{ask.url}: {why}")))
+
+    def _go_on(self, talk: _Talk) -> None:
+        if talk.answered:
+            # Whatever a server says unasked, most likely that it hangs up.
+            self._hang_up(talk)
+        elif not talk.unsent:
+            self._receive(talk)
+        elif code := talk.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._lost(talk, os.strerror(code))
+        else:
+            self._send(talk)
+
+    def _send(self, talk: _Talk) -> None:
+        try:
+            talk.unsent = talk.unsent[talk.sock.send(talk.unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._lost(talk, error.strerror or type(error).__name__)
+            return
+        event = selectors.EVENT_WRITE if talk.unsent else selectors.EVENT_READ
+        if self._selector.get_key(talk.sock).events != event:
+            self._selector.modify(talk.sock, event, talk)
+
+    def _receive(self, talk: _Talk) -> None:
+        try:
+            count = talk.sock.recv_into(self._buffer)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(talk, error.strerror or type(error).__name__)
+            return
+        try:
+            if count:
+                whole = talk.answer.take(bytes(self._buffer[:count]))
+            elif talk.reused and not talk.answer.begun:
+                self._lost(talk, "")
+                return
+            else:
+                talk.answer.end()
+                whole = True
+        except AnswerError as error:
+            self._fail(talk, str(error))
+            return
+        if whole and talk.answer.status != 200:
+            refused = EngineRefused(f"{talk.ask.url}: answers {talk.answer.status} instead of 200")
+            self._hang_up(talk)
+            self._told.append(Told(talk.ask, refused))
+        elif whole:
+            self._told.append(Told(talk.ask, talk.answer.body))
+            if self._keep and talk.answer.keeps_open:
+                talk.answered, talk.answer = True, Answer(self._max_bytes)
+            else:
+                self._hang_up(talk)
+
+    def _lost(self, talk: _Talk, why: str) -> None:
+        """Try elsewhere: a kept connection may have been closed while we asked."""
+        if talk.reused and not talk.answer.begun:
+            self._hang_up(talk)
+            self._connect(talk.ask, talk.end_seconds, talk.ask.addresses)
+        elif talk.untried and not talk.answer.begun:
+            self._hang_up(talk)
+            self._connect(talk.ask, talk.end_seconds, talk.untried)
+        else:
+            self._fail(talk, why)
+
+    def _fail(self, talk: _Talk, why: str) -> None:
+        self._hang_up(talk)
+        self._told.append(Told(talk.ask, EngineUnreachable(f"{talk.ask.url}: {why}")))
+
+    def _hang_up(self, talk: _Talk) -> None:
+        del self._talks[talk.ask.key]
+        self._selector.unregister(talk.sock)
+        talk.sock.close()

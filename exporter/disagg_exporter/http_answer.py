@@ -1,0 +1,185 @@
+"""One HTTP answer, put together from its bytes as they arrive."""
+
+from __future__ import annotations
+
+import re
+
+from disagg_exporter.errors import DisaggError
+
+MAX_HEAD_BYTES = 64 * 1024
+
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?")
+_NOT_HTTP = "the answer is not HTTP"
+_MAX_LINE_BYTES = 1024
+_UNTIL_CLOSED = -1
+
+
+class AnswerError(DisaggError):
+    """An answer that is none; its text says why."""
+
+
+class Answer:
+    """Reads the answer to one GET. `status` is 0 until its head has come.
+
+    Args:
+        max_bytes: How large its body may be.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._taken_bytes = 0
+        self._rest = b""
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._left = _UNTIL_CLOSED
+        self._chunked = self._after_chunk = self._in_trailer = False
+        self._chunk_left = 0
+        self.status = 0
+        self.keeps_open = False
+        """Whether another answer may follow on the same connection."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything has come."""
+        return self._taken_bytes > 0
+
+    @property
+    def body(self) -> bytes:
+        """What has come of the body."""
+        return b"".join(self._parts)
+
+    def take(self, data: bytes) -> bool:
+        """Take the next bytes; True when the answer is whole, or its status is not 200.
+
+        Raises:
+            AnswerError: This is not HTTP, or too large.
+        """
+        self._taken_bytes += len(data)
+        while not self.status:
+            head, end, data = (self._rest + data).partition(b"\r\n\r\n")
+            if not _may_begin(head) or len(head) > MAX_HEAD_BYTES:
+                raise AnswerError(_NOT_HTTP)
+            if not end:
+                self._rest = head
+                return False
+            self._rest = b""
+            self._read_head(head)
+            self._check_size()
+        self._check_size()
+        if self.status != 200:
+            self.keeps_open = False
+            return True
+        return self._take_chunks(data) if self._chunked else self._take_plain(data)
+
+    def end(self) -> None:
+        """Take that the server has hung up; the answer is whole if this returns.
+
+        Raises:
+            AnswerError: It is not.
+        """
+        if not self.begun:
+            raise AnswerError("the connection was closed without an answer")
+        if not self.status or self._chunked or self._left != _UNTIL_CLOSED:
+            raise AnswerError("the answer is cut off")
+
+    def _read_head(self, head: bytes) -> None:
+        first, *lines = head.split(b"\r\n")
+        told = _STATUS.fullmatch(first)
+        if told is None:
+            raise AnswerError(_NOT_HTTP)
+        status = int(told[2])
+        if status < 200:
+            return  # such as 100 Continue: the answer itself is still to come
+        self.keeps_open = told[1] == b"1"
+        for line in lines:
+            name, colon, value = line.partition(b":")
+            if not colon:
+                raise AnswerError(_NOT_HTTP)
+            self._read_field(name.lower(), value.strip(b" \t").lower())
+        if self._left == _UNTIL_CLOSED and not self._chunked:
+            self.keeps_open = False
+        self.status = status
+
+    def _read_field(self, name: bytes, value: bytes) -> None:
+        if name == b"connection" and b"close" in value:
+            self.keeps_open = False
+        elif name == b"transfer-encoding":
+            if value != b"chunked":
+                raise AnswerError("the answer is encoded in a way that was not asked for")
+            self._chunked = True
+        elif name == b"content-length":
+            if not value.isdigit() or len(value) > 18:
+                raise AnswerError(_NOT_HTTP)
+            if self._left not in (_UNTIL_CLOSED, int(value)):
+                raise AnswerError(_NOT_HTTP)
+            self._left = int(value)
+
+    def _take_plain(self, data: bytes) -> bool:
+        if self._left == _UNTIL_CLOSED:
+            self._keep(data)
+            return False
+        if self._size + self._left > self._max_bytes:
+            raise self._too_large()
+        if len(data) > self._left:
+            # More than was announced: nobody knows what comes next here.
+            self.keeps_open, data = False, data[: self._left]
+        self._left -= len(data)
+        self._keep(data)
+        return self._left == 0
+
+    def _take_chunks(self, data: bytes) -> bool:
+        data, at = self._rest + data, 0
+        while True:
+            part = data[at : at + self._chunk_left]
+            self._keep(part)
+            at, self._chunk_left = at + len(part), self._chunk_left - len(part)
+            end = -1 if self._chunk_left else data.find(b"\r\n", at)
+            if end < 0:
+                break
+            line, at = data[at:end], end + 2
+            if self._take_line(line):
+                self.keeps_open = self.keeps_open and at == len(data)
+                return True
+        self._rest = data[at:]
+        if len(self._rest) > _MAX_LINE_BYTES:
+            raise AnswerError(_NOT_HTTP)
+        return False
+
+    def _take_line(self, line: bytes) -> bool:
+        """Take a line between chunks; True if it is the last of the answer."""
+        if self._in_trailer:
+            return not line
+        if self._after_chunk:
+            if line:
+                raise AnswerError(_NOT_HTTP)
+            self._after_chunk = False
+            return False
+        told = _CHUNK.fullmatch(line)
+        if told is None:
+            raise AnswerError(_NOT_HTTP)
+        self._chunk_left = int(told[1], 16)
+        if self._size + self._chunk_left > self._max_bytes:
+            raise self._too_large()
+        self._after_chunk, self._in_trailer = self._chunk_left > 0, self._chunk_left == 0
+        return False
+
+    def _check_size(self) -> None:
+        """Count what is no body, too: a server may send endless heads, or chunks of nothing."""
+        if self._taken_bytes > self._max_bytes + MAX_HEAD_BYTES:
+            raise self._too_large()
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._max_bytes:
+            raise self._too_large()
+        if part:
+            self._parts.append(part)
+
+    def _too_large(self) -> AnswerError:
+        return AnswerError(f"the page is larger than {self._max_bytes} bytes")
+
+
+def _may_begin(text: bytes) -> bool:
+    """Whether an HTTP answer may begin with this."""
+    return b"HTTP/1.".startswith(text[:7])

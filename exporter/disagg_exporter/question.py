@@ -1,0 +1,55 @@
+"""A question for a page, and what can become of it."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from disagg_exporter.errors import DisaggError
+
+Address = tuple[socket.AddressFamily, Any]
+"""Where a server is, as the kernel wants it."""
+
+
+class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, named as we say it
+    """No page from an engine; its text is one line that says why."""
+
+
+class EngineRefused(EngineUnreachable):
+    """Somebody answers there, but not with the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One question.
+
+    `key` says whose it is: one question of each at a time, and its connection is kept for its next.
+    `addresses` are those of the server, tried in turn. `deadline_seconds` covers connecting,
+    sending and every byte of the answer.
+    """
+
+    key: str
+    url: str
+    addresses: tuple[Address, ...]
+    deadline_seconds: float
+
+    def request(self, *, keep: bool) -> bytes:
+        """The request as it is sent; `keep` asks for the connection to be kept after it."""
+        parts = urlsplit(self.url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        # Asked for without `Accept`, client libraries answer OpenMetrics and rename `vllm:x`.
+        return (
+            f"GET {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
+            "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
+            f"Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
+        ).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a question: the page, or why there is none."""
+
+    ask: Ask
+    page: bytes | EngineUnreachable

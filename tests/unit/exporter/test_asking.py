@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from disagg_exporter.asking import Asking
+from disagg_exporter.question import Ask, EngineUnreachable, Told
+from support.raw_server import raw_server
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+Behave = Callable[[socket.socket, threading.Event], None]
+
+
+def ask(base: str, key: str = "a", deadline_seconds: float = 10.0) -> Ask:
+    return Ask(key, f"{base}/metrics", (address_of(base),), deadline_seconds)
+
+
+def address_of(base: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    host, _, port = base.removeprefix("http://").rpartition(":")
+    return socket.AF_INET, (host, int(port))
+
+
+def told(asking: Asking, *asks: Ask) -> dict[str, bytes | str]:
+    """Ask all at once and wait for all."""
+    for each in asks:
+        asking.ask(each)
+    got: list[Told] = []
+    while len(got) < len(asks):
+        got += asking.step()
+    return {
+        one.ask.key: str(one.page).partition(": ")[2]
+        if isinstance(one.page, EngineUnreachable)
+        else one.page
+        for one in got
+    }
+
+
+@pytest.fixture
+def asking() -> Iterator[Asking]:
+    with Asking(1000) as asking:
+        yield asking
+
+
+def answer_all(connection: socket.socket, over: threading.Event) -> None:
+    """Answer the request that was read, and those that follow it."""
+    connection.settimeout(0.02)
+    connection.sendall(OK)
+    while not over.is_set():
+        with contextlib.suppress(TimeoutError):
+            if not connection.recv(65536):
+                return
+            connection.sendall(OK)
+
+
+def answer_once(connection: socket.socket, over: threading.Event) -> None:
+    connection.sendall(OK)
+
+
+def answer_once_and_hang_up_on_the_next(connection: socket.socket, over: threading.Event) -> None:
+    connection.sendall(OK)
+    connection.recv(65536)
+
+
+def test_a_connection_is_kept_for_the_next_question(asking: Asking) -> None:
+    with raw_server(answer_all) as (base, heads):
+        for _ in range(3):
+            assert told(asking, ask(base)) == {"a": b"hello"}
+
+        assert len(heads) == 1  # of each connection the first
+
+
+def test_none_is_kept_that_is_not_wanted() -> None:
+    with raw_server(answer_all) as (base, heads), Asking(1000, keep=False) as asking:
+        for _ in range(2):
+            assert told(asking, ask(base)) == {"a": b"hello"}
+
+        assert len(heads) == 2
+        assert b"Connection: close" in heads[0]
+
+
+@pytest.mark.parametrize("behave", [answer_once, answer_once_and_hang_up_on_the_next])
+def test_a_kept_connection_that_the_server_has_closed_is_made_anew(behave: Behave) -> None:
+    with raw_server(behave) as (base, heads), Asking(1000) as asking:
+        for _ in range(3):
+            assert told(asking, ask(base)) == {"a": b"hello"}
+
+        assert len(heads) == 3
+
+
+def test_what_a_server_says_unasked_is_not_taken_for_an_answer(asking: Asking) -> None:
+    def talk(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(OK + OK.replace(b"hello", b"wrong"))
+        over.wait(10)
+
+    with raw_server(talk) as (base, _), raw_server(answer_all) as (other, _):
+        assert told(asking, ask(base)) == {"a": b"hello"}
+        assert told(asking, ask(other, "b")) == {"b": b"hello"}
+        asking.ask(ask(base))
+
+        assert told(asking, ask(other, "b")) == {"b": b"hello"}
+
+
+def test_one_that_hangs_delays_no_other(asking: Asking) -> None:
+    def hang(connection: socket.socket, over: threading.Event) -> None:
+        over.wait(20)
+
+    with raw_server(hang) as (silent, _), raw_server(answer_all) as (base, _):
+        asking.ask(ask(silent, "silent"))
+        for _ in range(3):
+            assert told(asking, ask(base)) == {"a": b"hello"}
+
+
+def test_the_deadline_is_that_of_each_question_also_on_a_kept_connection(asking: Asking) -> None:
+    def answer_once_then_drip(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(OK)
+        connection.recv(65536)
+        with contextlib.suppress(OSError):
+            while not over.wait(0.02):
+                connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    with raw_server(answer_once_then_drip) as (base, _):
+        assert told(asking, ask(base)) == {"a": b"hello"}
+        assert told(asking, ask(base, deadline_seconds=0.2)) == {"a": "no whole answer in 0.2 s"}
+
+
+def test_the_next_address_of_a_host_is_tried_when_one_refuses(asking: Asking) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        deaf = (socket.AF_INET, listener.getsockname())
+
+    with raw_server(answer_all) as (base, _):
+        both = Ask("a", f"{base}/metrics", (deaf, address_of(base)), 10.0)
+        assert told(asking, both) == {"a": b"hello"}
+    assert told(asking, Ask("b", "http://b/", (deaf,), 10.0)) == {"b": "Connection refused"}
+    assert told(asking, Ask("b", "http://b/", (), 10.0)) == {"b": "the host has no address"}
+
+
+def test_an_engine_at_another_address_is_asked_there(asking: Asking) -> None:
+    other = OK.replace(b"hello", b"other")
+
+    with (
+        raw_server(answer_all) as (base, _),
+        raw_server(lambda connection, over: connection.sendall(other)) as (moved, _),
+    ):
+        assert told(asking, ask(base)) == {"a": b"hello"}
+        assert told(asking, ask(moved)) == {"a": b"other"}
+
+
+def test_of_an_engine_that_is_forgotten_nothing_more_is_told(asking: Asking) -> None:
+    def hang(connection: socket.socket, over: threading.Event) -> None:
+        over.wait(20)
+
+    with raw_server(hang) as (base, _):
+        asking.ask(ask(base, deadline_seconds=0.2))
+        asking.forget("a")
+        threading.Timer(0.3, asking.wake).start()
+
+        assert asking.step() == []
+
+
+def test_whoever_waits_can_be_woken(asking: Asking) -> None:
+    asking.wake()
+
+    assert asking.step() == []
