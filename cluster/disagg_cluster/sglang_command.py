@@ -26,6 +26,7 @@ OWN_ARGUMENTS: Mapping[str, str] = {
     "--disaggregation-transfer-backend": "say it with the key kv_transfer.connector",
     "--disaggregation-bootstrap-port": "say it with the key kv_transfer.side_channel_port",
     "--enable-metrics": "it is always given",
+    "--node-rank": "a worker leads; a follower is started by hand, and attached to",
 }
 """Arguments that a node file may not give to SGLang, with the reason."""
 

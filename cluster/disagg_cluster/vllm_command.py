@@ -24,6 +24,7 @@ OWN_ARGUMENTS: Mapping[str, str] = {
     "--enable-logging-iteration-details": "it is always given",
     "--no-enable-logging-iteration-details": MEASURED,
     "--disable-log-stats": MEASURED,
+    "--headless": "a worker has a server; a follower is started by hand, and attached to",
 }
 """Arguments that a node file may not give to vLLM, with the reason."""
 

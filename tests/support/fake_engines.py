@@ -1,4 +1,7 @@
-"""Processes that look like engines from outside: their command line, their port, their page."""
+"""Processes that look like engines from outside: their command line, their port, their page.
+
+Followers of engines that span nodes have no port and no page.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,12 @@ PAGES = {
 }
 
 _SERVER = """\
-import http.server, os, sys, threading
+import http.server, os, signal, sys, threading
 def said(name):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
+if "--headless" in sys.argv or said("--node-rank") not in (None, "0"):
+    while True:
+        signal.pause()
 port = int(os.environ.get("DYN_SYSTEM_PORT") or said("--port"))
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):

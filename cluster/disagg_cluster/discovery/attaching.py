@@ -154,7 +154,7 @@ class Attaching:
         )
         async with asyncio.TaskGroup() as group:
             if self._kubernetes is not None:
-                group.create_task(self._kubernetes.run())
+                group.create_task(self._kubernetes.run(self._following_pods))
                 await self._kubernetes.first_list()
             group.create_task(self._published.run())
             with self._told.listening():
@@ -162,6 +162,9 @@ class Attaching:
 
     def _engines(self) -> tuple[FoundEngine, ...]:
         return self._attached.engines()
+
+    def _following_pods(self) -> frozenset[str]:
+        return frozenset(engine.pod_uid for engine in self._engines() if engine.follows)
 
     def _page(self, name: str) -> EnginePage | None:
         return self._pages.page(name) if self._pages else None

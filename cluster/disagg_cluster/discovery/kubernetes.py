@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from disagg_cluster.config import Attach
@@ -83,8 +83,8 @@ class Kubernetes:
                 while self._watch is not None and not self._watch.listed:
                     await asyncio.sleep(0.05)
 
-    async def run(self) -> None:
-        """Follow until cancelled."""
+    async def run(self, followers: Callable[[], Collection[str]] = tuple) -> None:
+        """Follow until cancelled; `followers` are the UIDs of pods that tell no steps by right."""
         try:
             async with asyncio.TaskGroup() as group:
                 if self._watch is not None:
@@ -92,16 +92,17 @@ class Kubernetes:
                 if self._resources is not None:
                     group.create_task(self._resources.run())
                 while True:
-                    self._keep()
+                    self._keep(followers())
                     await asyncio.sleep(KEEP_SECONDS)
         finally:
             self._steps.close()
 
-    def _keep(self) -> None:
+    def _keep(self, followers: Collection[str]) -> None:
         if self._watch is None:
             return
         told = self._watch.listed and not self._watch.why()
-        self._steps.keep(self._watch.pods(), asyncio.get_running_loop(), told=told)
+        loop = asyncio.get_running_loop()
+        self._steps.keep(self._watch.pods(), loop, told=told, followers=followers)
 
 
 def here(
