@@ -105,7 +105,7 @@ class ProcessFinder:
         pid = server.process.pid
         kept = environment(pid, NAMES_KEPT, self._proc)
         listening = sorted(self._listening(server))
-        part = read_process(server.process.argv, kept).part
+        part = server.part or read_process(server.process.argv, kept).part
         # Engines listen for their own parts and peers, too, and not all of those can take a GET.
         likely = tuple(_told_ports(server, kept))
         if part is not None and part.follows and not _follower_has_page(server):

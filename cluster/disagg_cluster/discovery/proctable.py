@@ -13,7 +13,7 @@ from disagg_exporter.roles.shellwords import program_name
 # What a command line of an engine contains somewhere; the rest is not even taken apart.
 _MAY_BE = re.compile(
     rb"vllm|sglang|launch_server|api_server|trtllm|tensorrt_llm|dynamo|lmdeploy|llm-d-|triton"
-    rb"|rtp_llm|fastdeploy|encode_server",
+    rb"|rtp_llm|fastdeploy|encode_server|raylet|ray::RayWorker",
     re.IGNORECASE,
 )
 MAX_COMMAND_BYTES = 128 * 1024

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from disagg_cluster.discovery.gangs import Gang, find_gangs, is_for_ray, is_wrapped, starter_of
 from disagg_cluster.discovery.nouns import port_of
 from disagg_cluster.discovery.proctable import Process, ancestors, descendants
 from disagg_exporter.roles.flags import read_flags
 from disagg_exporter.roles.process import read_process
 from disagg_exporter.roles.programs import Program
 from disagg_exporter.roles.shellwords import program_name
+from disagg_exporter.roles.spanning import Part
 
 # What an engine runs as. Wrappers, clients (`docker run … vllm serve`) and people's tools
 # (`grep vllm`) name an engine, too, and are none; those that matter have the engine as a child.
@@ -34,21 +36,30 @@ _USUAL_PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An engine's server process, and all processes of the engine."""
+    """An engine's server process, and all processes of the engine.
+
+    Of a gang whose server is elsewhere `process` is one of its ranks, and `part` says so.
+    """
 
     process: Process
     kind: str
     pids: frozenset[int]
+    part: Part | None = None
 
 
 def find_servers(table: Mapping[int, Process]) -> tuple[Server, ...]:
     """The engines' servers among the processes.
 
     A server that forked has children with its own command line: they are parts of it. A wrapper
-    has a child with another one, which then is the server.
+    has a child with another one, which then is the server. Ranks that MPI or Ray started are their
+    server's, or make a follower where it is elsewhere.
     """
+    gangs = find_gangs(table)
+    ganged = frozenset[int]().union(*(gang.pids for gang in gangs))
     kinds = {pid: kind for pid, p in table.items() if (kind := engine_kind(p.argv))}
-    parts = {pid: kind for pid, p in table.items() if (kind := _part_of(p.argv))}
+    parts = {
+        pid: kind for pid, p in table.items() if pid not in ganged and (kind := _part_of(p.argv))
+    }
     for pid, kind in parts.items():
         owner = _owner(table[pid], table, parts)
         if not any(above.pid in kinds for above in (owner, *ancestors(owner.pid, table))):
@@ -62,9 +73,29 @@ def find_servers(table: Mapping[int, Process]) -> tuple[Server, ...]:
         elif above is not None:
             wrappers.add(above.pid)
     leaders = kinds.keys() - wrappers - folded
-    return tuple(
-        Server(table[pid], kinds[pid], descendants([pid], table)) for pid in sorted(leaders)
-    )
+    servers = [Server(table[pid], kinds[pid], descendants([pid], table)) for pid in sorted(leaders)]
+    for gang in gangs:
+        _join(gang, servers, table)
+    return tuple(servers)
+
+
+def _join(gang: Gang, servers: list[Server], table: Mapping[int, Process]) -> None:
+    """Give a gang to its server here, or make it a follower."""
+    if gang.kind == "trtllm":
+        own = [
+            s
+            for s in servers
+            if is_wrapped(s.process, table) and starter_of(s.process, table) == gang.starter
+        ]
+    else:
+        own = [s for s in servers if is_for_ray(s.process)]
+    if not own:
+        process = replace(gang.process, argv=gang.command or gang.process.argv)
+        kind = engine_kind(gang.command) or gang.kind
+        servers.append(Server(process, kind, gang.pids, Part(gang.head, None, follows=True)))
+    elif len(own) == 1:
+        # Of several nobody tells whose they are.
+        servers[servers.index(own[0])] = replace(own[0], pids=own[0].pids | gang.pids)
 
 
 def engine_kind(argv: tuple[str, ...]) -> str:

@@ -97,9 +97,15 @@ def _sglang(flags: Flags) -> Part | None:
     known = rank is not None or not flags.given("node-rank")
     if not known or (not rank and flags.value("nnodes") in (None, "1")):
         return None
-    host, _, port = (flags.value("dist-init-addr", "nccl-init-addr") or "").rpartition(":")
-    head = _place(host, int(port)) if port.isdecimal() and len(port) <= 5 else ""
-    return Part(head, rank or 0, follows=bool(rank))
+    told = flags.value("dist-init-addr", "nccl-init-addr") or ""
+    return Part(told if is_place(told) else "", rank or 0, follows=bool(rank))
+
+
+def is_place(text: str) -> bool:
+    """Whether a text is a host and a port, and so may be shown."""
+    host, _, port = text.rpartition(":")
+    known = port.isascii() and port.isdecimal() and len(port) <= 5
+    return known and _PLACE.fullmatch(host) is not None
 
 
 def _place(host: str, port: int) -> str:

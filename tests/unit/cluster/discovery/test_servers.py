@@ -92,3 +92,55 @@ def test_the_port_is_the_one_that_the_engine_was_told(
     arguments: list[str], port: int | None
 ) -> None:
     assert told_port(("vllm", "serve", "m", *arguments), "vllm") == port
+
+
+LAUNCH = "bash /usr/local/bin/trtllm-llmapi-launch trtllm-serve m --port 8000 --server_role CONTEXT"
+RANK = "python3 -m tensorrt_llm.llmapi.mgmn_{}_node"
+RAYLET = (
+    "/venv/ray/core/src/ray/raylet/raylet --raylet_socket_name=/tmp/ray/raylet "
+    "--node_ip_address=10.0.0.2 --gcs-address=10.0.0.1:6379"
+)
+
+
+def followers(*rows: tuple[int, int, str]) -> dict[int, tuple[str, set[int], str]]:
+    return {
+        s.process.pid: (s.kind, set(s.pids), s.part.head)
+        for s in find_servers(table(*rows))
+        if s.part is not None
+    }
+
+
+def test_ranks_whose_server_is_elsewhere_are_one_follower_with_what_they_were_to_serve() -> None:
+    rows = [(9, 1, "slurmstepd: [7.0]"), (10, 9, LAUNCH), (11, 10, RANK.format("worker"))]
+    rows += [(20, 9, LAUNCH), (21, 20, RANK.format("worker"))]
+
+    [server] = find_servers(table(*rows))
+
+    assert followers(*rows) == {11: ("trtllm", {11, 21}, "")}
+    assert server.process.argv[:2] == ("trtllm-serve", "m")
+
+
+def test_ranks_beside_their_server_are_its_own() -> None:
+    serve = "python3 /usr/bin/trtllm-serve m"
+    rows = [(9, 1, "prted"), (10, 9, LAUNCH), (11, 10, RANK.format("leader")), (12, 10, LAUNCH)]
+    rows += [(13, 12, serve), (20, 9, LAUNCH), (21, 20, RANK.format("worker"))]
+    other = [(30, 1, serve)]
+
+    assert found(*rows, *other) == {13: ("trtllm", {11, 13, 21}), 30: ("trtllm", {30})}
+    assert followers(*rows, *other) == {}
+
+
+def test_the_workers_of_ray_follow_where_no_server_is() -> None:
+    rows = [(9, 1, RAYLET), (10, 9, "ray::RayWorkerWrapper.execute_method")]
+    rows += [(11, 9, "ray::RayWorkerWrapper"), (12, 9, "VLLM::Worker_TP9"), (13, 9, "ray::IDLE")]
+
+    assert followers(*rows) == {10: ("vllm", {10, 11, 12}, "10.0.0.1:6379")}
+
+
+def test_the_workers_of_ray_are_the_one_servers_that_has_its_workers_from_it() -> None:
+    rows = [(9, 1, RAYLET), (10, 9, "ray::RayWorkerWrapper")]
+    server = (20, 1, VLLM + " --distributed-executor-backend ray")
+
+    assert found(*rows, server, (30, 1, VLLM)) == {20: ("vllm", {10, 20}), 30: ("vllm", {30})}
+    # Of two it cannot be told, and nothing is guessed.
+    assert found(*rows, server, (21, 1, server[2])) == {20: ("vllm", {20}), 21: ("vllm", {21})}
