@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 from bench.attribution.engines import Seen
 from bench.attribution.pages import Pages
 
@@ -12,6 +13,7 @@ from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
 from disagg_exporter.stepcost import StepCost
+from disagg_exporter.steprows import rows_of
 from disagg_exporter.stepsplit import StepSplit, token_share
 
 FULL, FPM, RECORDS, TOKENS = "full features", "FPM's", "vLLM's records", "token share"
@@ -70,7 +72,8 @@ class Records:
         """The step's share of prefill as the books take it."""
         step = self._record(seen)
         kind = kind_of(step)
-        share = self.split.settle(step, kind, seen.step.elapsed_ns)
+        told = np.array([kind]), np.array([seen.step.elapsed_ns]), np.array([True])
+        share = float(self.split.settle(rows_of([step]), *told)[0])
         return share if kind == wire.MIXED else float(kind == wire.CONTEXT)
 
 
@@ -113,12 +116,12 @@ def measure(
     sums = Sums()
     for number, one in enumerate(seen):
         shares = {name: way(one) for name, way in ways.items()}
-        stretch = pages.look(one)
+        stretches = list(pages.look(one))
         first, last = left[0]
         if number < first:
             continue
         sums.add(one, shares)
-        if stretch is not None:
+        for stretch in stretches:
             sums.paged_seconds += stretch.busy_seconds
             sums.paged_prefill += stretch.busy_seconds * stretch.share
             sums.paged_true += stretch.true_seconds
@@ -151,5 +154,6 @@ def _score(score: Score, sums: Sums) -> Score:
 def _by_tokens(seen: Seen) -> float:
     kind = kind_of(seen.step)
     if kind == wire.MIXED:
-        return token_share(seen.step) if seen.step.context_tokens else 1.0
+        context, generated = seen.step.context_tokens, seen.step.generation_tokens
+        return token_share(context, generated) if context else 1.0
     return float(kind == wire.CONTEXT)

@@ -110,7 +110,8 @@ def runs_of(packets: Sequence[bytes]) -> tuple[list[Run], int]:
 
 
 def _sound(records: NDArray[np.void]) -> NDArray[np.bool_]:
-    known = (records["version"] >= wire.VERSION) & np.isin(records["kind"], list(_KINDS))
+    kind = records["kind"]
+    known = (records["version"] >= wire.VERSION) & (kind >= min(_KINDS)) & (kind <= max(_KINDS))
     usage = records["kv_usage_ratio"]
     return np.asarray(known & (usage >= 0) & (usage < np.inf))
 

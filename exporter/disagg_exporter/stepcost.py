@@ -19,7 +19,7 @@ RESIDUAL_LIMIT_RATIO = 0.25
 MEMORY_STEPS = 300_000
 
 _LEAST_SECONDS = 1e-9
-_PREFILL, _DECODE, _MIXED = range(3)
+PREFILL, DECODE, MIXED = range(3)
 _RESIDUAL_MEMORY_STEPS = 200
 _PACE_AFTER_STEPS = 300
 _STRAY_RATIOS = 3.0
@@ -84,14 +84,22 @@ class StepCost:
         self._steps = [0, 0, 0]
         self._residuals = [0.0, 0.0, 0.0]
 
+    def passes_over(self, kind: int) -> bool:
+        """Count a pure step in if nothing would be learned from it; say whether that is so."""
+        number = self._steps[kind] + 1
+        passes = self._thins(number) and number % _ONE_IN != 0
+        if passes:
+            self._steps[kind] = number
+        return passes
+
     def learn(self, work: StepWork, seconds: float) -> None:
         """Take what a step had to do and how long it took; nothing from one that took no time."""
         if seconds < _LEAST_SECONDS or not (work.prefill_tokens or work.decode_requests):
             return
-        kind = _DECODE if not work.prefill_tokens else _MIXED if work.decode_requests else _PREFILL
+        kind = DECODE if not work.prefill_tokens else MIXED if work.decode_requests else PREFILL
         self._steps[kind] = number = self._steps[kind] + 1
         alike = 1
-        if number > _PURE_STEPS and self._steps[_MIXED] * _MIXES_ONE_IN < number:
+        if self._thins(number):
             if number % _ONE_IN:
                 return
             alike = _ONE_IN
@@ -139,9 +147,12 @@ class StepCost:
             return CostState(steps=steps)
         return CostState(self.trusted, self._residual(), steps, lines.computing + lines.reading)
 
+    def _thins(self, number: int) -> bool:
+        return number > _PURE_STEPS and self._steps[MIXED] * _MIXES_ONE_IN < number
+
     def _residual(self) -> float:
-        if self._steps[_MIXED] >= ENOUGH_PURE_STEPS:
-            return self._residuals[_MIXED]
+        if self._steps[MIXED] >= ENOUGH_PURE_STEPS:
+            return self._residuals[MIXED]
         weighted = sum(n * r for n, r in zip(self._steps, self._residuals, strict=True))
         return weighted / max(sum(self._steps), 1)
 

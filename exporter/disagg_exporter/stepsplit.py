@@ -6,22 +6,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import Step
-from disagg_exporter.stepcost import CostState, StepCost
-from disagg_exporter.steprows import Rows, steps_of
+from disagg_exporter.stepcost import DECODE, PREFILL, CostState, StepCost
+from disagg_exporter.steprows import NOT_TOLD, Rows
 from disagg_exporter.stepwork import Proxies, StepWork
 
+_PURE = {wire.CONTEXT: PREFILL, wire.GENERATION: DECODE}
 
-def token_share(step: Step) -> float:
+
+def token_share(context_tokens: int, generation_tokens: int) -> float:
     """Split a mixed step by token count: crude, but it asks nothing of the engine."""
-    return step.context_tokens / (step.context_tokens + step.generation_tokens)
+    return context_tokens / (context_tokens + generation_tokens)
 
 
 class StepSplit:
     """Learns what one engine's steps cost, and divides its mixed steps.
 
     `settle` is for the books: each record once, in the order in which records were made. `glance`
-    is for the fast gauges: each record as it arrives, divided by what is known then.
+    is for the fast gauges: each record as it arrives, divided by what is known then. Both take
+    records that follow each other and return the shares of prefill, 1 for what is not mixed.
     """
 
     __slots__ = ("_arriving", "_cost", "_kv_in_tokens", "_preempted", "_settling")
@@ -43,61 +45,80 @@ class StepSplit:
         self._settling.restart()
         self._preempted = False
 
-    def settle(self, step: Step, kind: int, length_ns: int, *, single: bool = True) -> float:
-        """Return the share of a mixed step that is prefill, and then learn from the step.
-
-        `length_ns` is how long it held its devices. `single`: the record is of one step, and the
-        record before it is known; nothing is learned from others.
-        """
-        work = self._settling.read(step, kind)
-        self._mind_units(step)
-        share = self._share(step, kind, work)
-        if single and self._teaches(step, kind):
-            self._cost.learn(work, length_ns / 1e9)
-        return share
-
-    def settle_all(
+    def settle(
         self,
         rows: Rows,
         kinds: NDArray[np.int64],
         lengths_ns: NDArray[np.int64],
         single: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
-        """Settle many records that follow each other; return their shares."""
-        told = zip(
-            steps_of(rows), kinds.tolist(), lengths_ns.tolist(), single.tolist(), strict=True
-        )
-        return np.array([self.settle(*one[:3], single=one[3]) for one in told])
+        """Divide mixed steps, and learn from each step after that.
 
-    def glance(self, step: Step, kind: int) -> float:
-        """Return the share of a mixed step that is prefill, as far as is known now."""
-        if kind != wire.MIXED:
-            # Nearly all steps are such, and nothing is learned here.
-            self._arriving.pass_over(step, kind)
-            return 1.0
-        return self._share(step, kind, self._arriving.read(step, kind))
+        `lengths_ns` is how long each held its devices. `single`: the record is of one step, and
+        the record before it is known; nothing is learned from others.
+        """
+        shares = np.ones(len(rows))
+        teaches = single & self._teach(rows, kinds)
+        in_tokens = rows["decode_kv_tokens"] != NOT_TOLD
+        tells, mixed = rows["generation_requests"] > 0, kinds == wire.MIXED
+        works, seconds = self._settling.read(rows, kinds), lengths_ns / 1e9
+        changes = tells & (in_tokens != in_tokens[0])
+        if tells.any() and in_tokens[0] != self._kv_in_tokens:
+            changes |= tells
+        minded = np.flatnonzero(mixed | teaches | changes)
+        told = zip(minded.tolist(), kinds[minded].tolist(), teaches[minded].tolist(), strict=True)
+        for number, kind, teaching in told:
+            if changes[number]:
+                self._mind_units(bool(in_tokens[number]))
+            if teaching and kind in _PURE and self._cost.passes_over(_PURE[kind]):
+                continue
+            work = StepWork._make(works[number].tolist())
+            if kind == wire.MIXED:
+                shares[number] = self._share(rows[number], work)
+            if teaching:
+                self._cost.learn(work, float(seconds[number]))
+        return shares
+
+    def glance(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Divide mixed steps by what is known now."""
+        shares = np.ones(len(rows))
+        mixed = np.flatnonzero(kinds == wire.MIXED)
+        if len(mixed):
+            works = self._arriving.read(rows, kinds)
+            for number in mixed:
+                shares[number] = self._share(rows[number], StepWork._make(works[number].tolist()))
+        else:
+            self._arriving.pass_over(rows, kinds)
+        return shares
 
     @property
     def state(self) -> CostState:
         """How well the engine's costs are known."""
         return self._cost.state
 
-    def _mind_units(self, step: Step) -> None:
+    def _mind_units(self, in_tokens: bool) -> None:
         """Begin anew if decode's cache is told in another unit than before: by another source."""
-        in_tokens = step.decode_kv_tokens is not None
-        if step.generation_requests and in_tokens != self._kv_in_tokens:
+        if in_tokens != self._kv_in_tokens:
             self._kv_in_tokens = in_tokens
             self._cost = StepCost(kv_in_tokens=in_tokens)
 
-    def _share(self, step: Step, kind: int, work: StepWork) -> float:
-        if kind != wire.MIXED or not step.context_tokens:
+    def _share(self, row: np.void, work: StepWork) -> float:
+        if not row["context_tokens"]:
             return 1.0
         share = self._cost.prefill_share(work) if self._cost.trusted else None
-        return token_share(step) if share is None else share
+        if share is None:
+            return token_share(int(row["context_tokens"]), int(row["generation_tokens"]))
+        return share
 
-    def _teaches(self, step: Step, kind: int) -> bool:
+    def _teach(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say which steps are worth learning from."""
+        teach: NDArray[np.bool_] = (kinds != wire.DUMMY_STEP) & (rows["encoder_inputs"] == 0)
         # A request that was preempted computes its tokens anew, and vLLM counts them as
         # generated: such a step is told apart by its tokens, and only while one is awaited.
-        recomputes = self._preempted and step.generation_tokens > step.generation_requests
-        self._preempted = step.preemptions > 0 or (self._preempted and not recomputes)
-        return kind != wire.DUMMY_STEP and not recomputes and not step.encoder_inputs
+        if self._preempted or rows["preemptions"].any():
+            more = (rows["generation_tokens"] > rows["generation_requests"]).tolist()
+            for number, preempted in enumerate((rows["preemptions"] > 0).tolist()):
+                recomputes = self._preempted and more[number]
+                self._preempted = preempted or (self._preempted and not recomputes)
+                teach[number] &= not recomputes
+        return teach

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import Step
+from disagg_exporter.steprows import NOT_TOLD, Rows
+
+# Takes away whatever is unfinished; thousands of it fit into 63 bits.
+_MORE_THAN_ALL = 2**42
 
 
 class StepWork(NamedTuple):
@@ -48,35 +54,42 @@ class Proxies:
         self._unfinished_tokens = 0
         self._kv_usage_ratio: float | None = None
 
-    def read(self, step: Step, kind: int) -> StepWork:
-        """Return what the next record's step had to do; `kind` as of `wire.step_kind`."""
-        kv_usage_ratio = self._kv_usage_ratio
-        self._kv_usage_ratio = step.kv_usage_ratio
-        if kv_usage_ratio is None:
-            kv_usage_ratio = step.kv_usage_ratio
-        decoding = step.generation_requests
-        tokens = attended = 0.0
-        if kind == wire.GENERATION:
-            # Transferred requests write their first token like any other (accounting A4).
-            decoding += step.context_requests
-            self._unfinished_tokens = 0
-        else:
-            tokens = float(step.context_tokens)
-            attended = self._attended(step)
-        read = kv_usage_ratio if step.decode_kv_tokens is None else float(step.decode_kv_tokens)
-        return StepWork(tokens, attended, decoding, read if decoding else 0.0)
+    def read(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what the steps of the next records had to do, a `StepWork` in each line.
 
-    def pass_over(self, step: Step, kind: int) -> None:
-        """Take note of the next record, whose work nobody asks for."""
-        self._kv_usage_ratio = step.kv_usage_ratio
-        if kind == wire.GENERATION:
-            self._unfinished_tokens = 0
-        else:
-            left = self._unfinished_tokens + step.context_tokens - step.computed_tokens
-            self._unfinished_tokens = max(left, 0)
+        `kinds` are those of `wire.step_kind`.
+        """
+        decodes, tokens = kinds == wire.GENERATION, rows["context_tokens"]
+        before = self._follow(rows, decodes)
+        usage = rows["kv_usage_ratio"]
+        known = usage[:1] if self._kv_usage_ratio is None else [self._kv_usage_ratio]
+        told = rows["decode_kv_tokens"]
+        read = np.where(told == NOT_TOLD, np.concatenate((known, usage[:-1])), told)
+        self._kv_usage_ratio = float(usage[-1])
+        chunk = tokens / np.maximum(rows["context_requests"], 1)
+        attended = chunk * (before + rows["cached_tokens"]) + tokens * (chunk + 1) / 2
+        # Transferred requests write their first token like any other (accounting A4).
+        decoding = rows["generation_requests"] + decodes * rows["context_requests"]
+        columns = tokens * ~decodes, attended * ~decodes, decoding, read * (decoding > 0)
+        return np.stack(columns, axis=1)
 
-    def _attended(self, step: Step) -> float:
-        before = self._unfinished_tokens
-        self._unfinished_tokens = max(before + step.context_tokens - step.computed_tokens, 0)
-        chunk = step.context_tokens / max(step.context_requests, 1)
-        return chunk * (before + step.cached_tokens) + step.context_tokens * (chunk + 1) / 2
+    def pass_over(self, rows: Rows, kinds: NDArray[np.int64]) -> None:
+        """Take note of the next records, whose work nobody asks for."""
+        self._kv_usage_ratio = float(rows["kv_usage_ratio"][-1])
+        if kinds[-1] == wire.GENERATION:
+            self._unfinished_tokens = 0  # whatever was before it
+        else:
+            self._follow(rows, kinds == wire.GENERATION)
+
+    def _follow(self, rows: Rows, decodes: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the unfinished prompts' tokens before each record.
+
+        Each adds what its step computed of prompts and takes away those that ended, but not below
+        nothing: the sum less its own least value so far.
+        """
+        grown = np.where(decodes, -_MORE_THAN_ALL, rows["context_tokens"] - rows["computed_tokens"])
+        sums = np.cumsum(np.concatenate(([self._unfinished_tokens], grown)))
+        left = sums - np.minimum(np.minimum.accumulate(sums), 0)
+        self._unfinished_tokens = int(left[-1])
+        unfinished: NDArray[np.int64] = left[:-1]
+        return unfinished

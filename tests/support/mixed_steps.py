@@ -11,6 +11,7 @@ from disagg_exporter.model import Phase, Step
 from disagg_exporter.stepcost import StepCost
 from disagg_exporter.stepwork import Proxies
 from support.books import Books, Teller
+from support.single_steps import read
 
 
 def booked_seconds(steps: Sequence[Step], *, overlapped: bool) -> float:
@@ -41,7 +42,7 @@ def mixed_errors(steps: Iterable[tuple[Step, int]]) -> list[float]:
     held_back = []
     for step, length_ns in steps:
         kind = kind_of(step)
-        work = proxies.read(step, kind)
+        work = read(proxies, step, kind)
         if kind == wire.MIXED:
             held_back.append((work, length_ns / 1e9))
         else:

@@ -15,6 +15,7 @@ from disagg_exporter.accounting.restore import restored
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
 from disagg_exporter.stepsplit import StepSplit
+from support.single_steps import glance, settle
 
 
 class Piece(NamedTuple):
@@ -137,7 +138,7 @@ class PlainLane:
             t_ns,
             step.sequence,
             self._believable(t_ns, step.elapsed_ns),
-            work_of(kind, self._split.glance(step, kind)),
+            work_of(kind, glance(self._split, step, kind)),
             stream,
             step._replace(elapsed_ns=self._believable(t_ns, step.elapsed_ns)),
             kind=kind,
@@ -256,7 +257,7 @@ class PlainLane:
         if not entry.divided:
             entry.divided = True
             told = sum(entry.totals.steps) - sum(entry.stream.totals.steps)
-            share = self._split.settle(entry.told, entry.kind, length_ns, single=told == 1)
+            share = settle(self._split, entry.told, entry.kind, length_ns, single=told == 1)
             entry.work = work_of(entry.kind, share)
 
     def _begin(self, entry: Entry, remaining_ns: int) -> None:

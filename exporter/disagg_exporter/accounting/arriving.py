@@ -13,7 +13,7 @@ from disagg_exporter.accounting.timeline import CODES
 from disagg_exporter.accounting.unfrozen import MARK, Marks
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Reason, Step
-from disagg_exporter.steprows import Rows, kinds_of, rows_of, steps_of
+from disagg_exporter.steprows import Rows, kinds_of, rows_of
 from disagg_exporter.stepsplit import StepSplit
 
 # By the kind of step; a mixed one has its share from the cost model.
@@ -25,10 +25,13 @@ for _kind, _work in ((wire.CONTEXT, PREFILL), (wire.GENERATION, DECODE), (wire.D
 
 def gathered(told: Sequence[tuple[Step | Rows, int]]) -> Rows:
     """Return records as rows of their own, none from after the moment when it was heard."""
-    if any(isinstance(what, Step) for what, _ in told):
-        told = [(rows_of([what]) if isinstance(what, Step) else what, now) for what, now in told]
-    rows = np.concatenate([what for what, _ in told])
-    now_ns = np.repeat([now for _, now in told], [len(what) for what, _ in told])
+    if all(isinstance(what, Step) for what, _ in told):
+        parts = [rows_of(what for what, _ in told if isinstance(what, Step))]
+    else:
+        parts = [rows_of([what]) if isinstance(what, Step) else what for what, _ in told]
+    rows = parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
+    lengths = [1 if isinstance(what, Step) else len(what) for what, _ in told]
+    now_ns = np.repeat([now for _, now in told], lengths)
     # CLOCK_MONOTONIC is never negative.
     rows["t_ns"] = np.clip(rows["t_ns"], 0, now_ns)
     return rows
@@ -54,18 +57,15 @@ def marked(rows: Rows, stream: int, split: StepSplit) -> Marks:
     resting = np.where(rows["deferred"] > 0, CODES[Reason.KV_WAIT], CODES[Reason.NO_REQUEST])
     marks["gap"] = np.where(pending, CODES[Reason.HOST_GAP], resting)
     context, generated = rows["context_tokens"], rows["generation_tokens"]
+    shares = split.glance(rows, kinds)
     if (kinds == wire.GENERATION).all():
-        # What they say of prompts is what the last of them says.
-        split.glance(steps_of(rows[-1:])[0], wire.GENERATION)
         marks["decode_tokens"] = context + generated
         return marks
     prefill = (kinds == wire.CONTEXT) | (kinds == wire.MIXED)
     marks["prefill_tokens"] = np.where(prefill, context, 0)
     decode = np.where(prefill, generated, context + generated)
     marks["decode_tokens"] = np.where(kinds == wire.DUMMY_STEP, 0, decode)
-    marks["prefill_share"], marks["dummy_share"] = _PREFILL_SHARES[kinds], _DUMMY_SHARES[kinds]
-    for number, (step, kind) in enumerate(zip(steps_of(rows), kinds.tolist(), strict=True)):
-        share = split.glance(step, kind)
-        if kind == wire.MIXED:
-            marks["prefill_share"][number] = share
+    mixed = kinds == wire.MIXED
+    marks["prefill_share"] = np.where(mixed, shares, _PREFILL_SHARES[kinds])
+    marks["dummy_share"] = _DUMMY_SHARES[kinds]
     return marks

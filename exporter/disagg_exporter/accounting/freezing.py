@@ -28,7 +28,7 @@ def divide(spans: Spans, count: int, streams: Sequence[Stream], split: StepSplit
         if not len(new):
             continue
         kinds = marks["kind"][new]
-        shares = split.settle_all(spans.rows[new], kinds, spans.lengths_ns[new], single[new])
+        shares = split.settle(spans.rows[new], kinds, spans.lengths_ns[new], single[new])
         mixed = kinds == wire.MIXED
         marks["prefill_share"][new[mixed]] = shares[mixed]
     marks["undivided"] = False

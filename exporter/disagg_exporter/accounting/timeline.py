@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.accounting.phase import Work
+from disagg_exporter.accounting.rowqueue import RowQueue
 from disagg_exporter.model import Reason
 
 Pieces = NDArray[np.void]
@@ -22,6 +23,8 @@ PIECE = np.dtype(
 )
 """A stretch of time: the shares of its work, or its reason for there being none."""
 
+_SAME = ("reason", "prefill_share", "dummy_share")
+
 REASONS = tuple(Reason)
 CODES = {reason: code for code, reason in enumerate(REASONS)}
 """Reasons as they stand in a piece; `WORK` is that of a piece of work."""
@@ -32,7 +35,12 @@ class Timeline:
     """Pieces are added at its end and forgotten at its beginning."""
 
     def __init__(self) -> None:
-        self.pieces: Pieces = np.empty(0, PIECE)
+        self._pieces = RowQueue(PIECE)
+
+    @property
+    def pieces(self) -> Pieces:
+        """All pieces; good until some are added."""
+        return self._pieces.rows
 
     def add(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
         """Add one piece: work, or none for a reason."""
@@ -44,18 +52,18 @@ class Timeline:
         pieces = pieces[pieces["end_ns"] > pieces["start_ns"]]
         if not len(pieces):
             return
-        # The last one may go on.
-        pieces = np.concatenate((self.pieces[-1:], pieces))
         new = np.empty(len(pieces), np.bool_)
-        new[0] = True
+        new[0] = not self._goes_on(pieces[0])
         new[1:] = pieces["start_ns"][1:] != pieces["end_ns"][:-1]
-        for name in ("reason", "prefill_share", "dummy_share"):
+        for name in _SAME:
             new[1:] |= pieces[name][1:] != pieces[name][:-1]
         first = np.flatnonzero(new)
+        if not new[0]:
+            end = first[0] if len(first) else len(pieces)
+            self.pieces["end_ns"][-1] = pieces["end_ns"][end - 1]
         merged = pieces[first]
-        merged["end_ns"][:-1] = pieces["end_ns"][first[1:] - 1]
-        merged["end_ns"][-1] = pieces["end_ns"][-1]
-        self.pieces = np.concatenate((self.pieces[:-1], merged))
+        merged["end_ns"] = pieces["end_ns"][np.append(first[1:], len(pieces)) - 1][: len(first)]
+        self._pieces.add(merged)
 
     def between(self, start_ns: int, end_ns: int) -> Pieces:
         """Return the pieces that overlap the stretch, uncut."""
@@ -65,6 +73,12 @@ class Timeline:
 
     def forget_before(self, t_ns: int) -> None:
         """Drop the pieces that every device has read."""
-        read = np.searchsorted(self.pieces["end_ns"], t_ns, side="right")
-        if read:
-            self.pieces = self.pieces[read:].copy()
+        self._pieces.drop(int(np.searchsorted(self.pieces["end_ns"], t_ns, side="right")))
+
+    def _goes_on(self, piece: np.void) -> bool:
+        """Whether a piece only goes on with the last one."""
+        if not len(self._pieces):
+            return False
+        last = self.pieces[-1]
+        same = all(last[name] == piece[name] for name in _SAME)
+        return bool(same and last["end_ns"] == piece["start_ns"])

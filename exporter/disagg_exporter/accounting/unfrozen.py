@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from disagg_exporter.accounting.entry import Stream
 from disagg_exporter.accounting.restore import restored
+from disagg_exporter.accounting.rowqueue import RowQueue
 from disagg_exporter.model import StepTotals
 from disagg_exporter.steprows import ROW, STEPS_TOTALS, Rows, steps_of, totals_of
 
@@ -46,11 +47,15 @@ Marks = NDArray[np.void]
 
 
 class Spans(NamedTuple):
-    """Entries in the order in which they were made, and how long a span each makes."""
+    """Entries in the order in which they were made, and how long a span each makes.
+
+    `made_up`: some of them stand for lost records.
+    """
 
     rows: Rows
     marks: Marks
     lengths_ns: NDArray[np.int64]
+    made_up: bool = False
 
 
 class Unfrozen:
@@ -60,32 +65,38 @@ class Unfrozen:
     """
 
     def __init__(self, begun_ns: int) -> None:
-        self._rows: Rows = np.empty(0, ROW)
-        self._marks: Marks = np.empty(0, MARK)
+        self._rows = RowQueue(ROW)
+        self._marks = RowQueue(MARK)
+        self._markers = False
         # The last record that is frozen whole: when it was made, and whether it left work.
         self._settled = begun_ns, False
 
     def add(self, rows: Rows, marks: Marks) -> None:
         """Take records of one stream, or a heartbeat's marker."""
-        self._rows = np.concatenate((self._rows, rows))
-        self._marks = np.concatenate((self._marks, marks))
-        t_ns = self._rows["t_ns"][-len(rows) - 1 :]
+        known = len(self._rows)
+        self._rows.add(rows)
+        self._marks.add(marks)
+        self._markers = self._markers or bool(marks["marker"].any())
+        t_ns = self._rows.rows["t_ns"][max(known - 1, 0) :]
         # Nearly all come in order, which the times alone can tell.
         if (t_ns[1:] <= t_ns[:-1]).any():
-            order = np.lexsort((self._rows["sequence"], self._rows["t_ns"]))
-            self._rows, self._marks = self._rows[order], self._marks[order]
+            rows = self._rows.rows
+            order = np.lexsort((rows["sequence"], rows["t_ns"]))
+            self._rows.replace(rows[order])
+            self._marks.replace(self._marks.rows[order])
 
     def sequences(self, stream: int) -> NDArray[np.int64]:
         """Return the numbers of a stream's records here."""
-        ours = (self._marks["stream"] == stream) & ~self._marks["marker"]
-        numbers: NDArray[np.int64] = self._rows["sequence"][ours & (self._marks["lost"] == 0)]
+        marks = self._marks.rows
+        ours = (marks["stream"] == stream) & ~marks["marker"] & (marks["lost"] == 0)
+        numbers: NDArray[np.int64] = self._rows.rows["sequence"][ours]
         return numbers
 
     def spans(self, streams: Sequence[Stream], *, overlapped: bool) -> Spans:
         """Return the entries with their lengths, those that stand for lost records among them."""
-        if self._marks["marker"].any():
+        if self._markers:
             self._drop_overtaken(range(len(streams)))
-        rows, marks = self._rows, self._marks
+        rows, marks = self._rows.rows, self._marks.rows
         lengths_ns = rows["elapsed_ns"]
         if overlapped:
             lengths_ns = self._reaching()
@@ -101,28 +112,35 @@ class Unfrozen:
         if len(telling):
             last = telling[-1]
             self._settled = int(rows["t_ns"][last]), bool(marks["pending"][last])
+        if not spans.made_up:
+            self._rows.drop(settled)
+            self._marks.drop(settled)
+            return
         rows, marks = rows[settled:], marks[settled:]
-        made_up = (marks["lost"] > 0) & ~marks["begun"]
-        if made_up.any():
-            rows, marks = rows[~made_up], marks[~made_up]
-        # Copies, so that what is settled is not kept in memory as well.
-        self._rows, self._marks = rows.copy(), marks.copy()
+        told = (marks["lost"] == 0) | marks["begun"]
+        self._rows.replace(rows[told])
+        self._marks.replace(marks[told])
 
     def cut(self, t_ns: int) -> None:
         """Let no record be later than its engine's end."""
-        self._rows["t_ns"] = np.minimum(self._rows["t_ns"], t_ns)
+        rows = self._rows.rows
+        rows["t_ns"] = np.minimum(rows["t_ns"], t_ns)
 
     def _drop_overtaken(self, streams: range) -> None:
         """Drop the markers whose record has come."""
-        known = np.zeros(len(self._rows), np.bool_)
+        rows, marks = self._rows.rows, self._marks.rows
+        known = np.zeros(len(rows), np.bool_)
         for stream in streams:
-            ours = self._marks["marker"] & (self._marks["stream"] == stream)
-            known |= ours & np.isin(self._rows["sequence"], self.sequences(stream))
-        self._rows, self._marks = self._rows[~known], self._marks[~known]
+            ours = marks["marker"] & (marks["stream"] == stream)
+            known |= ours & np.isin(rows["sequence"], self.sequences(stream))
+        self._rows.replace(rows[~known])
+        self._marks.replace(marks[~known])
+        self._markers = bool(self._marks.rows["marker"].any())
 
     def _reaching(self) -> NDArray[np.int64]:
         """Return lengths where a span reaches from record to record while work is pending."""
-        t_ns, marks = self._rows["t_ns"], self._marks
+        rows, marks = self._rows.rows, self._marks.rows
+        t_ns = rows["t_ns"]
         records = np.where(marks["marker"], -1, np.arange(len(marks)))
         before = np.empty_like(records)
         before[:1] = -1
@@ -132,7 +150,7 @@ class Unfrozen:
         chained = np.where(first, self._settled[1], marks["pending"][before])
         chained &= ~marks["begun"] & ~marks["marker"]
         # A record that comes late is from before the last one, and reaches back to nothing.
-        return np.where(chained, np.maximum(t_ns - before_ns, 0), self._rows["elapsed_ns"])
+        return np.where(chained, np.maximum(t_ns - before_ns, 0), rows["elapsed_ns"])
 
 
 def steps_told(spans: Spans, count: int, streams: Sequence[Stream]) -> NDArray[np.int64]:
@@ -219,4 +237,5 @@ def _restored(
         np.insert(spans.rows, places, rows),
         np.insert(spans.marks, places, marks),
         np.insert(spans.lengths_ns, places, rows["elapsed_ns"]),
+        made_up=True,
     )

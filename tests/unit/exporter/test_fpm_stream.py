@@ -13,6 +13,7 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Method, Phase, Reason, Step, StepTotals, StreamKey, Use
 from disagg_exporter.stepwork import Proxies, StepWork
 from support.books import Books
+from support.single_steps import read
 
 DATA = Path(__file__).parents[2] / "data" / "dynamo-1.6.1"
 
@@ -64,7 +65,7 @@ def test_its_work_is_known_without_guesses() -> None:
     step = stream().take(0, FpmMessage(scheduled_requests=done, wall_time=1.0), 0)
     assert step is not None
 
-    work = Proxies().read(step, kind_of(step))
+    work = read(Proxies(), step, kind_of(step))
 
     assert work == StepWork(512, 256 * 1024 + 512 * 257 / 2, 8, 32000)
 
@@ -76,7 +77,7 @@ def test_chunks_of_one_prompt_do_not_pile_up() -> None:
         done = Scheduled(1, 256, before)
         step = heard.take(number, FpmMessage(scheduled_requests=done, wall_time=0.1), number)
         assert step is not None
-        attended.append(proxies.read(step, kind_of(step)).prefill_attended)
+        attended.append(read(proxies, step, kind_of(step)).prefill_attended)
 
     assert attended == [256 * before + 256 * 257 / 2 for before in (0, 256, 512)]
 

@@ -12,6 +12,7 @@ from disagg_exporter.model import Phase, Split, Step
 from disagg_exporter.stepsplit import StepSplit, token_share
 from disagg_exporter.stepwork import Proxies, StepWork
 from support.books import Books, Teller, ns
+from support.single_steps import glance, read, settle
 
 
 def _step(**counts: object) -> Step:
@@ -19,7 +20,7 @@ def _step(**counts: object) -> Step:
 
 
 def _read(proxies: Proxies, step: Step) -> StepWork:
-    return proxies.read(step, kind_of(step))
+    return read(proxies, step, kind_of(step))
 
 
 def _seconds(prefill: int, decode: int) -> float:
@@ -31,7 +32,7 @@ def _teach(split: StepSplit, count: int = 1500, seed: int = 1) -> None:
     rng = random.Random(seed)
     for _ in range(count):
         prefill, decode = rng.choice([0, rng.randint(20, 400)]), rng.randint(1, 60)
-        split.settle(*_record(prefill, decode, kv=rng.random()))
+        settle(split, *_record(prefill, decode, kv=rng.random()))
 
 
 def _record(prefill: int, decode: int, kv: float = 0.2, **more: object) -> tuple[Step, int, int]:
@@ -114,12 +115,12 @@ def test_tokens_divide_a_step_until_the_model_has_earned_trust() -> None:
     split = StepSplit()
     step, kind, length_ns = _record(300, 20)
 
-    before = split.settle(step, kind, length_ns)
+    before = settle(split, step, kind, length_ns)
     _teach(split)
 
-    assert before == token_share(step)
-    assert split.settle(step, kind, length_ns) == pytest.approx(0.03 / 0.034, abs=0.03)
-    assert split.glance(step, kind) == pytest.approx(0.03 / 0.034, abs=0.03)
+    assert before == token_share(step.context_tokens, step.generation_tokens)
+    assert settle(split, step, kind, length_ns) == pytest.approx(0.03 / 0.034, abs=0.03)
+    assert glance(split, step, kind) == pytest.approx(0.03 / 0.034, abs=0.03)
 
 
 def test_recomputation_after_preemption_teaches_nothing_wrong() -> None:
@@ -127,15 +128,15 @@ def test_recomputation_after_preemption_teaches_nothing_wrong() -> None:
     split = StepSplit()
     _teach(split)
     asked = _record(300, 20)
-    before, seen = split.settle(*asked), split.state.steps
+    before, seen = settle(split, *asked), split.state.steps
 
     for _ in range(50):
-        split.settle(*_record(0, 20, preemptions=1))
+        settle(split, *_record(0, 20, preemptions=1))
         step = _step(generation_requests=20, generation_tokens=820)
-        split.settle(step, wire.GENERATION, ns(0.09))
+        settle(split, step, wire.GENERATION, ns(0.09))
 
     assert split.state.steps == seen + 50
-    assert split.settle(*asked) == pytest.approx(before, abs=0.01)
+    assert settle(split, *asked) == pytest.approx(before, abs=0.01)
 
 
 def test_speculative_decoding_costs_what_it_costs() -> None:
@@ -147,10 +148,10 @@ def test_speculative_decoding_costs_what_it_costs() -> None:
         return step._replace(generation_tokens=4 * decode), kind, length_ns
 
     for _ in range(1500):
-        split.settle(*record(rng.choice([0, rng.randint(20, 400)]), rng.randint(1, 60)))
+        settle(split, *record(rng.choice([0, rng.randint(20, 400)]), rng.randint(1, 60)))
 
-    assert split.settle(*record(300, 20)) == pytest.approx(0.03 / 0.034, abs=0.03)
-    assert token_share(record(300, 20)[0]) < 0.8
+    assert settle(split, *record(300, 20)) == pytest.approx(0.03 / 0.034, abs=0.03)
+    assert token_share(300, 80) < 0.8
 
 
 def test_a_record_of_many_steps_teaches_nothing() -> None:
@@ -158,7 +159,7 @@ def test_a_record_of_many_steps_teaches_nothing() -> None:
     _teach(split)
     before = split.state
 
-    split.settle(*_record(0, 20), single=False)
+    settle(split, *_record(0, 20), single=False)
 
     assert split.state == before
 
@@ -170,17 +171,21 @@ def test_another_unit_of_the_cache_begins_the_costs_anew() -> None:
     step, kind, length_ns = _record(300, 20)
     told = step._replace(decode_kv_tokens=9000)
 
-    split.settle(told, kind, length_ns)
-    split.settle(step._replace(generation_requests=0, generation_tokens=0), wire.CONTEXT, length_ns)
+    settle(split, told, kind, length_ns)
+    settle(
+        split, step._replace(generation_requests=0, generation_tokens=0), wire.CONTEXT, length_ns
+    )
 
     assert split.state.steps == 2
-    assert split.settle(told, kind, length_ns) == token_share(step)
+    assert settle(split, told, kind, length_ns) == token_share(
+        step.context_tokens, step.generation_tokens
+    )
 
 
 def test_data_parallel_fillers_and_encoders_teach_nothing() -> None:
     split = StepSplit()
-    split.settle(_step(dummy=True), wire.DUMMY_STEP, ns(1))
-    split.settle(*_record(100, 0, encoder_inputs=3))
+    settle(split, _step(dummy=True), wire.DUMMY_STEP, ns(1))
+    settle(split, *_record(100, 0, encoder_inputs=3))
 
     assert split.state.steps == 0
 
@@ -207,7 +212,7 @@ def test_the_order_of_arrival_does_not_change_what_is_learned(
     shuffled = list(steps)
     random.Random(seed).shuffle(shuffled)
 
-    def settle(order: list[Step]) -> tuple[dict[Phase, float], object]:
+    def booked(order: list[Step]) -> tuple[dict[Phase, float], object]:
         books = Books()
         books.engine()
         books.beat(Teller(), 0)
@@ -220,7 +225,7 @@ def test_the_order_of_arrival_does_not_change_what_is_learned(
         account = books.ledger.engine_accounts(ns(t + 20))[0]
         return books.engine_seconds(t + 20), (account.residual_ratio, account.fitted_steps)
 
-    assert settle(shuffled) == settle(steps)
+    assert booked(shuffled) == booked(steps)
 
 
 def test_the_account_says_how_mixed_steps_are_divided() -> None:

@@ -1,0 +1,55 @@
+"""Rows that are added at one end and forgotten at the other, in one piece of memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LEAST_ROWS = 256
+
+
+class RowQueue:
+    """A structured array that grows and shrinks without being copied each time."""
+
+    __slots__ = ("_first", "_last", "_memory")
+
+    def __init__(self, row: np.dtype[Any]) -> None:
+        self._memory: NDArray[np.void] = np.empty(_LEAST_ROWS, row)
+        self._first = self._last = 0
+
+    def __len__(self) -> int:
+        return self._last - self._first
+
+    @property
+    def rows(self) -> NDArray[np.void]:
+        """All rows, to be read and changed; good until rows are added."""
+        return self._memory[self._first : self._last]
+
+    def add(self, rows: NDArray[np.void]) -> None:
+        """Add rows at the end."""
+        if self._last + len(rows) > len(self._memory):
+            self._make_room(len(rows))
+        self._memory[self._last : self._last + len(rows)] = rows
+        self._last += len(rows)
+
+    def drop(self, count: int) -> None:
+        """Forget rows at the beginning."""
+        self._first += count
+
+    def replace(self, rows: NDArray[np.void]) -> None:
+        """Have these rows instead."""
+        rows = rows.copy()
+        self._first = self._last = 0
+        self.add(rows)
+
+    def _make_room(self, count: int) -> None:
+        """Move what is left to the beginning: to twice the room if it would be half full."""
+        kept, needed = self.rows, len(self) + count
+        if 2 * needed > len(self._memory) or len(self._memory) > max(8 * needed, _LEAST_ROWS):
+            self._memory = np.empty(max(2 * needed, _LEAST_ROWS), self._memory.dtype)
+            self._memory[: len(kept)] = kept
+        else:
+            self._memory[: len(kept)] = kept.copy()
+        self._first, self._last = 0, len(kept)

@@ -1,0 +1,28 @@
+"""The cost model asked record by record, as tests like to ask it; the books ask it by many."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from disagg_exporter.model import Step
+from disagg_exporter.steprows import rows_of
+from disagg_exporter.stepsplit import StepSplit
+from disagg_exporter.stepwork import Proxies, StepWork
+
+
+def read(proxies: Proxies, step: Step, kind: int) -> StepWork:
+    """Return what the next record's step had to do."""
+    return StepWork._make(proxies.read(rows_of([step]), np.array([kind]))[0].tolist())
+
+
+def settle(
+    split: StepSplit, step: Step, kind: int, length_ns: int, *, single: bool = True
+) -> float:
+    """Return the share of one step that is prefill, and learn from it."""
+    one = np.array([kind]), np.array([length_ns]), np.array([single])
+    return float(split.settle(rows_of([step]), *one)[0])
+
+
+def glance(split: StepSplit, step: Step, kind: int) -> float:
+    """Return the share of one step that is prefill, as far as is known now."""
+    return float(split.glance(rows_of([step]), np.array([kind]))[0])
