@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from disagg_cluster.procfs import cpu_seconds_of_tree
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.model import EnginePage, Method, Role
-from disagg_exporter.sources import Heard, Stretches, choose, role_window
+from disagg_exporter.model import EnginePage, Method, Phase, Role, WorkWindow
+from disagg_exporter.roles.spanning import Part
+from disagg_exporter.sources import Heard, LeadersShare, Stretches, choose, role_window
 
 _log = logging.getLogger("disagg_node")
 
 # A plugin that will tell steps says hello as soon as it is loaded, long before an engine is ready.
 # An engine that is ready for this long and has told no step is booked by its page.
 SETTLE_NS = 5_000_000_000
+
+_PHASES = (Role.PREFILL, Role.DECODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,7 @@ class Subject:
 
     `pid` is the process above all of its own. `ready_ns` is since when it serves; None while it
     does not. `page` is its last metrics page. `heard` says when the sources that tell single steps
-    told something last. `follows` is whether it is one node's part of an engine that is led
-    elsewhere.
+    told something last. `part` is set where it is one node's part of an engine that spans several.
     """
 
     engine: str
@@ -36,11 +38,20 @@ class Subject:
     ready_ns: int | None
     page: EnginePage | None
     heard: Heard
-    follows: bool = False
+    part: Part | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether another part leads, which alone tells what it does."""
+        return self.part is not None and self.part.follows
+
+    def leads(self, other: Subject) -> bool:
+        """Whether another engine is a follower of this one."""
+        return self.part is not None and other.part is not None and self.part.leads(other.part)
 
 
 @dataclass(slots=True)
-class _Followed:
+class _Watched:
     """What is remembered of one engine; `told` says whether its method has ever told anything."""
 
     stretches: Stretches
@@ -48,6 +59,7 @@ class _Followed:
     role_since_ns: int | None = None
     pid: int | None = None
     told: bool = False
+    led: LeadersShare = field(default_factory=LeadersShare)
 
 
 class Sourcing:
@@ -66,50 +78,62 @@ class Sourcing:
     ) -> None:
         self._ledger = ledger
         self._cpu_seconds = cpu_seconds
-        self._followed: dict[str, _Followed] = {}
+        self._watched: dict[str, _Watched] = {}
 
     def look(self, subjects: Iterable[Subject], now_ns: int) -> None:
         """Take one look at all engines; those that are not among them any more are forgotten."""
         here = {subject.engine: subject for subject in subjects}
-        for gone in self._followed.keys() - here.keys():
-            del self._followed[gone]
+        for gone in self._watched.keys() - here.keys():
+            del self._watched[gone]
+        self._hear_leaders(here, now_ns)
         for subject in here.values():
             self._look(subject, now_ns)
 
+    def _hear_leaders(self, here: Mapping[str, Subject], now_ns: int) -> None:
+        """Let the followers here know how the time of a leader that is here, too, divides."""
+        used: dict[str, Mapping[tuple[Role, Phase], float]] = {}
+        for name, subject in here.items():
+            if not subject.follows or name not in self._watched:
+                continue
+            leader = next((each.engine for each in here.values() if each.leads(subject)), None)
+            if leader is None:
+                self._watched[name].led = LeadersShare()
+                continue
+            used = used or {a.engine: a.gpu_seconds for a in self._ledger.engine_accounts(now_ns)}
+            self._watched[name].led.take(used.get(leader, {}))
+
     def _look(self, subject: Subject, now_ns: int) -> None:
-        followed = self._followed.get(subject.engine)
-        if followed is None:
+        watched = self._watched.get(subject.engine)
+        if watched is None:
             active = partial(self._ledger.active_seconds, subject.engine)
-            followed = self._followed[subject.engine] = _Followed(Stretches(active))
-        if followed.pid != subject.pid or subject.ready_ns is None:
-            followed.pid, followed.role_since_ns = subject.pid, None
-            followed.stretches.forget()
+            watched = self._watched[subject.engine] = _Watched(Stretches(active))
+        if watched.pid != subject.pid or subject.ready_ns is None:
+            watched.pid, watched.role_since_ns = subject.pid, None
+            watched.stretches.forget()
         if subject.ready_ns is None:
             return
         heard = self._heard(subject, now_ns)
-        method = choose(followed.method, heard, now_ns)
-        if method is not followed.method:
-            before = f", no longer by {followed.method}" if followed.told else ""
+        method = choose(watched.method, heard, now_ns)
+        if method is not watched.method:
+            before = f", no longer by {watched.method}" if watched.told else ""
             _log.info("%s: measured by %s%s", subject.engine, method, before)
-            followed.method = method
-        followed.told = method in heard
+            watched.method = method
+        watched.told = method in heard
         # Told at every look: the books of an engine begin when it is first assigned.
         self._ledger.use(subject.engine, method, now_ns)
-        self._book(subject, followed, now_ns)
+        self._book(subject, watched, now_ns)
 
-    def _book(self, subject: Subject, followed: _Followed, now_ns: int) -> None:
-        if followed.method in (Method.ROLE, Method.FOLLOWER):
-            since_ns = followed.role_since_ns or now_ns
-            followed.role_since_ns = now_ns
-            stretch = role_window(subject.role, since_ns, now_ns) if since_ns < now_ns else None
-            if stretch is not None:
-                stretch = replace(stretch, method=followed.method)
-        elif subject.page is not None and not followed.method.by_step:
-            stretch = followed.stretches.look(
-                subject.page, subject.role, followed.method, self._cpu(subject, followed.method)
+    def _book(self, subject: Subject, watched: _Watched, now_ns: int) -> None:
+        if watched.method in (Method.ROLE, Method.FOLLOWER):
+            since_ns = watched.role_since_ns or now_ns
+            watched.role_since_ns = now_ns
+            stretch = _by_activity(subject, watched, since_ns, now_ns)
+        elif subject.page is not None and not watched.method.by_step:
+            stretch = watched.stretches.look(
+                subject.page, subject.role, watched.method, self._cpu(subject, watched.method)
             )
         else:
-            followed.stretches.forget()
+            watched.stretches.forget()
             stretch = None
         if stretch is not None:
             self._ledger.window(subject.engine, stretch)
@@ -126,10 +150,10 @@ class Sourcing:
             return {**heard, **self._followers(subject, now_ns)}
         if not heard and (subject.ready_ns is None or now_ns - subject.ready_ns < SETTLE_NS):
             return heard
-        on_cpu = any(self._ledger.is_pseudo(gpu) for gpu in subject.devices)
+        read = self._is_read(subject)
         if subject.page is not None:
-            heard[_of_page(subject.page, on_cpu=on_cpu)] = subject.page.t_ns
-        if self._tells_a_phase(subject):
+            heard[_of_page(subject.page, on_cpu=not read)] = subject.page.t_ns
+        if read and subject.role in _PHASES:
             heard[Method.ROLE] = now_ns
         return heard
 
@@ -142,14 +166,27 @@ class Sourcing:
         page = subject.page
         if page is not None and (page.prefill_seconds_total or page.decode_seconds_total):
             heard[Method.ENGINE_TIMERS] = page.t_ns
-        if self._tells_a_phase(subject):
+        led = self._watched[subject.engine].led.prefill_share is not None
+        if self._is_read(subject) and (led or subject.role in _PHASES):
             heard[Method.FOLLOWER] = now_ns
         return heard
 
-    def _tells_a_phase(self, subject: Subject) -> bool:
-        """Whether the activity of its devices is known, and which phase all of it is."""
-        on_cpu = any(self._ledger.is_pseudo(gpu) for gpu in subject.devices)
-        return not on_cpu and subject.role in (Role.PREFILL, Role.DECODE)
+    def _is_read(self, subject: Subject) -> bool:
+        """Whether its devices can tell their activity."""
+        return not any(self._ledger.is_pseudo(gpu) for gpu in subject.devices)
+
+
+def _by_activity(
+    subject: Subject, watched: _Watched, since_ns: int, now_ns: int
+) -> WorkWindow | None:
+    """A stretch in which all that is known is which phase active devices are in."""
+    if since_ns >= now_ns:
+        return None
+    share = watched.led.prefill_share
+    if watched.method is Method.FOLLOWER and share is not None:
+        return WorkWindow(since_ns, now_ns, Method.FOLLOWER, share)
+    stretch = role_window(subject.role, since_ns, now_ns)
+    return None if stretch is None else replace(stretch, method=watched.method)
 
 
 def _of_page(page: EnginePage, *, on_cpu: bool) -> Method:

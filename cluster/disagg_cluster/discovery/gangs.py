@@ -1,8 +1,8 @@
 """Processes of an engine that its server did not start: MPI's ranks and Ray's workers; pure.
 
-TensorRT-LLM's `trtllm-llmapi-launch` runs one rank a GPU: the server beside rank 0, and on every node
-processes that wait for its work. vLLM's workers under Ray are children of that node's raylet. Where
-the server is on this node they are its own; elsewhere they follow.
+TensorRT-LLM's `trtllm-llmapi-launch` runs one rank a GPU: the server beside rank 0, and on every
+node processes that wait for its work. vLLM's workers under Ray are children of that node's raylet.
+Where the server is on this node they are its own; elsewhere they follow.
 """
 
 from __future__ import annotations

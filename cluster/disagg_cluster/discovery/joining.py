@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from disagg_cluster.discovery.nouns import Finder, FoundEngine, Sighting
 from disagg_exporter.roles import Markers
@@ -26,7 +26,17 @@ def join(sightings: Iterable[Sighting]) -> tuple[FoundEngine, ...]:
     ]
     for tokens_of in (_identities, _addresses):
         groups = _merge(groups, tokens_of)
-    return tuple(_engine(g.seen) for g in groups if any(seen.sure for seen in g.seen))
+    engines = [_engine(g.seen) for g in groups if any(seen.sure for seen in g.seen)]
+    return tuple(_beside_its_leader(engine, engines) for engine in engines)
+
+
+def _beside_its_leader(engine: FoundEngine, engines: Iterable[FoundEngine]) -> FoundEngine:
+    """A follower without the GPUs that its leader, if it is here, has: no step counts twice."""
+    if not engine.follows or not engine.gpus:
+        return engine
+    leaders = (other for other in engines if other.leads(engine))
+    taken = {gpu for leader in leaders for gpu in leader.gpus or ()}
+    return replace(engine, gpus=tuple(gpu for gpu in engine.gpus if gpu not in taken))
 
 
 @dataclass(slots=True)

@@ -131,6 +131,10 @@ class FoundEngine:
         """Whether its leader is elsewhere: it has no page of its own and tells no steps."""
         return self.part is not None and self.part.follows
 
+    def leads(self, other: FoundEngine) -> bool:
+        """Whether another engine is a follower of this one."""
+        return self.part is not None and other.part is not None and self.part.leads(other.part)
+
 
 @dataclass(frozen=True, slots=True)
 class Look:

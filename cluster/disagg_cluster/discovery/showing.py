@@ -60,7 +60,7 @@ def subject_of(
         ready_ns=attachment.ready_ns if attachment.state(now_ns) in _SERVING else None,
         page=pages.page(engine.name),
         heard=heard,
-        follows=engine.follows,
+        part=engine.part,
     )
 
 

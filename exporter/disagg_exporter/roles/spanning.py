@@ -49,6 +49,10 @@ class Part:
     follows: bool
     local_ranks: int | None = None
 
+    def leads(self, other: Part) -> bool:
+        """Whether this is the leader of another part, where both are on one node."""
+        return not self.follows and other.follows and self.head == other.head != ""
+
 
 def part_of(program: Program, flags: Flags, env: Mapping[str, str]) -> Part | None:
     """Return which part of a spanning engine a command starts; None if it spans no nodes."""

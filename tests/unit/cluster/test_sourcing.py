@@ -23,8 +23,11 @@ from disagg_exporter.model import (
     Split,
     Use,
 )
+from disagg_exporter.roles.spanning import Part
 
 SECOND_NS = 1_000_000_000
+FOLLOWER = Part("10.0.0.1:29501", 1, follows=True)
+LEADER = Part("10.0.0.1:29501", 0, follows=False)
 ENGINE = Subject("e", Role.MIXED, ("g0",), 7, 0, None, {})
 
 
@@ -136,7 +139,7 @@ def test_an_engine_that_is_gone_is_forgotten() -> None:
 def test_a_followers_devices_are_its_time_and_its_role_the_phase(role: Role, phase: str) -> None:
     """Nothing is waited for: from the first look on, half of each second is its."""
     node = Node(role=role)
-    node.run(0, 60, page=None, follows=True)
+    node.run(0, 60, page=None, part=FOLLOWER)
     assert (node.account().method, node.account().split) == (Method.FOLLOWER, Split.NONE)
     assert node.seconds()[Phase(phase)] == pytest.approx((60 - 1) * 0.5)
     assert sum(node.seconds().values()) == node.seconds()[Phase(phase)]
@@ -144,7 +147,7 @@ def test_a_followers_devices_are_its_time_and_its_role_the_phase(role: Role, pha
 
 def test_a_followers_page_that_counts_nothing_is_not_believed() -> None:
     node = Node(role=Role.DECODE)
-    node.run(0, 30, follows=True)
+    node.run(0, 30, part=FOLLOWER)
     assert node.account().method is Method.FOLLOWER
 
 
@@ -152,7 +155,7 @@ def test_a_follower_whose_ranks_tell_their_own_time_is_booked_by_it() -> None:
     node = Node()
     for second in range(30):
         page = EnginePage("sglang", (second + 1) * SECOND_NS, decode_seconds_total=0.25 * second)
-        node.run(second, second + 1, page=page, follows=True)
+        node.run(second, second + 1, page=page, part=FOLLOWER)
     assert node.account().method is Method.ENGINE_TIMERS
     assert node.seconds()[Phase.DECODE] == pytest.approx(0.25 * (30 - 6), abs=1.5)
 
@@ -161,7 +164,7 @@ def test_a_follower_whose_ranks_tell_their_own_time_is_booked_by_it() -> None:
 def test_a_follower_that_may_do_either_is_not_guessed(role: Role) -> None:
     """What its devices do is active and no phase's: unattributed, for no record tells of it."""
     node = Node(role=role)
-    node.run(0, 60, page=None, follows=True)
+    node.run(0, 60, page=None, part=FOLLOWER)
     assert node.account().method is Method.NONE
     assert sum(node.seconds().values()) == 0
     cells = node.ledger.device_accounts()[0].cells
@@ -171,5 +174,40 @@ def test_a_follower_that_may_do_either_is_not_guessed(role: Role) -> None:
 
 def test_a_follower_on_a_host_without_gpus_has_no_activity_to_be_booked_by() -> None:
     node = Node(device="cpu", role=Role.DECODE)
-    node.run(0, 30, follows=True)
+    node.run(0, 30, part=FOLLOWER)
     assert node.account().method is Method.NONE
+
+
+@pytest.mark.parametrize("role", [Role.MIXED, Role.DECODE])
+def test_a_follower_beside_its_leader_divides_its_time_as_that_does(role: Role) -> None:
+    """The leader says that a quarter is prefill; what its follower does, only its devices say."""
+    node = Node(role=role)
+    node.ledger.add_device(Device("g1", 1, "H100", "nvidia1"), 0)
+    node.ledger.assign(Assignment("leader", Role.MIXED, ("g1",), EngineState.READY, 0, (8,), "m"))
+    follower = replace(ENGINE, role=role, part=FOLLOWER)
+    for second in range(1, 61):
+        for tick in range(second * 10 - 9, second * 10 + 1):
+            t_ns = tick * SECOND_NS // 10
+            readings = tuple(DeviceReading(gpu, t_ns, busy_ratio=0.5) for gpu in ("g0", "g1"))
+            node.ledger.read(DeviceSweep(t_ns, readings))
+        now_ns = second * SECOND_NS
+        page = EnginePage(
+            "sglang", now_ns, prefill_seconds_total=0.2 * second, decode_seconds_total=0.6 * second
+        )
+        leader = Subject("leader", Role.MIXED, ("g1",), 8, 0, page, {}, LEADER)
+        node.sourcing.look([follower, leader], now_ns)
+        node.ledger.advance(now_ns)
+
+    accounts = {account.engine: account for account in node.ledger.engine_accounts(61 * SECOND_NS)}
+    assert accounts["leader"].method is Method.ENGINE_TIMERS
+    assert accounts["e"].method is Method.FOLLOWER
+    used = accounts["e"].gpu_seconds
+    late = used[role, Phase.PREFILL]
+    # Its own half of each second, once its leader had told enough.
+    assert sum(used.values()) > 0.5 * (60 - 25)
+    assert late == pytest.approx(
+        0.25 * sum(used.values()), rel=0.4 if role is Role.DECODE else 0.05
+    )
+    for device in node.ledger.device_accounts():
+        known = sum(device.cells.values())
+        assert known == pytest.approx((device.watermark_ns - device.start_ns) / SECOND_NS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -158,3 +159,22 @@ def test_what_a_process_was_started_as_beats_what_its_pod_might_have_started() -
     running = process(10, pod_uid="u", part=FOLLOWER, markers=Markers(argv=argv))
     [engine] = join([declared, running])
     assert (engine.follows, engine.endpoints) == (True, ())
+
+
+def test_a_follower_beside_its_leader_has_none_of_the_gpus_that_its_leader_was_listed_with() -> (
+    None
+):
+    markers = Markers(argv=("vllm", "serve", "m"))
+    head = Part(FOLLOWER.head, 0, follows=False)
+    listed = Sighting(Finder.LISTED, endpoints=(HERE,), name="mine", gpus=("a", "b", "c"))
+    leader = process(10, HERE, gpus=("a", "b"), part=head, markers=markers)
+    follower = process(20, gpus=("c", "d"), part=FOLLOWER, markers=markers)
+    other = process(30, gpus=("c",), part=replace(FOLLOWER, head="10.0.0.2:1"), markers=markers)
+
+    gpus = {engine.leader: engine.gpus for engine in join([listed, leader, follower, other])}
+
+    assert gpus == {
+        Leader(10, 1): ("a", "b", "c"),
+        Leader(20, 1): ("d",),
+        Leader(30, 1): ("c",),
+    }
