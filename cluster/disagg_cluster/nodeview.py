@@ -10,16 +10,21 @@ from disagg_cluster.life import WorkerState
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import (
+    BusyGpus,
     CollectorStatus,
     Device,
+    DeviceAccount,
     DeviceFailure,
     DeviceReading,
     DeviceSweep,
+    EngineAccount,
+    EngineCapacity,
     EngineState,
     EngineStatus,
     GpuPrice,
     RouterStatus,
     Snapshot,
+    TokenAccount,
     WorkerStatus,
 )
 
@@ -84,15 +89,49 @@ class WallClock:
         return known
 
 
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What changes only when the books are advanced, or engines come, go or change their state."""
+
+    engines: tuple[tuple[str, EngineState], ...]
+    accounts: tuple[DeviceAccount, ...]
+    retired_accounts: tuple[DeviceAccount, ...]
+    engine_accounts: tuple[EngineAccount, ...]
+    tokens: tuple[TokenAccount, ...]
+    capacities: tuple[EngineCapacity, ...]
+
+    def are_of(self, engines: Sequence[EngineStatus]) -> bool:
+        """Whether the engines are still those, and in those states."""
+        return self.engines == _states(engines)
+
+
+def read_books(
+    ledger: Ledger, fullness: Fullness, engines: Sequence[EngineStatus], now_ns: int
+) -> Books:
+    """Read the books as they are now."""
+    return Books(
+        engines=_states(engines),
+        accounts=ledger.device_accounts(),
+        retired_accounts=ledger.retired_accounts(),
+        engine_accounts=ledger.engine_accounts(now_ns),
+        tokens=ledger.token_accounts(),
+        capacities=fullness.capacities(engines),
+    )
+
+
+def _states(engines: Sequence[EngineStatus]) -> tuple[tuple[str, EngineState], ...]:
+    return tuple((engine.engine, engine.state) for engine in engines)
+
+
 def compose(
-    ledger: Ledger,
+    books: Books,
+    busy: tuple[tuple[BusyGpus, ...], float],
     now_ns: int,
     wall_offset_seconds: float,
     *,
     devices: Sequence[Device],
     look: DeviceLook,
     engines: Sequence[EngineStatus],
-    fullness: Fullness,
     parents: Parents,
     workers: Sequence[WorkerStatus],
     collectors: Iterable[CollectorStatus],
@@ -100,24 +139,28 @@ def compose(
     router: RouterStatus | None = None,
     gpu_price: GpuPrice | None = None,
 ) -> Snapshot:
-    """Put one snapshot together; everything in it is frozen."""
-    busy, busy_window_seconds = ledger.busy(now_ns)
+    """Put one snapshot together; everything in it is frozen.
+
+    `busy` are the fast gauges and the seconds that they look back.
+    """
+    busy_gpus, busy_window_seconds = busy
+    readings = look.readings(now_ns)
     return Snapshot(
         taken_ns=now_ns,
         wall_offset_seconds=wall_offset_seconds,
         fresh_until_ns=now_ns + round(STALE_SECONDS * 1e9),
         devices=tuple(devices),
-        readings=look.readings(now_ns),
+        readings=readings,
         failures=look.failures(now_ns),
-        accounts=ledger.device_accounts(),
-        retired_accounts=ledger.retired_accounts(),
-        engine_accounts=ledger.engine_accounts(now_ns),
-        tokens=ledger.token_accounts(),
-        busy=busy,
+        accounts=books.accounts,
+        retired_accounts=books.retired_accounts,
+        engine_accounts=books.engine_accounts,
+        tokens=books.tokens,
+        busy=busy_gpus,
         busy_window_seconds=busy_window_seconds,
         engines=tuple(engines),
-        capacities=fullness.capacities(engines),
-        gpu_shares=shares(engines, look.readings(now_ns), parents),
+        capacities=books.capacities,
+        gpu_shares=shares(engines, readings, parents),
         workers=tuple(workers),
         collectors=(look.status(now_ns), *collectors),
         worker_states=tuple(WorkerState),

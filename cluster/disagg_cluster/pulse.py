@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.discovery.proctable import parents
-from disagg_cluster.nodeview import WallClock, compose
+from disagg_cluster.nodeview import Books, WallClock, compose, read_books
 from disagg_cluster.roster import Roster
 from disagg_cluster.sourcing import Sourcing
 from disagg_exporter.accounting import Ledger
@@ -77,6 +77,7 @@ class Pulse:
         self._seldom = seldom
         self._gpu_price = gpu_price
         self._sourcing = Sourcing(ledger)
+        self._books: Books | None = None
         self._wall = WallClock()
         self._beat_ns = time.monotonic_ns()
 
@@ -101,19 +102,23 @@ class Pulse:
     def _advance(self, now_ns: int) -> None:
         self._sourcing.look(self._roster.subjects(), now_ns)
         self._ledger.advance(now_ns)
+        self._books = None
         readings = self._watch.look.readings(now_ns)
         self._fullness.advance(self._roster.statuses(), now_ns, readings)
 
     def _compose(self, now_ns: int) -> Snapshot:
         aside = self._aside()
+        engines = self._roster.statuses()
+        if self._books is None or not self._books.are_of(engines):
+            self._books = read_books(self._ledger, self._fullness, engines, now_ns)
         return compose(
-            self._ledger,
+            self._books,
+            self._ledger.busy(now_ns),
             now_ns,
             self._wall.offset_seconds(now_ns, time.time()),
             devices=(*self._devices, *self._roster.devices()),
             look=self._watch.look,
-            engines=self._roster.statuses(),
-            fullness=self._fullness,
+            engines=engines,
             parents=parents,
             workers=aside.workers,
             collectors=(*aside.collectors, *self._roster.collectors()),

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from disagg_cluster.nodeview import DeviceLook, compose
+from disagg_cluster.nodeview import DeviceLook, compose, read_books
 from disagg_cluster.prometheus import Target
 from disagg_cluster.sim.cluster import ClusterSpec, EngineSpec, Telling
 from disagg_cluster.sim.drive import add_devices, feed
@@ -119,15 +119,16 @@ class _Node:
         self._fullness.advance(self._statuses(), now_ns, self._look.readings(now_ns))
 
     def compose(self, now_ns: int) -> None:
+        engines = self._statuses()
         self.snapshot = compose(
-            self.ledger,
+            read_books(self.ledger, self._fullness, engines, now_ns),
+            self.ledger.busy(now_ns),
             now_ns,
             time.time() - now_ns / SECOND_NS,
             devices=self._devices,
             look=self._look,
-            engines=self._statuses(),
-            fullness=self._fullness,
-            parents={},
+            engines=engines,
+            parents=lambda _pid: (),
             workers=(),
             collectors=(),
             simulated=True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from disagg_exporter.model import EnginePage, Histogram, ServingCounts
 from disagg_exporter.pages.window import began_anew
 
@@ -31,14 +33,11 @@ class Tally:
 
 
 def _grown(counts: ServingCounts, old: ServingCounts, new: ServingCounts) -> ServingCounts:
+    totals, before = dict(counts.totals), old.totals
+    for total, count in new.totals.items():
+        totals[total] = totals.get(total, 0.0) + max(count - before.get(total, 0.0), 0.0)
     return ServingCounts(
-        {
-            total: counts.totals.get(total, 0.0)
-            + max(new.totals.get(total, 0.0) - old.totals.get(total, 0.0), 0.0)
-            if total in new.totals
-            else counts.totals[total]
-            for total in {**counts.totals, **new.totals}
-        },
+        totals,
         _added(counts.time_to_first_token, old.time_to_first_token, new.time_to_first_token),
         _added(counts.inter_token_latency, old.inter_token_latency, new.inter_token_latency),
     )
@@ -53,7 +52,7 @@ def _added(
     counts, old = counts or nothing, old or nothing
     grown = [max(after - before, 0.0) for before, after in zip(old.counts, new.counts, strict=True)]
     # The observations since then, bucket by bucket, are what must stay ordered.
-    ordered = [max(grown[: place + 1]) for place in range(len(grown))]
+    ordered = accumulate(grown, max)
     return Histogram(
         new.bounds_seconds,
         tuple(count + more for count, more in zip(counts.counts, ordered, strict=True)),

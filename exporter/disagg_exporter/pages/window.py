@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from disagg_exporter.model import EnginePage, ServingCounts, Total
 from disagg_exporter.pages.lines import PageError
+
+_COUNTS = tuple(total for total in Total if not total.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +102,16 @@ def _totals(page: EnginePage) -> tuple[float | None, ...]:
     )
 
 
-def _counts(page: EnginePage) -> Iterator[float | None]:
+def _counts(page: EnginePage) -> tuple[float | None, ...]:
     """Everything that a process only counts up."""
-    yield from _totals(page)[:3]
-    yield from serving_counts(page.serving)
+    return (*_totals(page)[:3], *serving_counts(page.serving))
 
 
-def serving_counts(serving: ServingCounts) -> Iterator[float | None]:
+def serving_counts(serving: ServingCounts) -> tuple[float | None, ...]:
     """The counts among an engine's totals, each always at the same place."""
-    yield from (serving.totals.get(total) for total in Total if not total.seconds)
-    for histogram in (serving.time_to_first_token, serving.inter_token_latency):
-        yield None if histogram is None else histogram.counts[-1]
+    first, between = serving.time_to_first_token, serving.inter_token_latency
+    return (
+        *map(serving.totals.get, _COUNTS),
+        None if first is None else first.counts[-1],
+        None if between is None else between.counts[-1],
+    )
