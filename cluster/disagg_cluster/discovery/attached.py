@@ -140,10 +140,12 @@ class Attached:
                 continue
             if name in verdicts:
                 self._change_role(attachment, verdicts[name])
-            page = pages.page(name)
+            page, part = pages.page(name), attachment.engine.part
             if page is not None:
                 attachment.paged = True
                 attachment.model_name = self._models.label(page.model_name or "")
+            elif part is not None and part.follows:
+                attachment.model_name = self._models.label(part.model_name)
             elif pages.status(name) is not None:
                 attachment.try_next_endpoint()
             attachment.hear(pages.answered_ns(name))

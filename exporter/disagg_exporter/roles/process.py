@@ -78,7 +78,7 @@ def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
     for tokens, found in engines[:MAX_ENGINES] or [part for part in parts if not claims]:
         own = _own_arguments(tokens, found, whole)
         flags = read_flags([*own, *more])
-        spans.add(part_of(found.program, flags, whole))
+        spans.add(part_of(found.program, own, flags, whole))
         claims.extend(_command_claims(tokens, found, flags, open_ended=_open_ended(own, whole)))
     return Process(programs, set_here, tuple(claims), spans.pop() if len(spans) == 1 else None)
 

@@ -9,8 +9,8 @@ and tell nothing. Which is which stands in options, by the engines' own sources:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from disagg_exporter.roles.flags import Flags
 from disagg_exporter.roles.programs import Program
@@ -41,26 +41,46 @@ class Part:
     `head` is where all its parts meet, as each of them was told; empty if that is not known.
     `rank` is the number of this part, or of its first data-parallel rank; None if nobody told.
     `follows` is whether another part leads. `local_ranks` is how many data-parallel ranks are on
-    the leader's own node, the first ones; None where all of which it tells are.
+    the leader's own node, the first ones; None where all of which it tells are. `model_name` is
+    under which name it serves, as far as it says so: a follower has no page to tell it.
     """
 
     head: str
     rank: int | None
     follows: bool
     local_ranks: int | None = None
+    model_name: str = ""
 
     def leads(self, other: Part) -> bool:
         """Whether this is the leader of another part, where both are on one node."""
         return not self.follows and other.follows and self.head == other.head != ""
 
 
-def part_of(program: Program, flags: Flags, env: Mapping[str, str]) -> Part | None:
-    """Return which part of a spanning engine a command starts; None if it spans no nodes."""
+def part_of(
+    program: Program, arguments: Sequence[str], flags: Flags, env: Mapping[str, str]
+) -> Part | None:
+    """Return which part of a spanning engine a command starts; None if it spans no nodes.
+
+    Args:
+        program: The engine.
+        arguments: Its own, as they stand; a model may be one without an option.
+        flags: All its options.
+        env: Its environment.
+    """
+    part = None
     if program in _VLLM:
-        return _vllm(flags, env if program is Program.DYNAMO_VLLM else {})
-    if program in _SGLANG:
-        return _sglang(flags)
-    return None
+        part = _vllm(flags, env if program is Program.DYNAMO_VLLM else {})
+    elif program in _SGLANG:
+        part = _sglang(flags)
+    return part and replace(part, model_name=_model(arguments, flags))
+
+
+def _model(arguments: Sequence[str], flags: Flags) -> str:
+    """What the leader's page calls the model; vLLM takes it behind the word `serve`, too."""
+    bare = arguments[1:2] if arguments[:1] == ["serve"] else ()
+    told = flags.value("served-model-name", "model", "model-path") or next(iter(bare), "")
+    # A variable that nobody resolved is no name.
+    return "" if told.startswith("-") or "$" in told else told
 
 
 def _vllm(flags: Flags, env: Mapping[str, str]) -> Part | None:

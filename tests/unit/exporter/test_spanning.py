@@ -8,6 +8,7 @@ pages and operator, and manifests of LeaderWorkerSets.
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -43,7 +44,9 @@ SCRIPT = (
 
 
 def part(text: str, **env: str) -> Part | None:
-    return read_process(shlex.split(text), env).part
+    """Which part it is, but for the name of the model."""
+    found = read_process(shlex.split(text), env).part
+    return found and replace(found, model_name="")
 
 
 @pytest.mark.parametrize(
@@ -122,6 +125,25 @@ def test_a_variable_that_numbers_the_pods_is_read(index: str, follows: bool) -> 
 
     assert found is not None
     assert found.follows is follows
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (VLLM_OVER_NODES.format(1) + " --headless", "/path/to/the/model"),
+        (VLLM_OVER_NODES.format(1) + " --headless --served-model-name big huge", "big"),
+        ("vllm serve --headless -n 2", ""),
+        ("vllm serve $MODEL --headless -n 2", ""),
+        (SGLANG.format(1), "m"),
+        (DYNAMO_SGLANG.format(1) + " --served-model-name=r1", "r1"),
+        (DYNAMO_VLLM + " --headless", "m"),
+    ],
+)
+def test_a_follower_serves_its_leaders_model(text: str, name: str) -> None:
+    found = read_process(shlex.split(text), {}).part
+
+    assert found is not None
+    assert found.model_name == name
 
 
 def test_a_script_that_may_start_either_tells_nothing() -> None:

@@ -356,11 +356,14 @@ def test_engines_without_end_leave_nothing_but_one_sum() -> None:
 @pytest.mark.parametrize("head", ["10.0.0.1:29501", ""])
 def test_a_follower_is_ready_when_it_is_there_and_waits_for_no_page(head: str) -> None:
     node = Node((Device("GPU-a", 0, "H100", "nvidia0"),), registering=True)
-    follower = engine(endpoints=(), gpus=("GPU-a",), kind="dynamo", part=Part(head, 1, True))
+    follower = engine(
+        endpoints=(), gpus=("GPU-a",), kind="dynamo", part=Part(head, 1, True, model_name="m")
+    )
     node.see(follower)
 
     status = node.statuses()["e"]
     assert (status.state, status.up, status.follows) == (EngineState.READY, True, head)
+    assert status.model_name == "m"
     assert status.dynamo is None
     assert dict(node.attached.urls) == {}
 
