@@ -11,6 +11,9 @@ from disagg_cluster.posts import Surroundings
 from disagg_cluster.readiness import ProbeResult, Target
 from disagg_exporter.model import EnginePage
 
+# How finely the looks from one to the next are told apart.
+_BEATS = 4
+
 
 class Lookout:
     """The looks at one worker's processes, one process after the other.
@@ -57,7 +60,10 @@ class Lookout:
     def _later(self, seconds: float) -> None:
         if self._next is not None:
             self._next.cancel()
-        self._next = self._loop.call_later(seconds, self._look)
+        # On a beat that all lookouts share, so that the loop wakes once for all of them.
+        beat_seconds = self._around.health_seconds / _BEATS
+        beats = round((self._loop.time() + seconds) / beat_seconds)
+        self._next = self._loop.call_at(beats * beat_seconds, self._look)
 
     def _look(self) -> None:
         """Probe a worker that should serve; see whether a draining one is done."""
@@ -71,9 +77,7 @@ class Lookout:
             if page is not None and page.t_ns > life.since_ns and _is_done(page):
                 self._tell(Drained(life.incarnation))
         elif self._probing is None:
-            around = self._around
-            arguments = (self._target, self._session, around.probe_seconds, self._proven)
-            self._probing = self._loop.run_in_executor(around.executor, around.probe, *arguments)
+            self._probing = self._around.probe(self._target, self._session, self._proven)
             self._probing.add_done_callback(partial(self._probed, life.incarnation))
         else:
             self._overdue = True

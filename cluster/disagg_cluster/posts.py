@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+from asyncio import Future
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,6 @@ After every change of state and of the process: a restart without back-off goes 
 `starting` straight to `starting` with another pid, and a worker that was killed because it hung is
 told twice in `backoff`, with its pid and, when nothing is left of it, with None.
 """
-
-Probe = Callable[[Target, int, float, frozenset[int]], ProbeResult]
-"""As `readiness.probe`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +77,17 @@ class Surroundings:
     """What a keeper needs from outside.
 
     `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
-    where all workers stand: before what was decided is done, and after. `environment` is what
-    children inherit. `clock` is CLOCK_MONOTONIC in ns, `wall` Unix seconds, `jitter` draws from
-    0..1.
+    where all workers stand: before what was decided is done, and after. `probe` is that of
+    `Probing`. `environment` is what children inherit. `clock` is CLOCK_MONOTONIC in ns, `wall`
+    Unix seconds, `jitter` draws from 0..1.
     """
 
     on_change: OnChange
     page_of: Callable[[str], EnginePage | None]
     record: Callable[[], None]
-    probe: Probe
-    executor: Executor
+    probe: Callable[[Target, int, frozenset[int]], Future[ProbeResult]]
     environment: Mapping[str, str]
     health_seconds: float
-    probe_seconds: float
     clock: Callable[[], int]
     wall: Callable[[], float]
     jitter: Callable[[], float]

@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from disagg_cluster import adoption
@@ -16,7 +15,8 @@ from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry, Tag
 from disagg_cluster.keeper import Keeper
 from disagg_cluster.life import Presence, StartRequested, StopRequested, WorkerState
-from disagg_cluster.posts import OnChange, Post, Probe, Surroundings
+from disagg_cluster.posts import OnChange, Post, Surroundings
+from disagg_cluster.probing import Probe, Probing
 from disagg_cluster.readiness import probe as probe_worker
 from disagg_exporter.model import EnginePage, WorkerStatus
 
@@ -55,17 +55,14 @@ class Crew:
         jitter: Callable[[], float] = random.random,
         log: logging.Logger | None = None,
     ) -> None:
-        # One thread each: a worker that does not answer must not delay the look at the others.
-        self._executor = ThreadPoolExecutor(max(len(posts), 1), thread_name_prefix="probe")
+        self._probing = Probing(probe, probe_seconds, len(posts))
         around = Surroundings(
             on_change=on_change,
             page_of=page_of,
             record=self.record,
-            probe=probe,
-            executor=self._executor,
+            probe=self._probing.probe,
             environment=os.environ if environment is None else environment,
             health_seconds=health_seconds,
-            probe_seconds=probe_seconds,
             clock=clock,
             wall=wall,
             jitter=jitter,
@@ -174,7 +171,7 @@ class Crew:
     async def _close(self) -> None:
         for keeper in self._keepers:
             await keeper.close()
-        self._executor.shutdown()
+        self._probing.close()
 
 
 async def _ended(keeper: Keeper) -> None:

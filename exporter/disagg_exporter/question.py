@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,24 +27,26 @@ class Ask:
 
     `key` says whose it is: one question of each at a time, and its connection is kept for its next.
     `addresses` are those of the server, tried in turn. `deadline_seconds` covers connecting,
-    sending and every byte of the answer.
+    sending and every byte of the answer. `bearer` is a key that the server wants.
     """
 
     key: str
     url: str
     addresses: tuple[Address, ...]
     deadline_seconds: float
+    bearer: str = field(default="", repr=False)
 
     def request(self, *, keep: bool) -> bytes:
         """The request as it is sent; `keep` asks for the connection to be kept after it."""
         parts = urlsplit(self.url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        key = f"Authorization: Bearer {self.bearer}\r\n" if self.bearer else ""
         # Asked for without `Accept`, client libraries answer OpenMetrics and rename `vllm:x`.
         return (
             f"GET {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
             "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
-            f"Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
-        ).encode("ascii")
+            f"{key}Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
+        ).encode("latin-1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from disagg_cluster.command import Command
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry
 from disagg_cluster.life import Policy, WorkerState
-from disagg_cluster.posts import Post, Probe
+from disagg_cluster.posts import Post
+from disagg_cluster.probing import Probe
 from disagg_cluster.readiness import Target, probe
 from disagg_cluster.workers import Crew
 from disagg_exporter.model import EnginePage

@@ -1,0 +1,82 @@
+"""Whether workers that were healthy a moment ago plainly still are: one look at all of them.
+
+A probe that finds nothing new is nearly all of what probing costs. Here the answers of all workers
+are awaited together, and the table of who listens is read once after them.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+
+from disagg_cluster import tcp_tables
+from disagg_cluster.listeners import listening_inodes
+from disagg_cluster.readiness import Target
+from disagg_cluster.tcp_tables import Listener
+from disagg_exporter.asking import Asking
+from disagg_exporter.question import Ask, EngineUnreachable
+
+_MAX_BYTES = 256 * 1024
+
+
+def plainly_well(
+    workers: Sequence[tuple[Target, frozenset[int]]], patience_seconds: float
+) -> tuple[bool, ...]:
+    """Say of each worker whether it answers 200 and its port still has the very sockets proven.
+
+    Of all others nothing is said: a probe will tell what is the matter.
+
+    Args:
+        workers: Where each should answer, and the sockets that were proven to be its own.
+        patience_seconds: For all answers together.
+    """
+    try:
+        answered = _answered([target for target, _ in workers], patience_seconds)
+        # After the answers: whoever gave them listened then.
+        table = _listeners()
+    except OSError:
+        return (False,) * len(workers)
+    return tuple(
+        bool(proven) and number in answered and _inodes(target, table) == proven
+        for number, (target, proven) in enumerate(workers)
+    )
+
+
+def _inodes(target: Target, table: Mapping[int, Sequence[Listener]]) -> frozenset[int]:
+    return listening_inodes(target.host, target.port, lambda port: table.get(port, ()))
+
+
+def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
+    """The numbers of those that answer their health path with 200."""
+    with Asking(_MAX_BYTES, keep=False) as asking:
+        for number, target in enumerate(targets):
+            asking.ask(_ask(str(number), target, patience_seconds))
+        left, answered = len(targets), set()
+        while left:
+            for told in asking.step():
+                left -= 1
+                if not isinstance(told.page, EngineUnreachable):
+                    answered.add(int(told.ask.key))
+        return answered
+
+
+def _ask(key: str, target: Target, patience_seconds: float) -> Ask:
+    plain = ip_address(target.host)
+    family = socket.AF_INET if plain.version == 4 else socket.AF_INET6
+    host = target.host if plain.version == 4 else f"[{target.host}]"
+    return Ask(
+        key,
+        f"http://{host}:{target.port}{target.health_path}",
+        ((family, (target.host, target.port)),),
+        patience_seconds,
+        bearer=target.api_key,
+    )
+
+
+def _listeners() -> Mapping[int, Sequence[Listener]]:
+    table: defaultdict[int, list[Listener]] = defaultdict(list)
+    for inode, (address, port) in tcp_tables.all_listeners().items():
+        table[port].append((address, inode))
+    return table
