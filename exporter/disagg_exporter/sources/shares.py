@@ -1,68 +1,62 @@
-"""How an engine's busy time divides between the phases when only its token counts are known.
+"""How an engine's busy time divides between the phases when only sums are known, as of a page.
 
-Learned per engine from stretches of some seconds: busy seconds ≈ a × steps + b × prefill tokens +
-c × decode tokens, none of them negative. What a step costs anyway, a, is decode's in steps without
-a prompt and shared in the others (docs/decisions/0005-mixed-steps.md). Until that has earned trust,
-by token count. Counters lump all chunks of a long prompt into the moment it ends, so prefill work
-that finds no room in its stretch is carried into the next ones.
+Learned per engine from stretches of some seconds: how long its devices were busy, the steps,
+prompts and tokens that it counted meanwhile, and how long its tokens took to come. Until that has
+earned trust, by token count. docs/decisions/0005-mixed-steps.md has the reasons.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from math import exp
-from operator import mul
 from typing import NamedTuple
 
-from disagg_exporter.model import Role, Split
-from disagg_exporter.nnls import solve
+import numpy as np
 
-# Long enough that most prompts begin and end within one, short enough that their number varies: the
-# less is averaged over, the better prompts and steps are told apart.
-LEARN_SECONDS = 10.0
-_LEAST_LEARN_SECONDS, _LEARN_PROMPTS = 1.0, 8
-_MEMORY_SECONDS = 1200.0
+from disagg_exporter.model import Role, Split
+from disagg_exporter.sources.stretchcost import Columns, Costs, fit
+from disagg_exporter.sources.stretchsteps import BUCKETS, Cutting, Sums, cutting
+
+# Long enough that most prompts begin and end within one, short enough that their number varies.
+_LEAST_SECONDS, _MOST_SECONDS, _ENOUGH_PROMPTS = 1.0, 20.0, 8
+# A stretch is not shorter than this part of all that was seen: so many are remembered, of a while
+# that grows until they are of ten seconds each.
+_PART, _LEAST_SECONDS_LATER = 1 / 120, 10.0
+_MOST_STRETCHES = 240
 _LEAST_BUSY_SECONDS = 0.01
 _ENOUGH = 12
+_MOST_BETWEEN_FITS = 24
 _RECENT = 24
 _TRUSTED_RESIDUAL = 0.25
-# A prompt computed for longer than this is no prompt: what is carried is then forgotten.
-_MOST_CARRIED_SECONDS = 60.0
+# Busy for so much longer than everything that was counted explains: a prompt is under way.
+_UNEXPLAINED = 0.2
 
 
 class Counts(NamedTuple):
-    """What an engine counted over a stretch; `steps` and `prompts` are 0 where nobody knows."""
+    """What an engine counted over a stretch; `steps` and `prompts` are 0 where nobody knows.
+
+    `gaps` are the tokens by the time since the one before, in the buckets of
+    `pages.histograms`; empty where nobody knows.
+    """
 
     prefill_tokens: int = 0
     decode_tokens: int = 0
     steps: float = 0.0
     prompts: float = 0.0
-
-    def and_then(self, more: Counts) -> Counts:
-        """Return the counts of both stretches together."""
-        return Counts(
-            self.prefill_tokens + more.prefill_tokens,
-            self.decode_tokens + more.decode_tokens,
-            self.steps + more.steps,
-            self.prompts + more.prompts,
-        )
+    gaps: tuple[float, ...] = ()
 
 
 class PhaseShares:
-    """One engine's token costs, and what prefill work it has still to show.
-
-    `stretches` is how many it has learned from.
-    """
+    """What one engine's steps cost. `stretches` is how many it has learned from."""
 
     def __init__(self) -> None:
-        self._gram = [[0.0] * 3 for _ in range(3)]
-        self._moments = [0.0] * 3
-        self._costs = (0.0, 0.0, 0.0)
         self.stretches = 0
+        self._rows: deque[Columns] = deque(maxlen=_MOST_STRETCHES)
+        self._sum = np.zeros(6 + BUCKETS)
+        self._costs: Costs | None = None
+        self._cutting = Cutting()
+        self._next_fit = _ENOUGH // 2
         self._errors: deque[float] = deque(maxlen=_RECENT)
-        self._seconds_seen = self._busy = 0.0
-        self._counts = Counts()
-        self._carried_seconds = 0.0
+        self._seconds_seen = 0.0
 
     def share(self, role: Role, counts: Counts, busy_seconds: float) -> float:
         """Return how much of a stretch's busy time was prefill.
@@ -71,50 +65,39 @@ class PhaseShares:
         ends. An engine whose role says otherwise is believed.
         """
         prefill_tokens, decode_tokens, *_ = counts
-        trusted = self.trusted
-        if not trusted:
-            self.begin_anew()
-        if not prefill_tokens and not decode_tokens and not self._carried_seconds:
+        if not prefill_tokens and not decode_tokens:
             return 0.0 if role is Role.DECODE else 1.0
-        if not trusted:
+        if self._costs is None or not self.trusted:
             return prefill_tokens / (prefill_tokens + decode_tokens)
-        prefill_seconds, decode_seconds = self._seconds(counts)
-        prefill_seconds += self._carried_seconds
-        # Decode goes on all the time and is counted as it happens: it has its room first.
-        room_seconds = max(busy_seconds - decode_seconds, 0.0)
-        shown_seconds = min(prefill_seconds, room_seconds)
-        self._carried_seconds = min(prefill_seconds - shown_seconds, _MOST_CARRIED_SECONDS)
-        known_seconds = shown_seconds + min(decode_seconds, busy_seconds)
-        return shown_seconds / known_seconds if known_seconds else float(bool(prefill_tokens))
-
-    def begin_anew(self) -> None:
-        """Carry nothing on: another process came, or what was carried is believed no longer."""
-        self._carried_seconds = 0.0
+        steps = self._cutting.steps(Sums.of(_row(counts)[None]), self._costs)
+        prefill, decode = (float(seconds[0]) for seconds in self._costs.divide(steps))
+        if role is not Role.DECODE:
+            prefill += max(busy_seconds - (1 + _UNEXPLAINED) * (prefill + decode), 0.0)
+        if prefill + decode <= 0:
+            return float(bool(prefill_tokens))
+        return min(max(prefill / (prefill + decode), 0.0), 1.0)
 
     def learn(self, counts: Counts, busy_seconds: float, seconds: float) -> None:
         """Take what a stretch of `seconds` held."""
-        self._counts = so_far = self._counts.and_then(counts)
-        self._busy += busy_seconds
         self._seconds_seen += seconds
-        enough = self._seconds_seen >= _LEAST_LEARN_SECONDS and so_far.prompts >= _LEARN_PROMPTS
-        if not enough and self._seconds_seen < LEARN_SECONDS:
+        self._sum += np.concatenate((_row(counts), (busy_seconds, seconds)))
+        row = self._sum
+        least = min(max(_PART * self._seconds_seen, _LEAST_SECONDS), _LEAST_SECONDS_LATER)
+        enough = row[-1] >= least and row[1] >= _ENOUGH_PROMPTS
+        if not enough and row[-1] < _MOST_SECONDS:
             return
-        features = (so_far.steps, float(so_far.prefill_tokens), float(so_far.decode_tokens))
-        keep = exp(-self._seconds_seen / _MEMORY_SECONDS)
-        busy, self._busy, self._seconds_seen, self._counts = self._busy, 0.0, 0.0, Counts()
-        if not any(features[1:]) or busy < _LEAST_BUSY_SECONDS:
+        self._sum = np.zeros_like(row)
+        if row[0] <= 0 or row[-2] < _LEAST_BUSY_SECONDS:
             return
-        if self.stretches >= _ENOUGH // 2:
-            foreseen = sum(map(mul, features, self._costs))
-            self._errors.append(abs(foreseen - busy) / busy)
-        # By the relative error: a quiet stretch tells as much of the costs as a full one.
-        for i, x in enumerate(features):
-            self._moments[i] = self._moments[i] * keep + x / busy
-            for j, y in enumerate(features):
-                self._gram[i][j] = self._gram[i][j] * keep + x * y / busy**2
-        step, prefill, decode = solve(self._gram, self._moments)
-        self._costs = step, prefill, decode
+        if self._costs is not None:
+            steps = self._cutting.steps(Sums.of(row[None]), self._costs)
+            foreseen = float(self._costs.busy_seconds(steps)[0])
+            self._errors.append(abs(foreseen - row[-2]) / row[-2])
+        self._rows.append(row)
         self.stretches += 1
+        if self.stretches >= self._next_fit:
+            self._next_fit += min(max(self.stretches // 4, 1), _MOST_BETWEEN_FITS)
+            self._fit_anew()
 
     @property
     def residual_ratio(self) -> float | None:
@@ -125,8 +108,7 @@ class PhaseShares:
     def trusted(self) -> bool:
         """Whether the costs are known well enough to divide by."""
         residual = self.residual_ratio
-        both_seen = self._gram[1][1] > 0 and self._gram[2][2] > 0
-        learned = self.stretches >= _ENOUGH and both_seen and any(self._costs)
+        learned = self.stretches >= _ENOUGH and self._costs is not None
         return learned and residual is not None and residual <= _TRUSTED_RESIDUAL
 
     @property
@@ -134,16 +116,23 @@ class PhaseShares:
         """How the engine's busy time is divided now."""
         return Split.MODEL if self.trusted else Split.TOKENS
 
-    def _seconds(self, counts: Counts) -> tuple[float, float]:
-        """Return what the prompts of a stretch cost by what is known, and what its decoding."""
-        step, prefill, decode = self._costs
-        prompts = prefill * counts.prefill_tokens
-        written = decode * counts.decode_tokens
-        anyway = step * counts.steps
-        if not prompts or not counts.steps:
-            return prompts, anyway + written
-        # So many of the steps have a prompt in them if prompts come at random.
-        mixed = 1 - exp(-counts.prompts / counts.steps)
-        share = prompts / (prompts + mixed * (anyway + written))
-        shared = mixed * anyway * share**2
-        return prompts + shared, anyway - shared + written
+    def _fit_anew(self) -> None:
+        rows = np.stack(self._rows)
+        sums = Sums.of(rows)
+        self._cutting = cutting(sums, self._costs)
+        steps = self._cutting.steps(sums, self._costs)
+        self._costs = fit(steps, rows[:, -2], rows[:, -1], self._costs)
+
+
+def _row(counts: Counts) -> Columns:
+    """The sums of a stretch, in their order; tokens by gap are told as steps by gap."""
+    prefill_tokens, decode_tokens, steps, prompts, gaps = counts
+    if prefill_tokens or decode_tokens:
+        # Where steps are not counted, each token is taken for one; prompts, all for one.
+        steps = max(steps or float(decode_tokens), 1.0)
+        prompts = prompts or float(bool(prefill_tokens))
+    by_gap = np.array(gaps) if gaps else np.zeros(BUCKETS)
+    told = by_gap.sum()
+    if told > 0:
+        by_gap = by_gap * (steps / told)
+    return np.array([steps, prompts, prefill_tokens, decode_tokens, *by_gap])

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
-from disagg_exporter.model import EnginePage, Method, Role, Split, WorkWindow
+from disagg_exporter.model import (
+    EnginePage,
+    Histogram,
+    Method,
+    Role,
+    ServingCounts,
+    Split,
+    WorkWindow,
+)
 from disagg_exporter.pages import EngineWindow, PageError, window
 from disagg_exporter.sources.shares import Counts, PhaseShares
 
@@ -52,7 +61,6 @@ class Stretches:
     def forget(self) -> None:
         """Take the next page as the first: there was none for a while, or another process came."""
         self._before = self._cpu_seconds = None
-        self.shares.begin_anew()
 
     def _busy_seconds(
         self, did: EngineWindow, method: Method, before: float | None, after: float | None
@@ -110,23 +118,29 @@ def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
     """What the engine counted between two pages, in the phases' words (A4).
 
     A prompt's first token comes with its prefill. Of a request whose KV came from elsewhere it is
-    decode's, too. Where steps are not counted, each is taken to write a token for every request.
+    decode's, too. Ranks step side by side. Where steps are not counted, each is taken to write a
+    token for every request that runs.
     """
     made, computed = did.generation_tokens or 0.0, did.computed_tokens or 0.0
     prompts = computed + (did.external_tokens or 0.0)
-    first = _first_tokens(after) - (0.0 if did.reset else _first_tokens(before))
-    own = max(first * computed / prompts, 0.0) if prompts else 0.0
+    old = ServingCounts() if did.reset else before.serving
+    first = sum(_buckets(old.time_to_first_token, after.serving.time_to_first_token))
+    own = first * computed / prompts if prompts else 0.0
     decoded = max(made - own, 0.0)
-    steps = did.steps
-    if steps is None:
-        running = ((before.running or 0.0) + (after.running or 0.0)) / 2
-        steps = decoded / running if running >= 1 else 0.0
-    return Counts(round(computed), round(decoded), steps, own)
+    steps = (did.steps or 0.0) / after.ranks
+    if did.steps is None:
+        steps = decoded / max(((before.running or 0.0) + (after.running or 0.0)) / 2, 1.0)
+    gaps = _buckets(old.inter_token_latency, after.serving.inter_token_latency)
+    return Counts(round(computed), round(decoded), steps, own, gaps)
 
 
-def _first_tokens(page: EnginePage) -> float:
-    told = page.serving.time_to_first_token
-    return told.counts[-1] if told is not None else 0.0
+def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, ...]:
+    """How many observations each bucket has got since; nothing where nobody tells."""
+    if after is None:
+        return ()
+    old = before.counts if before is not None else (0.0,) * len(after.counts)
+    grown = [new - was for was, new in zip(old, after.counts, strict=True)]
+    return tuple(max(upper - lower, 0.0) for lower, upper in pairwise([0.0, *grown]))
 
 
 def role_window(role: Role, start_ns: int, end_ns: int) -> WorkWindow | None:

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from disagg_exporter.model import Role, Split
 from disagg_exporter.sources.shares import Counts, PhaseShares
+from disagg_exporter.sources.stretchsteps import BUCKETS
 
 PREFILL_COST, DECODE_COST = 50e-6, 2e-3
 COUNTS = st.integers(0, 10**9)
+GAPS = st.just(()) | st.tuples(*[st.floats(0, 1e9)] * BUCKETS)
 
 
 def _trained(stretches: int = 400) -> PhaseShares:
@@ -54,12 +56,15 @@ def test_what_a_step_costs_anyway_is_decodes_but_for_steps_with_a_prompt() -> No
     assert none == 0.0
 
 
-def test_many_prompts_are_learned_from_by_the_second() -> None:
+@pytest.mark.parametrize(("prompts", "stretches"), [(8, 40), (4, 20), (0, 2)])
+def test_the_more_prompts_the_shorter_the_stretches_to_learn_from(
+    prompts: int, stretches: int
+) -> None:
     shares = PhaseShares()
-    for _ in range(30):
-        shares.learn(Counts(1000, 100, 20, 5), 0.5, 1.0)
+    for _ in range(40):
+        shares.learn(Counts(200 * prompts, 100, 20, prompts), 0.5, 1.0)
 
-    assert shares.stretches == 15
+    assert shares.stretches == stretches
 
 
 def test_costs_that_explain_nothing_are_not_trusted() -> None:
@@ -79,34 +84,48 @@ def test_busy_without_a_token_is_a_prompt_unless_the_role_says_otherwise(
     assert PhaseShares().share(role, Counts(), 0.7) == share
 
 
-def test_prefill_that_was_counted_at_its_end_is_carried_into_what_follows() -> None:
+def test_a_long_prompt_is_prefill_before_it_is_counted() -> None:
+    """Its tokens are counted when it ends; until then the engine is busy with nothing else."""
     shares = _trained()
-    first = shares.share(Role.MIXED, Counts(40_000, 50), 1.0)
-    second = shares.share(Role.MIXED, Counts(0, 50), 1.0)
-    assert first == pytest.approx(0.9, abs=0.02)
-    assert second == pytest.approx(0.9, abs=0.02)
-    assert shares.share(Role.MIXED, Counts(0, 50), 0.1) < 1.0
+    assert shares.share(Role.MIXED, Counts(0, 50), 1.0) == pytest.approx(0.88, abs=0.02)
+    assert shares.share(Role.DECODE, Counts(0, 50), 1.0) < 0.01
 
 
-def test_another_process_has_nothing_to_show_of_the_one_before() -> None:
+def test_a_little_longer_than_foreseen_is_no_prompt() -> None:
     shares = _trained()
-    shares.share(Role.MIXED, Counts(400_000, 50), 1.0)
-    shares.begin_anew()
-    assert shares.share(Role.MIXED, Counts(0, 50), 1.0) == 0.0
+    assert shares.share(Role.MIXED, Counts(0, 50), 0.11) < 0.01
 
 
-def test_costs_that_are_trusted_no_longer_leave_nothing_to_show() -> None:
+def test_costs_that_are_trusted_no_longer_divide_nothing() -> None:
     shares, dice = _trained(), random.Random(7)
-    shares.share(Role.MIXED, Counts(400_000, 50), 1.0)
-    while shares.trusted:
-        shares.learn(Counts(dice.randrange(8000), dice.randrange(250)), dice.random() ** 4, 10.0)
-    assert shares.share(Role.DECODE, Counts(), 1.0) == 0.0
+    for _ in range(60):
+        shares.learn(Counts(dice.randrange(8000), dice.randrange(250)), dice.random() ** 4, 20.0)
+    assert shares.split is Split.TOKENS
+    assert shares.share(Role.MIXED, Counts(300, 100), 1.0) == 0.75
+
+
+def test_an_engine_that_only_prefills_does_nothing_else() -> None:
+    """A prefill engine writes one token for each prompt, and that is the prompt's own."""
+    shares, dice = PhaseShares(), random.Random(7)
+    for _ in range(100):
+        prompts = dice.randrange(1, 20)
+        shares.learn(Counts(500 * prompts, 0, prompts, prompts), 0.03 * prompts, 1.0)
+    assert shares.split is Split.MODEL
+    assert shares.share(Role.MIXED, Counts(5000, 0, 10, 10), 0.3) == 1.0
+
+
+def test_what_is_remembered_is_bounded_and_reaches_far_back() -> None:
+    """A stretch lasts longer the longer the engine is known: a second first, ten at last."""
+    shares = PhaseShares()
+    for _ in range(3000):
+        shares.learn(Counts(800, 100, 20, 8), 0.5, 1.0)
+    assert 3000 / 10 < shares.stretches < 3000 / 4
 
 
 @given(
     st.lists(
         st.tuples(
-            st.builds(Counts, COUNTS, COUNTS, st.floats(0, 1e9), st.floats(0, 1e9)),
+            st.builds(Counts, COUNTS, COUNTS, st.floats(0, 1e9), st.floats(0, 1e9), GAPS),
             st.floats(0, 1e6),
             st.sampled_from(Role),
         ),
