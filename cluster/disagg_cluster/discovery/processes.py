@@ -16,7 +16,7 @@ from disagg_cluster.discovery.proctable import (
     environment,
     read_bytes,
 )
-from disagg_cluster.discovery.servers import Server, find_servers, told_port
+from disagg_cluster.discovery.servers import Parts, Server, find_servers, told_port
 from disagg_cluster.fpm_addresses import DYNAMO_PORT_VARIABLE
 from disagg_cluster.listeners import socket_inodes
 from disagg_cluster.tcp_tables import all_listeners
@@ -25,7 +25,6 @@ from disagg_exporter.model import Device, DeviceReading
 from disagg_exporter.roles import Markers
 from disagg_exporter.roles.environment import NAMES_READ
 from disagg_exporter.roles.flags import read_flags
-from disagg_exporter.roles.process import read_process
 
 MAX_ADDRESSES = 64
 LOOPBACK = "127.0.0.1"
@@ -74,6 +73,7 @@ class ProcessFinder:
         self._table = ProcessTable(proc)
         self._ours_before: frozenset[int] = frozenset()
         self._clock = clock
+        self._parts = Parts()
 
     def look(self) -> Look:
         """The engines now: what serves on a port, or computes on a GPU."""
@@ -93,6 +93,7 @@ class ProcessFinder:
         servers = [s for s in find_servers(table) if not _started_by(lately, s, table)]
         # Where the driver sees who is on a GPU, nobody else can claim it by a variable.
         settled = {gpu for pid in table.keys() & on_gpu.keys() for gpu in on_gpu[pid]}
+        self._parts.begin()
         seen = [self._sighting(server, on_gpu, settled) for server in servers]
         found = tuple(s for s in seen if s.also_at or s.gpus)
         return Look(
@@ -105,7 +106,7 @@ class ProcessFinder:
         pid = server.process.pid
         kept = environment(pid, NAMES_KEPT, self._proc)
         listening = sorted(self._listening(server))
-        part = server.part or read_process(server.process.argv, kept).part
+        part = self._parts.of(server, kept)
         # Engines listen for their own parts and peers, too, and not all of those can take a GET.
         likely = tuple(_told_ports(server, kept))
         if part is not None and part.follows and not _follower_has_page(server):

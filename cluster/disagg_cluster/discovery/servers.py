@@ -47,6 +47,29 @@ class Server:
     part: Part | None = None
 
 
+class Parts:
+    """Which part of an engine each server is; a command line is read once as long as it is seen."""
+
+    def __init__(self) -> None:
+        self._now: dict[object, Part | None] = {}
+        self._before: dict[object, Part | None] = {}
+
+    def begin(self) -> None:
+        """Begin a look; what the last one did not ask for is forgotten."""
+        self._before, self._now = self._now, {}
+
+    def of(self, server: Server, environment: Mapping[str, str]) -> Part | None:
+        """The part that a server is, by its arguments and variables."""
+        if server.part is not None:
+            return server.part
+        argv = server.process.argv
+        key = argv, tuple(environment.items())
+        if key not in self._now:
+            known = key in self._before
+            self._now[key] = self._before[key] if known else read_process(argv, environment).part
+        return self._now[key]
+
+
 def find_servers(table: Mapping[int, Process]) -> tuple[Server, ...]:
     """The engines' servers among the processes.
 

@@ -38,7 +38,7 @@ def accuracy(engine: EngineView) -> Accuracy:
             text = f"inexact: CPU time, divided by the tokens of its page{_error(engine)}"
             return _inexact(engine, text, gain=4)
         case "follower":
-            text = f"inexact: a follower, all activity of its devices counts as {engine.role}"
+            text = "inexact: a follower, its devices' activity, by its leader's shares or its role"
             return Accuracy(False, text)
         case _ if engine.follows is not None:
             text = "not divided: a follower tells nothing, and its role does not say which phase"

@@ -244,3 +244,19 @@ def test_reasons_do_not_split_a_use() -> None:
     books = replace(account({}, 5), cells=cells)
 
     assert Lookback().last_minute(books)[1][Use.IDLE] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("head", "state"), [("10.0.0.7:1", "follower of 10.0.0.7:1"), ("", "ready")]
+)
+def test_a_follower_says_whom_it_follows(head: str, state: str) -> None:
+    golden = golden_snapshot()
+    engines = tuple(
+        replace(engine, follows=head) if engine.follows is not None else engine
+        for engine in golden.engines
+    )
+
+    shown = page(replace(golden, engines=engines))
+
+    assert state in shown
+    assert ("follower of" in shown) == bool(head)

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from disagg_cluster.discovery.proctable import Process
-from disagg_cluster.discovery.servers import engine_kind, find_servers, told_port
+from disagg_cluster.discovery.servers import Parts, engine_kind, find_servers, told_port
 
 VLLM = "python3 /venv/bin/vllm serve m --port 8000"
 
@@ -144,3 +144,15 @@ def test_the_workers_of_ray_are_the_one_servers_that_has_its_workers_from_it() -
     assert found(*rows, server, (30, 1, VLLM)) == {20: ("vllm", {10, 20}), 30: ("vllm", {30})}
     # Of two it cannot be told, and nothing is guessed.
     assert found(*rows, server, (21, 1, server[2])) == {20: ("vllm", {20}), 21: ("vllm", {21})}
+
+
+def test_which_part_a_server_is_goes_with_its_arguments_and_its_environment() -> None:
+    parts = Parts()
+    [server] = find_servers(table((10, 1, "python3 -m dynamo.vllm --model m --nnodes 2")))
+    answers = []
+    for said in ("0", "1", "1", "0"):
+        parts.begin()
+        part = parts.of(server, {"DYN_VLLM_HEADLESS": said})
+        answers.append(part is not None and part.follows)
+
+    assert answers == [False, True, True, False]

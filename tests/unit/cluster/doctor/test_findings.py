@@ -132,7 +132,7 @@ def test_a_follower_lacks_nothing_that_its_leader_has() -> None:
     assert of(Level.WRONG, facts) == []
     [inexact] = of(Level.BETTER, facts)
     assert (inexact.what, inexact.step) == (
-        "vllm-8000: inexact: a follower, all activity of its devices counts as decode",
+        "vllm-8000: inexact: a follower, its devices' activity, by its leader's shares or its role",
         "",
     )
 
