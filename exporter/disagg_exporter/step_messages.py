@@ -14,12 +14,23 @@ from numpy.typing import NDArray
 
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StreamKey
-from disagg_exporter.steprows import LARGEST, NOT_TOLD, ROW, Rows, steps_of
+from disagg_exporter.steprows import (
+    ELAPSED_TOTALS,
+    LARGEST,
+    NOT_TOLD,
+    REST_OF_TOTALS,
+    ROW,
+    STEPS_TOTALS,
+    Rows,
+    steps_of,
+)
 
 # As signed numbers: what needs the last bit is no number of anything, and is seen at once.
 _FORMATS = {"B": "u1", "H": "<u2", "I": "<u4", "Q": "<i8", "q": "<i8", "f": "<f4"}
 _SHARED = tuple(name for name in ROW.names or () if name in wire.Record._fields)
-_LONG = tuple(name for name in _SHARED if name not in ("t_ns", "kv_usage_ratio"))
+# The fields of 64 bits: two, and those of the totals, which lie side by side.
+_LONG = ("sequence", "elapsed_ns", *STEPS_TOTALS, *ELAPSED_TOTALS, *REST_OF_TOTALS)
+_TOTALS = "totals"
 
 
 class MessageKind(StrEnum):
@@ -149,7 +160,7 @@ def _rows(records: NDArray[np.void]) -> Rows:
         rows[name] = records[name]
     rows["dummy"] = records["flags"] & wire.DUMMY
     rows["decode_kv_tokens"] = NOT_TOLD
-    if min(rows[name].min() for name in _LONG) < 0:
+    if min(records[name].min() for name in (*_LONG[:2], _TOTALS)) < 0:
         for name in _LONG:
             rows[name][rows[name] < 0] = LARGEST
     return rows
@@ -159,8 +170,13 @@ def _rows(records: NDArray[np.void]) -> Rows:
 def _layout(record_bytes: int) -> np.dtype[Any]:
     """Return how records lie that begin so many bytes apart."""
     letters = re.findall(r"(\d*)([A-Za-z])", wire.LAYOUT.format)
-    formats = [_FORMATS[letter] for times, letter in letters for _ in range(int(times or 1))]
+    formats: list[Any] = [
+        _FORMATS[letter] for times, letter in letters for _ in range(int(times or 1))
+    ]
     offsets = np.cumsum([0, *(np.dtype(one).itemsize for one in formats)])[:-1].tolist()
     names = list(wire.Record._fields)
+    formats.append((_FORMATS["Q"], len(_LONG) - 2))
+    offsets.append(offsets[names.index(_LONG[2])])
+    names.append(_TOTALS)
     shape = {"names": names, "formats": formats, "offsets": offsets, "itemsize": record_bytes}
     return np.dtype(shape)  # type: ignore[call-overload,no-any-return] # its stub knows no such dict

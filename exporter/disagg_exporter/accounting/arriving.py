@@ -54,8 +54,10 @@ def marked(rows: Rows, stream: int, split: StepSplit) -> Marks:
     marks["stream"], marks["kind"] = stream, kinds
     marks["undivided"] = True
     marks["pending"] = pending = (rows["running"] > 0) | (rows["waiting"] > 0)
-    resting = np.where(rows["deferred"] > 0, CODES[Reason.KV_WAIT], CODES[Reason.NO_REQUEST])
-    marks["gap"] = np.where(pending, CODES[Reason.HOST_GAP], resting)
+    marks["gap"] = CODES[Reason.HOST_GAP]
+    if not pending.all():
+        resting = np.where(rows["deferred"] > 0, CODES[Reason.KV_WAIT], CODES[Reason.NO_REQUEST])
+        marks["gap"] = np.where(pending, CODES[Reason.HOST_GAP], resting)
     context, generated = rows["context_tokens"], rows["generation_tokens"]
     shares = split.glance(rows, kinds)
     if (kinds == wire.GENERATION).all():

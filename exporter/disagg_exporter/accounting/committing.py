@@ -23,6 +23,8 @@ def commit(
     ]
     free_ns = max(now_ns - rules.packing_delay_ns, ledger.last_death_ns)
     target_ns = ledger.target(min(marks, default=free_ns))
+    if target_ns <= ledger.watermark_ns:
+        return
     pieces = {
         name: books.between(ledger.watermark_ns, target_ns) for name, books in awaited.items()
     }

@@ -17,7 +17,7 @@ from disagg_exporter.accounting.freezing import divide, gaps_after, laid_out, ow
 from disagg_exporter.accounting.packing import pack
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import Rules
-from disagg_exporter.accounting.timeline import CODES, Timeline
+from disagg_exporter.accounting.timeline import CODES, REASONS, Timeline
 from disagg_exporter.accounting.unfrozen import (
     MARK,
     NO_GAP,
@@ -178,6 +178,11 @@ class Lane:
 
     def _freeze(self, target_ns: int, *, silent: bool = False) -> None:
         if target_ns <= self.mark_ns:
+            return
+        if not self._unfrozen:
+            reason = Reason.NO_RECORD if silent else REASONS[self._gap]
+            self.timeline.add(self.mark_ns, target_ns, None, reason)
+            self.mark_ns = target_ns
             return
         spans = self._unfrozen.spans(self._streams, overlapped=self._overlapped)
         placed = pack(spans.rows["t_ns"], spans.lengths_ns, self.mark_ns)

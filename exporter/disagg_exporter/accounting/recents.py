@@ -43,6 +43,8 @@ class Recents:
 
     def seconds_ns(self, start_ns: int, end_ns: int) -> dict[Phase, int]:
         """Return the time of each phase within a stretch."""
+        if not (self._t_ns > start_ns).any():
+            return dict.fromkeys(Phase, 0)
         first_ns = np.maximum(self._t_ns - self._length_ns, start_ns)
         inside_ns = np.maximum(np.minimum(self._t_ns, end_ns) - first_ns, 0)
         useful_ns = inside_ns - np.rint(inside_ns * self._dummy_share)

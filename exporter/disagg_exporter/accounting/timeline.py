@@ -44,8 +44,14 @@ class Timeline:
 
     def add(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
         """Add one piece: work, or none for a reason."""
+        if end_ns <= start_ns:
+            return
         shares = (0.0, 0.0) if work is None else (work.prefill_share, work.dummy_share)
-        self.extend(np.array([(start_ns, end_ns, *shares, CODES[reason])], PIECE))
+        piece = np.array([(start_ns, end_ns, *shares, CODES[reason])], PIECE)
+        if self._goes_on(piece[0]):
+            self.pieces["end_ns"][-1] = end_ns
+        else:
+            self._pieces.add(piece)
 
     def extend(self, pieces: Pieces) -> None:
         """Add pieces, the empty ones left out and equal neighbours made one."""
@@ -61,8 +67,8 @@ class Timeline:
         if not new[0]:
             end = first[0] if len(first) else len(pieces)
             self.pieces["end_ns"][-1] = pieces["end_ns"][end - 1]
-        merged = pieces[first]
-        merged["end_ns"] = pieces["end_ns"][np.append(first[1:], len(pieces)) - 1][: len(first)]
+        merged, last = pieces[first], np.append(first[1:], len(pieces))[: len(first)] - 1
+        merged["end_ns"] = pieces["end_ns"][last]
         self._pieces.add(merged)
 
     def between(self, start_ns: int, end_ns: int) -> Pieces:

@@ -71,6 +71,9 @@ class Unfrozen:
         # The last record that is frozen whole: when it was made, and whether it left work.
         self._settled = begun_ns, False
 
+    def __bool__(self) -> bool:
+        return len(self._rows) > 0
+
     def add(self, rows: Rows, marks: Marks) -> None:
         """Take records of one stream, or a heartbeat's marker."""
         known = len(self._rows)
