@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 SAMPLES_A_CLASS = 64
 CLASSES_A_DOUBLING = 4
 FORGET_NS = 6 * 3600 * 1_000_000_000
@@ -49,6 +52,12 @@ def class_of(size: float) -> int:
     return min(int(CLASSES_A_DOUBLING * math.log2(size)), _MOST_CLASSES)
 
 
+def classes_of(sizes: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return `class_of` for several sizes."""
+    classes: NDArray[np.float64] = CLASSES_A_DOUBLING * np.log2(sizes)
+    return np.minimum(classes, _MOST_CLASSES).astype(np.int64)
+
+
 class Curve:
     """The latest steps of each size class; four classes to a doubling, 64 steps in each.
 
@@ -66,7 +75,10 @@ class Curve:
         """Take one step of `size` tokens or requests; one without either teaches nothing."""
         if size < 1 or seconds <= 0:
             return
-        kept = self._classes.setdefault(class_of(size), _Class())
+        number = class_of(size)
+        kept = self._classes.get(number)
+        if kept is None:
+            kept = self._classes[number] = _Class()
         kept.samples.append(Sample(size, seconds, full))
         kept.latest_ns = now_ns
         kept.point = None
@@ -84,12 +96,13 @@ class Curve:
 
 
 def _point(samples: deque[Sample]) -> Point:
-    seconds = median(sample.seconds for sample in samples)
-    strays = median(abs(sample.seconds - seconds) for sample in samples)
+    sizes, spent, full = zip(*samples, strict=True)
+    seconds = median(spent)
+    strays = median(abs(one - seconds) for one in spent)
     return Point(
-        size=median(sample.size for sample in samples),
+        size=median(sizes),
         seconds=seconds,
         samples=len(samples),
         scatter=_MAD_TO_DEVIATION * strays / seconds,
-        full=sum(sample.full for sample in samples),
+        full=sum(full),
     )

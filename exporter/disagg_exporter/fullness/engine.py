@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from disagg_exporter.fullness.arrived import Told
 from disagg_exporter.fullness.curve import Curve
 from disagg_exporter.fullness.itl import find_batch
 from disagg_exporter.fullness.knee import find_knee
 from disagg_exporter.fullness.stream import Stream
 from disagg_exporter.fullness.used import Load, load_of
-from disagg_exporter.model import DecodeLimit, PrefillLimit, Step, StreamKey
+from disagg_exporter.fullness.work import Stretch
+from disagg_exporter.model import DecodeLimit, PrefillLimit, StreamKey
 
 SILENT_NS = 30 * 1_000_000_000
 """A stream that tells nothing for so long is no engine's any more."""
@@ -33,18 +35,15 @@ class EngineFullness:
         self._decode_curve = Curve()
         self._streams: dict[_Name, Stream] = {}
 
-    def take(self, key: StreamKey, step: Step, *, overlapped: bool, record: bool) -> None:
-        """Take one message; `record`: it is a step's, not a hello or a heartbeat."""
+    def take(self, key: StreamKey, told: Told) -> list[tuple[Stream, Stretch]]:
+        """Take what one stream told; return what of it `learn` is to be given."""
         name = (key.pid, key.incarnation, key.engine_index)
         stream = self._streams.get(name)
         if stream is None:
             if len(self._streams) >= MOST_STREAMS:
-                return
+                return []
             stream = self._streams[name] = Stream(self._prefill_curve, self._decode_curve)
-        if record:
-            stream.take(step, overlapped=overlapped)
-        else:
-            stream.beat(step)
+        return [(stream, stretch) for stretch in stream.take(told)]
 
     def advance(self, now_ns: int) -> None:
         """Draw the conclusions of the second that has passed."""

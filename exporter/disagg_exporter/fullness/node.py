@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from disagg_exporter.fullness.activity import Activity
+from disagg_exporter.fullness.arrived import Arrived
 from disagg_exporter.fullness.bound import Evidence, bound_of
 from disagg_exporter.fullness.engine import EngineFullness
 from disagg_exporter.fullness.paged import PagedFullness
 from disagg_exporter.fullness.rates import bytes_per_second, flops_per_second
+from disagg_exporter.fullness.stream import Stream, learn
 from disagg_exporter.fullness.used import used_ratio
+from disagg_exporter.fullness.work import Stretch
 from disagg_exporter.model import (
     Bound,
     CapacitySource,
@@ -21,7 +24,7 @@ from disagg_exporter.model import (
     Step,
     StreamKey,
 )
-from disagg_exporter.steprows import Rows, steps_of
+from disagg_exporter.steprows import Rows
 
 MOST_HELD = 10_000
 """Messages that are put aside at most until the next second."""
@@ -62,24 +65,25 @@ class Fullness:
     def __init__(self, itl_seconds: float) -> None:
         self._itl_seconds = itl_seconds
         self._engines: dict[str, _Known] = {}
-        self._arrived: list[tuple[StreamKey, Step, bool, bool]] = []
+        self._arrived = Arrived()
         self._activity = Activity()
 
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
         """Take one step record; of engines that `advance` has not heard of it is ignored."""
-        self._arrived.append((key, step, overlapped, True))
-        if len(self._arrived) >= MOST_HELD:
+        self._arrived.step(key, step, overlapped=overlapped)
+        if self._arrived.count >= MOST_HELD:
             self._digest()
 
     def steps(self, key: StreamKey, rows: Rows, *, overlapped: bool) -> None:
         """Take some step records of one stream, in the order in which they came."""
-        for step in steps_of(rows):
-            self.step(key, step, overlapped=overlapped)
+        self._arrived.steps(key, rows, overlapped=overlapped)
+        if self._arrived.count >= MOST_HELD:
+            self._digest()
 
     def hear(self, key: StreamKey, said: Step) -> None:
         """Take a hello or heartbeat."""
-        self._arrived.append((key, said, False, False))
-        if len(self._arrived) >= MOST_HELD:
+        self._arrived.hear(key, said)
+        if self._arrived.count >= MOST_HELD:
             self._digest()
 
     def advance(
@@ -117,11 +121,13 @@ class Fullness:
         )
 
     def _digest(self) -> None:
-        arrived, self._arrived = self._arrived, []
-        for key, step, overlapped, record in arrived:
+        learn(self._told())
+
+    def _told(self) -> Iterator[tuple[Stream, Stretch]]:
+        for key, told in self._arrived.take():
             known = self._engines.get(key.engine)
             if known is not None:
-                known.steps.take(key, step, overlapped=overlapped, record=record)
+                yield from known.steps.take(key, told)
 
     def _evidence(self, status: EngineStatus, known: _Known) -> Evidence | None:
         told = known.told()

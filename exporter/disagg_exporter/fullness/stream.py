@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from statistics import median
 
-from disagg_exporter.accounting.phase import kind_of
-from disagg_exporter.fullness.curve import Curve, class_of
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.fullness.arrived import Told
+from disagg_exporter.fullness.curve import Curve
 from disagg_exporter.fullness.window import Tally, Window
-from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.fullness.work import Batch, Stretch, Work, work_of
 from disagg_exporter.model import Step
+from disagg_exporter.steprows import ROW, Rows, joined, rows_of, unfinished_tokens
 
 STEPS_A_SAMPLE = 4
 """Decode steps are averaged before they are a sample: records come in bursts."""
+AT_ONCE = 500
+"""Records that are worked on together, at least: few enough to stay in the processor's caches."""
 _GAPS_KEPT = 64
 # A mixed step costs about what a prefill step of all its tokens costs, if few of them decode.
 _MOSTLY = 3
@@ -32,9 +39,7 @@ class Stream:
     __slots__ = (
         "_before",
         "_decode",
-        "_gap_steps",
         "_gaps",
-        "_groups",
         "_pools",
         "_prefill",
         "_tally",
@@ -52,130 +57,145 @@ class Stream:
         self.recorded_ns = 0
         self._prefill = prefill
         self._decode = decode
-        self._before: Step | None = None
-        self._unfinished = 0
+        # The newest record, or the first heartbeat; no row before there is any.
+        self._before: Rows = np.empty(0, ROW)
+        self._unfinished = 0.0
         self._tally = Tally()
-        self._gap_steps = 0
         self._gaps: deque[float] = deque(maxlen=_GAPS_KEPT)
-        self._groups: dict[int, list[int]] = {}
-        self._pools: dict[int, list[int]] = {}
+        self._pools: dict[int, list[float]] = {}
 
     @property
     def gap_seconds(self) -> float:
         """Host time from one step to the next while work is pending, usually."""
         return median(self._gaps) if self._gaps else 0.0
 
-    @property
-    def working(self) -> bool:
-        """Whether the last record left something to do."""
-        return self._before is not None and bool(self._before.running or self._before.waiting)
+    def take(self, told: Told) -> list[Stretch]:
+        """Take what was told; return what of it `learn` is to be given.
 
-    def beat(self, step: Step) -> None:
-        """Take a hello or heartbeat."""
-        self.heard_ns = max(self.heard_ns, step.t_ns)
-        if self._before is None:
-            self._before, self.mark_ns = step, step.t_ns
-        elif step.t_ns > self.mark_ns and not self.working:
-            length_ns = step.t_ns - self.mark_ns
-            self.mark_ns = step.t_ns
-            self._tally.length_ns += length_ns
-            self._tally.kv_ns += self._before.kv_usage_ratio * length_ns
+        A record that came too late, or twice, says nothing new.
+        """
+        if not len(self._before):
+            self._begin(told)
+        rows, beats = _fresh(told.rows(self._before), told.beats)
+        stretches, first = [], 0
+        for last, said in beats:
+            if not (rows["running"][last] or rows["waiting"][last]):
+                stretches.append(self._reach(rows[first : last + 1], told))
+                self._rest(said, float(rows["kv_usage_ratio"][last]))
+                first = last
+        stretches.append(self._reach(rows[first:], told))
+        if len(rows) > 1:
+            self.heard_ns = self.recorded_ns = int(rows["t_ns"][-1])
+            self._before = joined([rows[-1:]])
+        since = [said.t_ns for last, said in beats if last == len(rows) - 1]
+        self.heard_ns = max(self.heard_ns, *since, 0)
+        return [stretch for stretch in stretches if len(stretch.rows) > 1]
 
-    def take(self, step: Step, *, overlapped: bool) -> None:
-        """Take one record; one that came too late, or twice, says nothing new."""
-        before = self._before
-        if before is None:
-            self._before = step
-            self.mark_ns = self.heard_ns = self.recorded_ns = step.t_ns
-            return
-        if step.sequence <= before.sequence:
-            return
-        # A heartbeat may have overtaken it.
-        length_ns = max(step.t_ns - self.mark_ns, 0)
-        pending = before.running or before.waiting
-        self._before = step
-        self.mark_ns += length_ns
-        self.heard_ns = self.recorded_ns = step.t_ns
-        tally = self._tally
-        tally.length_ns += length_ns
-        tally.kv_ns += step.kv_usage_ratio * length_ns
-        if before.waiting and step.waiting:
-            tally.waiting_ns += length_ns
-        batch = step.generation_requests
-        if step.context_tokens or step.encoder_inputs or step.dummy:
-            kind = kind_of(step)
-            if kind == wire.GENERATION:
-                batch += step.context_requests
-        elif batch:
-            kind = wire.GENERATION
-        else:
-            # Between two steps the state alone is told.
-            return
-        totals, told = step.totals, before.totals
-        steps = totals.steps[kind] - told.steps[kind]
-        step_ns = totals.elapsed_ns[kind] - told.elapsed_ns[kind]
-        if pending and not overlapped:
-            tally.paired_ns += length_ns
-            tally.worked_ns += step_ns
-            self._gap_steps += steps
-        if pending:
-            held_ns = length_ns
-            if overlapped:
-                step_ns = length_ns
-        else:
-            held_ns = min(step_ns, length_ns)
-        tally.batch_ns += batch * held_ns
-        tally.steps += steps
-        if batch:
-            tally.decode_steps += steps
-            tally.decode_tokens += batch * steps
-        if kind == wire.GENERATION:
-            tally.decode_ns += held_ns
-            if before.waiting and step.waiting:
-                tally.blocked_ns += length_ns
-            group = self._groups.get(batch)
-            if group is None:
-                self._groups[batch] = [steps, step_ns]
-            else:
-                group[0] += steps
-                group[1] += step_ns
-        elif kind != wire.DUMMY_STEP:
-            tally.prefill_ns += held_ns
-            tally.prefill_steps += steps
-            tally.prefill_tokens += step.context_tokens
-            self._learn_prefill(step, step_ns, steps)
-        tally.preemptions += step.preemptions
+    def count(self, tally: Tally) -> None:
+        """Add the sums over some records."""
+        self._tally += tally
+
+    def learn_batch(self, batch: Batch) -> None:
+        """Learn from steps that only wrote."""
+        pool = self._pools.setdefault(batch.number, [0.0, 0.0, 0.0])
+        pool[0] += batch.steps
+        pool[1] += batch.requests
+        pool[2] += batch.step_ns
+
+    def learn_prompts(self, work: Work, such: NDArray[np.intp]) -> None:
+        """Learn from steps that read prompts: `such` are the places of their records."""
+        rows = work.rows
+        context, generated = rows["context_tokens"][such], rows["generation_tokens"][such]
+        left = unfinished_tokens(
+            context - rows["computed_tokens"][such], rows["running"][such] <= 0, self._unfinished
+        )
+        self._unfinished = float(left[-1])
+        teaches = (work.steps[such] == 1) & (rows["encoder_inputs"][such] == 0)
+        teaches &= context >= _MOSTLY * generated
+        # A prompt that is cut before its end is cut because the step can hold no more.
+        columns = (context + generated, work.step_ns[such], rows["t_ns"][such], left > 0)
+        for size, step_ns, t_ns, full in zip(*(c[teaches].tolist() for c in columns), strict=True):
+            self._prefill.add(size, step_ns / 1e9, t_ns, full=full)
 
     def end_second(self, now_ns: int) -> None:
         """Put what was gathered into the window and the curves."""
         tally, self._tally = self._tally, Tally()
         if tally.length_ns:
             self.window.add(tally)
-        if self._gap_steps:
+        if tally.paired_steps:
             gap_ns = max(tally.paired_ns - tally.worked_ns, 0.0)
-            self._gaps.append(gap_ns / self._gap_steps / 1e9)
-            self._gap_steps = 0
-        for batch, (steps, spent_ns) in self._groups.items():
-            pool = self._pools.setdefault(class_of(batch), [0, 0, 0])
-            pool[0] += steps
-            pool[1] += steps * batch
-            pool[2] += spent_ns
-        self._groups.clear()
+            self._gaps.append(gap_ns / tally.paired_steps / 1e9)
         for number, (steps, requests, spent_ns) in list(self._pools.items()):
             if steps >= STEPS_A_SAMPLE:
                 self._decode.add(requests / steps, spent_ns / steps / 1e9, now_ns)
                 del self._pools[number]
 
-    def _learn_prefill(self, step: Step, step_ns: int, steps: int) -> None:
-        left = self._unfinished + step.context_tokens - step.computed_tokens
-        self._unfinished = max(left, 0) if step.running else 0
-        if (
-            steps != 1
-            or step.encoder_inputs
-            or step.context_tokens < _MOSTLY * step.generation_tokens
-        ):
-            return
-        # A prompt that is cut before its end is cut because the step can hold no more.
-        full = self._unfinished > 0
-        size = step.context_tokens + step.generation_tokens
-        self._prefill.add(size, step_ns / 1e9, step.t_ns, full=full)
+    def _begin(self, told: Told) -> None:
+        """Take the first message for what was before all others: its totals are not its own."""
+        if told.beats and not told.beats[0][0]:
+            self._before = rows_of([told.beats[0][1]])
+            self.mark_ns = int(self._before["t_ns"][0])
+        else:
+            self._before = joined([told.rows(self._before)[:1]])
+            self.mark_ns = self.heard_ns = self.recorded_ns = int(self._before["t_ns"][0])
+
+    def _rest(self, said: Step, kv_usage_ratio: float) -> None:
+        """Take a heartbeat while nothing is to be done."""
+        length_ns = said.t_ns - self.mark_ns
+        if length_ns > 0:
+            self.mark_ns = said.t_ns
+            self._tally.length_ns += length_ns
+            self._tally.kv_ns += kv_usage_ratio * length_ns
+
+    def _reach(self, rows: Rows, told: Told) -> Stretch:
+        """Say how much time each record tells of; the first row is the record before them."""
+        # A heartbeat may have overtaken a record, which tells of no time then.
+        reached_ns = rows["t_ns"].copy()
+        reached_ns[0] = self.mark_ns
+        reached_ns = np.maximum.accumulate(reached_ns)
+        self.mark_ns = int(reached_ns[-1])
+        length_ns = np.zeros(len(rows))
+        length_ns[1:] = reached_ns[1:] - reached_ns[:-1]
+        return Stretch(rows, length_ns, told.overlapped)
+
+
+def learn(told: Iterable[tuple[Stream, Stretch]]) -> None:
+    """Learn from what streams have told: of many together, which is as quick as one."""
+    some: list[tuple[Stream, Stretch]] = []
+    rows = 0
+    for stream, stretch in told:
+        some.append((stream, stretch))
+        rows += len(stretch.rows)
+        if rows >= AT_ONCE:
+            _learn(some)
+            some, rows = [], 0
+    if some:
+        _learn(some)
+
+
+def _learn(told: Sequence[tuple[Stream, Stretch]]) -> None:
+    streams = [stream for stream, _ in told]
+    work = work_of([stretch for _, stretch in told])
+    for stream, tally in zip(streams, work.tallies(), strict=True):
+        stream.count(tally)
+    for batch in work.batches():
+        streams[batch.stretch].learn_batch(batch)
+    for number, such in work.prompts():
+        streams[number].learn_prompts(work, such)
+
+
+def _fresh(
+    rows: Rows, beats: Sequence[tuple[int, Step]]
+) -> tuple[Rows, Sequence[tuple[int, Step]]]:
+    """Return the records that are newer than all before them, and the beats with their places.
+
+    The first row is the newest record known before; a beat's place is that of the last row before
+    it.
+    """
+    sequence = rows["sequence"]
+    if (sequence[1:] > sequence[:-1]).all():
+        return rows, beats  # as nearly always
+    fresh = np.ones(len(rows), np.bool_)
+    fresh[1:] = sequence[1:] > np.maximum.accumulate(sequence)[:-1]
+    places = np.cumsum(fresh) - 1
+    return rows[fresh], [(int(places[last]), said) for last, said in beats]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import fmean
+from operator import truediv
 
 from disagg_exporter.fullness.window import Tally
 from disagg_exporter.model import DecodeLimit, PrefillLimit, Role
@@ -49,19 +49,24 @@ def load_of(tallies: Iterable[Tally]) -> Load | None:
     prefill_ns = sum(t.prefill_ns for t in known)
     step_ns = prefill_ns + sum(t.decode_ns for t in known)
     steps = sum(t.prefill_steps for t in known)
+    lengths_ns = [t.length_ns for t in known]
+
+    def mean(sums: Iterable[float]) -> float:
+        return sum(map(truediv, sums, lengths_ns), 0.0) / len(known)
+
     return Load(
-        prefill_tokens_per_second=fmean(t.prefill_tokens / t.length_ns * 1e9 for t in known),
-        batch=fmean(t.batch_ns / t.length_ns for t in known),
-        kv_usage_ratio=fmean(t.kv_ns / t.length_ns for t in known),
-        blocked_ratio=fmean(t.blocked_ns / t.length_ns for t in known),
-        waiting_ratio=fmean(t.waiting_ns / t.length_ns for t in known),
+        prefill_tokens_per_second=mean(t.prefill_tokens for t in known) * 1e9,
+        batch=mean(t.batch_ns for t in known),
+        kv_usage_ratio=mean(t.kv_ns for t in known),
+        blocked_ratio=mean(t.blocked_ns for t in known),
+        waiting_ratio=mean(t.waiting_ns for t in known),
         preemptions=sum(t.preemptions for t in known),
         gap_ratio=max(1 - worked_ns / paired_ns, 0.0) if paired_ns else None,
         prefill_ratio=prefill_ns / step_ns if step_ns else None,
         ranks=len(known),
-        decode_tokens_per_second=fmean(t.decode_tokens / t.length_ns * 1e9 for t in known),
-        decode_steps_per_second=fmean(t.decode_steps / t.length_ns * 1e9 for t in known),
-        steps_per_second=fmean(t.steps / t.length_ns * 1e9 for t in known),
+        decode_tokens_per_second=mean(t.decode_tokens for t in known) * 1e9,
+        decode_steps_per_second=mean(t.decode_steps for t in known) * 1e9,
+        steps_per_second=mean(t.steps for t in known) * 1e9,
         prefill_step_tokens=sum(t.prefill_tokens for t in known) / steps if steps else None,
     )
 

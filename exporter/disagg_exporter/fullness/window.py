@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, fields
-from operator import attrgetter
+from operator import add, attrgetter
 
 SECOND_NS = 1_000_000_000
 WINDOW_NS = 60 * SECOND_NS
@@ -16,7 +16,8 @@ class Tally:
 
     `*_ns` are lengths of time. `batch_ns` and `kv_ns` are a batch and a share of the cache times
     the time they lasted. `paired_ns` is time from step to step with work pending, `worked_ns` the
-    part of it inside the steps. `blocked_ns`: requests waited and a step took none of them in.
+    part of it inside the steps, `paired_steps` their number. `blocked_ns`: requests waited and a
+    step took none of them in.
     """
 
     length_ns: float = 0.0
@@ -34,6 +35,10 @@ class Tally:
     steps: float = 0.0
     decode_ns: float = 0.0
     preemptions: float = 0.0
+    paired_steps: float = 0.0
+
+    def __iadd__(self, other: Tally) -> Tally:
+        return Tally(*map(add, _ALL(self), _ALL(other)))
 
 
 _ALL = attrgetter(*(field.name for field in fields(Tally)))

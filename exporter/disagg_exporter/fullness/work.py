@@ -1,0 +1,165 @@
+"""What records tell of the work of engines: those of many streams at once, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.fullness.curve import classes_of
+from disagg_exporter.fullness.window import Tally
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.steprows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, joined, kinds_of
+
+_Flags = NDArray[np.bool_]
+_Numbers = NDArray[np.float64]
+
+
+class Stretch(NamedTuple):
+    """Records of one stream that follow each other; the first row is the record before them.
+
+    `length_ns` is the time that each tells of, 0 for the first. `overlapped`: the engine's own
+    step times are mere waits, so that the time from record to record counts.
+    """
+
+    rows: Rows
+    length_ns: _Numbers
+    overlapped: bool
+
+
+class Batch(NamedTuple):
+    """Decode steps of a class of batches in one stretch: how many, and their sums."""
+
+    stretch: int
+    number: int
+    steps: float
+    requests: float
+    step_ns: float
+
+
+class Work(NamedTuple):
+    """Records of several stretches, one after the other.
+
+    The first row of a stretch, and a record of the state between two steps, have no steps, no
+    batch and no time of them. `step_ns` is how long the steps took, `held_ns` how long they held
+    the engine. `reads` and `writes`: they read prompts, or did nothing but write. `paired`: work
+    was left before, and the host's gap is told. `waited`: requests waited before and after.
+    """
+
+    first: list[int]
+    stretch: NDArray[np.int64]
+    rows: Rows
+    length_ns: _Numbers
+    step_ns: _Numbers
+    held_ns: _Numbers
+    steps: _Numbers
+    batch: _Numbers
+    told: _Flags
+    reads: _Flags
+    writes: _Flags
+    paired: _Flags
+    waited: _Flags
+
+    def tallies(self) -> list[Tally]:
+        """Return the sums over each stretch."""
+        length_ns, held_ns, steps = self.length_ns, self.held_ns, self.steps
+        columns = {
+            "length_ns": length_ns,
+            "kv_ns": self.rows["kv_usage_ratio"] * length_ns,
+            "waiting_ns": self.waited * length_ns,
+            "blocked_ns": (self.waited & self.writes) * length_ns,
+            "batch_ns": self.batch * held_ns,
+            "steps": steps,
+            "decode_steps": (self.batch > 0) * steps,
+            "decode_tokens": self.batch * steps,
+            "decode_ns": self.writes * held_ns,
+            "prefill_steps": self.reads * steps,
+            "prefill_tokens": self.reads * self.rows["context_tokens"],
+            "prefill_ns": self.reads * held_ns,
+            "paired_steps": self.paired * steps,
+            "paired_ns": self.paired * length_ns,
+            "worked_ns": self.paired * self.step_ns,
+            "preemptions": self.told * self.rows["preemptions"],
+        }
+        sums = np.add.reduceat(np.array(list(columns.values())), self.first, axis=1)
+        return [Tally(**dict(zip(columns, each, strict=True))) for each in sums.T.tolist()]
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the steps that only wrote."""
+        such = np.flatnonzero(self.writes)
+        if not len(such):
+            return
+        batch, steps = self.batch[such], self.steps[such]
+        classes = classes_of(batch)
+        most = int(classes.max()) + 1
+        cells = self.stretch[such] * most + classes
+        sums = [np.bincount(cells, each) for each in (steps, steps * batch, self.step_ns[such])]
+        found = np.flatnonzero(np.bincount(cells))
+        for cell, *each in zip(found.tolist(), *(s[found].tolist() for s in sums), strict=True):
+            yield Batch(*divmod(cell, most), *each)
+
+    def prompts(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Yield where the records of steps are that read prompts, stretch by stretch."""
+        such = np.flatnonzero(self.reads)
+        if not len(such):
+            return
+        bounds = np.searchsorted(such, self.first[1:])
+        for stretch, some in enumerate(np.split(such, bounds)):
+            if len(some):
+                yield stretch, some
+
+
+def work_of(stretches: Sequence[Stretch]) -> Work:
+    """Return what the records of one stretch or more tell."""
+    rows = joined([stretch.rows for stretch in stretches])
+    counts = [len(stretch.rows) for stretch in stretches]
+    first = list(accumulate(counts[:-1], initial=0))
+    stretch = np.repeat(np.arange(len(counts)), counts)
+    overlapped = np.array([stretch.overlapped for stretch in stretches])[stretch]
+    length_ns = np.concatenate([stretch.length_ns for stretch in stretches])
+    waiting = rows["waiting"] > 0
+    pending = _before(waiting | (rows["running"] > 0))
+    kinds = kinds_of(rows)
+    writes = kinds == wire.GENERATION
+    # Transferred requests write their first token like any other (accounting A4).
+    received = writes & (rows["context_tokens"] > 0)
+    batch = rows["generation_requests"] + rows["context_requests"] * received
+    told = ~writes | (batch > 0)
+    told[first] = False
+    writes &= told
+    steps, step_ns = (told * each for each in _growth(rows, kinds))
+    held_ns = told * np.where(pending, length_ns, np.minimum(step_ns, length_ns))
+    return Work(
+        first=first,
+        stretch=stretch,
+        rows=rows,
+        length_ns=length_ns,
+        step_ns=np.where(pending & overlapped, held_ns, step_ns),
+        held_ns=held_ns,
+        steps=steps,
+        batch=(told * batch).astype(np.float64),
+        told=told,
+        reads=told & ~writes & (kinds != wire.DUMMY_STEP),
+        writes=writes,
+        paired=pending & told & ~overlapped,
+        waited=_before(waiting) & waiting,
+    )
+
+
+def _growth(rows: Rows, kinds: NDArray[np.int64]) -> tuple[_Numbers, _Numbers]:
+    """Return by how much the steps and the time of each one's kind are above the row before."""
+    steps, step_ns = np.zeros(len(rows)), np.zeros(len(rows))
+    for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+        such = kinds[1:] == kind
+        for growth, name in ((steps, STEPS_TOTALS[kind]), (step_ns, ELAPSED_TOTALS[kind])):
+            total = rows[name]
+            np.subtract(total[1:], total[:-1], out=growth[1:], where=such)
+    return steps, step_ns
+
+
+def _before(flags: _Flags) -> _Flags:
+    """Return what the row before each says."""
+    return np.concatenate((flags[:1], flags[:-1]))
