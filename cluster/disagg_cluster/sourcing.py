@@ -147,7 +147,11 @@ class Sourcing:
         """Return when each source told something last, the page and the role among them."""
         heard = dict(subject.heard)
         if subject.follows:
-            return {**heard, **self._followers(subject, now_ns)}
+            led = self._watched[subject.engine].led.prefill_share is not None
+            if self._is_read(subject) and (led or subject.role in _PHASES):
+                heard[Method.FOLLOWER] = now_ns
+            # What a page of its own counts, its leader's counts already.
+            return heard
         if not heard and (subject.ready_ns is None or now_ns - subject.ready_ns < SETTLE_NS):
             return heard
         read = self._is_read(subject)
@@ -155,20 +159,6 @@ class Sourcing:
             heard[_of_page(subject.page, on_cpu=not read)] = subject.page.t_ns
         if read and subject.role in _PHASES:
             heard[Method.ROLE] = now_ns
-        return heard
-
-    def _followers(self, subject: Subject, now_ns: int) -> Heard:
-        """What tells of a follower: timers of its own ranks, else its devices and its role.
-
-        A page of its own that counts nothing would leave its time to no phase, or to the wrong one.
-        """
-        heard: dict[Method, int] = {}
-        page = subject.page
-        if page is not None and (page.prefill_seconds_total or page.decode_seconds_total):
-            heard[Method.ENGINE_TIMERS] = page.t_ns
-        led = self._watched[subject.engine].led.prefill_share is not None
-        if self._is_read(subject) and (led or subject.role in _PHASES):
-            heard[Method.FOLLOWER] = now_ns
         return heard
 
     def _is_read(self, subject: Subject) -> bool:

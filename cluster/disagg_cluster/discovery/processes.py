@@ -24,7 +24,6 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Device, DeviceReading
 from disagg_exporter.roles import Markers
 from disagg_exporter.roles.environment import NAMES_READ
-from disagg_exporter.roles.flags import read_flags
 
 MAX_ADDRESSES = 64
 LOOPBACK = "127.0.0.1"
@@ -108,9 +107,9 @@ class ProcessFinder:
         listening = sorted(self._listening(server))
         part = self._parts.of(server, kept)
         # Engines listen for their own parts and peers, too, and not all of those can take a GET.
-        likely = tuple(_told_ports(server, kept))
-        if part is not None and part.follows and not _follower_has_page(server):
-            likely = ()
+        # What SGLang's followers have at their port is their leader's, or nothing.
+        follows = part is not None and part.follows
+        likely = () if follows else tuple(_told_ports(server, kept))
         groups = read_bytes(f"{self._proc}/{pid}/cgroup", 65536)
         pod = _POD.search(groups)
         gpus: tuple[str, ...] | None = None
@@ -160,11 +159,6 @@ def _told_ports(server: Server, kept: Mapping[str, str]) -> Iterator[int]:
     system = port_of(kept.get(_SYSTEM_PORT, ""))
     port = told_port(server.process.argv, server.kind)
     yield from (told for told in (system, port) if told is not None)
-
-
-def _follower_has_page(server: Server) -> bool:
-    """Whether a follower may have a page: of its own ranks, where SGLang's are to tell some."""
-    return server.kind != "vllm" and read_flags(server.process.argv).has("enable-metrics")
 
 
 def visible_gpus(
