@@ -7,7 +7,6 @@ daemon. Decisions are made elsewhere.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -128,7 +127,6 @@ class Daemon:
             ListenError: The metrics address cannot be listened on; no engine was started.
             StepsSocketError: A steps socket cannot be made; no engine was started.
         """
-        loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(RunLock(self._folder.lock))
             self._folder.sim.mkdir(exist_ok=True)
@@ -140,7 +138,7 @@ class Daemon:
                 self._posts.values(), self._engines, self._folder, self._ledger, self._fullness
             )
             stack.enter_context(feeds)
-            looking = self._devices.running(loop, self._config.intervals.devices_seconds)
+            looking = self._devices.running(self._config.intervals.devices_seconds)
             stack.enter_context(looking)
             crew = self._crew = Crew(
                 (*([self._router.post] if self._router else []), *self._posts.values()),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -14,9 +14,14 @@ from disagg_exporter.devices import DeviceSource
 from disagg_exporter.model import DeviceSweep
 from disagg_exporter.sampler import Sampler
 
+_MOST_WAITING = 600
+
 
 class DeviceWatch:
     """The last look at the devices; every look goes to the ledger, too.
+
+    The sampler leaves its sweeps here, and they are taken when somebody looks: the loop is not
+    woken ten times a second for what it needs four times.
 
     Args:
         source: The devices; closed by the caller.
@@ -31,34 +36,37 @@ class DeviceWatch:
         self._ledger = ledger
         self._wall = wall
         self._look = DeviceLook(source.name)
+        # A loop that hangs for a minute loses the oldest: what is far behind cannot be booked.
+        self._waiting: deque[tuple[DeviceSweep, float, float]] = deque(maxlen=_MOST_WAITING)
 
     @property
     def look(self) -> DeviceLook:
         """The last look at the devices."""
+        self.take()
         return self._look
 
+    def take(self) -> None:
+        """Tell the ledger of the sweeps that have come."""
+        while self._waiting:
+            sweep, duration_seconds, wall_seconds = self._waiting.popleft()
+            self._ledger.read(sweep)
+            before = self._look.success_timestamp_seconds
+            self._look = replace(
+                self._look,
+                sweep=sweep,
+                duration_seconds=duration_seconds,
+                success_timestamp_seconds=before if sweep.failures else wall_seconds,
+            )
+
     @contextlib.contextmanager
-    def running(self, loop: asyncio.AbstractEventLoop, interval_seconds: float) -> Iterator[None]:
+    def running(self, interval_seconds: float) -> Iterator[None]:
         """Look on a clock until the block ends."""
-
-        def seen_elsewhere(sweep: DeviceSweep, duration_seconds: float) -> None:
-            # The loop may be closed already when the daemon ends.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._seen, sweep, duration_seconds)
-
-        sampler = Sampler(self._source, interval_seconds, seen_elsewhere)
+        sampler = Sampler(self._source, interval_seconds, self._leave)
         sampler.start()
         try:
             yield
         finally:
             sampler.stop()
 
-    def _seen(self, sweep: DeviceSweep, duration_seconds: float) -> None:
-        self._ledger.read(sweep)
-        before = self._look.success_timestamp_seconds
-        self._look = replace(
-            self._look,
-            sweep=sweep,
-            duration_seconds=duration_seconds,
-            success_timestamp_seconds=before if sweep.failures else self._wall(),
-        )
+    def _leave(self, sweep: DeviceSweep, duration_seconds: float) -> None:
+        self._waiting.append((sweep, duration_seconds, self._wall()))

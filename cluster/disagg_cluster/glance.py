@@ -6,15 +6,11 @@ are awaited together, and the table of who listens is read once after them.
 
 from __future__ import annotations
 
-import socket
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from ipaddress import ip_address
+from collections.abc import Sequence
+from socket import AF_INET, AF_INET6
 
-from disagg_cluster import tcp_tables
-from disagg_cluster.listeners import listening_inodes
 from disagg_cluster.readiness import Target
-from disagg_cluster.tcp_tables import Listener
+from disagg_cluster.tcp_tables import inodes_by_port
 from disagg_exporter.asking import Asking
 from disagg_exporter.question import Ask, EngineUnreachable
 
@@ -35,17 +31,14 @@ def plainly_well(
     try:
         answered = _answered([target for target, _ in workers], patience_seconds)
         # After the answers: whoever gave them listened then.
-        table = _listeners()
+        listening = inodes_by_port()
     except OSError:
         return (False,) * len(workers)
     return tuple(
-        bool(proven) and number in answered and _inodes(target, table) == proven
+        # Whatever the address: who listens beside them on another one is seldom there at all.
+        bool(proven) and number in answered and listening.get(target.port) == proven
         for number, (target, proven) in enumerate(workers)
     )
-
-
-def _inodes(target: Target, table: Mapping[int, Sequence[Listener]]) -> frozenset[int]:
-    return listening_inodes(target.host, target.port, lambda port: table.get(port, ()))
 
 
 def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
@@ -63,9 +56,8 @@ def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
 
 
 def _ask(key: str, target: Target, patience_seconds: float) -> Ask:
-    plain = ip_address(target.host)
-    family = socket.AF_INET if plain.version == 4 else socket.AF_INET6
-    host = target.host if plain.version == 4 else f"[{target.host}]"
+    is_6 = ":" in target.host
+    family, host = (AF_INET6, f"[{target.host}]") if is_6 else (AF_INET, target.host)
     return Ask(
         key,
         f"http://{host}:{target.port}{target.health_path}",
@@ -73,10 +65,3 @@ def _ask(key: str, target: Target, patience_seconds: float) -> Ask:
         patience_seconds,
         bearer=target.api_key,
     )
-
-
-def _listeners() -> Mapping[int, Sequence[Listener]]:
-    table: defaultdict[int, list[Listener]] = defaultdict(list)
-    for inode, (address, port) in tcp_tables.all_listeners().items():
-        table[port].append((address, inode))
-    return table

@@ -89,6 +89,7 @@ class Pulse:
         """Beat until cancelled."""
         beats = 0
         while True:
+            self._watch.take()
             now_ns = self._beat_ns = time.monotonic_ns()
             if beats % ADVANCE_BEATS == 0:
                 self._advance(now_ns)

@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -50,9 +51,9 @@ def ask_kernel(port: int, protocol: int = socket.IPPROTO_TCP) -> Iterator[Listen
     Raises:
         OSError: This kernel, or this container, does not answer such questions.
     """
-    for listening, address, inode in _dump(port, protocol):
+    for listening, family, raw, inode in _dump(port, protocol):
         if listening == port:
-            yield address, inode
+            yield _address(family, raw), inode
 
 
 def read_files(port: int, net: Path = Path("/proc/net")) -> Iterator[Listener]:
@@ -73,18 +74,32 @@ def all_listeners(net: Path | None = None) -> dict[int, tuple[IPv4Address | IPv6
     """
     if net is None:
         try:
-            return {inode: (address, port) for port, address, inode in _dump(0)}
+            return {inode: (_address(family, raw), port) for port, family, raw, inode in _dump(0)}
         except OSError:
             net = Path("/proc/net")
     return {inode: (address, port) for port, address, inode in _rows(net)}
 
 
-_Row = tuple[int, IPv4Address | IPv6Address, int]
-"""Port, address and inode of a socket that listens."""
+def inodes_by_port() -> dict[int, frozenset[int]]:
+    """Every socket of this network namespace that listens for TCP, by its port.
+
+    Raises:
+        OSError: Neither netlink nor /proc tells.
+    """
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    try:
+        for port, _, _, inode in _dump(0):
+            found[port].add(inode)
+    except OSError:
+        for port, _, inode in _rows(Path("/proc/net")):
+            found[port].add(inode)
+    return {port: frozenset(inodes) for port, inodes in found.items()}
 
 
-def _dump(port: int, protocol: int = socket.IPPROTO_TCP) -> Iterator[_Row]:
-    """What netlink tells of one port, or of all if it is 0."""
+def _dump(
+    port: int, protocol: int = socket.IPPROTO_TCP
+) -> Iterator[tuple[int, socket.AddressFamily, bytes, int]]:
+    """Ask netlink of one port, or of all if it is 0: port, family, address and inode of each."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
         netlink.settimeout(1.0)
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -95,10 +110,11 @@ def _dump(port: int, protocol: int = socket.IPPROTO_TCP) -> Iterator[_Row]:
             for answer in _answers(netlink):
                 socket_id, inode = _ANSWER.unpack_from(answer)
                 listening, _, raw = _SOCKET_ID.unpack(socket_id)
-                yield listening, _address(family, raw), inode
+                yield listening, family, raw, inode
 
 
-def _rows(net: Path) -> Iterator[_Row]:
+def _rows(net: Path) -> Iterator[tuple[int, IPv4Address | IPv6Address, int]]:
+    """Read the tables in /proc: port, address and inode of each."""
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         try:
             lines = (net / table).open(encoding="ascii")

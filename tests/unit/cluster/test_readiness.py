@@ -15,7 +15,7 @@ import pytest
 from disagg_cluster.life import Health
 from disagg_cluster.listeners import Owner, listening_inodes, owner_of
 from disagg_cluster.readiness import Answer, Facts, ProbeResult, Target, get, judge, probe
-from disagg_cluster.tcp_tables import Listener, ask_kernel, read_files
+from disagg_cluster.tcp_tables import Listener, ask_kernel, inodes_by_port, read_files
 from disagg_cluster.worker import Child, start
 from support.children import PYTHON, SERVER, free_port, wait_readable
 
@@ -165,6 +165,18 @@ def test_a_real_listener_is_found_with_its_address(
         assert list(table(port)) == [expected]
         with socket.create_connection((bound, port)):
             assert list(table(port)) == [expected]
+
+
+def test_all_listeners_are_told_by_their_ports() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as two,
+    ):
+        table = inodes_by_port()
+
+        for listener in (one, two):
+            inode = os.fstat(listener.fileno()).st_ino
+            assert table[listener.getsockname()[1]] >= {inode}
 
 
 def test_a_kernel_that_refuses_the_question_is_an_error_not_an_empty_answer() -> None:
