@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,10 @@ def run(log: Path) -> Iterator[Callable[..., Child]]:
     def run(script: str, *arguments: str) -> Child:
         child = start([*PYTHON, script, *arguments], dict(os.environ), log)
         started.append(child)
+        # At the very moment of its exec a process has no arguments yet.
+        arguments_of, end = Path(f"/proc/{child.pid}/cmdline"), time.monotonic() + 10
+        while not arguments_of.read_bytes() and time.monotonic() < end:
+            time.sleep(0.001)
         return child
 
     yield run
