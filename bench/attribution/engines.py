@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from disagg_cluster.sim.batch import Batch
 from disagg_cluster.sim.cluster import EngineSpec
@@ -22,20 +23,27 @@ from disagg_exporter.stepwork import StepWork
 
 NOISE = Noise(step_ratio=0.10, drift_ratio=0.10, drift_period_seconds=600.0)
 LENGTHS = Lengths(prompt_spread=0.6, output_spread=0.6, reuse_ratio=0.3, prefix_tokens=64)
-OUTPUT_TOKENS = 200.0
-_LONGEST_PROMPT = 100_000.0
 
 
-def _engine(name: str, gpus: int = 1, **more: object) -> EngineSpec:
+class Traffic(NamedTuple):
+    """What an engine's users ask for, in the mean."""
+
+    prompt_tokens: float
+    output_tokens: float = 200.0
+    lengths: Lengths = LENGTHS
+
+
+def aggregated(name: str, gpus: int = 1, **more: object) -> EngineSpec:
+    """An aggregated engine whose steps stray."""
     uuids = tuple(f"{name}-{number}" for number in range(gpus))
     return EngineSpec(name, Role.MIXED, uuids, noise=NOISE, **more)  # type: ignore[arg-type] # fields of EngineSpec, which checks them
 
 
 ENGINES = (
-    _engine("8B on H100", gpu=H100, model=LLAMA_8B, step_tokens=2048),
-    _engine("8B on L40S", gpu=L40S, model=LLAMA_8B, step_tokens=2048),
-    _engine("70B on 4 H100", gpus=4, gpu=H100, model=LLAMA_70B, step_tokens=2048),
-    _engine("gpt-oss-120b on 2 H100", gpus=2, gpu=H100, model=GPT_OSS_120B, step_tokens=8192),
+    aggregated("8B on H100", gpu=H100, model=LLAMA_8B, step_tokens=2048),
+    aggregated("8B on L40S", gpu=L40S, model=LLAMA_8B, step_tokens=2048),
+    aggregated("70B on 4 H100", gpus=4, gpu=H100, model=LLAMA_70B, step_tokens=2048),
+    aggregated("gpt-oss-120b on 2 H100", gpus=2, gpu=H100, model=GPT_OSS_120B, step_tokens=8192),
 )
 
 
@@ -45,7 +53,8 @@ class Seen:
 
     `share` is the true share of prefill (0 or 1 for a pure step), `full` are the features as they
     are, `fpm` is the record that would be made of a ForwardPassMetrics message, `reading` of
-    `running` requests have not written a token yet.
+    `running` requests have not written a token yet. `first_tokens` were written, and as many next
+    ones as `gaps_ns` counts, by the time since the one before.
     """
 
     step: Step
@@ -55,6 +64,8 @@ class Seen:
     full: StepWork
     reading: int
     running: int
+    first_tokens: int
+    gaps_ns: dict[int, int]
 
     @property
     def mixed(self) -> bool:
@@ -62,14 +73,14 @@ class Seen:
         return bool(self.full.prefill_tokens and self.full.decode_requests)
 
 
-def run(spec: EngineSpec, prompt_tokens: float, steps: int, seed: int) -> Iterator[Seen]:
-    """Let an engine take so many steps under a load of such prompts."""
-    rng = random.Random(f"{seed} {spec.name} {prompt_tokens}")
+def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[Seen]:
+    """Let an engine take so many steps under such a load."""
+    rng = random.Random(f"{seed} {spec.name} {traffic.prompt_tokens}")
     costs = spec.roofline()
     scheduler = Scheduler(spec.limits())
     engine = Engine(scheduler, costs, Pace(spec.noise, rng), longest_run=1)
     teller = Teller(spec.name, pid=1, incarnation=1)
-    arrivals = Arrivals(_load(costs, prompt_tokens), LENGTHS, rng, start_ns=0)
+    arrivals = Arrivals(_load(costs, traffic), traffic.lengths, rng, start_ns=0)
     now_ns, taken = 0, 0
     arrival_ns, request = arrivals.draw(0)
     while taken < steps:
@@ -112,6 +123,8 @@ def run(spec: EngineSpec, prompt_tokens: float, steps: int, seed: int) -> Iterat
             ),
             reading=reading,
             running=running,
+            first_tokens=len(outcome.started),
+            gaps_ns=outcome.gaps,
         )
 
 
@@ -150,18 +163,19 @@ def true_share(costs: Roofline, prefill: Load, decode: Load) -> float:
     return adds_first / (adds_first + adds_second)
 
 
-def _load(costs: Roofline, prompt_tokens: float) -> Shifting:
+def _load(costs: Roofline, traffic: Traffic) -> Shifting:
     """Requests that keep the engine busy, now less and now more."""
+    prompt_tokens, output_tokens, _ = traffic
     prompt = round(prompt_tokens)
     pairs = prompt * prompt // 2
     reading = costs.price(Load(prompt, pairs, prompt)).seconds - costs.price(Load()).seconds
     writers = 64
-    kv_tokens = writers * (prompt + OUTPUT_TOKENS / 2)
+    kv_tokens = writers * (prompt + output_tokens / 2)
     writing = costs.price(Load(writers=writers, writers_kv_tokens=kv_tokens)).seconds / writers
-    rate = 1 / (reading + OUTPUT_TOKENS * writing)
+    rate = 1 / (reading + output_tokens * writing)
     return Shifting(
-        Mix(1.0 * rate, prompt_tokens, OUTPUT_TOKENS),
-        Mix(0.3 * rate, prompt_tokens, OUTPUT_TOKENS),
+        Mix(1.0 * rate, prompt_tokens, output_tokens),
+        Mix(0.3 * rate, prompt_tokens, output_tokens),
         period_seconds=120.0,
     )
 

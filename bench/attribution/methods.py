@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from bench.attribution.engines import Seen
@@ -20,6 +21,11 @@ FULL, FPM, RECORDS, TOKENS = "full features", "FPM's", "vLLM's records", "token 
 PAGES, REQUESTS, NAME = "pages", "request time", "pod name"
 BY_STEP = (FULL, FPM, RECORDS, TOKENS)
 METHODS = (*BY_STEP, PAGES, REQUESTS, NAME)
+
+Way = Callable[[Sequence[Seen]], list[float]]
+"""Says each step's share of prefill."""
+
+_BATCH = 1000
 
 
 @dataclass(slots=True)
@@ -49,8 +55,11 @@ class Features:
     def __init__(self) -> None:
         self.cost = StepCost()
 
-    def __call__(self, seen: Seen) -> float:
-        """The step's share of prefill, by what is known before it; then learn from it."""
+    def __call__(self, steps: Sequence[Seen]) -> list[float]:
+        """Each step's share of prefill, by what is known before it; then learn from it."""
+        return [self._divide(seen) for seen in steps]
+
+    def _divide(self, seen: Seen) -> float:
         work = seen.full
         share = None
         if not work.decode_requests or not work.prefill_tokens:
@@ -68,13 +77,15 @@ class Records:
         self.split = StepSplit()
         self._record = record
 
-    def __call__(self, seen: Seen) -> float:
-        """The step's share of prefill as the books take it."""
-        step = self._record(seen)
-        kind = kind_of(step)
-        told = np.array([kind]), np.array([seen.step.elapsed_ns]), np.array([True])
-        share = float(self.split.settle(rows_of([step]), *told)[0])
-        return share if kind == wire.MIXED else float(kind == wire.CONTEXT)
+    def __call__(self, steps: Sequence[Seen]) -> list[float]:
+        """Each step's share of prefill as the books take it."""
+        records = [self._record(seen) for seen in steps]
+        kinds = np.array([kind_of(record) for record in records])
+        lengths_ns = np.array([seen.step.elapsed_ns for seen in steps])
+        single = np.ones(len(steps), dtype=bool)
+        shares = self.split.settle(rows_of(records), kinds, lengths_ns, single)
+        told: list[float] = np.where(kinds == wire.MIXED, shares, kinds == wire.CONTEXT).tolist()
+        return told
 
 
 class Sums:
@@ -110,12 +121,11 @@ def measure(
     """Let all methods look at an engine's steps; judge them in each window of step numbers."""
     full, pages = Features(), Pages()
     records, fpm = Records(lambda s: s.step), Records(lambda s: s.fpm)
-    ways = {FULL: full, FPM: fpm, RECORDS: records, TOKENS: _by_tokens}
+    ways = {FULL: full, FPM: fpm, RECORDS: records, TOKENS: _all_by_tokens}
     states = {FULL: full.cost, FPM: fpm.split, RECORDS: records.split}
     left = list(windows)
     sums = Sums()
-    for number, one in enumerate(seen):
-        shares = {name: way(one) for name, way in ways.items()}
+    for number, (one, shares) in enumerate(_divided(seen, ways)):
         stretches = list(pages.look(one))
         first, last = left[0]
         if number < first:
@@ -136,6 +146,15 @@ def measure(
                 return
 
 
+def _divided(seen: Iterable[Seen], ways: dict[str, Way]) -> Iterator[tuple[Seen, dict[str, float]]]:
+    """Each step, and what each way says of it; a batch at a time, as records come."""
+    rest = iter(seen)
+    while batch := list(islice(rest, _BATCH)):
+        columns = [way(batch) for way in ways.values()]
+        for one, *shares in zip(batch, *columns, strict=True):
+            yield one, dict(zip(ways, shares, strict=True))
+
+
 def _score(score: Score, sums: Sums) -> Score:
     score.mixed_steps = sums.mixed_steps
     score.share = sums.true_mixed / sums.mixed_seconds
@@ -149,6 +168,10 @@ def _score(score: Score, sums: Sums) -> Score:
     # An aggregated engine's name says one phase or the other: the kinder of the two.
     score.whole[NAME] = 100 * min(score.whole_share, 1 - score.whole_share)
     return score
+
+
+def _all_by_tokens(steps: Sequence[Seen]) -> list[float]:
+    return [_by_tokens(seen) for seen in steps]
 
 
 def _by_tokens(seen: Seen) -> float:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 from bench.attribution.engines import Seen
 
-from disagg_exporter.model import Role
-from disagg_exporter.sources.shares import Counts, PhaseShares
+from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts
+from disagg_exporter.pages.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
+from disagg_exporter.sources import Stretches
 
-_PAGE_SECONDS = 1.0
+_NS = 1_000_000_000
 
 
 class Stretch(NamedTuple):
@@ -21,34 +25,64 @@ class Stretch(NamedTuple):
 
 
 class Pages:
-    """The books' own rule for pages, looked at once a second.
+    """The books' own rule for pages, looked at once a second, whatever step is under way.
 
     The devices' activity is taken to be the engine's step time exactly, so this is the error of
-    the rule alone. Prompts are counted where they end, as vLLM's page does.
+    the rule alone. The page tells what vLLM's does: a prompt's tokens when its last piece is
+    computed, and no step that wrote no token.
     """
 
     def __init__(self) -> None:
-        self._shares = PhaseShares()
-        self._began_ns: int | None = None
-        self._counts = Counts()
+        self._stretches = Stretches(lambda start_ns, end_ns: self._busy_seconds)
+        self._next_ns: int | None = None
+        self._computed_tokens = self._written_tokens = self._first_tokens = self._steps = 0
+        self._gaps = [0] * (len(BETWEEN_TOKENS_BOUNDS_SECONDS) + 1)
+        self._running = 0
         self._busy_seconds = self._true_seconds = 0.0
 
-    def look(self, seen: Seen) -> Stretch | None:
-        """Take a step; return a stretch at the first step after each second."""
-        step = seen.step
-        if self._began_ns is None:
-            self._began_ns = step.t_ns
-        said = Counts(step.computed_tokens, step.generation_tokens, 1, step.computed_tokens > 0)
-        self._counts = self._counts.and_then(said)
-        self._busy_seconds += seen.seconds
-        self._true_seconds += seen.seconds * seen.share
-        passed_seconds = (step.t_ns - self._began_ns) / 1e9
-        if passed_seconds < _PAGE_SECONDS:
-            return None
-        self._shares.learn(self._counts, self._busy_seconds, passed_seconds)
-        share = self._shares.share(Role.MIXED, self._counts, self._busy_seconds)
-        stretch = Stretch(self._busy_seconds, share, self._true_seconds)
-        self._began_ns = step.t_ns
-        self._counts = Counts()
-        self._busy_seconds = self._true_seconds = 0.0
-        return stretch
+    def look(self, seen: Seen) -> Iterator[Stretch]:
+        """Take a step; yield the stretches that ended before it did."""
+        end_ns = seen.step.t_ns
+        done_ns = end_ns - seen.step.elapsed_ns
+        if self._next_ns is None:
+            self._next_ns = done_ns
+        while self._next_ns < end_ns:
+            if self._next_ns > done_ns:
+                self._work(self._next_ns - done_ns, seen.share)
+                done_ns = self._next_ns
+            window = self._stretches.look(self._page(self._next_ns), Role.MIXED, Method.PAGE)
+            if window is not None:
+                yield Stretch(self._busy_seconds, window.prefill_share, self._true_seconds)
+            self._busy_seconds = self._true_seconds = 0.0
+            self._next_ns += _NS
+        self._work(end_ns - done_ns, seen.share)
+        self._count(seen)
+
+    def _work(self, length_ns: int, share: float) -> None:
+        self._busy_seconds += length_ns / _NS
+        self._true_seconds += length_ns / _NS * share
+
+    def _count(self, seen: Seen) -> None:
+        written = seen.first_tokens + sum(seen.gaps_ns.values())
+        self._computed_tokens += seen.step.computed_tokens
+        self._first_tokens += seen.first_tokens
+        self._written_tokens += written
+        self._steps += written > 0
+        self._running = seen.step.running
+        for gap_ns, times in seen.gaps_ns.items():
+            self._gaps[bisect_left(BETWEEN_TOKENS_BOUNDS_SECONDS, gap_ns / _NS)] += times
+
+    def _page(self, t_ns: int) -> EnginePage:
+        gaps = tuple(map(float, accumulate(self._gaps)))
+        return EnginePage(
+            "vllm",
+            t_ns,
+            running=self._running,
+            computed_tokens_total=self._computed_tokens,
+            generation_tokens_total=self._written_tokens,
+            steps_total=self._steps,
+            serving=ServingCounts(
+                time_to_first_token=Histogram((), (float(self._first_tokens),), 0.0),
+                inter_token_latency=Histogram(BETWEEN_TOKENS_BOUNDS_SECONDS, gaps, 0.0),
+            ),
+        )
