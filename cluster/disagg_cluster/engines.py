@@ -212,6 +212,7 @@ class Engines:
                 since_ns=now_ns,
                 pids=() if engine.pid is None else (engine.pid,),
                 model_name=engine.tag.model_name,
+                ranks=engine.tag.ranks,
             )
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from disagg_cluster.command import Command
@@ -33,6 +33,7 @@ class Tag(Section):
     model_name: str = ""
     host: str = "127.0.0.1"
     port: int = 0
+    ranks: int = Field(default=1, ge=1)
 
     @property
     def url(self) -> str:

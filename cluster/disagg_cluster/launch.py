@@ -9,6 +9,7 @@ from disagg_cluster.command import build
 from disagg_cluster.config import Restart, Worker
 from disagg_cluster.config.patience import policy
 from disagg_cluster.layout import Placement
+from disagg_cluster.nodefile.sizes import ranks_of
 from disagg_cluster.posts import Post
 from disagg_cluster.readiness import Target
 from disagg_cluster.rundir import RunFolder
@@ -45,6 +46,7 @@ def post_of(
         policy(worker.deadlines, restart.with_changes(worker.restart)),
         role=worker.role,
         gpus=placement.gpus,
+        ranks=ranks_of(worker),
     )
 
 

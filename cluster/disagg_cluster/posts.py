@@ -27,7 +27,8 @@ told twice in `backoff`, with its pid and, when nothing is left of it, with None
 class Post:
     """What to run, where its log goes, where it should answer, how patient to be with it.
 
-    `role` and `gpus` (UUIDs) are what it is started for. What stands `in_front` of the others is
+    `role` and `gpus` (UUIDs) are what it is started for, `ranks` among how many data-parallel ranks
+    it divides them. What stands `in_front` of the others is
     ended before them: requests it has let in still need them.
     """
 
@@ -39,6 +40,7 @@ class Post:
     cwd: Path | None = None
     role: Role = Role.UNKNOWN
     gpus: tuple[str, ...] = ()
+    ranks: int = 1
     in_front: bool = False
 
     @property
@@ -51,6 +53,7 @@ class Post:
             model_name=target.served_model_name,
             host=target.host,
             port=target.port,
+            ranks=self.ranks,
         )
 
     def entry(self, start_ticks: int, started_timestamp_seconds: float) -> Entry:

@@ -95,10 +95,12 @@ class Books:
         state: EngineState = EngineState.READY,
         since: float = 0.0,
         model: str = "m",
+        ranks: int = 1,
     ) -> None:
         """Assign an engine to devices (all of them unless named)."""
         devices = tuple(self.gpus if gpus is None else gpus)
-        self.ledger.assign(Assignment(name, role, devices, state, ns(since), model_name=model))
+        told = Assignment(name, role, devices, state, ns(since), model_name=model, ranks=ranks)
+        self.ledger.assign(told)
 
     def step(self, teller: Teller, step: Step, now: float | None = None) -> None:
         """Deliver a record, at its own time unless told otherwise."""

@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from disagg_cluster import sglang_command, vllm_command
 from disagg_cluster.command import OWN_ARGUMENTS, OWN_VARIABLES
 from disagg_cluster.config import Worker
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.kv import check_kv
+from disagg_cluster.nodefile.sizes import option_name, other_sizes
 from disagg_cluster.problems import Finding, YamlPath
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.model import Role
-
-_OTHER_SIZES = {"vllm": vllm_command.OTHER_SIZES, "sglang": sglang_command.OTHER_SIZES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def _size(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
     sure = all(draft.sure(*at, key) for key in ("gpus", "tensor_parallel_size", "args"))
     if not sure or not worker.gpu_count or draft.config.devices is DeviceKind.CPU:
         return
-    others = _other_sizes(worker)
+    others = other_sizes(worker)
     wanted = worker.tp_size * math.prod(others.values())
     if wanted == worker.gpu_count:
         return
@@ -80,26 +78,6 @@ def _size(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
     given = worker.tensor_parallel_size is not None
     hint = "" if given else "tensor_parallel_size is the number of gpus when left out"
     yield Finding((*at, "tensor_parallel_size" if given else "gpus"), message, hint)
-
-
-def _other_sizes(worker: Worker) -> dict[str, int]:
-    known, args = _OTHER_SIZES.get(worker.engine, {}), worker.args
-    sizes: dict[str, int] = {}
-    for argument, following in zip(args, (*args[1:], ""), strict=False):
-        kind = known.get(option_name(argument))
-        value = argument.partition("=")[2] or following
-        if kind and value.isdecimal() and int(value) > 1:
-            sizes[kind] = int(value)
-    if worker.engine == "sglang" and sglang_command.DATA_WITHIN_TENSOR in map(option_name, args):
-        sizes.pop("data", None)
-    return sizes
-
-
-def option_name(argument: str) -> str:
-    """The name of an option however vLLM lets it be written: `--a_b=1`, `--a-b.c`."""
-    if not argument.startswith("-"):
-        return ""
-    return argument.partition("=")[0].partition(".")[0].replace("_", "-")
 
 
 def _files(draft: Draft, worker: Worker, at: YamlPath, host: Host) -> Iterator[Finding]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from disagg_cluster.config import Router, Worker
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.nodefile.draft import Draft
-from disagg_cluster.nodefile.oneworker import Host, option_name
+from disagg_cluster.nodefile.oneworker import Host
+from disagg_cluster.nodefile.sizes import option_name
 from disagg_cluster.problems import Finding
 from disagg_cluster.router_command import OWN_ARGUMENTS
 from disagg_exporter.model import Role

@@ -30,30 +30,39 @@ def _running(lane: Lane | StretchLane, now_ns: int) -> bool:
 
 
 def busy_gpus(
-    working: Mapping[str, list[Lane | StretchLane]],
+    working: Mapping[str, Mapping[int, Lane | StretchLane]],
     devices: Iterable[DeviceLedger],
     now_ns: int,
     width_ns: int,
 ) -> tuple[BusyGpus, ...]:
     """Return devices' worth of work per role, phase and owner over the last `width_ns` at most.
 
-    An engine's own steps say how far it looks back: a neighbour's long ones would thin out what it
-    keeps of its short ones, and a hostile one's could make everybody look idle.
+    `working` are the lanes of each engine, by rank. An engine's own steps say how far it looks
+    back: a neighbour's long ones would thin out what it keeps of its short ones, and a hostile
+    one's could make everybody look idle.
     Both phases of every assigned engine are there, at 0 when it rests, so that a sum over nodes
     never lacks a term. A device counts as at most one, however many engines crowd it.
     """
-    shares = {
-        name: _shares(lanes, now_ns, min(width_ns, window_ns(lanes, now_ns)))
-        for name, lanes in working.items()
+    widths_ns = {
+        name: min(width_ns, window_ns(lanes.values(), now_ns)) for name, lanes in working.items()
     }
+    known: dict[tuple[str, tuple[int, ...]], dict[Phase, float]] = {}
     sums: defaultdict[tuple[Role, Phase, str, str, str], float] = defaultdict(float)
     for ledger in devices:
+        gpu = ledger.device.gpu
         engines = {
             name: a
             for name, a in ledger.engines().items()
-            if name in shares and a.state is not EngineState.GONE
+            if name in working and a.state is not EngineState.GONE
         }
-        crowd = max(sum(sum(shares[name].values()) for name in engines), 1.0)
+        shares: dict[str, dict[Phase, float]] = {}
+        for name, a in engines.items():
+            ranks = tuple(rank for rank in working[name] if gpu in a.of_rank(rank))
+            if (name, ranks) not in known:
+                lanes = [working[name][rank] for rank in ranks]
+                known[name, ranks] = _shares(lanes, now_ns, widths_ns[name])
+            shares[name] = known[name, ranks]
+        crowd = max(sum(sum(share.values()) for share in shares.values()), 1.0)
         role = role_of(engines)
         for name, a in engines.items():
             for phase in Phase:

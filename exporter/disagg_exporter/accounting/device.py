@@ -107,7 +107,9 @@ class DeviceLedger:
                 until_ns[assignment.engine] = since_ns if gone else NEVER_NS
         return {name: ns for name, ns in until_ns.items() if ns > self.watermark_ns}
 
-    def commit(self, target_ns: int, pieces: Mapping[str, Sequence[Pieces]]) -> list[Used]:
+    def commit(
+        self, target_ns: int, pieces: Mapping[str, Sequence[tuple[int, Pieces]]]
+    ) -> list[Used]:
         """Account for all time up to `target_ns`; return what each engine was credited."""
         used: list[Used] = []
         while self.watermark_ns < target_ns:
@@ -115,7 +117,13 @@ class DeviceLedger:
                 _apply(self._engines, self._changes.popleft()[1])
             end_ns = min(target_ns, self._changes[0][0]) if self._changes else target_ns
             self.debts.close(self._engines)
-            slices = cut(self.watermark_ns, end_ns, self._engines, pieces)
+            lanes = [
+                (name, lane)
+                for name, owner in self._engines.items()
+                for rank, lane in pieces.get(name, ())
+                if self.device.gpu in owner.of_rank(rank)
+            ]
+            slices = cut(self.watermark_ns, end_ns, self._engines, lanes)
             used.extend(self._commit_slices(slices))
             self.watermark_ns = end_ns
         while self._samples and self._samples[0].end_ns <= self.watermark_ns:

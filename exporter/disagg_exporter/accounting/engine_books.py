@@ -23,7 +23,7 @@ class EngineBooks:
     assignment: Assignment
     method: Method = Method.STEPS
     lanes: dict[int, Lane | StretchLane] = field(default_factory=dict)
-    ended: list[Lane | StretchLane] = field(default_factory=list)
+    ended: list[tuple[int, Lane | StretchLane]] = field(default_factory=list)
     told: Told = field(default_factory=Told)
     splits: Splits = field(default_factory=Splits)
     gpu_ns: defaultdict[tuple[Role, Phase], float] = field(
@@ -33,18 +33,19 @@ class EngineBooks:
     lost_records: int = 0
     late_records: int = 0
 
-    def between(self, start_ns: int, end_ns: int) -> list[Pieces]:
-        """Return what is frozen of the stretch, lane by lane."""
-        return [
-            lane.timeline.between(start_ns, end_ns) for lane in (*self.ended, *self.lanes.values())
-        ]
+    def between(self, start_ns: int, end_ns: int) -> list[tuple[int, Pieces]]:
+        """Return what is frozen of the stretch, lane by lane, each with its rank."""
+        lanes = (*self.ended, *self.lanes.items())
+        return [(rank, lane.timeline.between(start_ns, end_ns)) for rank, lane in lanes]
 
     def drop_read(self, read_ns: int | None) -> None:
         """Forget the timeline up to where all devices have read it; all of it if none reads it."""
-        for lane in (*self.ended, *self.lanes.values()):
+        for _, lane in (*self.ended, *self.lanes.items()):
             lane.timeline.forget_before(lane.mark_ns if read_ns is None else read_ns)
         self.ended = [
-            lane for lane in self.ended if read_ns is not None and lane.mark_ns > read_ns + 1
+            (rank, lane)
+            for rank, lane in self.ended
+            if read_ns is not None and lane.mark_ns > read_ns + 1
         ]
 
     def account(self, now_ns: int, devices: Sequence[DeviceLedger], cut_ns: int) -> EngineAccount:

@@ -165,11 +165,12 @@ class Ledger:
         """Return the provisional fast gauges (A8) and their window in seconds."""
         self._look()
         working = {
-            name: list(books.lanes.values())
+            name: books.lanes
             for name, books in self._engines.items()
             if books.assignment.state is not EngineState.GONE
         }
-        width_ns = window_ns((lane for lanes in working.values() for lane in lanes), now_ns)
+        lanes = (lane for of_engine in working.values() for lane in of_engine.values())
+        width_ns = window_ns(lanes, now_ns)
         gpus = busy_gpus(working, self._devices.values(), now_ns, width_ns)
         return gpus, width_ns / SECOND_NS
 
@@ -205,14 +206,14 @@ class Ledger:
     def _since(self, books: EngineBooks, wanted_ns: int) -> int:
         """Return from when on a new lane may book: nothing that is committed moves again."""
         marks = [ledger.watermark_ns for ledger in self._ledgers(books.assignment)]
-        ended = [lane.mark_ns for lane in books.ended]
+        ended = [lane.mark_ns for _, lane in books.ended]
         return max([wanted_ns, books.assignment.since_ns, *marks, *ended])
 
     def _end_lanes(self, books: EngineBooks, t_ns: int) -> None:
         for lane in books.lanes.values():
             lane.end(t_ns)
         self._collect(books)
-        books.ended.extend(books.lanes.values())
+        books.ended.extend(books.lanes.items())
         books.lanes.clear()
 
     def _cut_ns(self, engine: str) -> int:
@@ -224,10 +225,11 @@ class Ledger:
     def _collect(self, books: EngineBooks) -> None:
         """Take what the lanes have settled: owed time to the devices, tokens to the books."""
         owner = books.assignment
-        for lane in books.lanes.values():
+        for rank, lane in books.lanes.items():
             for overflow in lane.overflows:
-                for ledger in self._ledgers(owner):
-                    ledger.owe(owner.engine, overflow)
+                for gpu in owner.of_rank(rank):
+                    if gpu in self._devices:
+                        self._devices[gpu].owe(owner.engine, overflow)
             for phase, tokens in lane.tokens.items():
                 books.tokens[owner.role, phase] += tokens
                 key = (owner.role, phase, owner.model_name, owner.engine_namespace)

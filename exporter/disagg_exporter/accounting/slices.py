@@ -83,14 +83,13 @@ def cut(
     start_ns: int,
     end_ns: int,
     engines: Mapping[str, Assignment],
-    pieces: Mapping[str, Sequence[Pieces]],
+    lanes: Sequence[tuple[str, Pieces]],
 ) -> Slices:
     """Cut [start, end) at every boundary of any engine's pieces.
 
-    `pieces` holds, per engine, the frozen timeline of each of its lanes; where an engine has no
-    piece it has not been heard.
+    `lanes` are the frozen timelines of those that hold the device, each with its engine; where an
+    engine has no piece it has not been heard.
     """
-    lanes = [(engine, lane) for engine in engines for lane in pieces.get(engine, ())]
     bounds = [lane[side] for _, lane in lanes for side in ("start_ns", "end_ns")]
     edges = np.unique(np.concatenate([*bounds, [start_ns, end_ns]]))
     edges = edges[(edges >= start_ns) & (edges <= end_ns)]

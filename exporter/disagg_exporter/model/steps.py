@@ -14,6 +14,8 @@ class Assignment:
 
     Given to the accounting at spawn and at every change of state. `devices` are UUIDs. `pids`
     are the processes whose step records are believed. `since_ns` is when the change happened.
+    `ranks`: its data-parallel ranks have equal parts of the devices, in order; 1 if that is not
+    known, and each rank then holds them all.
     """
 
     engine: str
@@ -24,6 +26,14 @@ class Assignment:
     pids: tuple[int, ...] = ()
     model_name: str = ""
     engine_namespace: str = ""
+    ranks: int = 1
+
+    def of_rank(self, rank: int) -> tuple[str, ...]:
+        """Return the devices of one rank."""
+        each, over = divmod(len(self.devices), self.ranks)
+        if over or rank >= self.ranks:
+            return self.devices
+        return self.devices[rank * each : (rank + 1) * each]
 
 
 class StepTotals(NamedTuple):

@@ -36,6 +36,28 @@ def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "ranks"),
+    [
+        ([], 1),
+        (["--data-parallel-size", "2"], 2),
+        (["-dp=2"], 2),
+        (["--data-parallel-size=4", "--data-parallel-size-local=2"], 1),
+        (["--data-parallel-size=2", "-dpr", "1"], 1),
+        (["--data-parallel-size=2", "--device-ids", "3,2"], 1),
+    ],
+)
+def test_data_parallel_ranks_divide_the_devices_where_nothing_else_is_said_of_them(
+    tmp_path: Path, arguments: list[str], ranks: int
+) -> None:
+    node = config(args=arguments)
+    [worker] = node.workers
+
+    post = post_of(worker, place(node, None).of("w"), RunFolder(tmp_path), node.restart, {})
+
+    assert post.tag.ranks == ranks
+
+
+@pytest.mark.parametrize(
     ("worker", "inherited", "key"),
     [
         ({}, {}, ""),

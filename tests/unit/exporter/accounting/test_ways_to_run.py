@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from disagg_exporter.model import Phase, Step
-from support.books import Books, Teller
+from disagg_exporter.model import Assignment, EngineState, Phase, Role, Step
+from support.books import Books, Teller, ns
 
 
 def _settled(books: Books, tellers: list[Teller], t: float) -> dict[Phase, float]:
@@ -110,13 +110,55 @@ def test_data_parallel_ranks_that_step_together_fill_their_devices_once() -> Non
 
 
 def test_a_lone_data_parallel_rank_counts_on_all_devices_of_its_worker() -> None:
-    """A limit (README): a record does not say which devices are its rank's."""
+    """A limit (README), where nobody knows which devices are its rank's."""
     books, rank = Books(gpus=2), Teller(index=1)
     books.engine()
     books.beat(rank, 0)
     books.step(rank, rank.decode(2, 1))
 
     assert _settled(books, [rank], 2) == {Phase.PREFILL: 0, Phase.DECODE: 2}
+
+
+def test_a_data_parallel_rank_holds_its_own_devices_where_they_are_known() -> None:
+    """Two ranks on four devices: one prefills on the first two, one decodes on the others."""
+    books, ranks = Books(gpus=4), [Teller(index=0), Teller(index=1)]
+    books.engine(ranks=2)
+    for rank in ranks:
+        books.beat(rank, 0)
+    books.step(ranks[0], ranks[0].prefill(2, 1))
+    books.step(ranks[1], ranks[1].decode(2, 0.5))
+    gpus, _ = books.ledger.busy(ns(2))
+
+    seconds = _settled(books, ranks, 2)
+
+    assert seconds == {Phase.PREFILL: 2, Phase.DECODE: 1}
+    assert [books.seconds(gpu).get("prefill", 0) for gpu in books.gpus] == [1, 1, 0, 0]
+    assert [books.seconds(gpu).get("decode", 0) for gpu in books.gpus] == [0, 0, 0.5, 0.5]
+    # Over the last two seconds: twice the longest step.
+    assert {told.phase: told.gpus for told in gpus} == {Phase.PREFILL: 1, Phase.DECODE: 0.5}
+
+
+def test_what_a_rank_is_owed_is_owed_by_its_own_devices() -> None:
+    """A step that comes too late for its place."""
+    books, rank = Books(gpus=2), Teller(index=1)
+    books.engine(ranks=2)
+    for t in range(20):
+        books.beat(rank, t)
+        books.advance(t)
+    books.step(rank, rank.prefill(20, 10))
+
+    assert _settled(books, [rank], 20)[Phase.PREFILL] == 10
+    assert [books.seconds(gpu).get("prefill", 0) for gpu in books.gpus] == [0, 10]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rank", "devices"),
+    [(1, 3, "abcd"), (2, 0, "ab"), (2, 1, "cd"), (4, 3, "d"), (3, 0, "abcd"), (2, 2, "abcd")],
+)
+def test_ranks_that_do_not_fit_hold_all_devices(ranks: int, rank: int, devices: str) -> None:
+    engine = Assignment("e", Role.MIXED, tuple("abcd"), EngineState.READY, 0, ranks=ranks)
+
+    assert engine.of_rank(rank) == tuple(devices)
 
 
 def test_several_api_servers_tell_one_engines_steps_once() -> None:
