@@ -45,9 +45,10 @@ def find_gangs(table: Mapping[int, Process]) -> tuple[Gang, ...]:
         if process.argv and any(map(_RANK.fullmatch, process.argv[1:4])):
             found.setdefault(("trtllm", starter_of(process, table)), []).append(process)
         elif process.argv and _RAY_WORKER.match(process.argv[0]):
-            raylet = next((p for p in ancestors(process.pid, table) if p.program == _RAYLET), None)
-            if raylet is not None:
-                found.setdefault(("vllm", raylet.pid), []).append(process)
+            # Its own child: below a replica of Ray Serve there are workers of that replica.
+            above = table.get(process.parent)
+            if above is not None and above.program == _RAYLET:
+                found.setdefault(("vllm", above.pid), []).append(process)
     return tuple(_gang(*key, members, table) for key, members in sorted(found.items()))
 
 

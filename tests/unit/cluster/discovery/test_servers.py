@@ -146,6 +146,18 @@ def test_the_workers_of_ray_are_the_one_servers_that_has_its_workers_from_it() -
     assert found(*rows, server, (21, 1, server[2])) == {20: ("vllm", {20}), 21: ("vllm", {21})}
 
 
+def test_the_workers_of_an_engine_inside_a_replica_of_ray_serve_are_its_own() -> None:
+    rows = [
+        (9, 1, RAYLET),
+        (10, 9, "ray::ServeReplica:app:LLMServer"),
+        (11, 10, "VLLM::EngineCore"),
+    ]
+    rows += [(12, 11, "VLLM::Worker_TP0"), (13, 11, "VLLM::Worker_TP1")]
+
+    assert found(*rows) == {11: ("vllm", {11, 12, 13})}
+    assert followers(*rows) == {}
+
+
 def test_which_part_a_server_is_goes_with_its_arguments_and_its_environment() -> None:
     parts = Parts()
     [server] = find_servers(table((10, 1, "python3 -m dynamo.vllm --model m --nnodes 2")))
