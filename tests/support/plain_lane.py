@@ -9,8 +9,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from disagg_exporter.accounting.entry import Overflow, promises_work
-from disagg_exporter.accounting.phase import PREFILL, Work, kind_of, tokens_of, work_of
+from disagg_exporter.accounting.phase import PREFILL, Overflow, Work, kind_of, tokens_of, work_of
 from disagg_exporter.accounting.restore import restored
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
@@ -286,6 +285,11 @@ class PlainLane:
         if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
             start_ns = self.pieces.pop().start_ns
         self.pieces.append(Piece(start_ns, end_ns, work, reason))
+
+
+def promises_work(step: Step) -> bool:
+    """Say whether an engine has something left to do after a step."""
+    return step.running > 0 or step.waiting > 0
 
 
 def gap_after(step: Step) -> Reason:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.entry import Stream
+from disagg_exporter.accounting.entry import MARK, Marks
 from disagg_exporter.accounting.phase import DECODE, DUMMY, PREFILL
+from disagg_exporter.accounting.streams import Stream
 from disagg_exporter.accounting.timeline import CODES
-from disagg_exporter.accounting.unfrozen import MARK, Marks
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Reason, Step
 from disagg_exporter.steprows import Rows, kinds_of, rows_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from disagg_exporter.accounting.entry import Overflow
+from disagg_exporter.accounting.phase import Overflow
 from disagg_exporter.model import Assignment, EngineState, Reason, Role
 
 # Idle time that owed step time may be paid into, best first.

@@ -11,8 +11,8 @@ import numpy as np
 from disagg_exporter.accounting.activity import TRAIL_NS, Activity, unexplained
 from disagg_exporter.accounting.debts import Debts
 from disagg_exporter.accounting.energy import EnergyBooks, Spent
-from disagg_exporter.accounting.entry import Overflow
 from disagg_exporter.accounting.meters import Meters
+from disagg_exporter.accounting.phase import Overflow
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.sharing import shared
 from disagg_exporter.accounting.slices import NEVER_NS, Slices, cut, model_of, role_of

@@ -1,34 +1,53 @@
-"""What a lane keeps of its streams, and what it makes of records."""
+"""What a lane makes of records, beside their rows, until their time is frozen."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from disagg_exporter.accounting.phase import Work
-from disagg_exporter.model import Step, StepTotals
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.steprows import Rows
+
+NO_GAP = -1
+"""In `gap`: the entry says nothing of the time after it."""
+
+MARK = np.dtype(
+    [
+        ("stream", np.int64),
+        ("kind", np.int64),
+        ("prefill_share", np.float64),
+        ("dummy_share", np.float64),
+        ("prefill_tokens", np.int64),
+        ("decode_tokens", np.int64),
+        ("gap", np.int64),
+        ("pending", np.bool_),
+        ("undivided", np.bool_),
+        ("marker", np.bool_),
+        ("begun", np.bool_),
+        ("lost", np.int64),
+    ]
+)
+"""What we make of a record, beside its row.
+
+`pending`: work is left after it; `gap` is the code of the reason why its engine rests then.
+`undivided`: its time is yet to be divided between the phases, its shares are provisional.
+`marker`: no record, but a heartbeat that knows of a newer one than we do; it holds no time itself.
+`lost`: how many missing records it stands for. Such an entry is made anew at each look, so that
+the missing may still arrive, until it is `begun`: partly frozen, and what remains is its length.
+"""
+
+Marks = NDArray[np.void]
+"""An array of `MARK`."""
 
 
-class Overflow(NamedTuple):
-    """Step time that found no room above the mark: owed to every device of the engine."""
+class Spans(NamedTuple):
+    """Entries in the order in which they were made, and how long a span each makes.
 
-    work: Work
-    length_ns: int
-
-
-@dataclass(slots=True, eq=False)
-class Stream:
-    """One counter of an engine.
-
-    Everything up to `sequence` is in the books, where its totals were `totals`; `highest` is the
-    newest record of it that came, or is known to be lost.
+    `made_up`: some of them stand for lost records.
     """
 
-    sequence: int
-    totals: StepTotals
-    highest: int
-
-
-def promises_work(step: Step) -> bool:
-    """Say whether an engine has something left to do after a step."""
-    return step.running > 0 or step.waiting > 0
+    rows: Rows
+    marks: Marks
+    lengths_ns: NDArray[np.int64]
+    made_up: bool = False

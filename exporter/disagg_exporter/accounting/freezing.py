@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.entry import Overflow, Stream
-from disagg_exporter.accounting.phase import Work
+from disagg_exporter.accounting.entry import NO_GAP, Marks, Spans
+from disagg_exporter.accounting.phase import Overflow, Work
+from disagg_exporter.accounting.streams import Stream, steps_told
 from disagg_exporter.accounting.timeline import PIECE, WORK, Pieces
-from disagg_exporter.accounting.unfrozen import NO_GAP, Marks, Spans, steps_told
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.stepsplit import StepSplit
 

@@ -12,20 +12,15 @@ from itertools import groupby
 import numpy as np
 
 from disagg_exporter.accounting.arriving import fresh, gathered, marked
-from disagg_exporter.accounting.entry import Overflow, Stream, promises_work
+from disagg_exporter.accounting.entry import MARK, NO_GAP, Marks, Spans
 from disagg_exporter.accounting.freezing import divide, gaps_after, laid_out, owed
 from disagg_exporter.accounting.packing import pack
+from disagg_exporter.accounting.phase import Overflow
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.accounting.streams import Stream, enter
 from disagg_exporter.accounting.timeline import CODES, REASONS, Timeline
-from disagg_exporter.accounting.unfrozen import (
-    MARK,
-    NO_GAP,
-    Marks,
-    Spans,
-    Unfrozen,
-    enter,
-)
+from disagg_exporter.accounting.unfrozen import Unfrozen
 from disagg_exporter.model import Phase, Reason, Step, StreamKey
 from disagg_exporter.steprows import Rows, rows_of, steps_of
 from disagg_exporter.stepsplit import StepSplit
@@ -74,7 +69,7 @@ class Lane:
         if number is None:
             # An engine adopted in the middle of its work says so, before its next step can.
             number = self._begin(key, Stream(said.sequence, said.totals, said.sequence))
-            self.promises_work = promises_work(said)
+            self.promises_work = said.running > 0 or said.waiting > 0
         if not self.promises_work:
             self._committing_ns = max(self._committing_ns, t_ns)
         if said.sequence > self._streams[number].highest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
@@ -24,6 +25,13 @@ class Work:
         dummy_ns = round(length_ns * self.dummy_share) if self.dummy_share else 0
         prefill_ns = round((length_ns - dummy_ns) * self.prefill_share)
         return prefill_ns, length_ns - dummy_ns - prefill_ns, dummy_ns
+
+
+class Overflow(NamedTuple):
+    """Step time that found no room above the mark: owed to every device of the engine."""
+
+    work: Work
+    length_ns: int
 
 
 PREFILL = Work(1.0)

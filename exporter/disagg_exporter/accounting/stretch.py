@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from disagg_exporter.accounting.activity import Activity
-from disagg_exporter.accounting.entry import Overflow
-from disagg_exporter.accounting.phase import Work
+from disagg_exporter.accounting.phase import Overflow, Work
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.accounting.timeline import Timeline

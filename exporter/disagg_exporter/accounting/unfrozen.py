@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.entry import Stream
+from disagg_exporter.accounting.entry import MARK, NO_GAP, Marks, Spans
 from disagg_exporter.accounting.restore import restored
 from disagg_exporter.accounting.rowqueue import RowQueue
-from disagg_exporter.model import StepTotals
-from disagg_exporter.steprows import ROW, STEPS_TOTALS, Rows, steps_of, totals_of
-
-NO_GAP = -1
-"""In `gap`: the entry says nothing of the time after it."""
-
-MARK = np.dtype(
-    [
-        ("stream", np.int64),
-        ("kind", np.int64),
-        ("prefill_share", np.float64),
-        ("dummy_share", np.float64),
-        ("prefill_tokens", np.int64),
-        ("decode_tokens", np.int64),
-        ("gap", np.int64),
-        ("pending", np.bool_),
-        ("undivided", np.bool_),
-        ("marker", np.bool_),
-        ("begun", np.bool_),
-        ("lost", np.int64),
-    ]
-)
-"""What we make of a record, beside its row.
-
-`pending`: work is left after it; `gap` is the code of the reason why its engine rests then.
-`undivided`: its time is yet to be divided between the phases, its shares are provisional.
-`marker`: no record, but a heartbeat that knows of a newer one than we do; it holds no time itself.
-`lost`: how many missing records it stands for. Such an entry is made anew at each look, so that
-the missing may still arrive, until it is `begun`: partly frozen, and what remains is its length.
-"""
-
-Marks = NDArray[np.void]
-"""An array of `MARK`."""
-
-
-class Spans(NamedTuple):
-    """Entries in the order in which they were made, and how long a span each makes.
-
-    `made_up`: some of them stand for lost records.
-    """
-
-    rows: Rows
-    marks: Marks
-    lengths_ns: NDArray[np.int64]
-    made_up: bool = False
+from disagg_exporter.accounting.streams import Missing, Stream, missing
+from disagg_exporter.steprows import ROW, Rows, steps_of
 
 
 class Unfrozen:
@@ -103,10 +59,9 @@ class Unfrozen:
         lengths_ns = rows["elapsed_ns"]
         if overlapped:
             lengths_ns = self._reaching()
-        missing = _missing(rows, marks, streams)
-        if not missing:
-            return Spans(rows, marks, lengths_ns)
-        return _restored(Spans(rows, marks, lengths_ns), missing, overlapped=overlapped)
+        spans = Spans(rows, marks, lengths_ns)
+        lost = list(missing(rows, marks, streams))
+        return _with_lost(spans, lost, overlapped=overlapped) if lost else spans
 
     def keep(self, spans: Spans, settled: int) -> None:
         """Forget the first spans, which are settled; the next may have been begun."""
@@ -156,84 +111,20 @@ class Unfrozen:
         return np.where(chained, np.maximum(t_ns - before_ns, 0), rows["elapsed_ns"])
 
 
-def steps_told(spans: Spans, count: int, streams: Sequence[Stream]) -> NDArray[np.int64]:
-    """Return how many steps each of the first entries tells of: since the one settled before it."""
-    rows, marks = spans.rows[:count], spans.marks[:count]
-    made = np.sum([rows[name] for name in STEPS_TOTALS], axis=0)
-    told = np.zeros(count, np.int64)
-    for number, stream in enumerate(streams):
-        ours = _of_stream(marks, number, streams)
-        sequence = rows["sequence"][ours]
-        _, newest = _newest_before(sequence, stream.sequence)
-        sums = made[ours]
-        told[ours] = sums - np.where(newest < 0, sum(stream.totals.steps), sums[newest])
-    return told
-
-
-def enter(spans: Spans, count: int, streams: Sequence[Stream]) -> None:
-    """Note in their streams that the first entries are in the books."""
-    rows, marks = spans.rows[:count], spans.marks[:count]
-    for number, stream in enumerate(streams):
-        ours = _of_stream(marks, number, streams)
-        sequence = rows["sequence"][ours]
-        if len(sequence) and sequence.max() > stream.sequence:
-            newest = rows[ours][int(sequence.argmax())]
-            stream.sequence = int(newest["sequence"])
-            stream.highest = max(stream.highest, stream.sequence)
-            stream.totals = totals_of(newest)
-
-
-def _of_stream(marks: Marks, number: int, streams: Sequence[Stream]) -> slice | NDArray[np.bool_]:
-    if len(streams) == 1:
-        return slice(None)
-    ours: NDArray[np.bool_] = marks["stream"] == number
-    return ours
-
-
-def _newest_before(
-    sequence: NDArray[np.int64], settled: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the highest number before each record, and where it stands (-1: in the books)."""
-    highest = np.maximum.accumulate(np.concatenate(([settled], sequence)))
-    places = np.where(sequence > highest[:-1], np.arange(len(sequence)), -1)
-    newest = np.maximum.accumulate(np.concatenate(([-1], places)))
-    return highest[:-1], newest[:-1]
-
-
-def _missing(
-    rows: Rows, marks: Marks, streams: Sequence[Stream]
-) -> Mapping[int, tuple[int, StepTotals]]:
-    """Return before which entries records are missing: how many, and the totals before them."""
-    found: dict[int, tuple[int, StepTotals]] = {}
-    for number, stream in enumerate(streams):
-        ours = _of_stream(marks, number, streams)
-        sequence, marker = rows["sequence"][ours], marks["marker"][ours]
-        before, newest = _newest_before(sequence, stream.sequence)
-        lost = sequence - before - ~marker
-        for place in np.flatnonzero(lost > 0):
-            at = np.arange(len(rows))[ours]
-            last = newest[place]
-            totals = stream.totals if last < 0 else totals_of(rows[at[last]])
-            found[int(at[place])] = int(lost[place]), totals
-    return found
-
-
-def _restored(
-    spans: Spans, missing: Mapping[int, tuple[int, StepTotals]], *, overlapped: bool
-) -> Spans:
+def _with_lost(spans: Spans, lost: Iterable[Missing], *, overlapped: bool) -> Spans:
     """Put one entry before each that records are missing before."""
-    places = sorted(missing)
+    gaps = sorted(lost, key=lambda one: one.place)
+    places = [gap.place for gap in gaps]
     rows, marks = spans.rows[places], np.zeros(len(places), MARK)
     marks["stream"], marks["gap"] = spans.marks["stream"][places], NO_GAP
-    for number, (place, step) in enumerate(zip(places, steps_of(rows), strict=True)):
-        lost, before = missing[place]
-        own = not spans.marks["marker"][place]
-        kind = int(spans.marks["kind"][place]) if own else None
-        made = restored(before, step, kind, overlapped=overlapped)
+    for number, (gap, step) in enumerate(zip(gaps, steps_of(rows), strict=True)):
+        own = not spans.marks["marker"][gap.place]
+        kind = int(spans.marks["kind"][gap.place]) if own else None
+        made = restored(gap.totals, step, kind, overlapped=overlapped)
         rows["sequence"][number] = step.sequence - own
         rows["elapsed_ns"][number] = made.elapsed_ns
         one = marks[number]
-        one["lost"] = lost
+        one["lost"] = gap.count
         one["prefill_share"], one["dummy_share"] = made.work.prefill_share, made.work.dummy_share
         one["prefill_tokens"], one["decode_tokens"] = made.tokens
     return Spans(

@@ -1,0 +1,95 @@
+"""The sequence numbers of an engine's streams: what is in the books, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.accounting.entry import Marks, Spans
+from disagg_exporter.model import StepTotals
+from disagg_exporter.steprows import STEPS_TOTALS, Rows, totals_of
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One counter of an engine.
+
+    Everything up to `sequence` is in the books, where its totals were `totals`; `highest` is the
+    newest record of it that came, or is known to be lost.
+    """
+
+    sequence: int
+    totals: StepTotals
+    highest: int
+
+
+class Missing(NamedTuple):
+    """So many records are missing before the entry at `place`; `totals` are those before them."""
+
+    place: int
+    count: int
+    totals: StepTotals
+
+
+def steps_told(spans: Spans, count: int, streams: Sequence[Stream]) -> NDArray[np.int64]:
+    """Return how many steps each of the first entries tells of: since the one settled before it."""
+    rows, marks = spans.rows[:count], spans.marks[:count]
+    made = np.sum([rows[name] for name in STEPS_TOTALS], axis=0)
+    told = np.zeros(count, np.int64)
+    for number, stream in enumerate(streams):
+        ours = _of_stream(marks, number, streams)
+        sequence = rows["sequence"][ours]
+        _, newest = _newest_before(sequence, stream.sequence)
+        sums = made[ours]
+        told[ours] = sums - np.where(newest < 0, sum(stream.totals.steps), sums[newest])
+    return told
+
+
+def enter(spans: Spans, count: int, streams: Sequence[Stream]) -> None:
+    """Note in their streams that the first entries are in the books."""
+    rows, marks = spans.rows[:count], spans.marks[:count]
+    for number, stream in enumerate(streams):
+        ours = _of_stream(marks, number, streams)
+        sequence = rows["sequence"][ours]
+        if len(sequence) and sequence.max() > stream.sequence:
+            newest = rows[ours][int(sequence.argmax())]
+            stream.sequence = int(newest["sequence"])
+            stream.highest = max(stream.highest, stream.sequence)
+            stream.totals = totals_of(newest)
+
+
+def missing(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> Iterator[Missing]:
+    """Yield where records are missing."""
+    for number, stream in enumerate(streams):
+        ours = _of_stream(marks, number, streams)
+        sequence, marker = rows["sequence"][ours], marks["marker"][ours]
+        before, newest = _newest_before(sequence, stream.sequence)
+        lost = sequence - before - ~marker
+        if not (lost > 0).any():
+            continue
+        at = np.arange(len(rows))[ours]
+        for place in np.flatnonzero(lost > 0).tolist():
+            last = newest[place]
+            totals = stream.totals if last < 0 else totals_of(rows[at[last]])
+            yield Missing(int(at[place]), int(lost[place]), totals)
+
+
+def _of_stream(marks: Marks, number: int, streams: Sequence[Stream]) -> slice | NDArray[np.bool_]:
+    if len(streams) == 1:
+        return slice(None)
+    ours: NDArray[np.bool_] = marks["stream"] == number
+    return ours
+
+
+def _newest_before(
+    sequence: NDArray[np.int64], settled: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the highest number before each record, and where it stands (-1: in the books)."""
+    highest = np.maximum.accumulate(np.concatenate(([settled], sequence)))
+    places = np.where(sequence > highest[:-1], np.arange(len(sequence)), -1)
+    newest = np.maximum.accumulate(np.concatenate(([-1], places)))
+    return highest[:-1], newest[:-1]
