@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -22,6 +22,12 @@ class Head(NamedTuple):
     number: int
 
 
+Layout = tuple[Head, ...]
+"""What stands left of the wanted values of a page, in its order."""
+
+T = TypeVar("T")
+
+
 class Heads:
     """What stood left of the values on one engine's pages so far, parsed, and where it stood.
 
@@ -32,7 +38,8 @@ class Heads:
         self._parsed: dict[bytes, Head] = {}
         self._numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
         self._places: Places | None = None
-        self._last: tuple[Head, ...] = ()
+        self._last: Layout = ()
+        self._worked_out: tuple[Layout, object] | None = None
 
     def parse(self, head: bytes) -> Head:
         """Return the name and the labels; raises what the client's parser does."""
@@ -52,20 +59,27 @@ class Heads:
 
     def remember(
         self, text: bytes, starts: Sequence[bytes], may_be_wanted: Callable[[bytes], bool]
-    ) -> None:
+    ) -> Layout:
         """Remember a sound page by what stands left of its wanted values; see `places`."""
         self._last = tuple(map(self.parse, starts))
         self._places = remember(text, starts, may_be_wanted)
+        return self._last
 
-    def read(self, text: bytes) -> list[tuple[Head, float]] | None:
+    def read(self, text: bytes) -> tuple[Layout, list[float]] | None:
         """Read a page as the one before was; None if it has to be walked through."""
         tails = None if self._places is None else self._places.tails(text)
         if tails is None:
             return None
         try:
-            return list(zip(self._last, map(number, tails), strict=True))
+            return self._last, list(map(number, tails))
         except MALFORMED:
             return None
+
+    def work_out(self, layout: Layout, make: Callable[[Layout], T]) -> T:
+        """Return what `make` makes of a layout; made once as long as pages have the same."""
+        if self._worked_out is None or self._worked_out[0] is not layout:
+            self._worked_out = layout, make(layout)
+        return cast("T", self._worked_out[1])
 
 
 def split(line: bytes) -> tuple[bytes, bytes]:

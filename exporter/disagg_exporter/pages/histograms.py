@@ -8,58 +8,92 @@ observation in between moves up into our next bucket. So a quantile is never tol
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from disagg_exporter.model import Histogram
-from disagg_exporter.pages.lines import Found, PageError, Sample
+from disagg_exporter.pages.lines import PageError
 
 FIRST_TOKEN_BOUNDS_SECONDS = (0.01, 0.04, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 80.0)
 BETWEEN_TOKENS_BOUNDS_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.4, 1.0, 2.5, 10.0)
 
+Placed = Iterable[tuple[int, Mapping[str, str]]]
+"""Samples by their places among all of a page, and their labels."""
 
-def histogram(found: Found, name: str, bounds_seconds: tuple[float, ...]) -> Histogram | None:
-    """Return a page's histogram, all label sets added up; None where the page has none.
+
+class _Buckets(NamedTuple):
+    """The buckets of one label set, the lowest first: where they are, and which are our bounds'."""
+
+    places: tuple[int, ...]
+    picks: tuple[int | None, ...]
+
+
+class HistogramReading:
+    """One histogram of a page's layout, all label sets added up.
+
+    Args:
+        name: For the message.
+        buckets, sums: Its samples.
+        bounds_seconds: Ours.
 
     Raises:
-        PageError: A bucket is no count, less than one below it, or without its bound.
+        PageError: A bucket is without its bound, or there is none for all.
     """
-    buckets = _by_labels(found.get(f"{name}_bucket", ()))
-    if not buckets:
-        return None
-    counts = [0.0] * (len(bounds_seconds) + 1)
-    for points in buckets:
-        for position, count in enumerate(_rebinned(name, sorted(points), bounds_seconds)):
-            counts[position] += count
-    total_seconds = math.fsum(sample.value for sample in found.get(f"{name}_sum", ()))
-    if not math.isfinite(total_seconds):
-        raise PageError(f"{name}_sum is no sum")
-    return Histogram(bounds_seconds, tuple(counts), max(total_seconds, 0.0))
+
+    def __init__(
+        self, name: str, buckets: Placed, sums: Placed, bounds_seconds: tuple[float, ...]
+    ) -> None:
+        self._name = name
+        self._bounds_seconds = bounds_seconds
+        self._sets = [self._told_anew(points) for points in _by_labels(buckets)]
+        self._sums = tuple(place for place, _ in sums)
+
+    def of(self, values: Sequence[float]) -> Histogram | None:
+        """Return the histogram, given the values of all samples; None where the page has none.
+
+        Raises:
+            PageError: A bucket is no count, or less than one below it.
+        """
+        if not self._sets:
+            return None
+        counts = [0.0] * (len(self._bounds_seconds) + 1)
+        for places, picks in self._sets:
+            points = [values[place] for place in places]
+            if points != sorted(points) or not all(0 <= count <= 2.0**63 for count in points):
+                raise self._no_histogram()
+            for position, pick in enumerate(picks):
+                if pick is not None:
+                    counts[position] += points[pick]
+        total_seconds = math.fsum(values[place] for place in self._sums)
+        if not math.isfinite(total_seconds):
+            raise PageError(f"{self._name}_sum is no sum")
+        return Histogram(self._bounds_seconds, tuple(counts), max(total_seconds, 0.0))
+
+    def _told_anew(self, points: Iterable[tuple[float, int]]) -> _Buckets:
+        theirs = sorted(points)
+        bounds = [bound for bound, _ in theirs]
+        # Two of the same bound, or one of NaN, have no order.
+        if bounds[-1] != math.inf or not all(a < b for a, b in pairwise(bounds)):
+            raise self._no_histogram()
+        picks: list[int | None] = []
+        for ours in (*self._bounds_seconds, math.inf):
+            below = sum(bound <= ours for bound in bounds)
+            picks.append(below - 1 if below else None)
+        return _Buckets(tuple(place for _, place in theirs), tuple(picks))
+
+    def _no_histogram(self) -> PageError:
+        return PageError(f"{self._name}_bucket is no histogram")
 
 
-def _by_labels(samples: Iterable[Sample]) -> list[list[tuple[float, float]]]:
-    """The (bound, count) points of each label set."""
-    sets: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
-    for labels, value in samples:
+def _by_labels(buckets: Placed) -> list[list[tuple[float, int]]]:
+    """The (bound, place) points of each label set."""
+    sets: dict[tuple[tuple[str, str], ...], list[tuple[float, int]]] = {}
+    for place, labels in buckets:
         rest = tuple(sorted(pair for pair in labels.items() if pair[0] != "le"))
         try:
             bound = float(labels.get("le", ""))
         except ValueError:
             raise PageError("a bucket has no bound") from None
-        sets.setdefault(rest, []).append((bound, value))
+        sets.setdefault(rest, []).append((bound, place))
     return list(sets.values())
-
-
-def _rebinned(
-    name: str, points: Sequence[tuple[float, float]], bounds_seconds: tuple[float, ...]
-) -> list[float]:
-    counts = [count for _, count in points]
-    sane = all(0 <= count <= 2.0**63 for count in counts) and counts == sorted(counts)
-    if not sane or points[-1][0] != math.inf:
-        raise PageError(f"{name}_bucket is no histogram")
-    out, below, position = [], 0.0, 0
-    for ours in (*bounds_seconds, math.inf):
-        while position < len(points) and points[position][0] <= ours:
-            below = points[position][1]
-            position += 1
-        out.append(below)
-    return out

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.pages.heads import MALFORMED, Head, Heads, number, split
+from disagg_exporter.pages.heads import MALFORMED, Heads, Layout, number, split
 from disagg_exporter.pages.limits import (
     MAX_LINE_BYTES,
     MAX_LINES,
@@ -61,19 +61,22 @@ def find(text: bytes, wanted: Wanted, heads: Heads, what: str) -> Found:
         PageError: A wanted line is garbage, too long, or not UTF-8; a sample is there twice; or
             the wanted lines are too many.
     """
-    heads.tidy()
-    samples = heads.read(text)
-    if samples is None:
-        samples = _walk(text, wanted, heads, what)
+    layout, numbers = look(text, wanted, heads, what)
     found: Found = {}
-    for head, value in samples:
+    for head, value in zip(layout, numbers, strict=True):
         found.setdefault(head.name, []).append(Sample(head.labels, value))
     return found
 
 
-def _walk(text: bytes, wanted: Wanted, heads: Heads, what: str) -> list[tuple[Head, float]]:
+def look(text: bytes, wanted: Wanted, heads: Heads, what: str) -> tuple[Layout, list[float]]:
+    """Return the wanted samples of a page as their heads and their values; else as `find`."""
+    heads.tidy()
+    return heads.read(text) or _walk(text, wanted, heads, what)
+
+
+def _walk(text: bytes, wanted: Wanted, heads: Heads, what: str) -> tuple[Layout, list[float]]:
     """Look at every line of a page."""
-    samples: list[tuple[Head, float]] = []
+    numbers: list[float] = []
     starts: list[bytes] = []
     seen: set[int] = set()
     for line in _wanted_lines(text, wanted):
@@ -90,10 +93,9 @@ def _walk(text: bytes, wanted: Wanted, heads: Heads, what: str) -> list[tuple[He
         if head.number in seen:
             raise PageError(f"{head.name} is on the page twice with the same labels")
         seen.add(head.number)
-        samples.append((head, value))
+        numbers.append(value)
         starts.append(start)
-    heads.remember(text, starts, wanted.may_be)
-    return samples
+    return heads.remember(text, starts, wanted.may_be), numbers
 
 
 def _wanted_lines(text: bytes, wanted: Wanted) -> Iterator[bytes]:

@@ -8,11 +8,22 @@ from disagg_exporter.model import Histogram
 from disagg_exporter.pages.histograms import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
-    histogram,
+    HistogramReading,
 )
 from disagg_exporter.pages.lines import Found, PageError, Sample
 
 OURS = (0.1, 1.0, 10.0)
+
+
+def histogram(found: Found, name: str, bounds_seconds: tuple[float, ...]) -> Histogram | None:
+    """Read a histogram of a page of these samples."""
+    samples = [(of, sample) for of, samples in found.items() for sample in samples]
+    buckets, sums = (
+        [(place, sample.labels) for place, (of, sample) in enumerate(samples) if of == part]
+        for part in (f"{name}_bucket", f"{name}_sum")
+    )
+    reading = HistogramReading(name, buckets, sums, bounds_seconds)
+    return reading.of([sample.value for _, sample in samples])
 
 
 def page(*points: tuple[str, float], total: float = 1.0, **labels: str) -> Found:
