@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
+from disagg_exporter.accounting.phase import Work
+from disagg_exporter.accounting.rowqueue import RowQueue
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.model import Phase
 
@@ -12,41 +14,56 @@ from disagg_exporter.model import Phase
 _HORIZON_NS = 2 * SECOND_NS
 
 
+_RECENT = np.dtype(
+    [
+        ("t_ns", np.int64),
+        ("length_ns", np.int64),
+        ("prefill_share", np.float64),
+        ("dummy_share", np.float64),
+    ]
+)
+
+
 class Recents:
     """Steps within the gauges' horizon; `longest_ns` is the longest of them."""
 
     def __init__(self) -> None:
         self.longest_ns = 0
-        self._t_ns = np.empty(0, np.int64)
-        self._length_ns = np.empty(0, np.int64)
-        self._prefill_share = np.empty(0)
-        self._dummy_share = np.empty(0)
+        self._kept = RowQueue(_RECENT)
 
     def add(
         self,
-        t_ns: ArrayLike,
-        length_ns: ArrayLike,
-        prefill_share: ArrayLike,
-        dummy_share: ArrayLike,
+        t_ns: NDArray[np.int64],
+        length_ns: NDArray[np.int64],
+        prefill_share: NDArray[np.float64],
+        dummy_share: NDArray[np.float64],
     ) -> None:
         """Take the newest steps and forget what the gauges can no longer reach."""
-        t_all, length_all = np.append(self._t_ns, t_ns), np.append(self._length_ns, length_ns)
-        reach_ns = t_all[-1] - max(_HORIZON_NS, 2 * int(length_all.max()))
-        first = int(np.argmax(t_all >= reach_ns))
-        self._t_ns, self._length_ns = t_all[first:], length_all[first:]
-        self._prefill_share = np.append(self._prefill_share, prefill_share)[first:]
-        self._dummy_share = np.append(self._dummy_share, dummy_share)[first:]
-        self.longest_ns = int(self._length_ns.max())
+        new = np.empty(len(t_ns), _RECENT)
+        new["t_ns"], new["length_ns"] = t_ns, length_ns
+        new["prefill_share"], new["dummy_share"] = prefill_share, dummy_share
+        self._kept.add(new)
+        kept = self._kept.rows
+        reach_ns = kept["t_ns"][-1] - max(_HORIZON_NS, 2 * int(kept["length_ns"].max()))
+        self._kept.drop(int((kept["t_ns"] >= reach_ns).argmax()))
+        self.longest_ns = int(self._kept.rows["length_ns"].max())
+
+    def add_one(self, t_ns: int, length_ns: int, work: Work) -> None:
+        """Take one more stretch of work."""
+        shares = np.array([work.prefill_share]), np.array([work.dummy_share])
+        self.add(np.array([t_ns]), np.array([length_ns]), *shares)
 
     def __len__(self) -> int:
-        return len(self._t_ns)
+        return len(self._kept)
 
     def seconds_ns(self, start_ns: int, end_ns: int) -> dict[Phase, int]:
         """Return the time of each phase within a stretch."""
-        if not (self._t_ns > start_ns).any():
+        kept = self._kept.rows
+        t_ns = kept["t_ns"]
+        if not (t_ns > start_ns).any():
             return dict.fromkeys(Phase, 0)
-        first_ns = np.maximum(self._t_ns - self._length_ns, start_ns)
-        inside_ns = np.maximum(np.minimum(self._t_ns, end_ns) - first_ns, 0)
-        useful_ns = inside_ns - np.rint(inside_ns * self._dummy_share)
-        prefill_ns = int(np.rint(useful_ns * self._prefill_share).sum())
+        first_ns = np.maximum(t_ns - kept["length_ns"], start_ns)
+        inside_ns = np.maximum(np.minimum(t_ns, end_ns) - first_ns, 0)
+        useful_ns = inside_ns - np.rint(inside_ns * kept["dummy_share"])
+        prefill_ns = int(np.rint(useful_ns * kept["prefill_share"]).sum())
         return {Phase.PREFILL: prefill_ns, Phase.DECODE: int(useful_ns.sum()) - prefill_ns}

@@ -97,7 +97,7 @@ class StretchLane:
         if busy_ns:
             work = Work(window.prefill_share)
             self.timeline.add(end_ns - busy_ns, end_ns, work, Reason.NONE)
-            self.recents.add(end_ns, busy_ns, work.prefill_share, work.dummy_share)
+            self.recents.add_one(end_ns, busy_ns, work)
         self.mark_ns = end_ns
 
     def _give_up(self, until_ns: int) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from disagg_exporter.accounting.phase import DECODE, DUMMY, PREFILL, Work
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.model import Phase
@@ -22,8 +24,7 @@ def test_whoever_looks_back_two_seconds_sees_everything(
         told.append((t_ns, length_ns))
     for first in range(0, len(told), at_once):
         some = told[first : first + at_once]
-        shares = [0.0] * len(some)
-        recents.add([t for t, _ in some], [length for _, length in some], shares, shares)
+        recents.add(*np.array(some).T, *np.zeros((2, len(some))))
         end_ns = some[-1][0]
         start_ns = end_ns - 2 * SECOND_NS
 
@@ -36,7 +37,7 @@ def test_whoever_looks_back_two_seconds_sees_everything(
 def test_steps_out_of_reach_are_forgotten() -> None:
     recents = Recents()
     for second in (0, 1, 3, 4):
-        recents.add(second * SECOND_NS, 1, 0.0, 0.0)
+        recents.add_one(second * SECOND_NS, 1, DECODE)
 
     assert len(recents) == 2
     assert recents.longest_ns == 1
@@ -44,7 +45,8 @@ def test_steps_out_of_reach_are_forgotten() -> None:
 
 def test_phases_are_told_apart_and_fillers_are_neither() -> None:
     recents = Recents()
-    recents.add([10, 20, 30], [10, 10, 10], [1.0, 0.25, 0.0], [0.0, 0.0, 1.0])
+    for t_ns, work in ((10, PREFILL), (20, Work(0.25)), (30, DUMMY)):
+        recents.add_one(t_ns, 10, work)
 
     assert recents.seconds_ns(0, 30) == {Phase.PREFILL: 12, Phase.DECODE: 8}
     assert recents.seconds_ns(5, 15) == {Phase.PREFILL: 6, Phase.DECODE: 4}
