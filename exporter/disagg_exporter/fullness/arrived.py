@@ -64,8 +64,9 @@ class Arrived:
 
     def steps(self, key: StreamKey, rows: Rows, *, overlapped: bool) -> None:
         """Add some records of one stream, in the order in which they came."""
-        self._latest(key, overlapped=overlapped).steps(rows)
-        self.count += len(rows)
+        if len(rows):
+            self._latest(key, overlapped=overlapped).steps(rows)
+            self.count += len(rows)
 
     def hear(self, key: StreamKey, said: Step) -> None:
         """Add a hello or heartbeat."""

@@ -19,7 +19,7 @@ from disagg_exporter.steprows import ROW, Rows, joined, rows_of, unfinished_toke
 STEPS_A_SAMPLE = 4
 """Decode steps are averaged before they are a sample: records come in bursts."""
 AT_ONCE = 500
-"""Records that are worked on together, at least: few enough to stay in the processor's caches."""
+"""So many records, or a few more, are worked on together: few enough for a processor's caches."""
 _GAPS_KEPT = 64
 # A mixed step costs about what a prefill step of all its tokens costs, if few of them decode.
 _MOSTLY = 3
@@ -88,7 +88,7 @@ class Stream:
             self.heard_ns = self.recorded_ns = int(rows["t_ns"][-1])
             self._before = joined([rows[-1:]])
         since = [said.t_ns for last, said in beats if last == len(rows) - 1]
-        self.heard_ns = max(self.heard_ns, *since, 0)
+        self.heard_ns = max([self.heard_ns, *since])
         return [stretch for stretch in stretches if len(stretch.rows) > 1]
 
     def count(self, tally: Tally) -> None:
@@ -134,10 +134,10 @@ class Stream:
         """Take the first message for what was before all others: its totals are not its own."""
         if told.beats and not told.beats[0][0]:
             self._before = rows_of([told.beats[0][1]])
-            self.mark_ns = int(self._before["t_ns"][0])
         else:
             self._before = joined([told.rows(self._before)[:1]])
-            self.mark_ns = self.heard_ns = self.recorded_ns = int(self._before["t_ns"][0])
+            self.heard_ns = self.recorded_ns = int(self._before["t_ns"][0])
+        self.mark_ns = max(int(self._before["t_ns"][0]), 0)
 
     def _rest(self, said: Step, kv_usage_ratio: float) -> None:
         """Take a heartbeat while nothing is to be done."""
@@ -150,7 +150,7 @@ class Stream:
     def _reach(self, rows: Rows, told: Told) -> Stretch:
         """Say how much time each record tells of; the first row is the record before them."""
         # A heartbeat may have overtaken a record, which tells of no time then.
-        reached_ns = rows["t_ns"].copy()
+        reached_ns = np.maximum(rows["t_ns"], 0)
         reached_ns[0] = self.mark_ns
         reached_ns = np.maximum.accumulate(reached_ns)
         self.mark_ns = int(reached_ns[-1])
@@ -187,10 +187,9 @@ def _learn(told: Sequence[tuple[Stream, Stretch]]) -> None:
 def _fresh(
     rows: Rows, beats: Sequence[tuple[int, Step]]
 ) -> tuple[Rows, Sequence[tuple[int, Step]]]:
-    """Return the records that are newer than all before them, and the beats with their places.
+    """Return the records that are newer than all before them, and where beats are among them.
 
-    The first row is the newest record known before; a beat's place is that of the last row before
-    it.
+    The first row is the newest record known before. A beat is placed at the last row before it.
     """
     sequence = rows["sequence"]
     if (sequence[1:] > sequence[:-1]).all():

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import truediv
+from operator import attrgetter, truediv
 
 from disagg_exporter.fullness.window import Tally
 from disagg_exporter.model import DecodeLimit, PrefillLimit, Role
 
 LEAST_SECONDS = 15.0
 """Less than this says nothing about a minute."""
+_AVERAGED = attrgetter(
+    *("prefill_tokens", "batch_ns", "kv_ns", "blocked_ns", "waiting_ns"),
+    *("decode_tokens", "decode_steps", "steps"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +54,23 @@ def load_of(tallies: Iterable[Tally]) -> Load | None:
     step_ns = prefill_ns + sum(t.decode_ns for t in known)
     steps = sum(t.prefill_steps for t in known)
     lengths_ns = [t.length_ns for t in known]
-
-    def mean(sums: Iterable[float]) -> float:
-        return sum(map(truediv, sums, lengths_ns), 0.0) / len(known)
-
+    prefill_rate, batch, kv, blocked, waiting, decode_rate, decode_steps_rate, steps_rate = (
+        sum(map(truediv, each, lengths_ns)) / len(known)
+        for each in zip(*map(_AVERAGED, known), strict=True)
+    )
     return Load(
-        prefill_tokens_per_second=mean(t.prefill_tokens for t in known) * 1e9,
-        batch=mean(t.batch_ns for t in known),
-        kv_usage_ratio=mean(t.kv_ns for t in known),
-        blocked_ratio=mean(t.blocked_ns for t in known),
-        waiting_ratio=mean(t.waiting_ns for t in known),
+        prefill_tokens_per_second=prefill_rate * 1e9,
+        batch=batch,
+        kv_usage_ratio=kv,
+        blocked_ratio=blocked,
+        waiting_ratio=waiting,
         preemptions=sum(t.preemptions for t in known),
         gap_ratio=max(1 - worked_ns / paired_ns, 0.0) if paired_ns else None,
         prefill_ratio=prefill_ns / step_ns if step_ns else None,
         ranks=len(known),
-        decode_tokens_per_second=mean(t.decode_tokens for t in known) * 1e9,
-        decode_steps_per_second=mean(t.decode_steps for t in known) * 1e9,
-        steps_per_second=mean(t.steps for t in known) * 1e9,
+        decode_tokens_per_second=decode_rate * 1e9,
+        decode_steps_per_second=decode_steps_rate * 1e9,
+        steps_per_second=steps_rate * 1e9,
         prefill_step_tokens=sum(t.prefill_tokens for t in known) / steps if steps else None,
     )
 

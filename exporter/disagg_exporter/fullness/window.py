@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, fields
-from operator import add, attrgetter
+from operator import add, attrgetter, sub
 
 SECOND_NS = 1_000_000_000
 WINDOW_NS = 60 * SECOND_NS
@@ -41,7 +41,8 @@ class Tally:
         return Tally(*map(add, _ALL(self), _ALL(other)))
 
 
-_ALL = attrgetter(*(field.name for field in fields(Tally)))
+FIELDS = tuple(field.name for field in fields(Tally))
+_ALL = attrgetter(*FIELDS)
 
 
 class Window:
@@ -57,11 +58,12 @@ class Window:
         """Take the tally of the time since the one before."""
         told: tuple[float, ...] = _ALL(tally)
         self._kept.append(told)
-        self._sums = [a + b for a, b in zip(self._sums, told, strict=True)]
+        self._sums = list(map(add, self._sums, told))
         while self._sums[0] - self._kept[0][0] >= WINDOW_NS:
-            oldest = self._kept.popleft()
-            # Rounding may leave a little less than nothing behind.
-            self._sums = [max(a - b, 0.0) for a, b in zip(self._sums, oldest, strict=True)]
+            self._sums = list(map(sub, self._sums, self._kept.popleft()))
+            if min(self._sums) < 0:
+                # Rounding may leave a little less than nothing behind.
+                self._sums = [max(value, 0.0) for value in self._sums]
 
     @property
     def total(self) -> Tally:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.fullness.curve import classes_of
-from disagg_exporter.fullness.window import Tally
+from disagg_exporter.fullness.window import FIELDS, Tally
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.steprows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, joined, kinds_of
 
@@ -41,12 +41,13 @@ class Batch(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Records of several stretches, one after the other.
+    """Records of several stretches, one after the other: which stretch each is of, and its facts.
 
-    The first row of a stretch, and a record of the state between two steps, have no steps, no
-    batch and no time of them. `step_ns` is how long the steps took, `held_ns` how long they held
-    the engine. `reads` and `writes`: they read prompts, or did nothing but write. `paired`: work
-    was left before, and the host's gap is told. `waited`: requests waited before and after.
+    `first` says where each stretch begins. There, and where a record tells of the state between
+    two steps only, nothing is `told`: neither steps nor batch nor time of them. `length_ns` is
+    the time since the record before, `step_ns` how long the steps took, `held_ns` how long they
+    held the engine. `reads` and `writes`: they read prompts, or did nothing but write. `paired`:
+    work was left before, and the host's gap is told. `waited`: requests waited before and after.
     """
 
     first: list[int]
@@ -77,15 +78,15 @@ class Work(NamedTuple):
             "decode_tokens": self.batch * steps,
             "decode_ns": self.writes * held_ns,
             "prefill_steps": self.reads * steps,
-            "prefill_tokens": self.reads * self.rows["context_tokens"],
+            "prefill_tokens": _masked(self.rows["context_tokens"], self.reads),
             "prefill_ns": self.reads * held_ns,
             "paired_steps": self.paired * steps,
             "paired_ns": self.paired * length_ns,
             "worked_ns": self.paired * self.step_ns,
-            "preemptions": self.told * self.rows["preemptions"],
+            "preemptions": _masked(self.rows["preemptions"], self.told),
         }
-        sums = np.add.reduceat(np.array(list(columns.values())), self.first, axis=1)
-        return [Tally(**dict(zip(columns, each, strict=True))) for each in sums.T.tolist()]
+        sums = [np.add.reduceat(columns[name], self.first).tolist() for name in FIELDS]
+        return [Tally(*each) for each in zip(*sums, strict=True)]
 
     def batches(self) -> Iterator[Batch]:
         """Yield the steps that only wrote."""
@@ -114,52 +115,58 @@ class Work(NamedTuple):
 
 def work_of(stretches: Sequence[Stretch]) -> Work:
     """Return what the records of one stretch or more tell."""
-    rows = joined([stretch.rows for stretch in stretches])
     counts = [len(stretch.rows) for stretch in stretches]
-    first = list(accumulate(counts[:-1], initial=0))
-    stretch = np.repeat(np.arange(len(counts)), counts)
-    overlapped = np.array([stretch.overlapped for stretch in stretches])[stretch]
-    length_ns = np.concatenate([stretch.length_ns for stretch in stretches])
+    rows = joined([stretch.rows for stretch in stretches])
+    # Each row but the very first is held against the one before it, which means nothing where
+    # another stretch begins.
+    seams = [count - 1 for count in accumulate(counts[:-1])]
+    numbers = np.repeat(np.arange(len(counts)), counts)[1:]
+    length_ns = np.concatenate([stretch.length_ns for stretch in stretches])[1:]
     waiting = rows["waiting"] > 0
-    pending = _before(waiting | (rows["running"] > 0))
-    kinds = kinds_of(rows)
+    pending = (waiting | (rows["running"] > 0))[:-1]
+    newer, kinds = rows[1:], kinds_of(rows)[1:]
     writes = kinds == wire.GENERATION
     # Transferred requests write their first token like any other (accounting A4).
-    received = writes & (rows["context_tokens"] > 0)
-    batch = rows["generation_requests"] + rows["context_requests"] * received
+    received = writes & (newer["context_tokens"] > 0)
+    batch = newer["generation_requests"] + newer["context_requests"] * received
     told = ~writes | (batch > 0)
-    told[first] = False
+    told[seams] = False
     writes &= told
     steps, step_ns = (told * each for each in _growth(rows, kinds))
     held_ns = told * np.where(pending, length_ns, np.minimum(step_ns, length_ns))
+    paired = pending & told
+    if any(stretch.overlapped for stretch in stretches):
+        overlapped = np.array([stretch.overlapped for stretch in stretches])[numbers]
+        step_ns = np.where(paired & overlapped, length_ns, step_ns)
+        paired &= ~overlapped
     return Work(
-        first=first,
-        stretch=stretch,
-        rows=rows,
+        first=[0, *seams],
+        stretch=numbers,
+        rows=newer,
         length_ns=length_ns,
-        step_ns=np.where(pending & overlapped, held_ns, step_ns),
+        step_ns=step_ns,
         held_ns=held_ns,
         steps=steps,
-        batch=(told * batch).astype(np.float64),
+        batch=_masked(batch, told),
         told=told,
         reads=told & ~writes & (kinds != wire.DUMMY_STEP),
         writes=writes,
-        paired=pending & told & ~overlapped,
-        waited=_before(waiting) & waiting,
+        paired=paired,
+        waited=waiting[:-1] & waiting[1:],
     )
 
 
 def _growth(rows: Rows, kinds: NDArray[np.int64]) -> tuple[_Numbers, _Numbers]:
-    """Return by how much the steps and the time of each one's kind are above the row before."""
-    steps, step_ns = np.zeros(len(rows)), np.zeros(len(rows))
+    """Return by how much the steps, and the time, of each one's kind are above the row before."""
+    steps, step_ns = np.zeros(len(kinds)), np.zeros(len(kinds))
     for kind in np.flatnonzero(np.bincount(kinds)).tolist():
-        such = kinds[1:] == kind
+        such = kinds == kind
         for growth, name in ((steps, STEPS_TOTALS[kind]), (step_ns, ELAPSED_TOTALS[kind])):
             total = rows[name]
-            np.subtract(total[1:], total[:-1], out=growth[1:], where=such)
+            np.subtract(total[1:], total[:-1], out=growth, where=such)
     return steps, step_ns
 
 
-def _before(flags: _Flags) -> _Flags:
-    """Return what the row before each says."""
-    return np.concatenate((flags[:1], flags[:-1]))
+def _masked(counts: NDArray[np.int64], such: _Flags) -> _Numbers:
+    """Return counts, and 0 where they do not count, as numbers whose sums know no bounds."""
+    return np.multiply(counts, such, dtype=np.float64)

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from disagg_exporter.fullness.curve import FORGET_NS, SAMPLES_A_CLASS, Curve, class_of
+from disagg_exporter.fullness.curve import (
+    FORGET_NS,
+    SAMPLES_A_CLASS,
+    Curve,
+    class_of,
+    classes_of,
+)
 
 HOUR_NS = 3600 * 1_000_000_000
 
@@ -12,6 +19,12 @@ def test_sizes_are_kept_in_four_classes_to_a_doubling() -> None:
 
     assert classes == [0, 4, 8, 32, 36]
     assert class_of(10**30) == class_of(10**31)
+
+
+def test_many_sizes_are_classed_like_each() -> None:
+    sizes = [*range(1, 5000), *(2.0**n for n in range(63)), 1e300]
+
+    assert classes_of(np.array(sizes, np.float64)).tolist() == [class_of(size) for size in sizes]
 
 
 def test_a_point_is_the_median_of_its_class() -> None:

@@ -17,6 +17,7 @@ from disagg_exporter.model import (
     Step,
     StreamKey,
 )
+from disagg_exporter.steprows import rows_of
 from support.scripted_engine import SECOND_NS, ScriptedEngine
 
 TARGET_SECONDS = 0.050
@@ -43,7 +44,10 @@ class Node:
             self.fullness.step(key, step, overlapped=self.overlapped)
         else:
             self.fullness.hear(key, step)
-        while self._advanced_ns + SECOND_NS <= step.t_ns:
+        self.pass_time(step.t_ns)
+
+    def pass_time(self, now_ns: int) -> None:
+        while self._advanced_ns + SECOND_NS <= now_ns:
             self._advanced_ns += SECOND_NS
             self.fullness.advance([self.status], self._advanced_ns)
 
@@ -342,6 +346,37 @@ def test_a_record_that_comes_twice_or_late_changes_nothing() -> None:
         each.decode_for(18, 70)
 
     assert other.capacity() == node.capacity()
+
+
+def test_records_that_come_in_packets_teach_what_they_teach_one_by_one() -> None:
+    """With heartbeats and rest between them, and other engines told of at the same time."""
+    node, packets = Node(), Node()
+    packet: list[Step] = []
+
+    def gather(key: StreamKey, step: Step, record: bool) -> None:
+        if record:
+            packet.append(step)
+        if packet and (not record or len(packet) == 9):
+            packets.fullness.steps(key, rows_of(packet), overlapped=False)
+            packets.fullness.steps(key._replace(engine="unknown"), rows_of(packet), overlapped=True)
+            packet.clear()
+        if not record:
+            packets.fullness.hear(key, step)
+        packets.pass_time(step.t_ns)
+
+    for each, hear in ((node, node.hear), (packets, gather)):
+        each.engine.hear = hear
+        each.learn_decode()
+        each.learn_prefill()
+        each.decode_for(18, 70)
+        each.rest(5)
+    one_by_one, together = node.capacity(), packets.capacity()
+
+    assert one_by_one.decode is not None
+    assert together.decode is not None
+    assert together.used_ratio == pytest.approx(one_by_one.used_ratio, rel=0.01)
+    assert together.decode.requests == pytest.approx(one_by_one.decode.requests, rel=0.01)
+    assert together.prefill == one_by_one.prefill
 
 
 def test_an_engine_that_serves_something_else_is_learned_anew() -> None:

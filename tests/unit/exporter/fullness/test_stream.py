@@ -199,11 +199,13 @@ def test_a_busy_minute() -> None:
         work(generation_requests=20 + n, generation_tokens=20 + n) for n in range(7)
     ]
     works.append(work(context_requests=1, context_tokens=400, computed_tokens=0))
+    works.append(work(context_requests=2, context_tokens=200, computed_tokens=250))
     works.append(work(context_requests=1, context_tokens=300, computed_tokens=1100))
     works.append(work(context_requests=3, context_tokens=3, external_tokens=99))
     messages = [
         (
-            "look" if number % 1500 == 1499 else kinds.get(number % 100, "step"),
+            # Between two chunks of a prompt, of which one ends.
+            "look" if number % 1518 == 16 else kinds.get(number % 100, "step"),
             number % 2,
             0.004,
             0.003 + number % 11 * 1e-4,
@@ -217,3 +219,27 @@ def test_a_busy_minute() -> None:
     ]
 
     assert_equal(messages)
+
+
+@pytest.mark.parametrize("t_ns", [-(2**63), -1, 2**62])
+def test_a_time_that_no_clock_shows_makes_no_negative_time(t_ns: int) -> None:
+    """Of a stream that begins with such a record, and of one that goes on with it."""
+    key = StreamKey("engine", 1, 1, 0)
+    steps = [Step(ns(1), 0, 1), Step(t_ns, 0, 2), Step(ns(2), 0, 3), Step(ns(3), 0, 4)]
+    for begins in (0, 1):
+        arrived, stream = Arrived(), Stream(Curve(), Curve())
+        arrived.steps(key, rows_of(steps[begins:]), overlapped=False)
+        for _, told in arrived.take():
+            learn((stream, stretch) for stretch in stream.take(told))
+        stream.end_second(ns(4))
+
+        assert min(astuple(stream.window.total)) >= 0
+        assert stream.mark_ns == max(t_ns, ns(3))
+
+
+def test_a_packet_of_no_records_says_nothing() -> None:
+    arrived = Arrived()
+
+    arrived.steps(StreamKey("engine", 1, 1, 0), rows_of([]), overlapped=False)
+
+    assert list(arrived.take()) == []
