@@ -27,6 +27,8 @@ _ENOUGH = 12
 _MOST_BETWEEN_FITS = 24
 _RECENT = 24
 _TRUSTED_RESIDUAL = 0.25
+# Where these are in the sums of a stretch; the counts come first.
+_STEPS, _PROMPTS, _BUSY, _SECONDS = 0, 1, -2, -1
 # Busy for so much longer than everything that was counted explains: a prompt is under way.
 _UNEXPLAINED = 0.2
 
@@ -83,16 +85,16 @@ class PhaseShares:
         self._sum += np.concatenate((_row(counts), (busy_seconds, seconds)))
         row = self._sum
         least = min(max(_PART * self._seconds_seen, _LEAST_SECONDS), _LEAST_SECONDS_LATER)
-        enough = row[-1] >= least and row[1] >= _ENOUGH_PROMPTS
-        if not enough and row[-1] < _MOST_SECONDS:
+        enough = row[_SECONDS] >= least and row[_PROMPTS] >= _ENOUGH_PROMPTS
+        if not enough and row[_SECONDS] < _MOST_SECONDS:
             return
         self._sum = np.zeros_like(row)
-        if row[0] <= 0 or row[-2] < _LEAST_BUSY_SECONDS:
+        if row[_STEPS] <= 0 or row[_BUSY] < _LEAST_BUSY_SECONDS:
             return
         if self._costs is not None:
             steps = self._cutting.steps(Sums.of(row[None]), self._costs)
             foreseen = float(self._costs.busy_seconds(steps)[0])
-            self._errors.append(abs(foreseen - row[-2]) / row[-2])
+            self._errors.append(abs(foreseen - row[_BUSY]) / row[_BUSY])
         self._rows.append(row)
         self.stretches += 1
         if self.stretches >= self._next_fit:
@@ -121,7 +123,7 @@ class PhaseShares:
         sums = Sums.of(rows)
         self._cutting = cutting(sums, self._costs)
         steps = self._cutting.steps(sums, self._costs)
-        self._costs = fit(steps, rows[:, -2], rows[:, -1], self._costs)
+        self._costs = fit(steps, rows[:, _BUSY], rows[:, _SECONDS], self._costs)
 
 
 def _row(counts: Counts) -> Columns:

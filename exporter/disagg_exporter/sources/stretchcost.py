@@ -22,7 +22,7 @@ Columns = NDArray[np.float64]
 _EXPERTS_TOKENS = np.array([16.0, 64.0])
 # By how much the logarithm of the likelihood must grow for them to be there at all.
 _PRICE_OF_EXPERTS = 12.0
-_PACE_SECONDS = 60.0
+_PACE_SECONDS, _LARGEST_PACE = 60.0, 4.0
 _ROUNDS = 10
 _LEAST_GAIN = 1e-6
 # Beginnings: the part of the steps with a prompt, by tokens, in which reading is the longer.
@@ -98,7 +98,9 @@ def fit(steps: Steps, busy_seconds: Columns, seconds: Columns, known: Costs | No
     (clocks, throttling) is taken out: it changes all steps, and costs would take it up.
     """
     first = _fit(steps, busy_seconds, known)
-    pace = _smooth(busy_seconds / first.busy_seconds(steps), busy_seconds, seconds)
+    expected_seconds = np.maximum(first.busy_seconds(steps), busy_seconds / _LARGEST_PACE)
+    ratios = np.maximum(busy_seconds / expected_seconds, 1 / _LARGEST_PACE)
+    pace = _smooth(ratios, busy_seconds, seconds)
     return _fit(steps, busy_seconds / pace, first)
 
 
@@ -161,5 +163,7 @@ def _least_squares(
         columns.append(plain + (reads * (1 - np.exp(-tokens / some))).sum(axis=1))
     # By the relative error: a quiet stretch tells as much of the costs as a full one.
     features = np.stack(columns) / busy_seconds
-    step, request, token, *more = solve((features @ features.T).tolist(), features.sum(axis=1))
+    step, request, token, *more = solve(
+        (features @ features.T).tolist(), features.sum(axis=1).tolist()
+    )
     return Costs(step, request, token, tuple(more))
