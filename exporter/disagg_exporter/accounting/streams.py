@@ -28,10 +28,10 @@ class Stream:
 
 
 class Missing(NamedTuple):
-    """So many records are missing before the entry at `place`; `totals` are those before them."""
+    """`records` are missing before the entry at `place`; `totals` are those before them."""
 
     place: int
-    count: int
+    records: int
     totals: StepTotals
 
 

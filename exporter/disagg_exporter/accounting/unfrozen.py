@@ -124,7 +124,7 @@ def _with_lost(spans: Spans, lost: Iterable[Missing], *, overlapped: bool) -> Sp
         rows["sequence"][number] = step.sequence - own
         rows["elapsed_ns"][number] = made.elapsed_ns
         one = marks[number]
-        one["lost"] = gap.count
+        one["lost"] = gap.records
         one["prefill_share"], one["dummy_share"] = made.work.prefill_share, made.work.dummy_share
         one["prefill_tokens"], one["decode_tokens"] = made.tokens
     return Spans(
