@@ -1,10 +1,14 @@
 """What our plugin costs a vLLM engine: `make bench-plugin`.
 
-Two real vLLM servers on the CPU serve the same load in turn (A B B A …): one as the daemon starts
-it, with `--enable-logging-iteration-details`, our plugin and somebody who listens to its steps;
-one without any of it. CPU is the kernel's account of all processes of the server, per token it
-generated; the bound is the upper end of a one-sided 95 % interval of the mean ratio over rounds.
-What a call of record() takes is thread CPU time, read inside the loaded server by a second plugin.
+A real vLLM server on the CPU answers requests, and all that is ours in it is switched on and off
+twice a second: the plugin, the iteration details, vLLM's log line for each of them and our filter
+for that. So neither what else the machine does nor what makes one process faster than the next is
+taken for a cost of ours.
+
+CPU is the kernel's account of all processes of the server, per token it generated, in stretches of
+sixteen steps without a prompt. Stretches come in pairs, on and off in an order that is drawn; a
+pair's figure is on / off. The bound is the upper end of a one-sided 95 % interval (Student's t) of
+the geometric mean over all pairs. Single calls are timed in thread CPU, inside the loaded server.
 
 Then sixteen programs that send records as the plugin does, 625 a second each, into one daemon.
 """
@@ -18,12 +22,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.plugin.engines import CLIENTS, Server, listening, running_server
+from bench.plugin.engines import CLIENTS, listening, running_server
 from bench.plugin.flood import flooded
 from bench.report import finish
+from scipy import stats
 
 from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.demo import tiny_model
@@ -38,70 +45,83 @@ BARS = {
     "flood_lost_records_percent": 0.1,
     "flood_lost_seconds_percent": 0.01,
 }
+# As long as those of the stopwatch.
+STRETCH_STEPS = 16
 REPORT = Path("bench/out/plugin.json")
-REQUESTS = 3 * CLIENTS
-# Student's t, one-sided 95 %, by degrees of freedom.
-_T95 = {5: 2.015, 7: 1.895, 9: 1.833, 11: 1.796, 15: 1.753, 19: 1.729}
 
 
 def main() -> int:
     """Measure, print and write the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10, choices=[n + 1 for n in _T95])
+    parser.add_argument("--waves", type=int, default=12, help="of four requests of 900 tokens")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()
     if not PYTHON.exists():
         raise SystemExit("there is no .venv-vllm; `make vllm-environment` makes it")
     with tempfile.TemporaryDirectory(prefix="bp-") as name:
-        figures = _with_vllm(Path(name), options.rounds) | flooded()
-    how = {"rounds": options.rounds}
+        figures = _with_vllm(Path(name), options.waves) | flooded()
+    how = {"waves": options.waves}
     return finish(REPORT, figures, BARS, _table, as_json=options.json, **how)
 
 
-def _with_vllm(folder: Path, rounds: int) -> dict[str, float]:
-    model, times = folder / "model", folder / "times"
+def _with_vllm(folder: Path, waves: int) -> dict[str, float]:
+    model, switch = folder / "model", folder / "switch"
+    stretches, times = folder / "stretches", folder / "times"
     size = ("--hidden", "128", "--layers", "64")
     make = [str(PYTHON), tiny_model.__file__, str(model), *size]
     subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
-    search_path = f"{engine_side_folder()}{os.pathsep}{STOPWATCH}"
+    switch.write_bytes(b"\1")
     more = {
-        "PYTHONPATH": search_path,
+        "PYTHONPATH": f"{engine_side_folder()}{os.pathsep}{STOPWATCH}",
         "DISAGG_STEPS_SOCKET": str(folder / "steps"),
-        "DISAGG_STOPWATCH_FILE": str(times),
+        "DISAGG_BENCH_SWITCH": str(switch),
+        "DISAGG_BENCH_STRETCHES": str(stretches),
+        "DISAGG_BENCH_TIMES": str(times),
     }
-    details = ("--enable-logging-iteration-details",)
     with (
         listening(folder / "steps"),
-        running_server(PYTHON, model, folder / "with.log", details, more) as ours,
-        running_server(PYTHON, model, folder / "without.log", (), {}) as plain,
+        running_server(PYTHON, model, folder / "log", more) as server,
     ):
-        for server in (ours, plain):
-            server.serve(2 * CLIENTS)
-        times.unlink(missing_ok=True)
-        ratios = [_round(ours, plain) for _ in range(rounds)]
-    calls = [tuple(map(int, line.split())) for line in times.read_text().splitlines()]
-    spent = [call for call, _ in calls]
-    error = statistics.stdev(ratios) / math.sqrt(rounds)
+        server.serve(waves * CLIENTS)
+    return _of_calls(times) | _of_stretches(stretches)
+
+
+def _of_stretches(stretches: Path) -> dict[str, float]:
+    per_token: dict[int, dict[int, float]] = defaultdict(dict)
+    ours_ns = 0
+    for line in stretches.read_text().splitlines():
+        pair, on, tokens, spent_ns, ours_ns_of_stretch = map(int, line.split())
+        per_token[pair][on] = spent_ns / tokens
+        ours_ns += on * ours_ns_of_stretch
+    # The first pair is warming up.
+    ratios = [math.log(took[1] / took[0]) for took in [*per_token.values()][1:] if len(took) == 2]
+    mean = statistics.mean(ratios)
+    error = statistics.stdev(ratios) / math.sqrt(len(ratios))
+    upper = mean + stats.t.ppf(0.95, len(ratios) - 1) * error
     return {
-        "record_calls": len(calls),
-        "record_median_microseconds": statistics.median(spent) / 1e3,
-        "record_p99_microseconds": statistics.quantiles(spent, n=100)[-1] / 1e3,
-        "step_median_milliseconds": statistics.median(step for _, step in calls) / 1e6,
-        "record_share_of_step_percent": 100 * sum(spent) / sum(step for _, step in calls),
-        "cpu_per_token_ratio": statistics.mean(ratios),
-        "cpu_per_token_ratio_upper_95": statistics.mean(ratios) + _T95[rounds - 1] * error,
+        "our_thread_microseconds_per_step": ours_ns / 1e3 / (len(per_token) * STRETCH_STEPS),
+        "pairs": len(ratios),
+        "cpu_per_token_ratio": math.exp(mean),
+        "cpu_per_token_ratio_standard_error": error,
+        "cpu_per_token_ratio_upper_95": math.exp(upper),
     }
 
 
-def _round(ours: Server, plain: Server) -> float:
-    """A B B A: CPU per token with the plugin, divided by that without."""
-    spent = {ours: 0.0, plain: 0.0}
-    tokens = {ours: 0, plain: 0}
-    for server in (ours, plain, plain, ours):
-        before = server.cpu_seconds()
-        tokens[server] += server.serve(REQUESTS)
-        spent[server] += server.cpu_seconds() - before
-    return (spent[ours] / tokens[ours]) / (spent[plain] / tokens[plain])
+def _of_calls(times: Path) -> dict[str, float]:
+    spent: Mapping[str, list[int]] = defaultdict(list)
+    for line in times.read_text().splitlines():
+        what, nanoseconds = line.split()
+        spent[what].append(int(nanoseconds))
+    record, steps = spent["record"], spent["step"]
+    return {
+        "record_calls": len(record),
+        "record_median_microseconds": statistics.median(record) / 1e3,
+        "record_p99_microseconds": statistics.quantiles(record, n=100)[-1] / 1e3,
+        "step_median_milliseconds": statistics.median(steps) / 1e6,
+        "record_share_of_step_percent": 100 * sum(record) / sum(steps),
+        "log_line_median_microseconds": statistics.median(spent["line"]) / 1e3,
+        "details_median_microseconds": statistics.median(spent["details"]) / 1e3,
+    }
 
 
 def _table(figures: dict[str, Any], met: dict[str, bool]) -> str:

@@ -1,4 +1,4 @@
-"""A real vLLM server on the CPU, with or without our plugin, and the load it is measured under."""
+"""A real vLLM server on the CPU, our plugin in it, and the load it is measured under."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.node.usage import cpu_seconds
-
 from disagg_cluster.demo.nodefile import free_ports
-from disagg_cluster.procfs import session_pids
 
 MODEL = "tiny"
-CLIENTS, TOKENS = 4, 64
+CLIENTS, TOKENS = 4, 900
 _ARGUMENTS = (
     *("--served-model-name", MODEL, "--max-model-len", "1024", "--max-num-seqs", "8"),
     *("--enforce-eager", "--dtype", "float32", "--seed", "0"),
     *("--block-size", "32", "--num-gpu-blocks-override", "512"),
+    "--enable-logging-iteration-details",
 )
 _VARIABLES = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -41,18 +39,9 @@ _START_SECONDS, _REQUEST_SECONDS = 400.0, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One engine's server; its processes are a session of their own."""
+    """One engine's server."""
 
-    session: int
     port: int
-
-    def cpu_seconds(self) -> float:
-        """CPU time of all its processes."""
-        spent = 0.0
-        for pid in (self.session, *session_pids(self.session)):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                spent += cpu_seconds(pid)
-        return spent
 
     def serve(self, requests: int) -> int:
         """Send so many requests, some at a time; return the tokens they generated."""
@@ -80,12 +69,12 @@ class Server:
 
 @contextlib.contextmanager
 def running_server(
-    python: Path, model: Path, log: Path, arguments: tuple[str, ...], more: Mapping[str, str]
+    python: Path, model: Path, log: Path, more: Mapping[str, str]
 ) -> Iterator[Server]:
     """Run a server until the block ends; it is ready when the block begins."""
     port = free_ports(1)[0]
     argv = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    argv += ["--host", "127.0.0.1", "--port", str(port), *_ARGUMENTS, *arguments]
+    argv += ["--host", "127.0.0.1", "--port", str(port), *_ARGUMENTS]
     with log.open("wb") as file:
         process = subprocess.Popen(
             argv,
@@ -96,7 +85,7 @@ def running_server(
         )
         try:
             _wait_ready(process, port, log)
-            yield Server(process.pid, port)
+            yield Server(port)
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
