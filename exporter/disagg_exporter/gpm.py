@@ -57,6 +57,7 @@ class GpmMeter:
         self._question.numMetrics = len(metrics)
         for place, metric in enumerate(metrics):
             self._question.metrics[place].metricId = metric
+        self._answers = tuple(_answer(self._question, place) for place in range(len(metrics)))
 
     def read(self) -> PartRatios:
         """The mean ratios since the call before; none at the first call and after a failed one."""
@@ -72,17 +73,32 @@ class GpmMeter:
             self._nvml.nvmlGpmMetricsGet(self._question)
         except self._nvml.NVMLError:
             return NOT_TOLD
-        answers = self._question.metrics
-        return PartRatios(*(self._ratio(answers[place]) for place in range(4)))
+        return PartRatios(*(self._ratio(*answer) for answer in self._answers))
 
     def close(self) -> None:
         """Give the buffers back; the meter is not read again."""
         _free(self._nvml, self._older, self._newer)
 
-    def _ratio(self, answer: Any) -> float | None:
-        if answer.nvmlReturn != self._nvml.NVML_SUCCESS or not math.isfinite(answer.value):
+    def _ratio(self, returned: Any, percent: Any) -> float | None:
+        value: float = percent.value
+        if returned.value != self._nvml.NVML_SUCCESS or not math.isfinite(value):
             return None
-        return float(min(max(answer.value / 100, 0.0), 1.0))
+        return min(max(value / 100, 0.0), 1.0)
+
+
+def _answer(question: Any, place: int) -> tuple[Any, Any]:
+    """Where the driver writes what it returns for a metric, and its value.
+
+    Read through the binding's structures each costs more than the driver's call.
+    """
+    import ctypes  # only where a driver is open
+
+    metric = type(question.metrics)._type_
+    start = type(question).metrics.offset + place * ctypes.sizeof(metric)
+    return (
+        ctypes.c_uint.from_buffer(question, start + metric.nvmlReturn.offset),
+        ctypes.c_double.from_buffer(question, start + metric.value.offset),
+    )
 
 
 def open_meter(nvml: Any, gpu: Any, gpu_instance: int | None = None) -> GpmMeter | None:

@@ -14,8 +14,8 @@ from disagg_exporter.nvml_health import ecc_errors, throttles_of
 from disagg_exporter.nvml_inventory import OpenDevice, Opened, ask, open_all
 
 SLOW_EVERY_NS = 1_000_000_000
-"""How often processes and ECC errors are asked for: the list of processes costs ten times any
-other call, and nobody needs either more often."""
+"""How often processes, ECC errors and clocks are asked for: the list of processes costs ten times
+any other call, and nobody needs any of them more often."""
 
 REOPEN_EVERY_NS = 5_000_000_000
 """A driver that has gone is not asked to start again more often than this."""
@@ -153,24 +153,21 @@ class NvmlDevices:
     def _read(self, opened: OpenDevice, now_ns: int) -> DeviceReading:
         nvml, handle = self._nvml, opened.handle
         memory = None if opened.memory is None else self._core(opened.memory, handle)
+        meter = self._meters.get(opened.device.gpu)
+        parts = NOT_TOLD if meter is None else meter.read()
         utilization = power = energy = None
         # Asked of an instance, these are refused, or answered for the whole GPU and so counted
         # once per instance.
         if not opened.mig:
-            rates = self._core(nvml.nvmlDeviceGetUtilizationRates, handle)
-            utilization = None if rates is None else _known(rates.gpu)
+            if parts.graphics_ratio is None:
+                rates = self._core(nvml.nvmlDeviceGetUtilizationRates, handle)
+                utilization = None if rates is None else _known(rates.gpu)
             power = _known(ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle))
             energy = _known(ask(nvml, nvml.nvmlDeviceGetTotalEnergyConsumption, handle))
-        try:
-            clock = _known(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-        except nvml.NVMLError:
-            clock = None
         throttles = (
             None if opened.throttles is None else ask(nvml, opened.throttles, opened.gpu_handle)
         )
         self._look_slowly(opened, now_ns)
-        meter = self._meters.get(opened.device.gpu)
-        parts = NOT_TOLD if meter is None else meter.read()
         return DeviceReading(
             gpu=opened.device.gpu,
             t_ns=now_ns,
@@ -179,7 +176,7 @@ class NvmlDevices:
             memory_total_bytes=None if memory is None else _known(memory.total),
             power_watts=None if power is None else power / 1e3,
             energy_joules=None if energy is None else energy / 1e3,
-            sm_clock_hertz=None if clock is None else clock * 1e6,
+            sm_clock_hertz=opened.sm_clock_hertz,
             pids=opened.pids,
             graphics_ratio=parts.graphics_ratio,
             sm_ratio=parts.sm_ratio,
@@ -206,6 +203,13 @@ class NvmlDevices:
         except self._not_told:
             return None
 
+    def _sm_clock_hertz(self, handle: Any) -> float | None:
+        try:
+            megahertz = _known(self._nvml.nvmlDeviceGetClockInfo(handle, self._nvml.NVML_CLOCK_SM))
+        except self._nvml.NVMLError:
+            return None
+        return None if megahertz is None else megahertz * 1e6
+
     def _look_slowly(self, opened: OpenDevice, now_ns: int) -> None:
         if opened.slow_ns is not None and now_ns - opened.slow_ns < SLOW_EVERY_NS:
             return
@@ -215,6 +219,7 @@ class NvmlDevices:
         if told is not None:
             # A process of another PID namespace is told as 0, which is nobody.
             opened.pids = tuple(sorted({process.pid for process in told if process.pid}))
+        opened.sm_clock_hertz = self._sm_clock_hertz(opened.handle)
         if not opened.mig:
             opened.ecc = ecc_errors(self._nvml, opened.handle)
             opened.process_ratios = opened.meter.read(self._nvml, opened.handle)

@@ -25,8 +25,8 @@ class OpenDevice:
     `gpu_handle` is that of the whole GPU, `gpu_instance` the MIG instance's number on it; it is
     None, too, of a compute instance that shares its GPU instance, because nothing is counted apart
     for it. `memory`, `processes` and `throttles` are the newest calls that this driver has for
-    them, or None. `pids`, `ecc` and `process_ratios` were read at `slow_ns`; they are asked for
-    less often than the rest.
+    them, or None. `pids`, `ecc`, `sm_clock_hertz` and `process_ratios` were read at `slow_ns`; they
+    are asked for less often than the rest.
     """
 
     device: Device
@@ -39,6 +39,7 @@ class OpenDevice:
     throttles: Callable[[Any], Any] | None
     pids: tuple[int, ...] = ()
     ecc: tuple[int | None, int | None] = (None, None)
+    sm_clock_hertz: float | None = None
     slow_ns: int | None = None
     meter: ProcessMeter = field(default_factory=ProcessMeter)
     process_ratios: tuple[tuple[int, float], ...] | None = None
