@@ -32,6 +32,7 @@ from disagg_cluster.rotation import Rotation
 from disagg_cluster.router import Gate
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
+from disagg_cluster.whereabouts import leaving
 from disagg_cluster.workers import Crew
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import DeviceSource
@@ -134,6 +135,7 @@ class Daemon:
             for device in self._layout.devices:
                 self._ledger.add_device(device, start_ns)
             address = stack.enter_context(self._front.running())
+            stack.enter_context(leaving(self._folder.whereabouts, address, self._config.listen))
             feeds = hearing(
                 self._posts.values(), self._engines, self._folder, self._ledger, self._fullness
             )

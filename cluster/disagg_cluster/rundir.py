@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+SERVICE_RUN_DIR = Path("/run/disagg-node")
+"""The run folder of a daemon that systemd starts."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
@@ -22,6 +25,11 @@ class RunFolder:
     def journal(self) -> Path:
         """What must outlive the daemon."""
         return self.path / "journal.json"
+
+    @property
+    def whereabouts(self) -> Path:
+        """Where the daemon that runs here answers."""
+        return self.path / "whereabouts.json"
 
     @property
     def sim(self) -> Path:
@@ -57,5 +65,5 @@ def default_run_dir(environ: Mapping[str, str], uid: int) -> Path:
     if session := environ.get("XDG_RUNTIME_DIR"):
         return Path(session) / "disagg-node"
     if uid == 0:
-        return Path("/run/disagg-node")
+        return SERVICE_RUN_DIR
     return Path(environ.get("HOME", "/tmp")) / ".cache" / "disagg-node"

@@ -9,41 +9,41 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.cli.phases import DEFAULT_URL, daemon_url, read_page
+from disagg_cluster.cli.daemon_page import door_of, options, read_page
 from disagg_cluster.cli.start import chosen_devices
 from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.doctor import gathering
 from disagg_cluster.doctor.facts import Facts, Finding, Level
 from disagg_cluster.doctor.findings import examine, next_step
+from disagg_cluster.doorway import Door
 from disagg_cluster.nodefile import load
 
 
 @click.command
-@click.option("--url", default=DEFAULT_URL, show_default=True, help="Where the daemon answers.")
-@click.option(
-    "-c",
-    "--config",
-    "file",
-    type=click.Path(path_type=Path),
-    help="Without a daemon: the node file whose `attach` says where to look.",
-)
+@options
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
-def doctor(ctx: click.Context, url: str, file: Path | None, as_json: bool) -> None:
+def doctor(
+    ctx: click.Context,
+    url: str | None,
+    file: Path | None,
+    http_config: Path | None,
+    as_json: bool,
+) -> None:
     """Say what is found on this node, what is missing, and how good the numbers are.
 
     Asks the daemon of this node; where none runs, looks itself for some seconds. Ends with the one
     step that makes most better. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look.
     """
-    facts = _facts(daemon_url(url), file)
+    facts = _facts(door_of(url, file, http_config), file)
     findings = examine(facts)
     click.echo(_as_json(findings) if as_json else _as_text(findings))
     ctx.exit(int(any(finding.level is Level.WRONG for finding in findings)))
 
 
-def _facts(url: str, file: Path | None) -> Facts:
-    facts = gathering.surroundings(url, os.environ)
-    page = read_page(url)
+def _facts(door: Door, file: Path | None) -> Facts:
+    facts = gathering.surroundings(door.url, os.environ)
+    page = read_page(door)
     if page is not None:
         return gathering.of_daemon(facts, page)
     config = NodeConfig() if file is None else load(file)

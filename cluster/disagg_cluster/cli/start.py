@@ -19,6 +19,7 @@ from disagg_cluster.layout import place
 from disagg_cluster.nodefile import lines_of, load
 from disagg_cluster.rundir import default_run_dir
 from disagg_cluster.statusline import LinePrinter
+from disagg_cluster.whereabouts import near_url
 from disagg_exporter.devices import (
     DeviceChoice,
     DeviceSource,
@@ -74,8 +75,7 @@ def start(
 
 def say_where(address: ListenAddress, scheme: str = "http") -> None:
     """Say where the metrics page is."""
-    host = "127.0.0.1" if address.host in ("", "0.0.0.0", "::") else address.host
-    click.echo(f"metrics page: {scheme}://{host}:{address.port}/metrics", err=True)
+    click.echo(f"metrics page: {near_url(address, scheme)}/metrics", err=True)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ _OF_A_VALUE = {
 }
 """What belongs inside a field's value, by the kind of error that says it is not there."""
 
-_SECRET = frozenset({"env", "basic_auth_users", "key"})
+_SECRET = frozenset({"env", "basic_auth_users", "key", "password", "credentials"})
 """What stands below these keys may be a password, or a hash or key as good as one."""
 
 

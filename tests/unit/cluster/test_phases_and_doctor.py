@@ -93,10 +93,18 @@ def test_phases_looks_itself_where_no_daemon_is(tmp_path: Path) -> None:
     assert "looking myself" in talk
 
 
-@pytest.mark.parametrize(("status", "page"), [(401, b"password"), (200, b"up 1\n")])
+@pytest.mark.parametrize(
+    ("status", "page", "hint"),
+    [
+        (401, b"password", "in the file of --http-config"),
+        (400, b"speak TLS", "asked by https://"),
+        (404, b"nothing", "answers 404 instead of 200"),
+        (200, b"up 1\n", "--url says where yours is"),
+    ],
+)
 @pytest.mark.parametrize("command", ["phases", "doctor"])
-def test_what_is_no_daemon_of_ours_cannot_be_looked_at(
-    served: Served, command: str, status: int, page: bytes
+def test_what_is_no_page_of_ours_cannot_be_looked_at(
+    served: Served, command: str, status: int, page: bytes, hint: str
 ) -> None:
     served.status, served.page = status, page
 
@@ -104,7 +112,7 @@ def test_what_is_no_daemon_of_ours_cannot_be_looked_at(
 
     assert (code, said) == (2, "")
     assert talk.startswith("cannot look: ")
-    assert "--url says where yours is" in talk
+    assert hint in talk
 
 
 @pytest.mark.parametrize("command", ["phases", "doctor"])
@@ -116,7 +124,9 @@ def test_another_node_is_not_mistaken_for_this_one(command: str) -> None:
     assert talk.startswith("cannot look: http://192.0.2.1.invalid:9847/metrics: ")
 
 
-@pytest.mark.parametrize("url", ["gpu-7:9847", "https://gpu-7:9847", "9847"])
+@pytest.mark.parametrize(
+    "url", ["gpu-7:9847", "ftp://gpu-7:9847", "https://me:word@gpu-7:9847", "http://[::1", "9847"]
+)
 @pytest.mark.parametrize("command", ["phases", "doctor"])
 def test_an_address_that_is_none_is_bad_usage(command: str, url: str) -> None:
     code, said, talk = run(command, "--url", url)

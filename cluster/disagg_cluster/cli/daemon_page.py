@@ -1,0 +1,153 @@
+"""How `phases` and `doctor` find the daemon that they ask, and what opens its door."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from disagg_cluster import httpconfig, whereabouts
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.discovery.listed import is_own_address
+from disagg_cluster.doorway import Door, NobodyAnswersError, RefusedError, fetch
+from disagg_cluster.nodefile import load
+from disagg_cluster.pageview import NotOurPageError, read_node_page
+from disagg_cluster.problems import ConfigError
+from disagg_cluster.rundir import SERVICE_RUN_DIR, RunFolder, default_run_dir
+from disagg_cluster.views import NodePage
+from disagg_cluster.whereabouts import Whereabouts, near_url
+from disagg_exporter.errors import DisaggError
+
+DEFAULT_URL = "http://127.0.0.1:9847"
+_DEADLINE_SECONDS = 5.0
+
+
+class CannotLookError(DisaggError):
+    """What answers where the daemon should be is something else, or does not let us in."""
+
+    exit_code = 2
+
+
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options `--url`, `--config` and `--http-config`."""
+    for option in (
+        http_config_option,
+        click.option(
+            "-c",
+            "--config",
+            "file",
+            type=click.Path(path_type=Path),
+            help="The node file: where its daemon answers, and without a daemon where `attach` "
+            "says to look.",
+        ),
+        click.option(
+            "--url",
+            help=f"Where the daemon answers.  [default: that of this node, or {DEFAULT_URL}]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+http_config_option = click.option(
+    "--http-config",
+    "http_config",
+    type=click.Path(path_type=Path),
+    envvar="DISAGG_NODE_HTTP_CONFIG",
+    show_envvar=True,
+    help="A file with `tls_config`, `basic_auth` or `authorization`, as promtool takes it.",
+)
+"""One name for it in all commands that ask a server."""
+
+
+def door_of(url: str | None, file: Path | None, http_config: Path | None) -> Door:
+    """Where to ask for the daemon's page, and how.
+
+    Raises:
+        UsageError: The address is none.
+        ConfigError: The node file or the HTTP config file cannot be used.
+        CannotLookError: The daemon's web-config file cannot be read.
+    """
+    key = httpconfig.Pass() if http_config is None else httpconfig.load(http_config)
+    told = _whereabouts(None if file is None else load(file))
+    if told is None:
+        return Door(DEFAULT_URL if url is None else _root(url), key)
+    own = _own_door(told) if url is None or _leads_to(_root(url), told) else Door("")
+    return replace(own, key=key, url=own.url if url is None else _root(url))
+
+
+def read_page(door: Door) -> NodePage | None:
+    """The page of a daemon; None if it should be on this node and nobody answers.
+
+    Raises:
+        CannotLookError: Somebody answers there, and not with a page of ours; or nobody answers on
+            another node, at which nobody but its daemon can look.
+    """
+    try:
+        return read_node_page(fetch(door, "/metrics", _DEADLINE_SECONDS))
+    except RefusedError as error:
+        raise CannotLookError(f"cannot look: {error}") from None
+    except NotOurPageError as error:
+        hint = "another program answers; --url says where yours is"
+        raise CannotLookError(f"cannot look: {door.url}: {error} ({hint})") from None
+    except NobodyAnswersError as error:
+        if not is_own_address(urlsplit(door.url).hostname or ""):
+            raise CannotLookError(f"cannot look: {error}") from None
+        return None
+
+
+def _whereabouts(config: NodeConfig | None) -> Whereabouts | None:
+    """What the daemon of this node has left, else what its file says."""
+    folders = [config.run_folder] if config and config.run_folder else _run_folders()
+    left = (whereabouts.left_at(RunFolder(folder).whereabouts) for folder in folders)
+    found = next(filter(None, left), None)
+    return whereabouts.of_file(config.listen) if found is None and config else found
+
+
+def _run_folders() -> list[Path]:
+    """Ours and that of a service: a person who is root may have a session with a folder."""
+    return [default_run_dir(os.environ, os.getuid()), SERVICE_RUN_DIR]
+
+
+def _own_door(told: Whereabouts) -> Door:
+    if told.web_config is None:
+        return Door(near_url(told.address))
+    # A node without such a file does without all that understands it.
+    from disagg_cluster.webconfig.certificate import certificate
+
+    try:
+        pinned = certificate(told.web_config)
+    except ConfigError as error:
+        url = near_url(told.address, "https")
+        raise CannotLookError(
+            f"cannot look: {error}\n    without it say --url {url} and --http-config FILE"
+        ) from None
+    if pinned is None:
+        return Door(near_url(told.address))
+    return Door(near_url(told.address, "https"), pinned=pinned, pinned_by=str(told.web_config))
+
+
+def _leads_to(url: str, told: Whereabouts) -> bool:
+    """Whether an encrypted address is that of the daemon of this node."""
+    parts = urlsplit(url)
+    same = parts.scheme == "https" and parts.port == told.address.port
+    return same and told.web_config is not None and is_own_address(parts.hostname or "")
+
+
+def _root(text: str) -> str:
+    """The root of a daemon's server, as a person wrote it."""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or "@" in parts.netloc or not text.isascii() or not text.isprintable():
+        raise click.UsageError(
+            f"{text!r} is no address of a daemon: give one such as {DEFAULT_URL}"
+        )
+    return text.rstrip("/")

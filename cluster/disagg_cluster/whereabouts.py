@@ -1,0 +1,78 @@
+"""Where a daemon answers, left in its run folder for the commands of its node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from disagg_cluster import procfs
+from disagg_cluster.config import Listen
+from disagg_cluster.wholefile import write_whole
+from disagg_exporter.listen import ListenAddress, ListenError, parse_listen
+
+_MOST_BYTES = 10_000
+_log = logging.getLogger("disagg_node")
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """The address of a daemon's page, and its web-config file, if there is one."""
+
+    address: ListenAddress
+    web_config: Path | None = None
+
+
+def near_url(address: ListenAddress, scheme: str = "http") -> str:
+    """The root of a server that listens on an address, as its own node reaches it."""
+    everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+    host = everywhere.get(address.host, address.host)
+    return f"{scheme}://{ListenAddress(host, address.port)}"
+
+
+def of_file(listen: Listen) -> Whereabouts:
+    """Where the daemon of a node file answers."""
+    path = listen.web_config
+    return Whereabouts(listen.metrics_address, None if path is None else Path(path).absolute())
+
+
+@contextlib.contextmanager
+def leaving(path: Path, address: ListenAddress, listen: Listen) -> Iterator[None]:
+    """Leave word at a path while this process serves on an address."""
+    web_config = of_file(listen).web_config
+    told = {
+        "pid": os.getpid(),
+        "start_ticks": procfs.start_ticks(os.getpid()),
+        "address": str(address),
+        "web_config": None if web_config is None else str(web_config),
+    }
+    try:
+        write_whole(path, json.dumps(told).encode())
+    except OSError as error:
+        # Commands then have to be told by --url; that is no reason not to measure.
+        _log.warning("cannot write %s: %s", path, error.strerror)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def left_at(path: Path) -> Whereabouts | None:
+    """What was left at a path by a daemon that still lives; None if none has, or none can tell."""
+    try:
+        with path.open("rb") as file:
+            # Passwords go where it says: only we or root may say so.
+            if os.fstat(file.fileno()).st_uid not in (0, os.getuid()):
+                return None
+            told = json.loads(file.read(_MOST_BYTES))
+        pid, ticks, web_config = told["pid"], told["start_ticks"], told["web_config"]
+        if not procfs.is_alive(pid) or procfs.start_ticks(pid) != ticks:
+            return None
+        return Whereabouts(parse_listen(told["address"]), Path(web_config) if web_config else None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ListenError):
+        return None
