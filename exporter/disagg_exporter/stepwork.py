@@ -8,10 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.steprows import NOT_TOLD, Rows
-
-# Takes away whatever is unfinished; thousands of it fit into 63 bits.
-_MORE_THAN_ALL = 2**42
+from disagg_exporter.steprows import NOT_TOLD, Rows, unfinished_tokens
 
 
 class StepWork(NamedTuple):
@@ -51,7 +48,7 @@ class Proxies:
 
     def restart(self) -> None:
         """Forget where prompts stand: records are missing, or the engine is another process."""
-        self._unfinished_tokens = 0
+        self._unfinished_tokens = 0.0
         self._kv_usage_ratio: float | None = None
 
     def read(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -77,19 +74,13 @@ class Proxies:
         """Take note of the next records, whose work nobody asks for."""
         self._kv_usage_ratio = float(rows["kv_usage_ratio"][-1])
         if kinds[-1] == wire.GENERATION:
-            self._unfinished_tokens = 0  # whatever was before it
+            self._unfinished_tokens = 0.0  # whatever was before it
         else:
             self._follow(rows, kinds == wire.GENERATION)
 
-    def _follow(self, rows: Rows, decodes: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the unfinished prompts' tokens before each record.
-
-        Each adds what its step computed of prompts and takes away those that ended, but not below
-        nothing: the sum less its own least value so far.
-        """
-        grown = np.where(decodes, -_MORE_THAN_ALL, rows["context_tokens"] - rows["computed_tokens"])
-        sums = np.cumsum(np.concatenate(([self._unfinished_tokens], grown)))
-        left = sums - np.minimum(np.minimum.accumulate(sums), 0)
-        self._unfinished_tokens = int(left[-1])
-        unfinished: NDArray[np.int64] = left[:-1]
-        return unfinished
+    def _follow(self, rows: Rows, decodes: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the unfinished prompts' tokens before each record."""
+        grown, known = rows["context_tokens"] - rows["computed_tokens"], self._unfinished_tokens
+        left = unfinished_tokens(grown, decodes, known)
+        self._unfinished_tokens = float(left[-1])
+        return np.concatenate(([known], left[:-1]))

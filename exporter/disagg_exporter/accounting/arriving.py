@@ -13,7 +13,7 @@ from disagg_exporter.accounting.streams import Stream
 from disagg_exporter.accounting.timeline import CODES
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Reason, Step
-from disagg_exporter.steprows import Rows, kinds_of, rows_of
+from disagg_exporter.steprows import Rows, joined, kinds_of, rows_of
 from disagg_exporter.stepsplit import StepSplit
 
 # By the kind of step; a mixed one has its share from the cost model.
@@ -29,7 +29,7 @@ def gathered(told: Sequence[tuple[Step | Rows, int]]) -> Rows:
         parts = [rows_of(what for what, _ in told if isinstance(what, Step))]
     else:
         parts = [rows_of([what]) if isinstance(what, Step) else what for what, _ in told]
-    rows = parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
+    rows = joined(parts)
     lengths = [1 if isinstance(what, Step) else len(what) for what, _ in told]
     now_ns = np.repeat([now for _, now in told], lengths)
     # CLOCK_MONOTONIC is never negative.

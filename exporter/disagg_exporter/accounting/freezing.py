@@ -27,8 +27,10 @@ def divide(spans: Spans, count: int, streams: Sequence[Stream], split: StepSplit
         new = first + np.flatnonzero(marks["undivided"][first:last])
         if not len(new):
             continue
-        kinds = marks["kind"][new]
-        shares = split.settle(spans.rows[new], kinds, spans.lengths_ns[new], single[new])
+        kinds, rows = marks["kind"][new], spans.rows[new[0] : new[-1] + 1]
+        if len(rows) > len(new):  # one among them was begun before
+            rows = spans.rows[new]
+        shares = split.settle(rows, kinds, spans.lengths_ns[new], single[new])
         mixed = kinds == wire.MIXED
         marks["prefill_share"][new[mixed]] = shares[mixed]
     marks["undivided"] = False

@@ -11,12 +11,17 @@ _LEAST_ROWS = 256
 
 
 class RowQueue:
-    """A structured array that grows and shrinks without being copied each time."""
+    """A structured array that grows and shrinks without being copied each time.
 
-    __slots__ = ("_first", "_last", "_memory")
+    What is copied is copied as bytes: numpy would go through all fields of all rows.
+    """
+
+    __slots__ = ("_bytes", "_first", "_last", "_memory", "_row")
 
     def __init__(self, row: np.dtype[Any]) -> None:
-        self._memory: NDArray[np.void] = np.empty(_LEAST_ROWS, row)
+        self._row = row
+        self._bytes = np.dtype((np.void, row.itemsize))
+        self._memory: NDArray[np.void] = np.empty(_LEAST_ROWS, self._bytes)
         self._first = self._last = 0
 
     def __len__(self) -> int:
@@ -25,13 +30,13 @@ class RowQueue:
     @property
     def rows(self) -> NDArray[np.void]:
         """All rows, to be read and changed; good until rows are added."""
-        return self._memory[self._first : self._last]
+        return self._memory[self._first : self._last].view(self._row)
 
     def add(self, rows: NDArray[np.void]) -> None:
-        """Add rows at the end."""
+        """Add rows, which lie side by side, at the end."""
         if self._last + len(rows) > len(self._memory):
             self._make_room(len(rows))
-        self._memory[self._last : self._last + len(rows)] = rows
+        self._memory[self._last : self._last + len(rows)] = rows.view(self._bytes)
         self._last += len(rows)
 
     def drop(self, count: int) -> None:
@@ -46,9 +51,9 @@ class RowQueue:
 
     def _make_room(self, count: int) -> None:
         """Move what is left to the beginning: to twice the room if it would be half full."""
-        kept, needed = self.rows, len(self) + count
+        kept, needed = self._memory[self._first : self._last], len(self) + count
         if 2 * needed > len(self._memory) or len(self._memory) > max(8 * needed, _LEAST_ROWS):
-            self._memory = np.empty(max(2 * needed, _LEAST_ROWS), self._memory.dtype)
+            self._memory = np.empty(max(2 * needed, _LEAST_ROWS), self._bytes)
             self._memory[: len(kept)] = kept
         else:
             self._memory[: len(kept)] = kept.copy()
