@@ -7,6 +7,7 @@ are awaited together, and the table of who listens is read once after them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from socket import AF_INET, AF_INET6
 
 from disagg_cluster.readiness import Target
@@ -43,7 +44,7 @@ def plainly_well(
 
 def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
     """The numbers of those that answer their health path with 200."""
-    with Asking(_MAX_BYTES, keep=False) as asking:
+    with closing(Asking(_MAX_BYTES, keep=False)) as asking:
         for number, target in enumerate(targets):
             asking.ask(_ask(str(number), target, patience_seconds))
         left, answered = len(targets), set()

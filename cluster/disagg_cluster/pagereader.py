@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from disagg_exporter.asking import Asking
@@ -106,7 +107,7 @@ class PageReader:
 
     def run(self) -> None:
         """Read until stopped, on the thread of the caller."""
-        with self._asking:
+        with closing(self._asking):
             while not self._stopping.is_set():
                 self._take_orders()
                 seen = [s for told in self._asking.step() if (s := self._hear(told)) is not None]

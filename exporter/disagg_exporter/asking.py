@@ -10,9 +10,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from disagg_exporter.http_answer import Answer, AnswerError
 from disagg_exporter.question import Address, Ask, EngineRefused, EngineUnreachable, Told
@@ -40,19 +38,11 @@ class Asking:
     Args:
         max_bytes: How large a page may be.
         keep: Whether connections are kept for the next question.
-        clock: Seconds, monotonic.
     """
 
-    def __init__(
-        self,
-        max_bytes: int,
-        *,
-        keep: bool = True,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, max_bytes: int, *, keep: bool = True) -> None:
         self._max_bytes = max_bytes
         self._keep = keep
-        self._clock = clock
         self._talks: dict[str, _Talk] = {}
         self._told: list[Told] = []
         self._buffer = memoryview(bytearray(_READ_BYTES))
@@ -60,20 +50,9 @@ class Asking:
         self._waking = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._waking, selectors.EVENT_READ)
 
-    def __enter__(self) -> Asking:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def ask(self, ask: Ask) -> None:
         """Begin to ask; what becomes of it is told by `step`."""
-        end_seconds = self._clock() + ask.deadline_seconds
+        end_seconds = time.monotonic() + ask.deadline_seconds
         kept = self._talks.get(ask.key)
         if kept is None or not kept.answered or kept.ask.addresses != ask.addresses:
             self.forget(ask.key)
@@ -87,7 +66,7 @@ class Asking:
         """Wait until something has become of a question, or somebody wakes us."""
         while not self._told:
             ends = [talk.end_seconds for talk in self._talks.values() if not talk.answered]
-            wait_seconds = max(min(ends) - self._clock(), 0.0) if ends else None
+            wait_seconds = max(min(ends) - time.monotonic(), 0.0) if ends else None
             woken = False
             for key, _ in self._selector.select(wait_seconds):
                 if key.data is None:
@@ -95,7 +74,7 @@ class Asking:
                     woken = True
                 else:
                     self._go_on(key.data)
-            now_seconds = self._clock()
+            now_seconds = time.monotonic()
             for talk in tuple(self._talks.values()):
                 if not talk.answered and talk.end_seconds <= now_seconds:
                     self._fail(talk, f"no whole answer in {talk.ask.deadline_seconds:g} s")
@@ -134,7 +113,9 @@ class Asking:
                 answer, request = Answer(self._max_bytes), ask.request(keep=self._keep)
                 talk = _Talk(sock, ask, answer, end_seconds, request, untried[number:])
                 self._talks[ask.key] = talk
-                self._selector.register(sock, selectors.EVENT_WRITE, talk)
+                self._selector.register(sock, selectors.EVENT_READ, talk)
+                # On the same host the connection is there at once.
+                self._send(talk)
                 return
             sock.close()
             why = os.strerror(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from ipaddress import IPv4Address
 from urllib.parse import SplitResult, urlsplit
 
@@ -35,7 +36,7 @@ def fetch(url: str, deadline_seconds: float, max_bytes: int = MAX_PAGE_BYTES) ->
             `max_bytes`, or cut off.
     """
     ask = Ask(url, url, look_up(url), deadline_seconds)
-    with Asking(max_bytes, keep=False) as asking:
+    with closing(Asking(max_bytes, keep=False)) as asking:
         asking.ask(ask)
         (told,) = asking.step()
     if isinstance(told.page, EngineUnreachable):

@@ -41,7 +41,7 @@ def told(asking: Asking, *asks: Ask) -> dict[str, bytes | str]:
 
 @pytest.fixture
 def asking() -> Iterator[Asking]:
-    with Asking(1000) as asking:
+    with contextlib.closing(Asking(1000)) as asking:
         yield asking
 
 
@@ -74,7 +74,10 @@ def test_a_connection_is_kept_for_the_next_question(asking: Asking) -> None:
 
 
 def test_none_is_kept_that_is_not_wanted() -> None:
-    with raw_server(answer_all) as (base, heads), Asking(1000, keep=False) as asking:
+    with (
+        raw_server(answer_all) as (base, heads),
+        contextlib.closing(Asking(1000, keep=False)) as asking,
+    ):
         for _ in range(2):
             assert told(asking, ask(base)) == {"a": b"hello"}
 
@@ -84,7 +87,7 @@ def test_none_is_kept_that_is_not_wanted() -> None:
 
 @pytest.mark.parametrize("behave", [answer_once, answer_once_and_hang_up_on_the_next])
 def test_a_kept_connection_that_the_server_has_closed_is_made_anew(behave: Behave) -> None:
-    with raw_server(behave) as (base, heads), Asking(1000) as asking:
+    with raw_server(behave) as (base, heads), contextlib.closing(Asking(1000)) as asking:
         for _ in range(3):
             assert told(asking, ask(base)) == {"a": b"hello"}
 
