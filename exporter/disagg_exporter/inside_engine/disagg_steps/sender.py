@@ -1,10 +1,10 @@
 """The sender of step records from one engine to the daemon of its node.
 
-Two threads touch it. The engine's own calls `Sender.keep` at every step, which puts it by; a
-thread of ours reads what was kept, counts it and sends it as one packet, ten times a second while
-there are steps. Done for each step alone, by the engine's thread, this would cost several times as
-much: by its next step a busy engine has pushed our code out of the processor's caches. Only the
-first step after a rest, and a flood, is sent by the engine's thread itself.
+Two threads touch it. The engine's own, which serves the requests, calls `Sender.keep` at every
+step and only puts it by: by its next step a busy engine has pushed our code out of the processor's
+caches, and then the length of the code is what counts. A thread of ours reads what was kept, counts
+it and sends it as one packet, ten times a second while there are steps. Only the first step after a
+rest, and a flood, are sent by the engine's thread.
 
 Whoever sends holds the lock. The engine's thread never waits for it: if ours sends at that moment,
 the step is kept for the next packet.
@@ -40,10 +40,6 @@ _KEPT_NS = round(KEPT_SECONDS * 1e9)
 _MOST_RECORDS = wire.MAX_PACKET_BYTES // wire.BYTES - 1
 
 
-def _as_it_is(told: Told) -> Told:
-    return told
-
-
 class Sender:
     """The steps of one engine index in one process, kept a moment and sent together.
 
@@ -70,7 +66,7 @@ class Sender:
         engine_index: int = 0,
         flags: int = 0,
         *,
-        read: Callable[..., Told | None] = _as_it_is,
+        read: Callable[..., Told | None] = lambda told: told,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         getpid: Callable[[], int] = os.getpid,
         beat_seconds: float = BEAT_SECONDS,
