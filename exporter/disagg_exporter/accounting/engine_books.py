@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.lane import Lane
+from disagg_exporter.accounting.owners import Owners
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.accounting.splits import Splits
 from disagg_exporter.accounting.stretch import StretchLane
@@ -21,6 +22,7 @@ class EngineBooks:
     """What one engine has used; it outlives the engine's processes, as counters must."""
 
     assignment: Assignment
+    owners: Owners
     method: Method = Method.STEPS
     lanes: dict[int, Lane | StretchLane] = field(default_factory=dict)
     ended: list[tuple[int, Lane | StretchLane]] = field(default_factory=list)

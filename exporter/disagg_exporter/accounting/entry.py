@@ -41,6 +41,14 @@ Marks = NDArray[np.void]
 """An array of `MARK`."""
 
 
+class Tokens(NamedTuple):
+    """Tokens of both phases that are in the books, and when their steps were told."""
+
+    t_ns: NDArray[np.int64]
+    prefill: NDArray[np.int64]
+    decode: NDArray[np.int64]
+
+
 class Spans(NamedTuple):
     """Entries in the order in which they were made, and how long a span each makes.
 

@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from disagg_exporter.accounting.arriving import fresh, gathered, marked
-from disagg_exporter.accounting.entry import MARK, NO_GAP, Marks, Spans
+from disagg_exporter.accounting.entry import MARK, NO_GAP, Marks, Spans, Tokens
 from disagg_exporter.accounting.freezing import divide, gaps_after, laid_out, owed
 from disagg_exporter.accounting.packing import pack
 from disagg_exporter.accounting.phase import Overflow
@@ -21,7 +21,7 @@ from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.accounting.streams import Stream, enter
 from disagg_exporter.accounting.timeline import CODES, REASONS, Timeline
 from disagg_exporter.accounting.unfrozen import Unfrozen
-from disagg_exporter.model import Phase, Reason, Step, StreamKey
+from disagg_exporter.model import Reason, Step, StreamKey
 from disagg_exporter.steprows import Rows, rows_of, steps_of
 from disagg_exporter.stepsplit import StepSplit
 
@@ -40,7 +40,7 @@ class Lane:
         self.mark_ns = since_ns
         self.timeline = Timeline()
         self.overflows: list[Overflow] = []
-        self.tokens = dict.fromkeys(Phase, 0)
+        self.tokens: list[Tokens] = []
         self.recents = Recents()
         self.late_records = 0
         self.lost_records = 0
@@ -121,7 +121,7 @@ class Lane:
     def start_counting_anew(self) -> None:
         """Reset what the ledger has just taken over."""
         self.overflows.clear()
-        self.tokens = dict.fromkeys(Phase, 0)
+        self.tokens.clear()
         self.lost_records = self.late_records = 0
 
     def _begin(self, key: StreamKey, stream: Stream) -> int:
@@ -204,7 +204,8 @@ class Lane:
     def _settle(self, spans: Spans, count: int, overflows_ns: list[int]) -> None:
         marks = spans.marks[:count]
         self.lost_records += int(marks["lost"].sum())
-        self.tokens[Phase.PREFILL] += int(marks["prefill_tokens"].sum())
-        self.tokens[Phase.DECODE] += int(marks["decode_tokens"].sum())
+        told = spans.rows["t_ns"][:count], marks["prefill_tokens"], marks["decode_tokens"]
+        # Copies: the memory of what is settled is used again.
+        self.tokens.append(Tokens._make(column.copy() for column in told))
         self.overflows += owed(marks, overflows_ns)
         self._unfrozen.keep(spans, count)

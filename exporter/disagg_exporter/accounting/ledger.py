@@ -6,6 +6,7 @@ Pure: nothing here reads a clock or a driver. The daemon feeds it and asks it (d
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from disagg_exporter.accounting.activity import mean_activity
 from disagg_exporter.accounting.busy import busy_gpus, window_ns
@@ -13,6 +14,7 @@ from disagg_exporter.accounting.committing import commit, drop_read
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.engine_books import EngineBooks
 from disagg_exporter.accounting.lane import Lane
+from disagg_exporter.accounting.owners import Owners
 from disagg_exporter.accounting.retired import Retired
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.slices import leaving
@@ -61,7 +63,8 @@ class Ledger:
         """Take an engine's role, devices and state from `since_ns` on; GONE is its death."""
         books = self._engines.get(assignment.engine)
         if books is None:
-            books = self._engines[assignment.engine] = EngineBooks(assignment)
+            books = self._engines[assignment.engine] = EngineBooks(assignment, Owners(assignment))
+        books.owners.change(assignment)
         left = set(books.assignment.devices) - set(assignment.devices)
         if not books.lanes and (left or assignment.model_name != books.assignment.model_name):
             books.splits = Splits()
@@ -230,10 +233,18 @@ class Ledger:
                 for gpu in owner.of_rank(rank):
                     if gpu in self._devices:
                         self._devices[gpu].owe(owner.engine, overflow)
-            for phase, tokens in lane.tokens.items():
-                books.tokens[owner.role, phase] += tokens
-                key = (owner.role, phase, owner.model_name, owner.engine_namespace)
-                self._tokens[key] += tokens
+            self._count(books, owner, (0, 0))  # both phases are there from the start
+            for told in lane.tokens:
+                for was, *tokens in books.owners.shares(told):
+                    self._count(books, was, tokens)
             books.lost_records += lane.lost_records
             books.late_records += lane.late_records
             lane.start_counting_anew()
+        books.owners.forget_before(min((lane.mark_ns for lane in books.lanes.values()), default=0))
+
+    def _count(self, books: EngineBooks, owner: Assignment, tokens: Sequence[int]) -> None:
+        """Count tokens of prefill and of decode for what their engine was."""
+        for phase, count in zip(Phase, tokens, strict=True):
+            books.tokens[owner.role, phase] += count
+            key = (owner.role, phase, owner.model_name, owner.engine_namespace)
+            self._tokens[key] += count

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from disagg_exporter.accounting.activity import Activity
+from disagg_exporter.accounting.entry import Tokens
 from disagg_exporter.accounting.phase import Overflow, Work
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.accounting.timeline import Timeline
-from disagg_exporter.model import Phase, Reason, Step, WorkWindow
+from disagg_exporter.model import Reason, Step, WorkWindow
 
 
 class StretchLane:
@@ -25,7 +28,7 @@ class StretchLane:
         self.mark_ns = since_ns
         self.timeline = Timeline()
         self.overflows: list[Overflow] = []
-        self.tokens = dict.fromkeys(Phase, 0)
+        self.tokens: list[Tokens] = []
         self.recents = Recents()
         self.late_records = 0
         self.lost_records = 0
@@ -52,8 +55,8 @@ class StretchLane:
         for sample in samples:
             self._book(sample, window)
         self.last_record_ns = window.end_ns
-        self.tokens[Phase.PREFILL] += window.prefill_tokens
-        self.tokens[Phase.DECODE] += window.decode_tokens
+        told = window.end_ns, window.prefill_tokens, window.decode_tokens
+        self.tokens.append(Tokens._make(np.array([number], np.int64) for number in told))
         self.promises_work = window.pending
         self.last_window, self.last_step = window, _load(window)
 
@@ -81,7 +84,7 @@ class StretchLane:
 
     def start_counting_anew(self) -> None:
         """Begin the next round of sums."""
-        self.tokens = dict.fromkeys(Phase, 0)
+        self.tokens.clear()
         self.lost_records = self.late_records = 0
 
     def _book(self, sample: Activity, window: WorkWindow) -> None:

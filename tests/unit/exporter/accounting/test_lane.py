@@ -11,7 +11,7 @@ from disagg_exporter.accounting.lane import Lane
 from disagg_exporter.accounting.phase import Work
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.accounting.timeline import REASONS, WORK
-from disagg_exporter.model import Step
+from disagg_exporter.model import Phase, Step
 from support.books import Teller, ns
 from support.plain_lane import Piece, PlainLane
 
@@ -62,7 +62,7 @@ def _played(
         held = [one for one in held if one[0] > 0]
         if number % look_every == 0:
             lane.advance(ns(now))
-            seen.append((lane.mark_ns, _pieces(lane), list(lane.overflows), dict(lane.tokens)))
+            seen.append((lane.mark_ns, _pieces(lane), list(lane.overflows), _tokens(lane)))
             seen.append((lane.lost_records, lane.late_records, lane.promises_work))
     return seen
 
@@ -74,6 +74,15 @@ def _pieces(lane: Lane | PlainLane) -> list[Piece]:
         Piece(start, end, Work(prefill, dummy) if code == WORK else None, REASONS[code])
         for start, end, prefill, dummy, code in lane.timeline.pieces.tolist()
     ]
+
+
+def _tokens(lane: Lane | PlainLane) -> dict[Phase, int]:
+    if isinstance(lane, PlainLane):
+        return dict(lane.tokens)
+    return {
+        Phase.PREFILL: sum(int(told.prefill.sum()) for told in lane.tokens),
+        Phase.DECODE: sum(int(told.decode.sum()) for told in lane.tokens),
+    }
 
 
 def _tell(

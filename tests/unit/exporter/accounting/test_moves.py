@@ -12,6 +12,32 @@ from disagg_exporter.model import EngineState, Method, Phase, Role
 from support.books import Books, Teller
 
 
+def test_tokens_from_before_a_change_of_role_stay_with_the_role_they_had() -> None:
+    """Like the seconds, and whichever lane told them: what was done before 10 s was decode's."""
+    for by_window in (False, True):
+        books, teller = Books(), Teller()
+        books.engine(role=Role.DECODE, model="old")
+        books.use(Method.PAGE_CPU if by_window else Method.STEPS, 0)
+        books.beat(teller, 0)
+        for t in (8, 9, 11, 12):
+            if t == 11:
+                books.engine(role=Role.PREFILL, since=10, model="new")
+            if by_window:
+                told = {"prefill_tokens": 100}
+                books.window(t - 1, t, busy=0.5, method=Method.PAGE_CPU, **told)
+            else:
+                books.step(teller, teller.prefill(t, 0.5))
+        books.beat(teller, 30)
+        books.advance(30)
+
+        tokens = {
+            (a.role, a.model_name): a.tokens
+            for a in books.ledger.token_accounts()
+            if a.phase is Phase.PREFILL
+        }
+        assert tokens == {(Role.DECODE, "old"): 200, (Role.PREFILL, "new"): 200}
+
+
 def test_steps_from_before_a_move_are_booked_where_they_ran() -> None:
     """A second of decode every two, reported as it ends; the engine moves at 10 s."""
     books, teller = Books(gpus=2), Teller()
