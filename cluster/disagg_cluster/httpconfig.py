@@ -75,7 +75,8 @@ class Pass:
         """A client's end of TLS.
 
         Args:
-            pinned: The one certificate, in PEM, that its server surely has; the file goes before.
+            pinned: The one certificate, in PEM, that its server surely has, where that is known;
+                then no other is trusted, whatever the file says.
 
         Raises:
             ConfigError: A file cannot be read, or is none of certificates.
@@ -85,15 +86,16 @@ class Pass:
         tls, context = self.tls, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         key = "ca_file"
         try:
-            if tls.insecure_skip_verify:
+            # As in Go, a server's certificate may itself be what is trusted.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            if pinned:
+                # It is known itself, so neither its name nor who signed it matters.
+                context.check_hostname = False
+                context.load_verify_locations(cadata=pinned.decode("ascii"))
+            elif tls.insecure_skip_verify:
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             elif tls.ca_file:
                 context.load_verify_locations(cafile=self.source.parent / tls.ca_file)
-            elif pinned:
-                # It is known itself, so neither its name nor who signed it matters.
-                context.check_hostname = False
-                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-                context.load_verify_locations(cadata=pinned.decode("ascii"))
             else:
                 context.load_default_certs()
             key = "cert_file"

@@ -10,11 +10,16 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from disagg_cluster.doorway import why_no_tls
 from disagg_exporter.errors import DisaggError
 
+if TYPE_CHECKING:
+    import ssl
+
 _BODY_BYTES = 64 << 20
+_WHO_ARE_YOU = (401, 403)
 
 
 class PrometheusError(DisaggError):
@@ -60,6 +65,7 @@ def query_range(
     step_seconds: float,
     deadline_seconds: float = 60.0,
     headers: Mapping[str, str] = MappingProxyType({}),
+    tls: ssl.SSLContext | None = None,
 ) -> list[Samples]:
     """Evaluate `expr` at each step from start to end; a step at which it is nothing is left out.
 
@@ -68,7 +74,7 @@ def query_range(
     """
     range_ = {"start": start_seconds, "end": end_seconds, "step": step_seconds}
     told = {"query": expr, **{key: f"{value:.3f}" for key, value in range_.items()}}
-    return _matrix(_ask(base_url, "query_range", told, deadline_seconds, headers), base_url)
+    return _matrix(_ask(base_url, "query_range", told, deadline_seconds, headers, tls), base_url)
 
 
 def query_samples(
@@ -77,6 +83,7 @@ def query_samples(
     at_seconds: float,
     deadline_seconds: float = 60.0,
     headers: Mapping[str, str] = MappingProxyType({}),
+    tls: ssl.SSLContext | None = None,
 ) -> list[Samples]:
     """The samples as they were stored, of a range such as `up[5m]` that ends at an instant.
 
@@ -84,7 +91,7 @@ def query_samples(
         PrometheusError: as `query_range`.
     """
     told = {"query": selector, "time": f"{at_seconds:.3f}"}
-    return _matrix(_ask(base_url, "query", told, deadline_seconds, headers), base_url)
+    return _matrix(_ask(base_url, "query", told, deadline_seconds, headers, tls), base_url)
 
 
 def _ask(
@@ -93,9 +100,10 @@ def _ask(
     told: Mapping[str, str],
     deadline_seconds: float,
     headers: Mapping[str, str],
+    tls: ssl.SSLContext | None = None,
 ) -> dict[str, Any]:
     url = f"{base_url.rstrip('/')}/api/v1/{what}?{urllib.parse.urlencode(told)}"
-    return _data(_get(url, deadline_seconds, headers), base_url)
+    return _data(_get(url, deadline_seconds, headers, tls), base_url)
 
 
 def _matrix(data: dict[str, Any], base_url: str) -> list[Samples]:
@@ -113,21 +121,40 @@ def _matrix(data: dict[str, Any], base_url: str) -> list[Samples]:
         raise PrometheusError(f"{base_url} does not answer like a Prometheus: {error}") from error
 
 
-def _get(url: str, deadline_seconds: float, headers: Mapping[str, str]) -> bytes:
+def _get(
+    url: str, deadline_seconds: float, headers: Mapping[str, str], tls: ssl.SSLContext | None
+) -> bytes:
     # A proxy meant for the internet must not see what goes to the node's own Prometheus.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if tls is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=tls))
+    opener, root = urllib.request.build_opener(*handlers), url.partition("/api/")[0]
     try:
-        request = urllib.request.Request(url, headers=dict(headers))
+        request = urllib.request.Request(url)
+        for name, value in headers.items():
+            # Whoever we are redirected to is not told who we are.
+            request.add_unredirected_header(name, value)
         with opener.open(request, timeout=deadline_seconds) as answer:
             return bytes(answer.read(_BODY_BYTES))
     except urllib.error.HTTPError as error:
         # Prometheus explains a bad expression in the body of its 400.
         with error:
-            return error.read(_BODY_BYTES)
+            body = error.read(_BODY_BYTES)
+        if error.code in _WHO_ARE_YOU:
+            told = f"({error.code}, {body[:80]!r}); --http-config or --header says who asks"
+            raise PrometheusError(f"{root} does not let us in {told}") from None
+        return body
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
-        why = getattr(reason, "strerror", None) or reason
-        raise NoAnswerError(f"no answer from {url.partition('/api/')[0]}: {why}") from error
+        why = _tls_fault(reason) or getattr(reason, "strerror", None) or reason
+        raise NoAnswerError(f"no answer from {root}: {why}") from error
+
+
+def _tls_fault(reason: object) -> str:
+    """Why TLS does not come about; empty for another reason."""
+    import ssl
+
+    return why_no_tls(reason) if isinstance(reason, ssl.SSLError) else ""
 
 
 def _data(body: bytes, base_url: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from disagg_cluster import httpconfig, whereabouts
+from disagg_cluster.cli.asking import http_config_option
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.discovery.listed import is_own_address
 from disagg_cluster.doorway import Door, NobodyAnswersError, RefusedError, fetch
@@ -52,17 +53,6 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
-
-
-http_config_option = click.option(
-    "--http-config",
-    "http_config",
-    type=click.Path(path_type=Path),
-    envvar="DISAGG_NODE_HTTP_CONFIG",
-    show_envvar=True,
-    help="A file with `tls_config`, `basic_auth` or `authorization`, as promtool takes it.",
-)
-"""One name for it in all commands that ask a server."""
 
 
 def door_of(url: str | None, file: Path | None, http_config: Path | None) -> Door:

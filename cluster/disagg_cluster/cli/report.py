@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from disagg_cluster import httpconfig
+from disagg_cluster.cli.asking import http_config_option
 from disagg_cluster.prometheus_api import NoAnswerError
 from disagg_cluster.report.figures import Price, report_of
 from disagg_cluster.report.history import Reader
@@ -39,6 +41,7 @@ class ReportError(DisaggError):
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent to Prometheus."
 )
+@http_config_option
 @click.option(
     "-o",
     "--output",
@@ -52,6 +55,7 @@ def report(
     gpu_hour_price: float | None,
     currency: str,
     headers: Sequence[str],
+    http_config: Path | None,
     output: Path | None,
 ) -> None:
     """Report how GPU time was used: by phase over time, idle by reason, energy, cost, incidents.
@@ -71,7 +75,15 @@ def report(
         raise click.UsageError(f"{url!r} is no address: give one such as http://127.0.0.1:9090")
     period = period_until(time.time(), parse_since(since))
     sent = dict(map(_header, headers))
-    reader = Reader(url, cluster, sent, lambda line: click.echo(line, err=True))
+    tls = None
+    if http_config is not None:
+        key = httpconfig.load(http_config)
+        if key.tls.server_name:
+            raise click.UsageError("--prometheus gives the name to expect here, not `server_name:`")
+        if key.authorization:
+            sent["Authorization"] = key.authorization
+        tls = key.context() if url.startswith("https:") else None
+    reader = Reader(url, cluster, sent, lambda line: click.echo(line, err=True), tls)
     try:
         history = reader.read(period)
     except NoAnswerError as error:

@@ -6,12 +6,16 @@ import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from disagg_cluster import prometheus_api
 from disagg_cluster.prometheus_api import Samples
 from disagg_cluster.report.past import LABELS, SPLIT, Curve, Firing, History
 from disagg_cluster.report.period import Period
 from disagg_exporter.errors import DisaggError
+
+if TYPE_CHECKING:
+    import ssl
 
 _INTERVAL_SPAN_SECONDS = 1800
 _MOST_STEPS = 10_000
@@ -30,6 +34,7 @@ class Reader:
         cluster: Only this cluster; all of them, added up, if None.
         headers: Sent along, for a Prometheus that wants to know who asks.
         say: Told what is being read.
+        tls: How it is asked by https; as Python does if None.
     """
 
     def __init__(
@@ -38,11 +43,13 @@ class Reader:
         cluster: str | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         say: Callable[[str], None] = lambda _line: None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._url = url
         self._cluster = cluster
         self._headers = headers
         self._say = say
+        self._tls = tls
 
     def read(self, period: Period) -> History:
         """Read all rules and alerts.
@@ -98,7 +105,11 @@ class Reader:
         """How often the rule is evaluated, by the samples of the fullest bucket; None for one."""
         fullest = max(counts.values, key=lambda value: value[1])[0]
         stored = prometheus_api.query_samples(
-            self._url, f"{selector}[{_INTERVAL_SPAN_SECONDS}s]", fullest, headers=self._headers
+            self._url,
+            f"{selector}[{_INTERVAL_SPAN_SECONDS}s]",
+            fullest,
+            headers=self._headers,
+            tls=self._tls,
         )
         longest = max((each.values for each in stored), key=len, default=())
         times = [t for t, _ in longest]
@@ -106,7 +117,9 @@ class Reader:
         return statistics.median(gaps) if gaps else None
 
     def _range(self, expr: str, start: float, end: float, step: float) -> list[Samples]:
-        return prometheus_api.query_range(self._url, expr, start, end, step, headers=self._headers)
+        return prometheus_api.query_range(
+            self._url, expr, start, end, step, headers=self._headers, tls=self._tls
+        )
 
     def _selector(self, name: str, *matchers: str) -> str:
         asked = list(matchers)

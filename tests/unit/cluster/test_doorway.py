@@ -92,6 +92,23 @@ def test_the_certificate_of_ones_own_node_needs_no_authority_and_no_name() -> No
         assert "not the one that web.yml names" in why(Door(url, pinned=other, pinned_by="web.yml"))
 
 
+def test_a_file_that_trusts_others_opens_no_other_door_than_the_pinned(tmp_path: Path) -> None:
+    """A person's file is for all nodes; of the own one more is known."""
+    pinned = authority().issue_cert("gpu-7.example").cert_chain_pems[0].bytes()
+    skipping = key(tmp_path, "tls_config: {ca_file: ca.pem, insecure_skip_verify: true}\n")
+    with serving(Access(tls=server_context())) as port:
+        told = why(Door(f"https://127.0.0.1:{port}", skipping, pinned, "web.yml"))
+
+    assert "not the one that web.yml names" in told
+
+
+def test_the_file_may_name_the_certificate_itself(tmp_path: Path) -> None:
+    with serving(Access(tls=server_context())) as port:
+        opened = key(tmp_path, "tls_config: {ca_file: cert.pem}\n")
+
+        assert fetch(Door(f"https://127.0.0.1:{port}", opened), "/metrics", 10.0)
+
+
 def test_a_stranger_is_not_trusted_and_the_way_out_is_told() -> None:
     with serving(Access(tls=server_context())) as port:
         told = why(Door(f"https://127.0.0.1:{port}"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,6 +20,7 @@ from disagg_cluster.prometheus_api import (
     query_range,
     query_samples,
 )
+from support.certificates import client_context, server_context
 
 
 class Stub(BaseHTTPRequestHandler):
@@ -27,10 +30,17 @@ class Stub(BaseHTTPRequestHandler):
     asked: ClassVar[list[tuple[str, dict[str, str], str | None]]] = []
 
     def do_GET(self) -> None:
+        if self.path.startswith("/elsewhere"):
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/elsewhere"))
+            self.end_headers()
+            return
         url = urlsplit(self.path)
         told = {key: value for key, [value] in parse_qs(url.query).items()}
         self.asked.append((url.path, told, self.headers.get("X-Scope-OrgID")))
         expr = told["query"]
+        if expr == "mine" and self.headers.get("Authorization") != "Basic bWU6czNjcmV0":
+            expr = "not yours"
         status, body = self.answers[expr]
         self.send_response(status)
         self.end_headers()
@@ -57,16 +67,29 @@ def base_url() -> Iterator[str]:
         "odd over time": success("matrix", [{"metric": {}, "values": [[1]]}]),
         "sum(": (400, '{"status":"error","errorType":"bad_data","error":"parse error: unclosed"}'),
         "html": (200, "<html>"),
+        "mine": success("matrix", []),
+        "not yours": (401, "Unauthorized"),
         "odd": success("vector", [{"metric": {}}]),
     }
     Stub.asked = []
+    with served() as port:
+        yield f"http://127.0.0.1:{port}/"
+
+
+@contextlib.contextmanager
+def served(tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Serve the stub; yield its port."""
     server = HTTPServer(("127.0.0.1", 0), Stub)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_a_query_gives_labels_and_values(base_url: str) -> None:
@@ -126,3 +149,29 @@ def test_stored_samples_are_asked_for_at_an_instant(base_url: str) -> None:
 def test_an_answer_without_series_says_why(base_url: str, expr: str, said: str) -> None:
     with pytest.raises(PrometheusError, match=said):
         query_range(base_url, expr, 0, 60, 60)
+
+
+def test_a_prometheus_that_asks_who_asks_is_told(base_url: str) -> None:
+    me = {"Authorization": "Basic bWU6czNjcmV0"}
+
+    assert query_range(base_url, "mine", 0, 60, 60, headers=me) == []
+    with pytest.raises(PrometheusError, match=r"not let us in \(401, b'Unauth.*--http-config"):
+        query_range(base_url, "mine", 0, 60, 60)
+
+
+def test_whoever_it_sends_us_to_is_not_told_who_we_are(base_url: str) -> None:
+    me = {"Authorization": "Basic bWU6czNjcmV0", "X-Scope-OrgID": "me"}
+
+    with pytest.raises(PrometheusError, match="does not let us in"):
+        query_range(f"{base_url}elsewhere", "mine", 0, 60, 60, headers=me)
+    assert [tenant for _, _, tenant in Stub.asked] == [None]
+
+
+@pytest.mark.usefixtures("base_url")
+def test_a_prometheus_behind_tls_is_trusted_as_we_say() -> None:
+    with served(server_context()) as port:
+        url = f"https://127.0.0.1:{port}"
+
+        assert query_samples(url, "up[1m]", 90.5, tls=client_context()) == []
+        with pytest.raises(PrometheusError, match="its certificate is not trusted"):
+            query_samples(url, "up[1m]", 90.5)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
+from support.raw_server import raw_server
 
 
 def said(*arguments: str) -> tuple[int, str]:
@@ -25,6 +28,12 @@ def test_where_no_prometheus_answers_the_option_that_names_it_is_said() -> None:
     )
 
 
+def _nothing(connection: socket.socket, _over: threading.Event) -> None:
+    """Answer like a Prometheus that holds nothing."""
+    body = b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'
+    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + body)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -40,3 +49,22 @@ def test_bad_usage_is_told_before_anything_is_asked(arguments: list[str], error:
 
     assert code == 2
     assert error in line
+
+
+def test_a_name_that_the_address_does_not_give_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "client.yml"
+    config.write_text("tls_config: {server_name: prometheus}\n", encoding="utf-8")
+
+    code, line = said("--prometheus", "https://10.0.0.7", "--http-config", str(config))
+
+    assert (code, "not `server_name:`" in line) == (2, True)
+
+
+def test_the_http_config_says_who_asks(tmp_path: Path) -> None:
+    config = tmp_path / "client.yml"
+    config.write_text("authorization: {credentials: abc}\n", encoding="utf-8")
+    with raw_server(_nothing) as (url, told):
+        code, line = said("--prometheus", url, "--http-config", str(config))
+
+    assert (code, "holds no " in line) == (1, True)
+    assert all(b"\r\nAuthorization: Bearer abc\r\n" in head for head in told)
