@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import signal
 import ssl
 import subprocess
@@ -50,6 +51,19 @@ def node_file(folder: Path, port: int) -> Path:
     return folder / "node.yaml"
 
 
+def told_by(folder: Path) -> list[object]:
+    """The rows of `phases`, by the word that the daemon left and a password in a file."""
+    client = {"basic_auth": {"username": "prometheus", "password": "first"}}
+    (folder / "client.yml").write_text(yaml.safe_dump(client), encoding="utf-8")
+    files = ("-c", str(folder / "node.yaml"), "--http-config", str(folder / "client.yml"))
+    done = subprocess.run(
+        [*DISAGG_NODE, "phases", "--json", *files], capture_output=True, timeout=60, check=True
+    )
+    assert b"looking myself" not in done.stderr
+    rows: list[object] = json.loads(done.stdout)
+    return rows
+
+
 def test_a_password_is_changed_while_the_daemon_runs(tmp_path: Path) -> None:
     write_files(tmp_path, {"web.yml": web_config("first")})
     port, context = free_port(), client_context()
@@ -65,6 +79,7 @@ def test_a_password_is_changed_while_the_daemon_runs(tmp_path: Path) -> None:
         try:
             wait_for(lambda: status(url, "first", context) == 200, "the page")
             assert status(url, "second", context) == 401
+            assert told_by(tmp_path) == []
 
             (tmp_path / "web.yml").write_text(web_config("second"), encoding="utf-8")
             daemon.send_signal(signal.SIGHUP)
