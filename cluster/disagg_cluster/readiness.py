@@ -185,8 +185,9 @@ def _served(body: bytes) -> tuple[str, ...]:
     """The names on a models page; none if it is not one."""
     try:
         page = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     models = page.get("data") if isinstance(page, dict) else None
     entries = models if isinstance(models, list) else []
-    return tuple(str(entry["id"]) for entry in entries if isinstance(entry, dict) and "id" in entry)
+    names = (entry.get("id") for entry in entries if isinstance(entry, dict))
+    return tuple(name for name in names if isinstance(name, str))

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
 from disagg_exporter.errors import DisaggError
+
+_MOUNT = (
+    "DIR must be a folder in which this user may write, such as an emptyDir mounted there "
+    "(docs/kubernetes-engines.md)"
+)
+_IN_THE_WAY = "something else is in its place: remove it or choose another DIR"
+_FULL = "make room, or choose another DIR"
+_WAY_OUT = {
+    errno.EEXIST: _IN_THE_WAY,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EISDIR: _IN_THE_WAY,
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+}
 
 
 class PluginCopyError(DisaggError):
@@ -32,5 +47,9 @@ def copy_plugin(source: Path, target: Path) -> tuple[Path, ...]:
             to.chmod(0o644)
             copied.append(to)
     except OSError as error:
-        raise PluginCopyError(f"{error.filename or target}: {error.strerror}") from None
+        where = "" if error.filename is None else f"{error.filename}: "
+        way_out = _WAY_OUT.get(error.errno or 0, _MOUNT)
+        raise PluginCopyError(
+            f"cannot copy the plugin into {target}: {where}{error.strerror}; {way_out}"
+        ) from None
     return tuple(copied)

@@ -67,7 +67,12 @@ def test_a_verdict_names_what_is_wrong(
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"not json", b"[]", b"{}", b'{"data": 3}', b'{"data": [{}, 1]}', b"\xff"]
+    "body",
+    [
+        *(b"", b"not json", b"[]", b"{}", b'{"data": 3}', b'{"data": [{}, 1]}', b"\xff"),
+        pytest.param(b'{"data": ' + b"[" * 100_000, id="deeper than Python goes"),
+        pytest.param(b'{"data": [{"id": ' + b"[" * 900 + b"]" * 900 + b"}]}", id="a deep name"),
+    ],
 )
 def test_a_page_that_is_no_models_page_names_no_model(body: bytes) -> None:
     result = judge(replace(WELL, models=Answer(200, body)))

@@ -222,8 +222,24 @@ def test_a_plugin_that_cannot_be_copied_is_said_in_one_line(folder: Path) -> Non
     result = CliRunner().invoke(main, ["plugin", "copy", str(folder)])
 
     assert result.exit_code == 1
-    assert result.output.count("\n") == 1
-    assert "disagg_steps" in result.output
+    assert result.output == (
+        f"disagg-node: cannot copy the plugin into {folder}: {folder}/disagg_steps: "
+        "File exists; something else is in its place: remove it or choose another DIR\n"
+    )
+
+
+@pytest.mark.parametrize("no_folder", ["/proc/plugin", "/sys/plugin"])
+def test_where_nobody_may_write_the_way_out_is_said(no_folder: str) -> None:
+    """What an init container says whose volume was not mounted."""
+    result = CliRunner().invoke(main, ["plugin", "copy", no_folder])
+
+    assert result.exit_code == 1
+    assert result.output.startswith(
+        f"disagg-node: cannot copy the plugin into {no_folder}: {no_folder}: "
+    )
+    assert (
+        "; DIR must be a folder in which this user may write, such as an emptyDir" in result.output
+    )
 
 
 def test_a_plugin_may_be_copied_over_itself(folder: Path) -> None:
