@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,10 +66,15 @@ def door_of(url: str | None, file: Path | None, http_config: Path | None) -> Doo
     """
     key = httpconfig.Pass() if http_config is None else httpconfig.load(http_config)
     told = _whereabouts(None if file is None else load(file))
-    if told is None:
-        return Door(DEFAULT_URL if url is None else _root(url), key)
-    own = _own_door(told) if url is None or _leads_to(_root(url), told) else Door("")
-    return replace(own, key=key, url=own.url if url is None else _root(url))
+    if url is None:
+        return Door(DEFAULT_URL, key) if told is None else replace(_own_door(told), key=key)
+    door = Door(_root(url), key)
+    if told is not None and _leads_to(door.url, told):
+        # Who says where to ask need not be allowed to read the daemon's files.
+        with contextlib.suppress(CannotLookError):
+            own = _own_door(told)
+            return replace(door, pinned=own.pinned, pinned_by=own.pinned_by)
+    return door
 
 
 def read_page(door: Door) -> NodePage | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from pathlib import Path
 
 from disagg_cluster.problems import Finding, config_error
@@ -27,7 +28,15 @@ def certificate(path: Path) -> bytes | None:
     told = files.named.get("cert_file", (tls.cert or "").encode())
     # The first of a chain is the server's; those after it are of who signed it.
     first = _CERTIFICATE.search(told) if isinstance(told, bytes) else None
-    if first is None:
+    if first is None or not _is_sound(first[0]):
         why = f"cannot be read: {told}" if isinstance(told, str) else "no certificate in PEM"
         raise config_error([Finding(("tls_server_config", "cert_file"), why)], str(path), lines)
     return first[0]
+
+
+def _is_sound(pem: bytes) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError):
+        return False
+    return True

@@ -136,6 +136,32 @@ def test_a_web_config_that_cannot_be_read_is_told_with_the_way_out(
     assert f"--url https://127.0.0.1:{port} and --http-config FILE" in talk
 
 
+def test_the_way_out_leads_out(tmp_path: Path) -> None:
+    client = written(tmp_path / "client.yml", "tls_config: {ca_file: ca.pem}\n")
+    with serving(tmp_path, TLS) as port:
+        (tmp_path / "web.yml").unlink()
+
+        assert told_by_daemon("--url", f"https://127.0.0.1:{port}", "--http-config", client)
+
+
+def test_a_certificate_that_stands_in_the_web_config_is_expected_too(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    texts = {name: (tmp_path / f"{name}.pem").read_text() for name in ("cert", "key")}
+    with serving(tmp_path, {"tls_server_config": texts}):
+        assert told_by_daemon()
+
+
+@pytest.mark.parametrize("middle", ["", "nothing", "\N{SNOWMAN}"])
+def test_a_certificate_that_is_none_is_told(middle: str, tmp_path: Path) -> None:
+    with serving(tmp_path, TLS):
+        frame = ("-----BEGIN CERTIFICATE-----", middle, "-----END CERTIFICATE-----", "")
+        written(tmp_path / "cert.pem", "\n".join(frame))
+        code, _, talk = run("phases")
+
+    assert code == 2
+    assert "tls_server_config.cert_file: no certificate in PEM\n" in talk
+
+
 def test_a_wrong_http_config_is_told_by_its_lines(tmp_path: Path) -> None:
     client = written(tmp_path / "client.yml", "basic_auth: {user: me}\n")
 
