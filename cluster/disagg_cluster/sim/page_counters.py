@@ -95,8 +95,10 @@ class PageCounters:
             written += times
             self.inter_token_latency.observe(gap_ns / _NS, times)
         self.generation_tokens += written
-        tokens_each = outcome.computed_tokens + written / outcome.count
-        self.step_tokens.observe(tokens_each, outcome.count)
+        if written:
+            # vLLM 0.32 keeps no stats of a step that wrote nothing (`async_llm.py`).
+            tokens_each = outcome.computed_tokens + written / outcome.count
+            self.step_tokens.observe(tokens_each, outcome.count)
         for sequence in outcome.started:
             seconds = (outcome.ended_ns - sequence.arrived_ns) / _NS
             self.time_to_first_token.observe(seconds)
