@@ -95,6 +95,7 @@ class Daemon:
             layout.devices,
             aside=self._aside,
             show=self._front.show,
+            watched=lambda: self._front.is_watched,
             seldom=self._seldom,
             gpu_price=config.price,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +15,7 @@ from disagg_exporter.access import OPEN
 from disagg_exporter.landing import Lookback
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import CollectorStatus, Snapshot
+from disagg_exporter.onlookers import Onlookers
 from disagg_exporter.server import MetricsServer
 
 if TYPE_CHECKING:
@@ -47,6 +49,12 @@ class Front:
         self._lookback = Lookback()
         self._heartbeat_age_seconds = heartbeat_age_seconds
         self._web: WebConfigWatch | None = None
+        self._onlookers = Onlookers()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody looks every few seconds."""
+        return self._onlookers.look_often(time.monotonic())
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -76,7 +84,7 @@ class Front:
                 stack.enter_context(self._web)
             server = MetricsServer(
                 self._listen.metrics_address,
-                lambda: self._snapshot,
+                self._asked,
                 lambda: "" if self._snapshot else "nothing was measured yet",
                 self._heartbeat_age_seconds,
                 access=lambda: OPEN if self._web is None else self._web.access,
@@ -95,6 +103,10 @@ class Front:
         """How the last look at the web-config file went, and the writing for others."""
         parts = (self._web, self._job_files)
         return tuple(part.status() for part in parts if part is not None)
+
+    def _asked(self) -> Snapshot | None:
+        self._onlookers.note(time.monotonic())
+        return self._snapshot
 
 
 def scheme_of(listen: Listen) -> Literal["http", "https"]:

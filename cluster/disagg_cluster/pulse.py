@@ -23,8 +23,8 @@ from disagg_exporter.model import (
     WorkerStatus,
 )
 
-# How often the fast gauges are made anew, every how many of these the books are advanced, and
-# how often what happens seldom is looked at.
+# How often the fast gauges are made anew while somebody watches, every how many of these the books
+# are advanced, and how often what happens seldom is looked at.
 BEAT_SECONDS = 0.25
 ADVANCE_BEATS = 4
 SELDOM_BEATS = 20
@@ -50,6 +50,8 @@ class Pulse:
         devices: The node's own devices.
         aside: What is shown beside them.
         show: Takes each new snapshot.
+        watched: Whether somebody looks so often that snapshots are made at every beat; else they
+            are made when the books have been advanced.
         seldom: Called every few seconds.
         gpu_price: What a GPU costs.
     """
@@ -64,6 +66,7 @@ class Pulse:
         *,
         aside: Callable[[], Aside],
         show: Callable[[Snapshot], None],
+        watched: Callable[[], bool],
         seldom: Callable[[], None],
         gpu_price: GpuPrice | None = None,
     ) -> None:
@@ -74,6 +77,7 @@ class Pulse:
         self._devices = tuple(devices)
         self._aside = aside
         self._show = show
+        self._watched = watched
         self._seldom = seldom
         self._gpu_price = gpu_price
         self._sourcing = Sourcing(ledger)
@@ -95,7 +99,8 @@ class Pulse:
                 self._advance(now_ns)
             if beats % SELDOM_BEATS == 0:
                 self._seldom()
-            self._show(self._compose(now_ns))
+            if beats % ADVANCE_BEATS == 0 or self._watched():
+                self._show(self._compose(now_ns))
             beats += 1
             # Just after the beat of the steps sockets, so that what is heard is soon shown.
             await asyncio.sleep(BEAT_SECONDS - time.monotonic() % BEAT_SECONDS + 0.01)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from functools import lru_cache
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -89,6 +90,7 @@ def _root_url(text: str) -> str:
     return bare
 
 
+@lru_cache(maxsize=256)  # asked for at every look at an engine
 def reachable(host: str) -> str:
     """The address at which a server that listens on `host` answers on its own node."""
     address = ipaddress.ip_address(host)

@@ -77,6 +77,8 @@ def _shares(lanes: Iterable[Lane | StretchLane], now_ns: int, width_ns: int) -> 
     for lane in lanes:
         # A step still running is not known yet: a busy engine's window ends at its last record.
         end_ns = lane.last_record_ns if _running(lane, now_ns) else now_ns
+        if lane.last_record_ns <= end_ns - width_ns:
+            continue  # as of all engines that rest
         for phase, length_ns in lane.recents.seconds_ns(end_ns - width_ns, end_ns).items():
             worked_ns[phase] += length_ns
     total_ns = max(sum(worked_ns.values()), width_ns)
