@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cache
 from itertools import groupby, pairwise
+from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import Step, StreamKey
+from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steprows import (
     ELAPSED_TOTALS,
     LARGEST,
@@ -31,6 +33,7 @@ _SHARED = tuple(name for name in ROW.names or () if name in wire.Record._fields)
 # The fields of 64 bits: two, and those of the totals, which lie side by side.
 _LONG = ("sequence", "elapsed_ns", *STEPS_TOTALS, *ELAPSED_TOTALS, *REST_OF_TOTALS)
 _TOTALS = "totals"
+_OF_STEP = attrgetter(*(name for name in Step._fields if name in wire.Record._fields))
 
 
 class MessageKind(StrEnum):
@@ -76,21 +79,29 @@ Told = Message | Records
 
 
 class Run(NamedTuple):
-    """Records of one kind and one stream that follow each other."""
+    """Records of one kind and one stream that follow each other.
+
+    Steps are rows; a hello or a heartbeat is the lone `step` that says where its stream stands.
+    """
 
     kind: MessageKind
     incarnation: int
     engine_index: int
     flags: int
-    rows: Rows
+    rows: Rows | None = None
+    step: Step | None = None
 
-    def told(self, key: StreamKey) -> Iterator[Told]:
-        """Yield what they say, as heard from a stream."""
-        if self.kind is MessageKind.STEP:
-            yield Records(key, self.flags, self.rows)
-            return
-        for step in steps_of(self.rows):
-            yield Message(self.kind, key, self.flags, step, step.t_ns)
+    @property
+    def records(self) -> int:
+        """How many they are."""
+        return 1 if self.rows is None else len(self.rows)
+
+    def told(self, key: StreamKey) -> Told:
+        """Return what they say, as heard from a stream."""
+        if self.rows is not None:
+            return Records(key, self.flags, self.rows)
+        t_ns = 0 if self.step is None else self.step.t_ns
+        return Message(self.kind, key, self.flags, self.step, t_ns)
 
 
 def runs_of(packets: Sequence[bytes]) -> tuple[list[Run], int]:
@@ -98,6 +109,8 @@ def runs_of(packets: Sequence[bytes]) -> tuple[list[Run], int]:
 
     Of such a packet all is heard that comes before what is wrong.
     """
+    if len(packets) == 1 and (sign := _lone_sign(packets[0])):
+        return [sign], 0
     sized, bad = [], 0
     for packet in packets:
         try:
@@ -118,6 +131,25 @@ def runs_of(packets: Sequence[bytes]) -> tuple[list[Run], int]:
             records, bad = records[kept], bad + wrong
         runs += _runs(records)
     return runs, bad
+
+
+def _lone_sign(packet: bytes) -> Run | None:
+    """Return the heartbeat that a packet holds, if it is sound and alone there.
+
+    Engines that rest tell nothing else. Columns pay for what is many.
+    """
+    if len(packet) != wire.BYTES:
+        return None
+    record = wire.Record._make(wire.LAYOUT.unpack(packet))
+    is_ours = record.version >= wire.VERSION and record.record_bytes in (0, wire.BYTES)
+    if not is_ours or record.kind != wire.HEARTBEAT or not 0 <= record.kv_usage_ratio < inf:
+        return None
+    if max(record) > LARGEST:
+        return None
+    totals = StepTotals(record[-11:-7], record[-7:-3], *record[-3:])
+    step = Step._make((*_OF_STEP(record), False, totals, None))
+    flags = record.flags & ~wire.DUMMY
+    return Run(MessageKind.HEARTBEAT, record.incarnation, record.engine_index, flags, step=step)
 
 
 def _sound(records: NDArray[np.void]) -> NDArray[np.bool_]:
@@ -151,7 +183,11 @@ def _runs(records: NDArray[np.void]) -> Iterator[Run]:
     rows = _rows(records)
     for first, last in pairwise([0, *np.flatnonzero(changes) + 1, len(records)]):
         kind, incarnation, engine_index, flag = (int(head[first]) for head in heads)
-        yield Run(_KINDS[kind], incarnation % 2**64, engine_index, flag, rows[first:last])
+        run = Run(_KINDS[kind], incarnation % 2**64, engine_index, flag, rows[first:last])
+        if kind == wire.STEP:
+            yield run
+        else:
+            yield from (run._replace(rows=None, step=step) for step in steps_of(rows[first:last]))
 
 
 def _rows(records: NDArray[np.void]) -> Rows:

@@ -227,12 +227,11 @@ class StepsListener:
             key = peer.keys.get(identity)
             if key is None:
                 if len(peer.keys) >= STREAMS_PER_CONNECTION:
-                    self._bad_messages += len(run.rows)
+                    self._bad_messages += run.records
                     continue
                 key = peer.keys[identity] = StreamKey(self._engine, peer.pid, *identity)
             peer.flags_by_key[key] = run.flags
-            for told in run.told(key):
-                self._deliver(told)
+            self._deliver(run.told(key))
 
     def _forget(self, peer: _Peer, loop: AbstractEventLoop) -> None:
         loop.remove_reader(peer.link)

@@ -23,8 +23,9 @@ def messages_of(packets: Iterable[bytes], engine: str = "e", pid: int = 1) -> li
     return [
         message
         for run in runs
-        for told in run.told(StreamKey(engine, pid, run.incarnation, run.engine_index))
-        for message in one_by_one(told)
+        for message in one_by_one(
+            run.told(StreamKey(engine, pid, run.incarnation, run.engine_index))
+        )
     ]
 
 

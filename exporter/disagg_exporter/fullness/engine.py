@@ -8,6 +8,7 @@ from disagg_exporter.fullness.itl import find_batch
 from disagg_exporter.fullness.knee import find_knee
 from disagg_exporter.fullness.stream import Stream
 from disagg_exporter.fullness.used import Load, load_of
+from disagg_exporter.fullness.window import CONCLUDE_EVERY_NS
 from disagg_exporter.fullness.work import Stretch
 from disagg_exporter.model import DecodeLimit, PrefillLimit, StreamKey
 
@@ -16,8 +17,6 @@ SILENT_NS = 30 * 1_000_000_000
 STUCK_NS = 60 * 1_000_000_000
 """A step that lasts longer than this is no load that a rate could be taken of."""
 MOST_STREAMS = 1024
-CONCLUDE_EVERY_NS = 5 * 1_000_000_000
-"""Limits change slowly; the load is taken every second."""
 
 _Name = tuple[int, int, int]
 

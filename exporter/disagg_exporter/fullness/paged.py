@@ -9,7 +9,7 @@ from disagg_exporter.fullness.curve import Curve
 from disagg_exporter.fullness.itl import find_batch
 from disagg_exporter.fullness.knee import KNEE_SHARE
 from disagg_exporter.fullness.used import Load, load_of
-from disagg_exporter.fullness.window import SECOND_NS, WINDOW_NS, Tally, Window
+from disagg_exporter.fullness.window import CONCLUDE_EVERY_NS, SECOND_NS, WINDOW_NS, Tally, Window
 from disagg_exporter.model import DecodeLimit, EnginePage, PrefillLimit, Sides
 
 SATURATED_NS = 10 * SECOND_NS
@@ -41,6 +41,7 @@ class PagedFullness:
         self._rates: deque[float] = deque(maxlen=_RATES_KEPT)
         self._waited_ns = 0
         self._waited_tokens = 0.0
+        self._conclude_ns = 0
 
     def look(self, page: EnginePage | None, now_ns: int) -> None:
         """Take the engine's last page, which may be the one that was seen before."""
@@ -52,6 +53,9 @@ class PagedFullness:
             return
         self._read(before, page)
         self.load = load_of([self._window.total])
+        if now_ns < self._conclude_ns:
+            return
+        self._conclude_ns = now_ns + CONCLUDE_EVERY_NS
         self.decode = find_batch(self._curve.points(now_ns), self._itl_seconds)
         if len(self._rates) >= ENOUGH_SATURATED:
             self.prefill = PrefillLimit(KNEE_SHARE * median(self._rates), Sides.ONE)

@@ -8,6 +8,8 @@ from operator import add, attrgetter, sub
 
 SECOND_NS = 1_000_000_000
 WINDOW_NS = 60 * SECOND_NS
+CONCLUDE_EVERY_NS = 5 * SECOND_NS
+"""Limits change slowly; the load is taken every second."""
 
 
 @dataclass(slots=True)

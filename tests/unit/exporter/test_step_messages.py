@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from disagg_exporter.inside_engine.disagg_steps import wire
@@ -77,8 +79,8 @@ def test_records_that_follow_each_other_are_one_run_fillers_among_them() -> None
     runs, bad = runs_of([alone, b"".join(together)])
 
     assert bad == 0
-    assert [(run.engine_index, len(run.rows)) for run in runs] == [(2, 2), (3, 1)]
-    (records,) = runs[0].told(StreamKey("e", 1, 18, 2))
+    assert [(run.engine_index, run.records) for run in runs] == [(2, 2), (3, 1)]
+    records = runs[0].told(StreamKey("e", 1, 18, 2))
     assert isinstance(records, Records)
     assert [step.dummy for step in steps_of(records.rows)] == [False, True]
 
@@ -96,4 +98,26 @@ def test_records_of_a_later_version_are_read_as_far_as_we_know_them() -> None:
 def test_what_needs_the_last_bit_is_cut_and_not_negative(field: str) -> None:
     runs, _ = runs_of([wire.encode(RECORD._replace(**{field: 2**64 - 1}))])
 
+    assert runs[0].rows is not None
     assert runs[0].rows[field].tolist() == [LARGEST]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"flags": 0}, {"record_bytes": wire.BYTES}, {"sequence": 2**64 - 1}, {"drops": 2**63}],
+)
+def test_a_heartbeat_alone_says_what_it_says_among_others(changes: dict[str, int]) -> None:
+    """Alone it is read by a shorter way."""
+    beat = RECORD._replace(kind=wire.HEARTBEAT, flags=wire.OVERLAPPED)._replace(**changes)
+    among = [wire.encode(beat), wire.encode(RECORD._replace(engine_index=9))]
+
+    assert messages_of([wire.encode(beat)]) == messages_of(among)[:1]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"version": 0}, {"kind": 9}, {"record_bytes": 7}, {"kv_usage_ratio": math.nan}]
+)
+def test_a_lone_heartbeat_is_trusted_no_more(changes: dict[str, float]) -> None:
+    beat = RECORD._replace(kind=wire.HEARTBEAT)._replace(**changes)  # type: ignore[arg-type]
+
+    assert runs_of([wire.encode(beat)]) == ([], 1)

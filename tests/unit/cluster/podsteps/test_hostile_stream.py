@@ -76,10 +76,10 @@ def node(gate: Gate | None, told: list[list[wire.Record]]) -> Ledger:
 def _hear(ledger: Ledger, gate: Gate, record: wire.Record, now_ns: int) -> None:
     runs, _ = runs_of([wire.encode(record)])
     for run in runs:
-        for told in run.told(StreamKey(HOSTILE, record.pid, run.incarnation, run.engine_index)):
-            admitted = gate.admitted(told, now_ns)
-            if admitted is not None:
-                book(admitted, ledger, Fullness(1.0), now_ns)
+        key = StreamKey(HOSTILE, record.pid, run.incarnation, run.engine_index)
+        admitted = gate.admitted(run.told(key), now_ns)
+        if admitted is not None:
+            book(admitted, ledger, Fullness(1.0), now_ns)
 
 
 def of_victim(ledger: Ledger) -> dict[str, Any]:
