@@ -28,8 +28,8 @@ class Post:
     """What to run, where its log goes, where it should answer, how patient to be with it.
 
     `role` and `gpus` (UUIDs) are what it is started for, `ranks` among how many data-parallel ranks
-    it divides them. What stands `in_front` of the others is
-    ended before them: requests it has let in still need them.
+    it divides them. What stands `in_front` of the others is ended before them: requests it has let
+    in still need them.
     """
 
     name: str

@@ -33,6 +33,7 @@ _SHARED = tuple(name for name in ROW.names or () if name in wire.Record._fields)
 # The fields of 64 bits: two, and those of the totals, which lie side by side.
 _LONG = ("sequence", "elapsed_ns", *STEPS_TOTALS, *ELAPSED_TOTALS, *REST_OF_TOTALS)
 _TOTALS = "totals"
+_RECORD_BYTES = slice(12, 16)
 _OF_STEP = attrgetter(*(name for name in Step._fields if name in wire.Record._fields))
 
 
@@ -113,9 +114,8 @@ def runs_of(packets: Sequence[bytes]) -> tuple[list[Run], int]:
         return [sign], 0
     sized, bad = [], 0
     for packet in packets:
-        try:
-            record_bytes = wire.record_bytes_of(packet)
-        except wire.WireError:
+        record_bytes = _record_bytes_of(packet)
+        if record_bytes is None:
             bad += 1
             continue
         rest = len(packet) % record_bytes
@@ -131,6 +131,17 @@ def runs_of(packets: Sequence[bytes]) -> tuple[list[Run], int]:
             records, bad = records[kept], bad + wrong
         runs += _runs(records)
     return runs, bad
+
+
+def _record_bytes_of(packet: bytes) -> int | None:
+    """Return how far apart the records of a packet begin; None if it holds none.
+
+    Records of a later version may be longer than ours.
+    """
+    if not wire.BYTES <= len(packet) <= wire.MAX_PACKET_BYTES:
+        return None
+    record_bytes = int.from_bytes(packet[_RECORD_BYTES], "little") or len(packet)
+    return record_bytes if wire.BYTES <= record_bytes <= wire.MAX_RECORD_BYTES else None
 
 
 def _lone_sign(packet: bytes) -> Run | None:

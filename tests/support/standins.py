@@ -16,6 +16,7 @@ from pathlib import Path
 
 from disagg_cluster.demo.nodefile import free_ports
 from disagg_exporter.inside_engine.disagg_steps import wire
+from support.wire_records import records_in
 
 MODEL = "demo-8b"
 SECONDS = 20.0
@@ -35,7 +36,7 @@ class StandInProcess:
     def record(self) -> wire.Record:
         """Wait for its next record."""
         if not self.unheard:
-            self.unheard.extend(wire.records(self.steps.recv(wire.MAX_PACKET_BYTES)))
+            self.unheard.extend(records_in(self.steps.recv(wire.MAX_PACKET_BYTES)))
         return self.unheard.pop(0)
 
     def get(self, path: str) -> str:

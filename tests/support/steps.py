@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from disagg_exporter.inside_engine.disagg_steps import wire
+from support.wire_records import records_in
 
 
 class BareDaemon:
@@ -32,7 +33,7 @@ class BareDaemon:
         """Return the next record, waiting for it."""
         assert self.link is not None
         if not self._unheard:
-            self._unheard.extend(wire.records(self.link.recv(wire.MAX_PACKET_BYTES)))
+            self._unheard.extend(records_in(self.link.recv(wire.MAX_PACKET_BYTES)))
         return self._unheard.pop(0)
 
     def hear_all(self) -> list[wire.Record]:
@@ -41,7 +42,7 @@ class BareDaemon:
         self.link.setblocking(False)
         try:
             while packet := self.link.recv(wire.MAX_PACKET_BYTES):
-                self._unheard.extend(wire.records(packet))
+                self._unheard.extend(records_in(packet))
         except BlockingIOError:
             pass
         self.link.settimeout(5)

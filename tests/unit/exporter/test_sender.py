@@ -22,6 +22,7 @@ from disagg_exporter.inside_engine.disagg_steps.sender import (
     Told,
 )
 from support.steps import BareDaemon
+from support.wire_records import records_in
 
 PREFILL_STEP = Facts(elapsed_ns=300, context_requests=1, context_tokens=512, computed_tokens=512)
 DECODE_STEP = Facts(elapsed_ns=20, generation_requests=7, generation_tokens=7, running=7)
@@ -104,7 +105,7 @@ def test_steps_in_quick_succession_go_out_together(
 
     assert before == 2
     assert daemon.link is not None
-    records = list(wire.records(daemon.link.recv(wire.MAX_PACKET_BYTES)))
+    records = records_in(daemon.link.recv(wire.MAX_PACKET_BYTES))
     assert [(r.sequence, r.t_ns) for r in records] == [(2, 2), (3, 3), (4, LATER), (5, 1 + LATER)]
     assert [r.decode_tokens for r in records] == [7, 14, 21, 28]
 

@@ -7,8 +7,6 @@ engines. The layout is versioned by its first byte and may only grow at its end.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from math import inf
 from typing import NamedTuple
 
 VERSION = 1
@@ -29,7 +27,6 @@ CONTEXT, GENERATION, MIXED, DUMMY_STEP = range(4)
 
 LAYOUT = struct.Struct("<BBHIIIQQqQ 4I I 3I 3I f I 4Q 4Q 3Q")
 """The fields of a `Record`, in their order."""
-_RECORD_BYTES, _RECORD_BYTES_AT = struct.Struct("<I"), 12
 
 
 class Record(NamedTuple):
@@ -83,45 +80,9 @@ pack = LAYOUT.pack
 """Packs the fields of a `Record`, in their order; raises `struct.error` like `encode`."""
 
 
-class WireError(ValueError):
-    """Bytes that are no records of a version we know."""
-
-
 def encode(record: Record) -> bytes:
     """Pack `record`; raises `struct.error` for a field out of its range."""
     return LAYOUT.pack(*record)
-
-
-def record_bytes_of(packet: bytes) -> int:
-    """Return how far apart the records of a packet begin; raises `WireError` if it holds none.
-
-    Records of a later version may be longer than ours.
-    """
-    size = len(packet)
-    if not BYTES <= size <= MAX_PACKET_BYTES:
-        raise WireError(f"not a packet of step records: {size} bytes")
-    record_bytes: int = _RECORD_BYTES.unpack_from(packet, _RECORD_BYTES_AT)[0] or size
-    if not BYTES <= record_bytes <= MAX_RECORD_BYTES:
-        raise WireError(f"not the size of a step record: {record_bytes} bytes")
-    return record_bytes
-
-
-def records(packet: bytes) -> Iterator[Record]:
-    """Unpack one packet, record by record.
-
-    A longer record of a later version is read as far as we know it. Raises `WireError` when it
-    comes to something that is no record.
-    """
-    record_bytes = record_bytes_of(packet)
-    for at in range(0, len(packet) - record_bytes + 1, record_bytes):
-        record = Record._make(LAYOUT.unpack_from(packet, at))
-        if record.version < VERSION or record.kind not in (HELLO, STEP, HEARTBEAT):
-            raise WireError(f"unknown record: version {record.version}, kind {record.kind}")
-        if not 0.0 <= record.kv_usage_ratio < inf:
-            raise WireError(f"{record.kv_usage_ratio} of a cache cannot be in use")
-        yield record
-    if len(packet) % record_bytes:
-        raise WireError("the last step record of a packet is cut off")
 
 
 def step_kind(
