@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from disagg_exporter.inside_engine.disagg_steps import sender as sender_module
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import (
     KEPT_RECORDS,
     KEPT_SECONDS,
+    MOST_KEPT,
     Facts,
     Sender,
     Told,
@@ -481,3 +483,58 @@ def test_a_listener_of_another_type_is_only_a_missing_daemon(
         sender.step(DECODE_STEP, t_ns=1)
 
     assert sender.drops == 1
+
+
+def test_what_cannot_be_sent_for_long_is_dropped_and_not_kept(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    """Such as while connecting hangs: what is kept holds what the engine told of its steps."""
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read(told: Told) -> Told:
+        if told.dummy:
+            reading.set()
+            assert go_on.wait(20)
+        return told
+
+    sender = make(read=read)
+    sender.beat()
+    daemon.accept()
+    other = threading.Thread(target=sender.step, args=(DECODE_STEP, 1), kwargs={"dummy": True})
+    other.start()
+    assert reading.wait(20)
+
+    for number in range(MOST_KEPT + 10):
+        sender.step(DECODE_STEP, t_ns=2 + number)
+    go_on.set()
+    other.join()
+    while (beat := daemon.hear_all()[-1]).sequence < 1 + MOST_KEPT:
+        sender.beat()
+
+    assert (beat.sequence, beat.steps_generation, sender.drops) == (1 + MOST_KEPT, MOST_KEPT, 10)
+
+
+def test_an_engine_ends_though_its_sender_is_stuck(
+    daemon: BareDaemon, make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "CLOSE_SECONDS", 0.01)
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read(told: Told) -> Told:
+        reading.set()
+        assert go_on.wait(20)
+        return told
+
+    sender = make(read=read)
+    stuck = threading.Thread(target=sender.step, args=(DECODE_STEP, 1))
+    stuck.start()
+    assert reading.wait(20)
+    closing = threading.Thread(target=sender.close)
+    closing.start()
+    closing.join(10)
+    ended = not closing.is_alive()
+    go_on.set()
+    stuck.join()
+    closing.join()
+
+    assert ended

@@ -7,7 +7,7 @@ it and sends it as one packet, ten times a second while there are steps. Only th
 rest, and a flood, are sent by the engine's thread.
 
 Whoever sends holds the lock. The engine's thread never waits for it: if ours sends at that moment,
-the step is kept for the next packet.
+the step is kept for the next packet, and lost if ours is stuck for long.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ BEAT_SECONDS = 1.0
 # How long a step may be kept, and how many of them.
 KEPT_SECONDS = 0.1
 KEPT_RECORDS = 64
+# While our thread is stuck, such as in a file system that does not answer.
+MOST_KEPT = 1024
+# What an engine that ends waits for it.
+CLOSE_SECONDS = 2.0
 _KEPT_NS = round(KEPT_SECONDS * 1e9)
 
 # What fits into a packet, a heartbeat beside them.
@@ -87,21 +91,23 @@ class Sender:
 
     def start(self) -> None:
         """Start the thread that connects, sends and beats once a second until `close`."""
-        self._thread = threading.Thread(target=self._run, name="disagg-steps", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="disagg-steps", daemon=True)
+        thread.start()
+        self._thread = thread
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Send what is kept, stop beating and hang up."""
+        """Send what is kept, stop beating and hang up; gives up on a thread that is stuck."""
         atexit.unregister(self.close)
         # A forked child that ends has nothing to send: what it has here is its parent's.
         if self._getpid() == self._pid:
             self._closing = True
             self._bell.put(None)
             if self._thread is not None:
-                self._thread.join()
-            with self._lock:
+                self._thread.join(CLOSE_SECONDS)
+            if self._lock.acquire(timeout=CLOSE_SECONDS):
                 self._tell(self._clock_ns())
+                self._lock.release()
         self._link.close()
 
     def keep(self, t_ns: int, *told: Any) -> None:
@@ -116,6 +122,9 @@ class Sender:
                     self._tell(t_ns)
                 finally:
                     self._lock.release()
+            elif len(kept) > MOST_KEPT:
+                kept.pop()
+                self.drop()
         elif self._dozing:
             self._dozing = False
             self._bell.put(None)
