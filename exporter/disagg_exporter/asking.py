@@ -101,6 +101,7 @@ class Asking:
         os.close(self._waking)
 
     def _connect(self, ask: Ask, end_seconds: float, untried: tuple[Address, ...]) -> None:
+        answer, request = Answer(self._max_bytes), ask.request(keep=self._keep)
         why = "the host has no address"
         for number, (family, address) in enumerate(untried, 1):
             try:
@@ -110,7 +111,6 @@ class Asking:
                 continue
             code = sock.connect_ex(address)
             if code in (0, errno.EINPROGRESS):
-                answer, request = Answer(self._max_bytes), ask.request(keep=self._keep)
                 talk = _Talk(sock, ask, answer, end_seconds, request, untried[number:])
                 self._talks[ask.key] = talk
                 self._selector.register(sock, selectors.EVENT_READ, talk)

@@ -36,9 +36,12 @@ def fetch(url: str, deadline_seconds: float, max_bytes: int = MAX_PAGE_BYTES) ->
             `max_bytes`, or cut off.
     """
     ask = Ask(url, url, look_up(url), deadline_seconds)
-    with closing(Asking(max_bytes, keep=False)) as asking:
-        asking.ask(ask)
-        (told,) = asking.step()
+    try:
+        with closing(Asking(max_bytes, keep=False)) as asking:
+            asking.ask(ask)
+            (told,) = asking.step()
+    except OSError as error:  # ours, such as no descriptor left
+        raise EngineUnreachable(f"{url}: {error.strerror}") from None
     if isinstance(told.page, EngineUnreachable):
         raise told.page
     return told.page
@@ -54,7 +57,7 @@ def addresses_at_hand(url: str) -> tuple[Address, ...] | None:
     try:
         return ((socket.AF_INET, (str(IPv4Address(host)), port)),)
     except ValueError:
-        return _found(host, port, socket.AI_NUMERICHOST) if ":" in host else None
+        return _found(url, host, port, socket.AI_NUMERICHOST) if ":" in host else None
 
 
 def look_up(url: str) -> tuple[Address, ...]:
@@ -63,17 +66,16 @@ def look_up(url: str) -> tuple[Address, ...]:
     Raises:
         EngineUnreachable: It is no address of a page, or of no host.
     """
-    host, port = _server(url)
+    return _found(url, *_server(url))
+
+
+def _found(url: str, host: str, port: int, flags: int = 0) -> tuple[Address, ...]:
     try:
-        return _found(host, port)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except UnicodeError:
         raise EngineUnreachable(f"{url}: {host!a} is not a host name") from None
     except OSError as error:
         raise EngineUnreachable(f"{url}: {error.strerror or type(error).__name__}") from None
-
-
-def _found(host: str, port: int, flags: int = 0) -> tuple[Address, ...]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return tuple((family, address) for family, _, _, _, address in found)
 
 

@@ -1,3 +1,5 @@
+import errno
+import os
 import socket
 import threading
 import time
@@ -5,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from disagg_exporter.scrape import EngineUnreachable, fetch
+from disagg_exporter.scrape import EngineUnreachable, addresses_at_hand, fetch
 from support.raw_server import raw_server
 
 PAGE = b"# TYPE x gauge\nx 1\n"
@@ -168,3 +170,18 @@ def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None
 def test_a_host_name_that_cannot_exist_is_refused() -> None:
     with pytest.raises(EngineUnreachable, match="not a host name"):
         fetch(f"http://{'a' * 64}.invalid/", 5.0)
+
+
+def test_an_address_whose_interface_is_not_there_is_no_address() -> None:
+    with pytest.raises(EngineUnreachable, match="nosuch0"):
+        addresses_at_hand("http://[fe80::1%nosuch0]:8000/metrics")
+
+
+def test_a_process_without_descriptors_reaches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "eventfd", full)
+
+    with pytest.raises(EngineUnreachable, match=r"^http://127\.0\.0\.1:9/x: Too many open files$"):
+        fetch("http://127.0.0.1:9/x", 1.0)
