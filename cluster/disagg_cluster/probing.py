@@ -71,7 +71,9 @@ class Probing:
     def _glanced(self, batch: Sequence[_Wanted], glance: asyncio.Future[tuple[bool, ...]]) -> None:
         if glance.cancelled():
             return  # with the loop, and so is whoever waits
-        for wanted, well in zip(batch, glance.result(), strict=True):
+        # One that failed says nothing of anybody; a probe will tell whom it failed on.
+        seen = (False,) * len(batch) if glance.exception() else glance.result()
+        for wanted, well in zip(batch, seen, strict=True):
             if not well:
                 self._probe_alone(wanted)
             elif not wanted.result.done():

@@ -75,3 +75,14 @@ def test_a_probe_that_hangs_delays_no_other() -> None:
         await hangs
 
     probing(story, probe)
+
+
+def test_a_glance_that_fails_says_nothing_of_anybody() -> None:
+    """Nobody waits for ever, and the worker that it failed on harms no other."""
+
+    async def story(probing: Probing) -> None:
+        odd = probing.probe(Target(1, "odd", api_key="\N{SNOWMAN}"), 1, frozenset({7}))
+        other = probing.probe(Target(1, "other"), 1, frozenset({8}))
+        assert await asyncio.gather(odd, other) == [ILL, ILL]
+
+    probing(story, lambda *_: ILL)
