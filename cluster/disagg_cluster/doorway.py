@@ -101,6 +101,10 @@ def _get_encrypted(plain: LimitedSocket, url: str, door: Door, until_seconds: fl
                 wrapped.do_handshake()
             except ssl.SSLError as error:
                 raise RefusedError(f"{url}: {why_no_tls(error, door.pinned_by)}") from None
+            # OpenSSL is content with what the pinned one has signed.
+            found = wrapped.getpeercert(binary_form=True)
+            if door.pinned and found != ssl.PEM_cert_to_DER_cert(door.pinned.decode("ascii")):
+                raise RefusedError(f"{url}: {_another(door.pinned_by)}")
             return _get(wrapped, url, door.key)
     except TimeoutError:
         raise
@@ -163,11 +167,15 @@ def why_no_tls(error: ssl.SSLError, pinned_by: str = "") -> str:
             "`tls_config: server_name:` in the file of --http-config says which name to expect"
         )
     if pinned_by:
-        return (
-            f"its certificate is not the one that {pinned_by} names; a new one counts some seconds "
-            "after it was written, and only if it can be used: the daemon's log says so"
-        )
+        return _another(pinned_by)
     return (
         f"its certificate is not trusted ({error.verify_message}); "
         "`tls_config: ca_file:` in the file of --http-config names whom to trust"
+    )
+
+
+def _another(pinned_by: str) -> str:
+    return (
+        f"its certificate is not the one that {pinned_by} names; a new one counts some seconds "
+        "after it was written, and only if it can be used: the daemon's log says so"
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from disagg_cluster import httpconfig
 from disagg_cluster.doorway import Door, NobodyAnswersError, RefusedError, fetch
@@ -90,6 +91,17 @@ def test_the_certificate_of_ones_own_node_needs_no_authority_and_no_name() -> No
 
         assert b"disagg_build_info{" in fetch(Door(url, pinned=pinned), "/metrics", 10.0)
         assert "not the one that web.yml names" in why(Door(url, pinned=other, pinned_by="web.yml"))
+
+
+def test_a_certificate_that_the_pinned_one_signed_is_not_the_pinned_one() -> None:
+    """One that was made with `openssl req -x509` may sign: whoever it signed for is not us."""
+    signer = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    signer.issue_cert("127.0.0.1").configure_cert(context)
+    with serving(Access(tls=context)) as port:
+        door = Door(f"https://127.0.0.1:{port}", pinned=signer.cert_pem.bytes(), pinned_by="w.yml")
+
+        assert "not the one that w.yml names" in why(door)
 
 
 def test_a_file_that_trusts_others_opens_no_other_door_than_the_pinned(tmp_path: Path) -> None:
