@@ -16,6 +16,8 @@ from disagg_cluster.wholefile import write_whole
 from disagg_exporter.listen import ListenAddress, ListenError, parse_listen
 
 _MOST_BYTES = 10_000
+# Whatever lies there: a pipe would keep us waiting, a link lead to what was not meant for us.
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger("disagg_node")
 
 
@@ -65,7 +67,7 @@ def leaving(path: Path, address: ListenAddress, listen: Listen) -> Iterator[None
 def left_at(path: Path) -> Whereabouts | None:
     """What was left at a path by a daemon that still lives; None if none has, or none can tell."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, _FLAGS), "rb") as file:
             # Passwords go where it says: only we or root may say so.
             if os.fstat(file.fileno()).st_uid not in (0, os.getuid()):
                 return None

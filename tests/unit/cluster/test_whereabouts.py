@@ -83,3 +83,18 @@ def test_a_server_is_reached_where_it_listens(host: str, root: str) -> None:
 
 def test_a_node_file_says_where_its_daemon_will_answer() -> None:
     assert of_file(Listen(metrics="10.0.0.7:1")) == Whereabouts(ListenAddress("10.0.0.7", 1))
+
+
+def test_what_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
+    """Where nobody said where folders are, another user may have laid it there."""
+    os.mkfifo(tmp_path / "word")
+
+    assert left_at(tmp_path / "word") is None
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Who laid it is not who wrote what it leads to."""
+    with leaving(tmp_path / "word", ADDRESS, Listen()):
+        (tmp_path / "link").symlink_to("word")
+
+        assert left_at(tmp_path / "link") is None
