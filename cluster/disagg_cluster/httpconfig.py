@@ -136,9 +136,19 @@ def load(path: Path) -> Pass:
     shown = list(_shown(config, path.parent, findings))
     if len(shown) > 1:
         findings.append(Finding(("authorization",), "given twice, here and in basic_auth"))
+    if not _may_be_a_name(config.tls_config.server_name or "localhost"):
+        findings.append(Finding(("tls_config", "server_name"), "no certificate has such a name"))
     if findings:
         raise config_error(findings, str(path), marked.lines)
     return Pass("".join(shown), config.tls_config, path)
+
+
+def _may_be_a_name(text: str) -> bool:
+    """Whether TLS takes it for the name of a server."""
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def _shown(config: HttpConfig, folder: Path, findings: list[Finding]) -> Iterator[str]:

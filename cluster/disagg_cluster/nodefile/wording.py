@@ -20,8 +20,8 @@ _OF_A_VALUE = {
 }
 """What belongs inside a field's value, by the kind of error that says it is not there."""
 
-_SECRET = frozenset({"env", "basic_auth_users", "key", "password", "credentials"})
-"""What stands below these keys may be a password, or a hash or key as good as one."""
+_SECRET = frozenset({"env", "basic_auth_users", "key", "basic_auth", "authorization"})
+"""What stands at or below these keys may be a password, or a hash or key as good as one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,10 @@ tls_config:
             "1 authorization.credentials_file: cannot be read: not text in UTF-8",
         ),
         (
+            "tls_config: {server_name: .example}",
+            "1 tls_config.server_name: no certificate has such a name",
+        ),
+        (
             "- 1",
             "1 : expected a mapping with basic_auth, authorization, tls_config, not [1]",
         ),
@@ -95,3 +99,11 @@ def test_what_does_not_go_together_is_told(text: str, told: str, tmp_path: Path)
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.yml: cannot be read: No such file"):
         load(tmp_path / "gone.yml")
+
+
+@pytest.mark.parametrize("key", ["authorization", "basic_auth"])
+def test_a_secret_where_a_section_belongs_is_not_told(key: str, tmp_path: Path) -> None:
+    told = problems(tmp_path, f"{key}: Bearer s3cret\n")
+
+    assert told[0].startswith(f"1 {key}: expected a mapping")
+    assert "s3cret" not in "".join(told)
