@@ -27,8 +27,7 @@ from disagg_exporter.steprows import (
     steps_of,
 )
 
-# As signed numbers: what needs the last bit is no number of anything, and is seen at once.
-_FORMATS = {"B": "u1", "H": "<u2", "I": "<u4", "Q": "<i8", "q": "<i8", "f": "<f4"}
+_FORMATS = {"B": "u1", "H": "<u2", "I": "<u4", "Q": "<u8", "q": "<i8", "f": "<f4"}
 _SHARED = tuple(name for name in ROW.names or () if name in wire.Record._fields)
 # The fields of 64 bits: two, and those of the totals, which lie side by side.
 _LONG = ("sequence", "elapsed_ns", *STEPS_TOTALS, *ELAPSED_TOTALS, *REST_OF_TOTALS)
@@ -194,7 +193,7 @@ def _runs(records: NDArray[np.void]) -> Iterator[Run]:
     rows = _rows(records)
     for first, last in pairwise([0, *np.flatnonzero(changes) + 1, len(records)]):
         kind, incarnation, engine_index, flag = (int(head[first]) for head in heads)
-        run = Run(_KINDS[kind], incarnation % 2**64, engine_index, flag, rows[first:last])
+        run = Run(_KINDS[kind], incarnation, engine_index, flag, rows[first:last])
         if kind == wire.STEP:
             yield run
         else:
@@ -207,9 +206,9 @@ def _rows(records: NDArray[np.void]) -> Rows:
         rows[name] = records[name]
     rows["dummy"] = records["flags"] & wire.DUMMY
     rows["decode_kv_tokens"] = NOT_TOLD
-    if min(records[name].min() for name in (*_LONG[:2], _TOTALS)) < 0:
+    if max(records[name].max() for name in (*_LONG[:2], _TOTALS)) > LARGEST:
         for name in _LONG:
-            rows[name][rows[name] < 0] = LARGEST
+            rows[name] = np.minimum(records[name], LARGEST)
     return rows
 
 

@@ -1,7 +1,7 @@
 """Many step records at once, as columns: numpy works on a second of an engine in one go.
 
-A row has the fields of a `Step`, its totals beside them. Numbers that no engine means, beyond 63
-bits, are cut to that.
+A row has the fields of a `Step`, its totals beside them. Numbers that no engine means are cut to
+`LARGEST`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ ELAPSED_TOTALS = _TOTALS[4:8]
 REST_OF_TOTALS = _TOTALS[8:]
 """Tokens of prefill and of decode, and drops."""
 
-LARGEST = 2**62
-"""What stands for anything larger."""
+LARGEST = 2**60
+"""What stands for anything larger: 36 years in nanoseconds. The totals of all kinds still sum."""
 
 
 def rows_of(steps: Iterable[Step]) -> Rows:

@@ -63,7 +63,7 @@ class Lane:
         """Take a hello or a heartbeat: `said` carries the sequence and totals reached, no work."""
         self.look()
         self._overlapped = overlapped
-        t_ns = min(said.t_ns, now_ns)
+        t_ns = max(min(said.t_ns, now_ns), 0)  # like those of records
         self._last_message_ns = max(self._last_message_ns, t_ns)
         number = self._numbers.get(key)
         if number is None:

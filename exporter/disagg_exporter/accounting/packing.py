@@ -31,9 +31,11 @@ def pack(limits_ns: ArrayLike, lengths_ns: ArrayLike, floor_ns: int) -> Placed:
     A span ends by its own limit and by each later one's less all that lies in between: with sums
     of the lengths, by the least of (limit − sum) from it on, plus its own sum.
     """
-    limits, lengths = np.asarray(limits_ns, np.int64), np.asarray(lengths_ns, np.int64)
+    limits, wanted = np.asarray(limits_ns, np.int64), np.asarray(lengths_ns, np.int64)
+    # No more than there is room for: the sum of what hostile engines claim has more than 63 bits.
+    lengths = np.minimum(wanted, np.maximum(limits - floor_ns, 0))
     sums = np.cumsum(lengths)
     ends = np.minimum.accumulate((limits - sums)[::-1])[::-1] + sums
     starts = np.maximum(ends - lengths, floor_ns)
     ends = np.maximum(ends, floor_ns)
-    return Placed(starts, ends, lengths - (ends - starts))
+    return Placed(starts, ends, wanted - (ends - starts))

@@ -11,6 +11,11 @@ from typing import NamedTuple
 from disagg_exporter.accounting.phase import Work, tokens_of
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StepTotals
+from disagg_exporter.steprows import LARGEST
+
+MOST = 2**40
+"""So many tokens, or records, are believed to be missing at once: beyond what any engine reaches,
+and few enough for sums of millions of such gaps."""
 
 
 class Restored(NamedTuple):
@@ -36,10 +41,11 @@ def restored(before: StepTotals, after: Step, kind: int | None, *, overlapped: b
     if kind is not None:
         elapsed[kind] = max(elapsed[kind] - after.elapsed_ns, 0)
         own_tokens = tokens_of(after, kind)
-    prefill_tokens = max(totals.prefill_tokens - before.prefill_tokens - own_tokens[0], 0)
-    decode_tokens = max(totals.decode_tokens - before.decode_tokens - own_tokens[1], 0)
-    tokens = prefill_tokens, decode_tokens
-    return Restored(0 if overlapped else sum(elapsed), _mean_work(elapsed, tokens), tokens)
+    prefill_tokens = totals.prefill_tokens - before.prefill_tokens - own_tokens[0]
+    decode_tokens = totals.decode_tokens - before.decode_tokens - own_tokens[1]
+    tokens = min(max(prefill_tokens, 0), MOST), min(max(decode_tokens, 0), MOST)
+    elapsed_ns = 0 if overlapped else min(sum(elapsed), LARGEST)
+    return Restored(elapsed_ns, _mean_work(elapsed, tokens), tokens)
 
 
 def _mean_work(elapsed: list[int], tokens: tuple[int, int]) -> Work:

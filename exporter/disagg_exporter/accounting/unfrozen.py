@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.accounting.entry import MARK, NO_GAP, Marks, Spans
-from disagg_exporter.accounting.restore import restored
+from disagg_exporter.accounting.restore import MOST, restored
 from disagg_exporter.accounting.rowqueue import RowQueue
 from disagg_exporter.accounting.streams import Missing, Stream, missing
 from disagg_exporter.steprows import ROW, Rows, steps_of
@@ -124,7 +124,7 @@ def _with_lost(spans: Spans, lost: Iterable[Missing], *, overlapped: bool) -> Sp
         rows["sequence"][number] = step.sequence - own
         rows["elapsed_ns"][number] = made.elapsed_ns
         one = marks[number]
-        one["lost"] = gap.records
+        one["lost"] = min(gap.records, MOST)
         one["prefill_share"], one["dummy_share"] = made.work.prefill_share, made.work.dummy_share
         one["prefill_tokens"], one["decode_tokens"] = made.tokens
     return Spans(

@@ -1,0 +1,93 @@
+"""Numbers that no engine means move nobody's books but its own, and those only forward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.fullness import Fullness
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
+from disagg_exporter.step_messages import Records, runs_of
+from support.books import Books, ns
+
+LONG = st.sampled_from([0, 1, 7, 10**9, 2**40, 2**60, 2**62, 2**63, 2**64 - 1])
+SHORT = st.sampled_from([0, 0, 1, 3, 2**31, 2**32 - 1])
+TIMES = st.sampled_from([-(2**63), -1, 0, ns(1), ns(2.5), ns(4), ns(20), 2**63 - 1])
+_SAID = {
+    "version": st.just(wire.VERSION),
+    "kind": st.sampled_from([wire.STEP] * 6 + [wire.HEARTBEAT]),
+    "flags": st.sampled_from([0, wire.OVERLAPPED, wire.DUMMY]),
+    "pid": st.just(1),
+    "engine_index": st.integers(0, 1),
+    "record_bytes": st.just(wire.BYTES),
+    "incarnation": st.integers(1, 3),
+    "t_ns": TIMES,
+    "kv_usage_ratio": st.sampled_from([0.0, 0.5, 3e38]),
+}
+_LONG = ("sequence", "elapsed_ns", *wire.Record._fields[-11:])
+RECORDS = st.builds(
+    wire.Record,
+    **{name: _SAID.get(name, LONG if name in _LONG else SHORT) for name in wire.Record._fields},  # type: ignore[arg-type]
+)
+HERE = EngineStatus(
+    engine="e",
+    role=Role.MIXED,
+    kind="vllm",
+    version="",
+    model_name="m",
+    devices=("g0",),
+    state=EngineState.READY,
+    up=True,
+    source="config",
+    confidence="certain",
+    page=None,
+    pid=1,
+    model_size=None,
+    serving=None,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(RECORDS, st.sampled_from([0.0, 0.0, 0.5, 8.0])), max_size=30))
+def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float]]) -> None:
+    """Invariants a and b, and nobody stumbles."""
+    books, fullness, now = Books(), Fullness(0.05), 5.0
+    books.engine()
+    fullness.advance([HERE], ns(now))
+    before: Counter[Any] = Counter()
+    for record, later in records:
+        runs, _ = runs_of([wire.encode(record)])
+        for run in runs:
+            key = StreamKey("e", 1, run.incarnation, run.engine_index)
+            told, overlapped = run.told(key), bool(run.flags & wire.OVERLAPPED)
+            if isinstance(told, Records):
+                books.ledger.steps(key, told.rows, now_ns=ns(now))
+                fullness.steps(key, told.rows, overlapped=overlapped)
+            elif told.step is not None:
+                books.ledger.hear(key, told.step, overlapped=overlapped, now_ns=ns(now))
+                fullness.hear(key, told.step)
+        if later:
+            now += later
+            books.advance(now)
+            fullness.advance([HERE], ns(now))
+            books.ledger.busy(ns(now))
+            assert books.unbalanced() == []
+            before = _grown(books, now, before)
+
+
+def _grown(books: Books, now: float, before: Counter[Any]) -> Counter[Any]:
+    values: Counter[Any] = Counter()
+    for account in books.ledger.device_accounts():
+        for cell, seconds in account.cells.items():
+            values[cell] = seconds  # type: ignore[assignment]
+    for engine in books.ledger.engine_accounts(ns(now)):
+        values["cut"] = engine.cut_seconds  # type: ignore[assignment]
+        values["lost"], values["late"] = engine.lost_records, engine.late_records
+    for tokens in books.ledger.token_accounts():
+        values["tokens", tokens.phase] = tokens.tokens
+    assert [key for key, value in values.items() if value < before[key]] == []
+    return values
