@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from disagg_exporter.model import Step, StreamKey
 from disagg_exporter.step_messages import Records, Told
-from disagg_exporter.steprows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, rows_of
+from disagg_exporter.steprows import (
+    ELAPSED_TOTALS,
+    LARGEST,
+    REST_OF_TOTALS,
+    STEPS_TOTALS,
+    Rows,
+    rows_of,
+)
 
 # Ranks of one pod, and how often its engine may begin anew: at once, in the long run, ever.
 MAX_RANKS = 64
@@ -25,9 +32,10 @@ OLDEST_SECONDS = 600.0
 # The kernel's clock is one for all containers; this much is rounding.
 AHEAD_SECONDS = 0.1
 
-_LARGEST_TOTAL = 1 << 53
+# Of time LARGEST, years of it: nanoseconds come to this within four months.
+_LARGEST_COUNT = 1 << 53
 _NOTHING = Step(0, 0, 0)
-_COUNTED = (*STEPS_TOTALS, *ELAPSED_TOTALS, "prefill_tokens", "decode_tokens", "drops", "sequence")
+_COUNTED = (*STEPS_TOTALS, *REST_OF_TOTALS, "sequence")
 
 
 class Gate:
@@ -71,6 +79,7 @@ def _sound(rows: Rows, t_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.bool_
     sound &= rows["elapsed_ns"] <= MAX_STEP_SECONDS * 1e9
     # This way round, a ratio that is no number is turned away as well.
     sound &= (rows["kv_usage_ratio"] >= 0.0) & (rows["kv_usage_ratio"] <= 1.0)
-    for name in _COUNTED:
-        sound &= rows[name] <= _LARGEST_TOTAL
+    for names, largest in ((_COUNTED, _LARGEST_COUNT), (ELAPSED_TOTALS, LARGEST - 1)):
+        for name in names:
+            sound &= rows[name] <= largest
     return np.asarray(sound, np.bool_)

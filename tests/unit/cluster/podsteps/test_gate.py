@@ -25,6 +25,13 @@ def test_steps_of_the_recent_past_pass(age: float) -> None:
     assert Gate(0).admitted(message(age_seconds=age), NOW) is not None
 
 
+def test_an_engine_that_has_stepped_for_years_is_believed() -> None:
+    years_ns = ns(4 * 365 * 86400)
+    told = message(totals=StepTotals(elapsed_ns=(0, years_ns, 0, 0)))
+
+    assert Gate(0).admitted(told, NOW) is not None
+
+
 @pytest.mark.parametrize(
     "told",
     [
