@@ -9,12 +9,23 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from disagg_exporter.accounting.phase import PREFILL, Overflow, Work, kind_of, tokens_of, work_of
+from disagg_exporter.accounting.phase import (
+    DECODE,
+    DUMMY,
+    PREFILL,
+    Overflow,
+    Work,
+    kind_of,
+    tokens_of,
+)
 from disagg_exporter.accounting.restore import restored
 from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
 from disagg_exporter.stepsplit import StepSplit
 from support.single_steps import glance, settle
+
+_PURE = {wire.CONTEXT: PREFILL, wire.GENERATION: DECODE, wire.DUMMY_STEP: DUMMY}
 
 
 class Piece(NamedTuple):
@@ -285,6 +296,11 @@ class PlainLane:
         if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
             start_ns = self.pieces.pop().start_ns
         self.pieces.append(Piece(start_ns, end_ns, work, reason))
+
+
+def work_of(kind: int, prefill_share: float) -> Work:
+    """Return what a step's time was spent on; `prefill_share` is that of a mixed step."""
+    return Work(prefill_share) if kind == wire.MIXED else _PURE[kind]
 
 
 def promises_work(step: Step) -> bool:

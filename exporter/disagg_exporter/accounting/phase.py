@@ -37,7 +37,6 @@ class Overflow(NamedTuple):
 PREFILL = Work(1.0)
 DECODE = Work(0.0)
 DUMMY = Work(0.0, dummy_share=1.0)
-_PURE = {wire.CONTEXT: PREFILL, wire.GENERATION: DECODE, wire.DUMMY_STEP: DUMMY}
 
 
 def kind_of(step: Step) -> int:
@@ -53,11 +52,6 @@ def kind_of(step: Step) -> int:
         encoder_inputs=step.encoder_inputs,
         dummy=step.dummy,
     )
-
-
-def work_of(kind: int, prefill_share: float) -> Work:
-    """Return what a step's time was spent on; `prefill_share` is that of a mixed step."""
-    return Work(prefill_share) if kind == wire.MIXED else _PURE[kind]
 
 
 def tokens_of(step: Step, kind: int) -> tuple[int, int]:
