@@ -9,6 +9,7 @@ import errno
 import os
 import selectors
 import socket
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -48,6 +49,7 @@ class Asking:
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._selector = selectors.DefaultSelector()
         self._waking = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._ending, self._ended = threading.Lock(), False
         self._selector.register(self._waking, selectors.EVENT_READ)
 
     def ask(self, ask: Ask) -> None:
@@ -84,13 +86,15 @@ class Asking:
         return told
 
     def wake(self) -> None:
-        """Let the present `step`, or the next one, return at once."""
-        os.eventfd_write(self._waking, 1)
+        """Let the present `step`, or the next one, return at once; nothing after `close`."""
+        # Once closed, the descriptor may be anybody's.
+        with self._ending:
+            if not self._ended:
+                os.eventfd_write(self._waking, 1)
 
     def forget(self, key: str) -> None:
         """Hang up on a server; nothing more is told of its question."""
-        talk = self._talks.get(key)
-        if talk is not None:
+        if talk := self._talks.get(key):
             self._hang_up(talk)
 
     def close(self) -> None:
@@ -98,7 +102,9 @@ class Asking:
         for talk in tuple(self._talks.values()):
             self._hang_up(talk)
         self._selector.close()
-        os.close(self._waking)
+        with self._ending:
+            self._ended = True
+            os.close(self._waking)
 
     def _connect(self, ask: Ask, end_seconds: float, untried: tuple[Address, ...]) -> None:
         answer, request = Answer(self._max_bytes), ask.request(keep=self._keep)
@@ -177,12 +183,10 @@ class Asking:
 
     def _lost(self, talk: _Talk, why: str) -> None:
         """Try elsewhere: a kept connection may have been closed while we asked."""
-        if talk.reused and not talk.answer.begun:
+        untried = talk.ask.addresses if talk.reused else talk.untried
+        if untried and not talk.answer.begun:
             self._hang_up(talk)
-            self._connect(talk.ask, talk.end_seconds, talk.ask.addresses)
-        elif talk.untried and not talk.answer.begun:
-            self._hang_up(talk)
-            self._connect(talk.ask, talk.end_seconds, talk.untried)
+            self._connect(talk.ask, talk.end_seconds, untried)
         else:
             self._fail(talk, why)
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -168,3 +170,21 @@ def test_whoever_waits_can_be_woken(asking: Asking) -> None:
     asking.wake()
 
     assert asking.step() == []
+
+
+def test_who_is_woken_after_the_end_touches_nothing_of_others() -> None:
+    """A descriptor that was closed may be anybody's by then."""
+    asking = Asking(1000)
+    before = {link.name for link in Path("/proc/self/fd").iterdir()}
+    asking.close()
+    others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(3)]
+    try:
+        asking.wake()
+
+        for other in others:
+            with pytest.raises(BlockingIOError):
+                os.eventfd_read(other)
+        assert {str(other) for other in others} & before
+    finally:
+        for other in others:
+            os.close(other)
