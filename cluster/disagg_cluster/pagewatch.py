@@ -83,7 +83,7 @@ class PageWatch:
                 while not reading.done():
                     self._forget_gone(reader)
                     at_hand: list[Look] = []
-                    for look in self._due(tick_seconds):
+                    for look in self._due(tick_seconds, reader):
                         if look.addresses:
                             at_hand.append(look)
                         else:
@@ -133,7 +133,7 @@ class PageWatch:
             del self._watched[engine]
             reader.forget(engine)
 
-    def _due(self, tick_seconds: float) -> Iterator[Look]:
+    def _due(self, tick_seconds: float, reader: PageReader) -> Iterator[Look]:
         """The looks to be taken now, all at once; without addresses where a name is in the way."""
         now_ns = self._clock_ns()
         for engine, base in self._bases.items():
@@ -142,6 +142,9 @@ class PageWatch:
                 continue
             watched.due_ns = now_ns + round(self._interval_seconds * 1e9)
             if not self._running(engine):
+                if watched.status is not None:
+                    # The next process is to be asked, not what may be left of this one.
+                    reader.forget(engine)
                 watched.rest()
                 continue
             versionless = watched.version is None

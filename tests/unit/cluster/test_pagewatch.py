@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 
 from disagg_cluster.pagewatch import PageWatch
 from disagg_exporter.model import Total
 from support.page_server import NoPage, page_server
+from support.raw_server import raw_server
 
 PAGE = (
     b'vllm:num_requests_running{model_name="m"} 3\nvllm:generation_tokens_total{model_name="m"} 5\n'
@@ -336,3 +338,34 @@ def test_what_is_no_address_is_a_failed_collector() -> None:
         return pages
 
     assert successes(asyncio.run(story())) == {"engine:a": False}
+
+
+def test_a_connection_is_not_kept_past_the_end_of_its_process() -> None:
+    """What still answers on it is not the process that is started next on the same port."""
+    runs = threading.Event()
+
+    def keep(connection: socket.socket, over: threading.Event) -> None:
+        connection.settimeout(0.02)
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(PAGE), PAGE)
+        connection.sendall(answer)
+        while not over.is_set():
+            with contextlib.suppress(TimeoutError):
+                if not connection.recv(65536):
+                    return
+                connection.sendall(answer)
+
+    async def story(base: str) -> None:
+        pages = PageWatch({"a": base}, 0.05, lambda _engine: runs.is_set())
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            for is_running in (True, False, True):
+                (runs.set if is_running else runs.clear)()
+                while (pages.page("a") is not None) is not is_running:
+                    await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with raw_server(keep) as (base, heads):
+        asyncio.run(story(base))
+
+    assert len(heads) == 2
