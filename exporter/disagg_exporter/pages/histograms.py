@@ -65,7 +65,8 @@ class HistogramReading:
             for position, pick in enumerate(picks):
                 if pick is not None:
                     counts[position] += points[pick]
-        total_seconds = math.fsum(values[place] for place in self._sums)
+        # Not fsum, which fails where a page tells of too much.
+        total_seconds = sum((values[place] for place in self._sums), 0.0)
         if not math.isfinite(total_seconds):
             raise PageError(f"{self._name}_sum is no sum")
         return Histogram(self._bounds_seconds, tuple(counts), max(total_seconds, 0.0))

@@ -79,6 +79,15 @@ def test_what_is_no_histogram_is_refused(points: tuple[tuple[str, float], ...]) 
         histogram(page(*points), "x", OURS)
 
 
+@pytest.mark.parametrize("totals", [(math.inf, -math.inf), (1.7e308, 1.7e308), (math.nan, 1.0)])
+def test_sums_that_have_no_sum_are_refused(totals: tuple[float, float]) -> None:
+    sums = [Sample({"engine": str(rank)}, total) for rank, total in enumerate(totals)]
+    found = page(("+Inf", 2)) | {"x_sum": sums}
+
+    with pytest.raises(PageError, match=r"^x_sum is no sum$"):
+        histogram(found, "x", OURS)
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.floats(0.0001, 5000), max_size=60),
