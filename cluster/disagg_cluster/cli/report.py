@@ -104,5 +104,6 @@ def report(
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not text.isprintable():
-        raise click.UsageError(f"{text!r} is no header: give NAME:VALUE")
+        # It may be a secret.
+        raise click.UsageError("--header: what was given is no header: give NAME:VALUE")
     return name.strip(), value.strip()

@@ -40,7 +40,7 @@ def _nothing(connection: socket.socket, _over: threading.Event) -> None:
         (["--prometheus", "prometheus:9090"], "'prometheus:9090' is no address: give one such as"),
         (["-o", "report.pdf"], "the report is a .html or a .md file"),
         (["-o", str(Path("no") / "report.md")], "no is no folder"),
-        (["--header", "name"], "'name' is no header: give NAME:VALUE"),
+        (["--header", "name"], "--header: what was given is no header: give NAME:VALUE"),
         (["--since", "7x"], "'7x' is no span of time"),
     ],
 )
