@@ -2,11 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.engine_books import EngineBooks
 from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.model import Assignment, Phase, Role, TokenAccount
+
+
+class NodeTokens:
+    """The tokens of a node by whose they were, those of engines long gone included."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[Role, Phase, str, str]] = Counter()
+
+    def count(self, owner: Assignment, phase: Phase, tokens: int) -> None:
+        """Add tokens of one phase for what their engine was."""
+        self._counts[owner.role, phase, owner.model_name, owner.engine_namespace] += tokens
+
+    def accounts(self) -> tuple[TokenAccount, ...]:
+        """Return them as shown."""
+        return tuple(TokenAccount(*key, tokens) for key, tokens in self._counts.items())
+
+
+def collect(books: EngineBooks, devices: Mapping[str, DeviceLedger], node: NodeTokens) -> None:
+    """Take what an engine's lanes have settled: owed time to its devices, tokens to the books."""
+    owner = books.assignment
+    for rank, lane in books.lanes.items():
+        for overflow in lane.overflows:
+            for gpu in owner.of_rank(rank):
+                if gpu in devices:
+                    devices[gpu].owe(owner.engine, overflow)
+        _count(books, node, owner, (0, 0))  # both phases are there from the start
+        for told in lane.tokens:
+            for was, *tokens in books.owners.shares(told):
+                _count(books, node, was, tokens)
+        books.lost_records += lane.lost_records
+        books.late_records += lane.late_records
+        lane.start_counting_anew()
+    books.owners.forget_before(min((lane.mark_ns for lane in books.lanes.values()), default=0))
+
+
+def _count(books: EngineBooks, node: NodeTokens, owner: Assignment, tokens: Sequence[int]) -> None:
+    for phase, count in zip(Phase, tokens, strict=True):
+        books.tokens[owner.role, phase] += count
+        node.count(owner, phase, count)
 
 
 def commit(

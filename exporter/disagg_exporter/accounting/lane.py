@@ -27,6 +27,9 @@ from disagg_exporter.stepsplit import StepSplit
 
 # Records that are put aside at most until the next look.
 _MOST_ARRIVED = 4096
+# Steps of minutes, of an engine that takes some hundred a second. One that tells more without
+# letting time be frozen holds up nobody any longer.
+_MOST_UNFROZEN = 2**17
 
 
 class Lane:
@@ -96,6 +99,7 @@ class Lane:
         return (
             now_ns - self._last_message_ns <= self._rules.live_ns
             and now_ns - self._committing_ns <= self._rules.longest_step_ns
+            and len(self._unfrozen) <= _MOST_UNFROZEN
         )
 
     def advance(self, now_ns: int) -> None:

@@ -5,12 +5,9 @@ Pure: nothing here reads a clock or a driver. The daemon feeds it and asks it (d
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 from disagg_exporter.accounting.activity import mean_activity
 from disagg_exporter.accounting.busy import busy_gpus, window_ns
-from disagg_exporter.accounting.committing import commit, drop_read
+from disagg_exporter.accounting.committing import NodeTokens, collect, commit, drop_read
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.engine_books import EngineBooks
 from disagg_exporter.accounting.lane import Lane
@@ -29,16 +26,12 @@ from disagg_exporter.model import (
     EngineAccount,
     EngineState,
     Method,
-    Phase,
-    Role,
     Step,
     StreamKey,
     TokenAccount,
     WorkWindow,
 )
 from disagg_exporter.steprows import Rows, totals_of
-
-_TokenKey = tuple[Role, Phase, str, str]
 
 
 class Ledger:
@@ -48,7 +41,7 @@ class Ledger:
         self._rules = rules or Rules()
         self._devices: dict[str, DeviceLedger] = {}
         self._engines: dict[str, EngineBooks] = {}
-        self._tokens: Counter[_TokenKey] = Counter()
+        self._tokens = NodeTokens()
         self._retired = Retired()
 
     def add_device(self, device: Device, start_ns: int) -> None:
@@ -139,7 +132,7 @@ class Ledger:
             if books.assignment.state is not EngineState.GONE:
                 for lane in books.lanes.values():
                     lane.advance(now_ns)
-                self._collect(books)
+                collect(books, self._devices, self._tokens)
         for ledger in self._devices.values():
             commit(ledger, self._engines, now_ns, self._rules)
         drop_read(self._devices.values(), self._engines)
@@ -162,7 +155,7 @@ class Ledger:
 
     def token_accounts(self) -> tuple[TokenAccount, ...]:
         """Return the node's tokens by phase, those of engines long gone included."""
-        return tuple(TokenAccount(*key, tokens) for key, tokens in self._tokens.items())
+        return self._tokens.accounts()
 
     def busy(self, now_ns: int) -> tuple[tuple[BusyGpus, ...], float]:
         """Return the provisional fast gauges (A8) and their window in seconds."""
@@ -199,6 +192,8 @@ class Ledger:
         books = self._engines.get(key.engine)
         if books is None or books.assignment.state is EngineState.GONE or not books.method.by_step:
             return None
+        if not books.told.knows(key):
+            return None
         lane = books.lanes.get(key.engine_index)
         if not isinstance(lane, Lane):
             split = books.splits.begin(key.engine_index)
@@ -215,7 +210,7 @@ class Ledger:
     def _end_lanes(self, books: EngineBooks, t_ns: int) -> None:
         for lane in books.lanes.values():
             lane.end(t_ns)
-        self._collect(books)
+        collect(books, self._devices, self._tokens)
         books.ended.extend(books.lanes.items())
         books.lanes.clear()
 
@@ -224,27 +219,3 @@ class Ledger:
 
     def _ledgers(self, assignment: Assignment) -> list[DeviceLedger]:
         return [self._devices[gpu] for gpu in assignment.devices if gpu in self._devices]
-
-    def _collect(self, books: EngineBooks) -> None:
-        """Take what the lanes have settled: owed time to the devices, tokens to the books."""
-        owner = books.assignment
-        for rank, lane in books.lanes.items():
-            for overflow in lane.overflows:
-                for gpu in owner.of_rank(rank):
-                    if gpu in self._devices:
-                        self._devices[gpu].owe(owner.engine, overflow)
-            self._count(books, owner, (0, 0))  # both phases are there from the start
-            for told in lane.tokens:
-                for was, *tokens in books.owners.shares(told):
-                    self._count(books, was, tokens)
-            books.lost_records += lane.lost_records
-            books.late_records += lane.late_records
-            lane.start_counting_anew()
-        books.owners.forget_before(min((lane.mark_ns for lane in books.lanes.values()), default=0))
-
-    def _count(self, books: EngineBooks, owner: Assignment, tokens: Sequence[int]) -> None:
-        """Count tokens of prefill and of decode for what their engine was."""
-        for phase, count in zip(Phase, tokens, strict=True):
-            books.tokens[owner.role, phase] += count
-            key = (owner.role, phase, owner.model_name, owner.engine_namespace)
-            self._tokens[key] += count

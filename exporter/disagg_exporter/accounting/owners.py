@@ -10,8 +10,14 @@ from disagg_exporter.accounting.entry import Tokens
 from disagg_exporter.model import Assignment
 
 
+MOST_KEPT = 64
+
+
 class Owners:
-    """What an engine was, and since when, as far back as its tokens may still come from."""
+    """What an engine was, and since when, as far back as its tokens may still come from.
+
+    Of one that tells nothing nobody knows how far that is; its last changes are kept.
+    """
 
     def __init__(self, first: Assignment) -> None:
         self._since_ns: list[int] = [first.since_ns]
@@ -22,6 +28,7 @@ class Owners:
         if _owner(assignment) != _owner(self._owners[-1]):
             self._since_ns.append(max(assignment.since_ns, self._since_ns[-1]))
             self._owners.append(assignment)
+            del self._since_ns[:-MOST_KEPT], self._owners[:-MOST_KEPT]
 
     def shares(self, tokens: Tokens) -> Iterator[tuple[Assignment, int, int]]:
         """Yield what it was when it told of tokens, and how many of prefill and of decode."""

@@ -12,7 +12,8 @@ from disagg_exporter.model import Phase
 
 # How far the gauges may look back, unless steps are longer than half of it.
 _HORIZON_NS = 2 * SECOND_NS
-
+# However long a step may be that all others are held against.
+_MOST_KEPT = 2**16
 
 _RECENT = np.dtype(
     [
@@ -45,7 +46,7 @@ class Recents:
         self._kept.add(new)
         kept = self._kept.rows
         reach_ns = kept["t_ns"][-1] - max(_HORIZON_NS, 2 * int(kept["length_ns"].max()))
-        self._kept.drop(int((kept["t_ns"] >= reach_ns).argmax()))
+        self._kept.drop(max(int((kept["t_ns"] >= reach_ns).argmax()), len(kept) - _MOST_KEPT))
         self.longest_ns = int(self._kept.rows["length_ns"].max())
 
     def add_one(self, t_ns: int, length_ns: int, work: Work) -> None:

@@ -40,8 +40,7 @@ def steps_told(spans: Spans, count: int, streams: Sequence[Stream]) -> NDArray[n
     rows, marks = spans.rows[:count], spans.marks[:count]
     made = np.sum([rows[name] for name in STEPS_TOTALS], axis=0)
     told = np.zeros(count, np.int64)
-    for number, stream in enumerate(streams):
-        ours = _of_stream(marks, number, streams)
+    for stream, ours in _each(streams, marks):
         sequence = rows["sequence"][ours]
         _, newest = _newest_before(sequence, stream.sequence)
         sums = made[ours]
@@ -52,8 +51,7 @@ def steps_told(spans: Spans, count: int, streams: Sequence[Stream]) -> NDArray[n
 def enter(spans: Spans, count: int, streams: Sequence[Stream]) -> None:
     """Note in their streams that the first entries are in the books."""
     rows, marks = spans.rows[:count], spans.marks[:count]
-    for number, stream in enumerate(streams):
-        ours = _of_stream(marks, number, streams)
+    for stream, ours in _each(streams, marks):
         sequence = rows["sequence"][ours]
         if len(sequence) and sequence.max() > stream.sequence:
             newest = rows[ours][int(sequence.argmax())]
@@ -64,8 +62,7 @@ def enter(spans: Spans, count: int, streams: Sequence[Stream]) -> None:
 
 def missing(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> Iterator[Missing]:
     """Yield where records are missing."""
-    for number, stream in enumerate(streams):
-        ours = _of_stream(marks, number, streams)
+    for stream, ours in _each(streams, marks):
         sequence, marker = rows["sequence"][ours], marks["marker"][ours]
         before, newest = _newest_before(sequence, stream.sequence)
         lost = sequence - before - ~marker
@@ -78,11 +75,16 @@ def missing(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> Iterator[Mis
             yield Missing(int(at[place]), int(lost[place]), totals)
 
 
-def _of_stream(marks: Marks, number: int, streams: Sequence[Stream]) -> slice | NDArray[np.bool_]:
+def _each(
+    streams: Sequence[Stream], marks: Marks
+) -> Iterator[tuple[Stream, slice | NDArray[np.bool_]]]:
+    """Yield the streams that entries are of, and which are theirs."""
     if len(streams) == 1:
-        return slice(None)
-    ours: NDArray[np.bool_] = marks["stream"] == number
-    return ours
+        yield streams[0], slice(None)
+        return
+    numbers = marks["stream"]
+    for number in np.unique(numbers).tolist():
+        yield streams[number], numbers == number
 
 
 def _newest_before(

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from disagg_exporter.model import StepTotals, StreamKey
 
+MOST_STREAMS = 1024
+"""Streams of one engine that are remembered until it ends: its plugin begins one per process."""
+
 
 @dataclass(slots=True)
 class _Stream:
@@ -25,6 +28,10 @@ class Told:
         self._streams: dict[StreamKey, _Stream] = {}
         self._steps = [0, 0, 0, 0]
         self._elapsed_ns = [0, 0, 0, 0]
+
+    def knows(self, key: StreamKey) -> bool:
+        """Say whether a stream is known, or there is room for it."""
+        return key in self._streams or len(self._streams) < MOST_STREAMS
 
     def take(self, key: StreamKey, totals: StepTotals) -> None:
         """Take the totals of one message; an older message than the last changes nothing."""

@@ -27,8 +27,8 @@ class Unfrozen:
         # The last record that is frozen whole: when it was made, and whether it left work.
         self._settled = begun_ns, False
 
-    def __bool__(self) -> bool:
-        return len(self._rows) > 0
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def add(self, rows: Rows, marks: Marks) -> None:
         """Take records of one stream, or a heartbeat's marker."""
@@ -54,7 +54,7 @@ class Unfrozen:
     def spans(self, streams: Sequence[Stream], *, overlapped: bool) -> Spans:
         """Return the entries with their lengths, those that stand for lost records among them."""
         if self._markers:
-            self._drop_overtaken(range(len(streams)))
+            self._drop_overtaken()
         rows, marks = self._rows.rows, self._marks.rows
         lengths_ns = rows["elapsed_ns"]
         if overlapped:
@@ -84,11 +84,11 @@ class Unfrozen:
         rows = self._rows.rows
         rows["t_ns"] = np.minimum(rows["t_ns"], t_ns)
 
-    def _drop_overtaken(self, streams: range) -> None:
+    def _drop_overtaken(self) -> None:
         """Drop the markers whose record has come."""
         rows, marks = self._rows.rows, self._marks.rows
         known = np.zeros(len(rows), np.bool_)
-        for stream in streams:
+        for stream in np.unique(marks["stream"][marks["marker"]]).tolist():
             ours = marks["marker"] & (marks["stream"] == stream)
             known |= ours & np.isin(rows["sequence"], self.sequences(stream))
         self._rows.replace(rows[~known])

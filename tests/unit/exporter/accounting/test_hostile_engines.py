@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disagg_exporter.accounting.lane import Lane
+from disagg_exporter.accounting.phase import DECODE
+from disagg_exporter.accounting.recents import Recents
+from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
 from disagg_exporter.step_messages import Records, runs_of
-from support.books import Books, ns
+from disagg_exporter.steprows import rows_of
+from support.books import Books, Teller, ns
 
 LONG = st.sampled_from([0, 1, 7, 10**9, 2**40, 2**60, 2**62, 2**63, 2**64 - 1])
 SHORT = st.sampled_from([0, 0, 1, 3, 2**31, 2**32 - 1])
@@ -77,6 +83,43 @@ def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float
             books.ledger.busy(ns(now))
             assert books.unbalanced() == []
             before = _grown(books, now, before)
+
+
+def test_an_engine_that_begins_ever_new_streams_is_heard_on_the_first_thousand() -> None:
+    books = Books()
+    books.engine()
+    for incarnation in range(2000):
+        teller = Teller(incarnation=incarnation, index=incarnation % 1500)
+        books.step(teller, teller.decode(1.0, 0.0))
+        books.step(teller, teller.decode(2.0, 0.001))
+    books.advance(9.0)
+
+    (account,) = books.ledger.engine_accounts(ns(9))
+    assert account.told.steps[wire.GENERATION] == 1024
+
+
+def test_records_that_let_no_time_be_frozen_are_not_kept_for_minutes() -> None:
+    """A promise of work, and then records that are stamped at that very moment."""
+    lane, teller = Lane(0, Rules()), Teller()
+    lane.add(teller.key, teller.decode(1.0, 0.001, running=1), now_ns=ns(1))
+    rows = rows_of([teller.decode(1.0, 0.0)]).repeat(140_000)
+    rows["running"] = 1
+    rows["sequence"] += np.arange(len(rows))
+    lane.add(teller.key, rows, now_ns=ns(8))
+    lane.hear(teller.key, teller.beat(20.0), overlapped=False, now_ns=ns(20))
+
+    lane.advance(ns(20))
+
+    assert lane.mark_ns == ns(14)
+
+
+def test_the_gauges_look_back_on_so_many_steps_and_no_more() -> None:
+    recents, count = Recents(), 2**17
+    recents.add_one(ns(600), ns(600), DECODE)
+    t_ns = ns(600) + np.arange(count) * 1000
+    recents.add(t_ns, np.full(count, 1000), np.zeros(count), np.zeros(count))
+
+    assert len(recents) == count / 2
 
 
 def _grown(books: Books, now: float, before: Counter[Any]) -> Counter[Any]:
