@@ -62,9 +62,7 @@ class StepSplit:
         in_tokens = rows["decode_kv_tokens"] != NOT_TOLD
         tells, mixed = rows["generation_requests"] > 0, kinds == wire.MIXED
         works, seconds = self._settling.read(rows, kinds), lengths_ns / 1e9
-        changes = tells & (in_tokens != in_tokens[0])
-        if tells.any() and in_tokens[0] != self._kv_in_tokens:
-            changes |= tells
+        changes = tells & (in_tokens[tells] != self._kv_in_tokens).any()
         minded = np.flatnonzero(mixed | teaches | changes)
         told = zip(minded.tolist(), kinds[minded].tolist(), teaches[minded].tolist(), strict=True)
         for number, kind, teaching in told:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Split, Step
+from disagg_exporter.steprows import rows_of
 from disagg_exporter.stepsplit import StepSplit, token_share
 from disagg_exporter.stepwork import Proxies, StepWork
 from support.books import Books, Teller, ns
@@ -260,3 +262,20 @@ def test_the_account_says_how_mixed_steps_are_divided() -> None:
     assert account.fitted_steps > 1000
     assert books.engine_seconds(t + 10)[Phase.PREFILL] == pytest.approx(true, rel=0.03)
     assert books.unbalanced() == []
+
+
+def test_units_that_change_within_a_look_change_for_each_record() -> None:
+    """Costs of cache told in tokens are not those of cache told as a share."""
+    told = (None, 700, None)
+    steps = [
+        Step(n, 1, n, generation_requests=1, generation_tokens=1, decode_kv_tokens=told[n % 3])
+        for n in range(6)
+    ]
+    alone, together = StepSplit(), StepSplit()
+    lengths_ns = np.full(6, 10**7)
+
+    for step in steps:
+        settle(alone, step, wire.GENERATION, 10**7)
+    together.settle(rows_of(steps), np.full(6, wire.GENERATION), lengths_ns, np.ones(6, np.bool_))
+
+    assert together.state == alone.state
