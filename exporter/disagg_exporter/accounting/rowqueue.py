@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LEAST_ROWS = 256
+_LEAST_ROWS, _MOST_IDLE_ROWS = 256, 4096
 
 
 class RowQueue:
@@ -42,6 +42,10 @@ class RowQueue:
     def drop(self, count: int) -> None:
         """Forget rows at the beginning."""
         self._first += count
+        # What one burst needed would be held for as long as its engine rests.
+        if not len(self) and len(self._memory) > _MOST_IDLE_ROWS:
+            self._memory = np.empty(_LEAST_ROWS, self._bytes)
+            self._first = self._last = 0
 
     def replace(self, rows: NDArray[np.void]) -> None:
         """Have these rows instead."""
