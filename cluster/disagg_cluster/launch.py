@@ -51,12 +51,17 @@ def post_of(
 
 
 def api_key(worker: Worker, inherited: Mapping[str, str]) -> str:
-    """A key that the engine's server asks for; empty if it asks for none.
+    """A key that the engine's server asks for; empty if it asks for none, or none can be sent.
 
     Args:
         worker: Its arguments come before its variables, and these before what it inherits.
         inherited: The environment it gets from us.
     """
+    key = _told_key(worker, inherited)
+    return key if key.isascii() and key.isprintable() else ""
+
+
+def _told_key(worker: Worker, inherited: Mapping[str, str]) -> str:
     for position, argument in enumerate(worker.args):
         name, given, value = argument.partition("=")
         if name == "--api-key":

@@ -75,6 +75,12 @@ def test_the_key_of_an_engines_server_is_where_the_engine_finds_it(
     assert api_key(config(**worker).workers[0], inherited) == key
 
 
+@pytest.mark.parametrize("key", ["k\r\nHost: x", "k\n", "\N{SNOWMAN}", "\udcff"])
+def test_a_key_that_no_request_can_carry_is_none(key: str) -> None:
+    """A probe without it is told 401, which is enough of a socket that is the worker's own."""
+    assert api_key(config(engine="vllm").workers[0], {"VLLM_API_KEY": key}) == ""
+
+
 @pytest.mark.parametrize(
     ("environ", "uid", "folder"),
     [
