@@ -93,7 +93,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         """Nothing to say: the hello is sent when the daemon is found."""
 
     def close(self) -> None:
-        """Hang up and stay inert. vLLM never calls this: its exit closes the socket."""
+        """Hang up and stay inert. vLLM never calls this: the sender ends with the process."""
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.close()
