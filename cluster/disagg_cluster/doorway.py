@@ -13,6 +13,7 @@ from disagg_cluster.httpconfig import Pass
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http_answer import Answer, AnswerError
 from disagg_exporter.limited_socket import Limited, LimitedSocket
+from disagg_exporter.question import request_for
 
 if TYPE_CHECKING:
     import ssl
@@ -116,14 +117,7 @@ def _get_encrypted(plain: LimitedSocket, url: str, door: Door, until_seconds: fl
 
 
 def _get(server: Limited, url: str, key: Pass) -> bytes:
-    parts = urlsplit(url)
-    shown = f"Authorization: {key.authorization}\r\n" if key.authorization else ""
-    request = (
-        f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
-        "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
-        f"{shown}Connection: close\r\n\r\n"
-    )
-    server.sendall(request.encode("ascii"))
+    server.sendall(request_for(url, key.authorization))
     answer, buffer = Answer(MAX_PAGE_BYTES), bytearray(_READ_BYTES)
     while count := server.recv_into(buffer):
         if answer.take(bytes(buffer[:count])):
@@ -133,7 +127,7 @@ def _get(server: Limited, url: str, key: Pass) -> bytes:
             raise ConnectionResetError(errno.ECONNRESET, "closed without an answer")
         answer.end()
     if answer.status != 200:
-        raise RefusedError(f"{url}: {_why_refused(answer.status, parts.scheme, key)}")
+        raise RefusedError(f"{url}: {_why_refused(answer.status, urlsplit(url).scheme, key)}")
     return answer.body
 
 

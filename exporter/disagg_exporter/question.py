@@ -37,16 +37,8 @@ class Ask:
     bearer: str = field(default="", repr=False)
 
     def request(self, *, keep: bool) -> bytes:
-        """The request as it is sent; `keep` asks for the connection to be kept after it."""
-        parts = urlsplit(self.url)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        key = f"Authorization: Bearer {self.bearer}\r\n" if self.bearer else ""
-        # Asked for without `Accept`, client libraries answer OpenMetrics and rename `vllm:x`.
-        return (
-            f"GET {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
-            "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
-            f"{key}Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
-        ).encode("latin-1")
+        """The request as it is sent; `keep` as in `request_for`."""
+        return request_for(self.url, f"Bearer {self.bearer}" if self.bearer else "", keep=keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +47,22 @@ class Told:
 
     ask: Ask
     page: bytes | EngineUnreachable
+
+
+def request_for(url: str, authorization: str = "", *, keep: bool = False) -> bytes:
+    """A request for a page.
+
+    Args:
+        url: Where it is.
+        authorization: The text of that header; empty for none.
+        keep: Asks for the connection to be kept after it.
+    """
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    shown = f"Authorization: {authorization}\r\n" if authorization else ""
+    # Asked for without `Accept`, client libraries answer OpenMetrics and rename `vllm:x`.
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
+        "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
+        f"{shown}Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
+    ).encode("latin-1")
