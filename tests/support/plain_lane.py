@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from disagg_exporter.accounting.phase import (
-    DECODE,
-    DUMMY,
-    PREFILL,
     Overflow,
     Work,
     kind_of,
@@ -25,6 +22,9 @@ from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
 from disagg_exporter.stepsplit import StepSplit
 from support.single_steps import glance, settle
 
+PREFILL = Work(1.0)
+DECODE = Work(0.0)
+DUMMY = Work(0.0, dummy_share=1.0)
 _PURE = {wire.CONTEXT: PREFILL, wire.GENERATION: DECODE, wire.DUMMY_STEP: DUMMY}
 
 

@@ -8,19 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.accounting.entry import MARK, Marks
-from disagg_exporter.accounting.phase import DECODE, DUMMY, PREFILL
 from disagg_exporter.accounting.streams import Stream
 from disagg_exporter.accounting.timeline import CODES
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Reason, Step
 from disagg_exporter.steprows import Rows, joined, kinds_of, rows_of
 from disagg_exporter.stepsplit import StepSplit
-
-# By the kind of step; a mixed one has its share from the cost model.
-_PREFILL_SHARES = np.zeros(4)
-_DUMMY_SHARES = np.zeros(4)
-for _kind, _work in ((wire.CONTEXT, PREFILL), (wire.GENERATION, DECODE), (wire.DUMMY_STEP, DUMMY)):
-    _PREFILL_SHARES[_kind], _DUMMY_SHARES[_kind] = _work.prefill_share, _work.dummy_share
 
 
 def gathered(told: Sequence[tuple[Step | Rows, int]]) -> Rows:
@@ -63,11 +56,11 @@ def marked(rows: Rows, stream: int, split: StepSplit) -> Marks:
     if (kinds == wire.GENERATION).all():
         marks["decode_tokens"] = context + generated
         return marks
-    prefill = (kinds == wire.CONTEXT) | (kinds == wire.MIXED)
+    mixed = kinds == wire.MIXED
+    prefill = mixed | (kinds == wire.CONTEXT)
     marks["prefill_tokens"] = np.where(prefill, context, 0)
     decode = np.where(prefill, generated, context + generated)
     marks["decode_tokens"] = np.where(kinds == wire.DUMMY_STEP, 0, decode)
-    mixed = kinds == wire.MIXED
-    marks["prefill_share"] = np.where(mixed, shares, _PREFILL_SHARES[kinds])
-    marks["dummy_share"] = _DUMMY_SHARES[kinds]
+    marks["prefill_share"] = np.where(mixed, shares, kinds == wire.CONTEXT)
+    marks["dummy_share"] = kinds == wire.DUMMY_STEP
     return marks

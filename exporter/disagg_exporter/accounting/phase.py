@@ -34,11 +34,6 @@ class Overflow(NamedTuple):
     length_ns: int
 
 
-PREFILL = Work(1.0)
-DECODE = Work(0.0)
-DUMMY = Work(0.0, dummy_share=1.0)
-
-
 def kind_of(step: Step) -> int:
     """Return the step's kind, by the one definition that the engine's own totals use too."""
     if not (step.context_tokens or step.encoder_inputs or step.dummy):

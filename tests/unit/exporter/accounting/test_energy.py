@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.energy import LONGEST_BUFFER, EnergyBooks, Spent
-from disagg_exporter.accounting.phase import DECODE, DUMMY, PREFILL, Work
+from disagg_exporter.accounting.phase import Work
 from disagg_exporter.accounting.slices import Slices
 from disagg_exporter.accounting.timeline import CODES
 from disagg_exporter.model import Cell, DeviceReading, EngineState, Reason, Role, Use
 from support.books import Books, Teller, ns
+from support.plain_lane import DECODE, DUMMY, PREFILL
 
 # Tables
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.lane import Lane
-from disagg_exporter.accounting.phase import DECODE
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.fullness import Fullness
@@ -19,6 +18,7 @@ from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
 from disagg_exporter.step_messages import Records, runs_of
 from disagg_exporter.steprows import rows_of
 from support.books import Books, Teller, ns
+from support.plain_lane import DECODE
 
 LONG = st.sampled_from([0, 1, 7, 10**9, 2**40, 2**60, 2**62, 2**63, 2**64 - 1])
 SHORT = st.sampled_from([0, 0, 1, 3, 2**31, 2**32 - 1])

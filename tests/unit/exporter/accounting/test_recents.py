@@ -4,10 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.phase import DECODE, DUMMY, PREFILL, Work
+from disagg_exporter.accounting.phase import Work
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.model import Phase
+from support.plain_lane import DECODE, DUMMY, PREFILL
 
 STEPS = st.lists(st.tuples(st.integers(0, SECOND_NS), st.integers(0, 3 * SECOND_NS)), min_size=1)
 
