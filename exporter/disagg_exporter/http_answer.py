@@ -6,7 +6,10 @@ import re
 
 from disagg_exporter.errors import DisaggError
 
-MAX_HEAD_BYTES = 64 * 1024
+# A head is looked at anew with every piece, and one chunk costs as much as another: engines' heads
+# have some hundred bytes, their pages some hundred chunks.
+MAX_HEAD_BYTES = 16 * 1024
+_MAX_BETWEEN_BYTES = 256 * 1024
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?")
@@ -34,7 +37,7 @@ class Answer:
         self._size = 0
         self._left = _UNTIL_CLOSED
         self._chunked = self._after_chunk = self._in_trailer = False
-        self._chunk_left = 0
+        self._chunk_left = self._between_bytes = 0
         self.status = 0
         self.keeps_open = False
         """Whether another answer may follow on the same connection."""
@@ -148,6 +151,9 @@ class Answer:
 
     def _take_line(self, line: bytes) -> bool:
         """Take a line between chunks; True if it is the last of the answer."""
+        self._between_bytes += len(line) + 2
+        if self._between_bytes > _MAX_BETWEEN_BYTES:
+            raise AnswerError("the answer comes in too many pieces")
         if self._in_trailer:
             return not line
         if self._after_chunk:

@@ -107,3 +107,22 @@ def test_an_answer_that_is_no_page_is_known_by_its_head() -> None:
 
     assert answer.take(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5000000\r\n\r\n")
     assert (answer.status, answer.keeps_open) == (404, False)
+
+
+@pytest.mark.parametrize(
+    ("head", "each", "most"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 400_000),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x", 20_000),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n", 300_000),
+    ],
+)
+def test_an_answer_of_crumbs_is_given_up_before_it_costs_much(
+    head: bytes, each: bytes, most: int
+) -> None:
+    """All pages are read on one thread: no server may keep it busy."""
+    answer = Answer(8 << 20)
+    answer.take(head)
+
+    with pytest.raises(AnswerError):
+        any(answer.take(each) for _ in range(most // len(each)))
