@@ -9,7 +9,6 @@ import numpy as np
 from disagg_exporter.accounting.entry import Tokens
 from disagg_exporter.model import Assignment
 
-
 MOST_KEPT = 64
 
 
