@@ -538,3 +538,19 @@ def test_an_engine_ends_though_its_sender_is_stuck(
     closing.join()
 
     assert ended
+
+
+def test_a_sender_that_may_start_no_thread_can_be_closed(
+    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forked child with too many threads already still has to end."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    sender = make()
+
+    with pytest.raises(RuntimeError):
+        sender.start()
+    sender.close()
