@@ -44,6 +44,7 @@ class EngineBooks:
         """Forget the timeline up to where all devices have read it; all of it if none reads it."""
         for _, lane in (*self.ended, *self.lanes.items()):
             lane.timeline.forget_before(lane.mark_ns if read_ns is None else read_ns)
+        # A lane ends one nanosecond after its engine, up to whose end devices read.
         self.ended = [
             (rank, lane)
             for rank, lane in self.ended
