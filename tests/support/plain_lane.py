@@ -126,9 +126,12 @@ class PlainLane:
             # An engine adopted in the middle of its work says so, before its next step can.
             stream = self._streams[key] = Stream(said.sequence, said.totals)
             self.promises_work = promises_work(said)
+        knows_more = said.sequence > max(stream.seen, default=stream.sequence)
+        if knows_more:
+            self.promises_work = promises_work(said)
         if not self.promises_work:
             self._committing_ns = max(self._committing_ns, t_ns)
-        if said.sequence > max(stream.seen, default=stream.sequence):
+        if knows_more:
             marker = Entry(t_ns, said.sequence, 0, PREFILL, stream, said, marker=True, divided=True)
             insort(self._pending, marker)
 

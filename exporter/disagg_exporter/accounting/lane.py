@@ -73,9 +73,13 @@ class Lane:
             # An engine adopted in the middle of its work says so, before its next step can.
             number = self._begin(key, Stream(said.sequence, said.totals, said.sequence))
             self.promises_work = said.running > 0 or said.waiting > 0
+        knows_more = said.sequence > self._streams[number].highest
+        if knows_more:
+            # Of a record that was lost: its state is the latest.
+            self.promises_work = said.running > 0 or said.waiting > 0
         if not self.promises_work:
             self._committing_ns = max(self._committing_ns, t_ns)
-        if said.sequence > self._streams[number].highest:
+        if knows_more:
             marks = np.zeros(1, MARK)
             marks["stream"], marks["gap"], marks["marker"] = number, NO_GAP, True
             rows = rows_of([said._replace(t_ns=t_ns, elapsed_ns=0)])

@@ -590,3 +590,19 @@ def test_what_an_engine_told_is_summed_over_its_processes() -> None:
     assert account.told.steps == (1, 1, 0, 0)
     assert account.told.elapsed_ns == (1_000_000_000, 2_000_000_000, 0, 0)
     assert sum(account.gpu_seconds.values()) == 2 * sum(account.told.elapsed_ns) / 1e9
+
+
+def test_the_loss_of_the_last_record_holds_no_watermark() -> None:
+    """The record that emptied the engine is lost; each heartbeat after it says that it is empty."""
+    books, teller = Books(), Teller()
+    books.engine()
+    books.beat(teller, 0)
+    books.step(teller, teller.decode(2, 1, running=3))
+    teller.decode(3, 0.5)
+    for t in range(4, 30):
+        books.beat(teller, t)
+        books.advance(t)
+
+    assert books.watermark() == 23
+    assert books.seconds() == {"decode": 1.5, "idle": 21.5}
+    assert books.lost(29) == 1
