@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from disagg_cluster.daemon import Daemon
+from disagg_cluster.oneheap import share_one_heap
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import Snapshot
 
@@ -59,6 +60,7 @@ async def run(
         seconds: How long to run; for ever if None.
         hangup_ends: The end of its terminal is its end: SIGHUP is taken for a SIGINT.
     """
+    share_one_heap()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     hurrying: list[asyncio.Task[None]] = []

@@ -54,10 +54,11 @@ class RowQueue:
         self.add(rows)
 
     def _make_room(self, count: int) -> None:
-        """Move what is left to the beginning: to twice the room if it would be half full."""
+        """Move what is left to the beginning, of a new memory if this one is too small or large."""
         kept, needed = self._memory[self._first : self._last], len(self) + count
-        if 2 * needed > len(self._memory) or len(self._memory) > max(8 * needed, _LEAST_ROWS):
-            self._memory = np.empty(max(2 * needed, _LEAST_ROWS), self._bytes)
+        wanted = max(needed + needed // 2, _LEAST_ROWS)
+        if not 5 * needed <= 4 * len(self._memory) <= 16 * wanted:
+            self._memory = np.empty(wanted, self._bytes)
             self._memory[: len(kept)] = kept
         else:
             self._memory[: len(kept)] = kept.copy()
