@@ -14,7 +14,8 @@ from pathlib import Path
 from disagg_cluster.demo.nodefile import free_ports
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.scrape import fetch
-from disagg_exporter.steps import Message, MessageKind, StepsListener, in_session_of
+from disagg_exporter.steps import Message, MessageKind, StepsListener, Told, in_session_of
+from support.told_steps import one_by_one
 from support.vllm_nodes import CPU_ENVIRONMENT, ENGINE_ARGS, MODEL_NAME
 from support.vllm_pair import TRUTH_PLUGIN, TruthStep, read_truth, truth_environment
 
@@ -29,6 +30,10 @@ class RecordedEngine:
     url: str
     truth_path: Path
     heard: list[Message] = field(default_factory=list)
+
+    def hear(self, told: Told) -> None:
+        """Take what its plugin has told."""
+        self.heard.extend(one_by_one(told))
 
     @property
     def steps(self) -> list[Message]:
@@ -72,7 +77,7 @@ async def recorded_engine(
             argv, env=environment, stdout=log, stderr=log, start_new_session=True
         )
         listener = StepsListener(
-            socket, "mixed-0", lambda pid: in_session_of(process.pid, pid), engine.heard.append
+            socket, "mixed-0", lambda pid: in_session_of(process.pid, pid), engine.hear
         )
         try:
             listener.open(asyncio.get_running_loop())
