@@ -12,7 +12,7 @@ import pytest
 
 from support.children import free_port
 from support.running_node import prometheus_beside, running_node
-from support.vllm_nodes import SLOW_MODEL, example_connector_node
+from support.vllm_nodes import SLOW_MODEL, WIDE_MODEL, example_connector_node
 from support.vllm_session import RealPair, Say, make_model
 
 PYTHON_ENVIRONMENT = "DISAGG_VLLM_PYTHON"
@@ -52,6 +52,12 @@ def short_folder() -> Iterator[Path]:
 def slow_model(vllm_python: Path, short_folder: Path) -> Path:
     """A random model whose steps take long enough to be measured well."""
     return make_model(vllm_python, short_folder / "slow-model", SLOW_MODEL)
+
+
+@pytest.fixture(scope="session")
+def wide_model(vllm_python: Path, short_folder: Path) -> Path:
+    """A random model whose steps take as long each time, as far as the machine lets them."""
+    return make_model(vllm_python, short_folder / "wide-model", WIDE_MODEL)
 
 
 @pytest.fixture(scope="session")

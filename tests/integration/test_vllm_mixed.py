@@ -23,6 +23,7 @@ pytestmark = pytest.mark.vllm_long
 
 CHUNK_TOKENS = 128
 REQUEST_SECONDS = 180.0
+ROUNDS = 5
 DATA = Path(__file__).parents[1] / "data" / "vllm-0.32.0"
 # Set to write what was recorded to tests/data.
 WRITE = "DISAGG_WRITE_CAPTURE"
@@ -36,7 +37,10 @@ def folder() -> Iterator[Path]:
 
 
 async def load(engine: RecordedEngine) -> None:
-    """Prompts alone, answers alone, then both at once: four requests, eight for short answers."""
+    """Prompts alone, answers alone, then both at once, in turns.
+
+    What makes the machine slower for some seconds shall not meet steps of one kind only.
+    """
     dice = random.Random(20261121)
     words = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]
 
@@ -47,15 +51,16 @@ async def load(engine: RecordedEngine) -> None:
                 complete_on_one, engine.url, MODEL_NAME, prompt, tokens, REQUEST_SECONDS
             )
 
-    alone = asyncio.Semaphore(1)
-    await asyncio.gather(*(ask(dice.randrange(2, 100), 1, alone) for _ in range(30)))
-    for together in (1, 2, 4, 6, 8):
-        turn = asyncio.Semaphore(together)
-        await asyncio.gather(*(ask(1, 25, turn) for _ in range(together)))
-    turn = asyncio.Semaphore(4)
-    await asyncio.gather(
-        *(ask(dice.randrange(20, 120), dice.randrange(5, 40), turn) for _ in range(40))
-    )
+    for _ in range(ROUNDS):
+        alone = asyncio.Semaphore(1)
+        await asyncio.gather(*(ask(dice.randrange(2, 100), 1, alone) for _ in range(6)))
+        for together in (1, 2, 4, 6, 8):
+            turn = asyncio.Semaphore(together)
+            await asyncio.gather(*(ask(1, 8, turn) for _ in range(together)))
+        turn = asyncio.Semaphore(4)
+        await asyncio.gather(
+            *(ask(dice.randrange(20, 120), dice.randrange(5, 40), turn) for _ in range(10))
+        )
 
 
 async def record(python: Path, model: Path, folder: Path, *, overlapped: bool) -> RecordedEngine:
@@ -76,14 +81,14 @@ async def record(python: Path, model: Path, folder: Path, *, overlapped: bool) -
 )
 def test_chunks_between_decode_steps_are_booked_as_long_as_the_worker_held_them(
     vllm_python: Path,
-    slow_model: Path,
+    wide_model: Path,
     folder: Path,
     overlapped: bool,
     within: float,
     name: str,
     say: Say,
 ) -> None:
-    engine = asyncio.run(record(vllm_python, slow_model, folder, overlapped=overlapped))
+    engine = asyncio.run(record(vllm_python, wide_model, folder, overlapped=overlapped))
     records, truth = engine.steps, engine.truth()
     steps = [message.step for message in records if message.step is not None]
     assert len(steps) == len(truth)
@@ -100,4 +105,4 @@ def test_chunks_between_decode_steps_are_booked_as_long_as_the_worker_held_them(
     )
     assert told == {overlapped}
     assert booked == pytest.approx(stamped, rel=within)
-    assert overlapped or error <= 0.10
+    assert error <= 0.10

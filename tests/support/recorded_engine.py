@@ -13,8 +13,9 @@ from pathlib import Path
 
 from disagg_cluster.demo.nodefile import free_ports
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Step
 from disagg_exporter.scrape import fetch
-from disagg_exporter.steps import Message, MessageKind, StepsListener, Told, in_session_of
+from disagg_exporter.steps import Message, StepsListener, Told, in_session_of
 from support.told_steps import one_by_one
 from support.vllm_nodes import CPU_ENVIRONMENT, ENGINE_ARGS, MODEL_NAME
 from support.vllm_pair import TRUTH_PLUGIN, TruthStep, read_truth, truth_environment
@@ -37,12 +38,19 @@ class RecordedEngine:
 
     @property
     def steps(self) -> list[Message]:
-        """The step records."""
-        return [message for message in self.heard if message.kind is MessageKind.STEP]
+        """The records of steps that had work.
+
+        An engine that schedules ahead tells empty ones too, which its worker does not stamp.
+        """
+        return [message for message in self.heard if message.step and _worked(message.step)]
 
     def truth(self) -> list[TruthStep]:
         """What the worker has stamped so far."""
         return read_truth(self.truth_path)
+
+
+def _worked(step: Step) -> bool:
+    return bool(step.context_requests or step.generation_requests)
 
 
 @contextlib.asynccontextmanager

@@ -94,7 +94,8 @@ def test_chunks_between_decode_steps_are_booked_as_long_as_the_worker_held_them(
     assert booked == pytest.approx(sum(held_ns for _, held_ns in rows) / SECOND_NS, rel=within)
 
 
-def test_what_steps_of_one_phase_teach_foresees_the_mixed_ones() -> None:
-    rows = read_capture(CAPTURES / "mixed.steps.jsonl.gz")
+@pytest.mark.parametrize("name", ["mixed", "mixed_async"])
+def test_what_steps_of_one_phase_teach_foresees_the_mixed_ones(name: str) -> None:
+    rows = read_capture(CAPTURES / f"{name}.steps.jsonl.gz")
 
     assert median_error(rows) <= 0.10
