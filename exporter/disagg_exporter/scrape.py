@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import closing
+from functools import lru_cache
 from ipaddress import IPv4Address
 from urllib.parse import SplitResult, urlsplit
 
@@ -47,6 +48,7 @@ def fetch(url: str, deadline_seconds: float, max_bytes: int = MAX_PAGE_BYTES) ->
     return told.page
 
 
+@lru_cache(maxsize=256)  # each page is asked for every second, and has one address for hours
 def addresses_at_hand(url: str) -> tuple[Address, ...] | None:
     """Where the server of an address is; None if its name has to be looked up.
 

@@ -39,6 +39,7 @@ class Heads:
         self._numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
         self._places: Places | None = None
         self._last: Layout = ()
+        self._read: tuple[list[bytes], list[float]] = [], []
         self._worked_out: tuple[Layout, object] | None = None
 
     def parse(self, head: bytes) -> Head:
@@ -70,10 +71,12 @@ class Heads:
         tails = None if self._places is None else self._places.tails(text)
         if tails is None:
             return None
-        try:
-            return self._last, list(map(number, tails))
-        except MALFORMED:
-            return None
+        if tails != self._read[0]:
+            try:
+                self._read = tails, list(map(number, tails))
+            except MALFORMED:
+                return None
+        return self._last, self._read[1]
 
     def work_out(self, layout: Layout, make: Callable[[Layout], T]) -> T:
         """Return what `make` makes of a layout; made once as long as pages have the same."""

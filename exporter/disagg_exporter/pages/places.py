@@ -1,9 +1,9 @@
 """Where the wanted lines of a page stood, so that the next one like it is read without a walk.
 
-From look to look a page changes in little but its numbers. Two pages that are equal without the
-characters that numbers are written with have the same lines, in the same order. If besides each
-wanted line is found again, byte for byte up to its value, the others are still unwanted: no name
-among them can have become a wanted one by its digits alone, or the page was not remembered.
+From look to look a page changes in little but its numbers. If each wanted line is found again, byte
+for byte up to its value, and what stands between them is as it was, or equal but for the characters
+that numbers are written with, the others are still unwanted: no name among them can have become a
+wanted one by its digits alone, or the page was not remembered.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from disagg_exporter.pages.limits import MAX_LINE_BYTES, MAX_WANTED_BYTES
 
-# A shape is kept whole, for every engine; no engine's page is a tenth of this.
-MAX_SHAPE_BYTES = 1024 * 1024
+# A page is kept whole, for every engine; no engine's page is a fifth of this.
+MAX_KEPT_BYTES = 1024 * 1024
 
 MAX_TAIL_BYTES = 64
 """What may follow a head: a value and a time."""
@@ -30,45 +30,54 @@ def without_numbers(text: bytes) -> bytes:
 
 
 class _Place(NamedTuple):
-    """One wanted line.
-
-    `start` is how it begins, with the end of the line before it; `gap` is how far that is from the
-    end of the wanted line before.
-    """
+    """One wanted line: how it begins, with the end of the line before it, and all before that."""
 
     start: bytes
-    gap: int
+    gap: bytes
 
 
 class Places:
     """The wanted lines of one page, in its order.
 
     Args:
-        shape: The page without its numbers.
         places: Where the lines stood.
+        rest: What followed the last one.
     """
 
-    def __init__(self, shape: bytes, places: Sequence[_Place]) -> None:
-        self._shape = shape
-        self._places = tuple(places)
+    def __init__(self, places: Sequence[_Place], rest: bytes) -> None:
+        self._starts = tuple(place.start for place in places)
+        self._gaps = [*(place.gap for place in places), rest]
+        # Made for gaps that change: most of a page stays as it is as long as its engine rests.
+        self._shapes: dict[int, bytes] = {}
 
     def tails(self, text: bytes) -> list[bytes] | None:
         """What follows the remembered starts of the wanted lines; None if anything has moved."""
-        if without_numbers(text) != self._shape:
-            return None
         tails, end = [], 0
-        for start, gap in self._places:
-            at = end + gap
-            if not text.startswith(start, at):
+        for number, start in enumerate(self._starts):
+            gap = self._gaps[number]
+            at = end + len(gap)
+            if not (text.startswith(start, at) and text.startswith(gap, end)):
                 at = text.find(start, max(at - _SLACK_BYTES, end))
-                if at < 0:
+                if at < 0 or not self._is_alike(number, text[end:at]):
                     return None
             begin = at + len(start)
             end = text.find(b"\n", begin)
             if end - begin > MAX_TAIL_BYTES:
                 return None
             tails.append(text[begin:end])
-        return tails
+        return tails if self._is_alike(len(self._starts), text[end:]) else None
+
+    def _is_alike(self, number: int, gap: bytes) -> bool:
+        """Whether a gap is as it was but for its numbers; if so, it is what the next is held to."""
+        if gap == self._gaps[number]:
+            return True
+        shape = self._shapes.get(number)
+        if shape is None:
+            shape = self._shapes[number] = without_numbers(self._gaps[number])
+        if without_numbers(gap) != shape:
+            return False
+        self._gaps[number] = gap
+        return True
 
 
 def remember(
@@ -81,11 +90,11 @@ def remember(
         heads: What stands left of the values of the wanted lines, in the order of the page.
         may_be_wanted: Whether a line without its numbers is that of a wanted name.
     """
-    shape = without_numbers(text)
     longest = [len(head) + MAX_TAIL_BYTES + 2 for head in heads]
     if max(longest, default=0) > MAX_LINE_BYTES or sum(longest) > MAX_WANTED_BYTES:
         return None
-    if len(shape) > MAX_SHAPE_BYTES or sum(map(may_be_wanted, shape.split(b"\n"))) != len(heads):
+    lines = without_numbers(text).split(b"\n")
+    if len(text) > MAX_KEPT_BYTES or sum(map(may_be_wanted, lines)) != len(heads):
         return None
     places, end = [], 0
     for head in heads:
@@ -94,6 +103,6 @@ def remember(
         at = text.find(start, end)
         if at < 0:
             return None
-        places.append(_Place(start, at - end))
+        places.append(_Place(start, text[end:at]))
         end = text.find(b"\n", at + len(start))
-    return Places(shape, places)
+    return Places(places, text[end:])

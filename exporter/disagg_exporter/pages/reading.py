@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from disagg_exporter.model import EnginePage, ServingCounts, Total
 from disagg_exporter.pages.adapters import ADAPTERS, KINDS
@@ -49,13 +50,19 @@ class Reading:
         names = told["model_name"]
         self._model_name = next(iter(names)) if len(names) == 1 else None
         self._ranks = max(len(told["engine"] | told["dp_rank"]), 1)
+        self._last: tuple[Sequence[float], EnginePage] | None = None
 
     def page(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
-        """Return the page with these values.
+        """Return the page with these values; of an engine at rest they are those of the last one.
 
         Raises:
             PageError: A counter is not a number from 0 up, or a histogram is none.
         """
+        if self._last is None or self._last[0] != numbers:
+            self._last = numbers, self._worked_out(numbers, t_ns)
+        return replace(self._last[1], t_ns=t_ns)
+
+    def _worked_out(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
         values: dict[Field | Total, float] = {}
         for term in self._terms:
             if term.gives not in values:

@@ -85,6 +85,8 @@ def began_anew(before: EnginePage, after: EnginePage) -> bool:
     names = {before.model_name, after.model_name} - {None}
     if len(names) > 1:
         return True
+    if after.serving is before.serving and _totals(after) == _totals(before):
+        return False  # of an engine at rest, which is most of them
     pairs = zip(_counts(before), _counts(after), strict=True)
     return any(old is not None and new is not None and new < old for old, new in pairs)
 
