@@ -49,17 +49,26 @@ def unexplained(slices: Slices, samples: Sequence[Activity], busy_until_ns: int)
     `busy_until_ns` is the end of the last span before the slices.
     """
     active: Counter[Reason] = Counter()
-    starts = slices.edges_ns[:-1]
-    trails = [min(sample.start_ns, sample.end_ns - TRAIL_NS) for sample in samples]
-    firsts = np.maximum(np.searchsorted(starts, trails, side="right") - 1, 0)
-    lasts = np.searchsorted(starts, [sample.end_ns for sample in samples], side="left")
+    edges_ns, starts_ns = slices.edges_ns, np.array([s.start_ns for s in samples], np.int64)
+    ends_ns = np.array([sample.end_ns for sample in samples], np.int64)
+    trails_ns = np.minimum(starts_ns, ends_ns - TRAIL_NS)
+    firsts = np.maximum(np.searchsorted(edges_ns[:-1], trails_ns, side="right") - 1, 0)
+    lasts = np.searchsorted(edges_ns[:-1], ends_ns, side="left")
     busy = np.concatenate(([0], np.cumsum(slices.busy)))
-    touching = (busy[lasts] > busy[firsts]) | (np.asarray(trails) < busy_until_ns)
-    for number in np.flatnonzero(~touching).tolist():
-        sample = samples[number]
-        for place in range(firsts[number], lasts[number]):
-            left_ns, right_ns = slices.edges_ns[place : place + 2].tolist()
-            length_ns = min(sample.end_ns, right_ns) - max(sample.start_ns, left_ns)
-            reason = REASONS[slices.reasons[place]]
-            active[reason] += max(round(length_ns * sample.busy_ratio), 0)
+    touching = (busy[lasts] > busy[firsts]) | (trails_ns < busy_until_ns)
+    telling = np.flatnonzero(~touching & (firsts < lasts))
+    if not len(telling):
+        return active
+    ratios = np.array([sample.busy_ratio for sample in samples])[telling]
+    # Most lie in one slice, so this is gone through once or twice.
+    for beyond in range(int((lasts - firsts)[telling].max())):
+        places = firsts[telling] + beyond
+        within = places < lasts[telling]
+        places, own = places[within], telling[within]
+        left_ns = np.maximum(starts_ns[own], edges_ns[places])
+        right_ns = np.minimum(ends_ns[own], edges_ns[places + 1])
+        active_ns = np.maximum(np.rint((right_ns - left_ns) * ratios[within]), 0).astype(np.int64)
+        codes = slices.reasons[places]
+        for code in np.unique(codes):
+            active[REASONS[code]] += int(active_ns[codes == code].sum())
     return active

@@ -59,19 +59,24 @@ class DeviceLedger:
         self._samples: deque[Activity] = deque()
         self._read_ns: int | None = None
         self._busy_until_ns = start_ns - TRAIL_NS
+        # Asked for at every reading, and the same for hours.
+        self._serves: tuple[Role, tuple[str, str]] | None = None
 
     def assign(self, assignment: Assignment) -> None:
         """Take a change of an engine's state or role, from `since_ns` on."""
         if assignment.state is EngineState.GONE:
             self.last_death_ns = max(self.last_death_ns, assignment.since_ns)
+        self._serves = None
         self._changes.append((assignment.since_ns, assignment))
         self._changes = deque(sorted(self._changes, key=lambda change: change[0]))
 
     def read(self, reading: DeviceReading) -> None:
         """Take what the device told since the reading before; readings come in time order."""
         before_ns, self._read_ns = self._read_ns, reading.t_ns
-        engines = self.engines()
-        self.meters.read(reading, before_ns, role_of(engines), model_of(engines))
+        if self._serves is None:
+            engines = self.engines()
+            self._serves = role_of(engines), model_of(engines)
+        self.meters.read(reading, before_ns, *self._serves)
         self.energy.read(reading, self.watermark_ns)
         if before_ns is None or reading.busy_ratio is None:
             return

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from disagg_exporter.accounting.sharing import uses_within
 from disagg_exporter.accounting.slices import Slices
@@ -14,6 +17,13 @@ from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
 LONGEST_BUFFER = 1024
 """Intervals kept until the watermark has passed them; at 10 readings a second, 100 s. Beyond it
 neighbours are joined: their split gets coarser, and no joule is lost."""
+
+_Lengths = NDArray[np.float64]
+"""Nanoseconds of each of some intervals."""
+
+_NO_LIMIT_WATTS = 1e15
+# Between two readings: a gigajoule. All that is kept at once sums to less than 2⁶³ of them.
+_MOST_MICROJOULES = 10**15
 
 
 class Spent(NamedTuple):
@@ -37,7 +47,7 @@ class _Interval:
     end_ns: int
     microjoules: int
     watts: float | None
-    shares: defaultdict[Cell, float] = field(default_factory=lambda: defaultdict(float))
+    shares: dict[Cell, float] = field(default_factory=dict)
     held: bool = False
 
 
@@ -65,7 +75,7 @@ class EnergyBooks:
         A driver may move its total less often than it is read, so one that stands still tells
         nothing yet: what it shows next was used in all the time since.
         An interval that ends below the watermark cannot be split any more and is left out, as is
-        one over which the driver's total fell (it began anew).
+        one over which the driver's total fell (it began anew) or rose beyond all reason.
         """
         if reading.energy_joules is None:
             return
@@ -75,7 +85,9 @@ class EnergyBooks:
         if before is not None and (reading.t_ns <= before[0] or now[1] == before[1]):
             return
         self._last = now
-        if before is None or now[1] < before[1] or reading.t_ns <= watermark_ns:
+        if before is None or reading.t_ns <= watermark_ns:
+            return
+        if not 0 <= now[1] - before[1] <= _MOST_MICROJOULES:
             return
         self._waiting.append(_Interval(before[0], now[0], now[1] - before[1], reading.power_watts))
         if len(self._waiting) > LONGEST_BUFFER:
@@ -87,40 +99,43 @@ class EnergyBooks:
             return
         end_ns = int(spent.slices.edges_ns[-1])
         touched = [interval for interval in self._waiting if interval.start_ns < end_ns]
-        uses = uses_within(
-            spent.slices, [one.start_ns for one in touched], [one.end_ns for one in touched]
-        )
-        for (engine, use), lengths_ns in uses.held.items():
-            cell = Cell(spent.role, use, Reason.NONE, *spent.owners[engine])
-            for interval, length_ns in zip(touched, lengths_ns, strict=True):
-                if length_ns > 0:
-                    interval.held = True
-                    interval.shares[cell] += length_ns
-        for reason, lengths_ns in uses.unheld.items():
-            parts = spent.unheld[reason]
-            for cell, part in parts.items():
-                for interval, length_ns in zip(touched, lengths_ns, strict=True):
-                    if part and length_ns > 0:
-                        interval.shares[cell] += length_ns * part / parts.total()
-        while self._waiting and self._waiting[0].end_ns <= end_ns:
-            self._settle(self._waiting.popleft(), self.microjoules)
+        shares, held = _shares(spent, touched)
+        done = sum(interval.end_ns <= end_ns for interval in touched)
+        # Those that reach beyond go on being explained by what is committed next.
+        for number, interval in enumerate(touched[done:], start=done):
+            interval.held = bool(held[number])
+            interval.shares = {c: float(ns[number]) for c, ns in shares.items() if ns[number] > 0}
+        explained = {cell: ns[:done] for cell, ns in shares.items() if (ns[:done] > 0).any()}
+        self._settle(touched[:done], explained, held[:done], self.microjoules)
+        for _ in range(done):
+            self._waiting.popleft()
 
-    def _settle(self, interval: _Interval, books: Counter[Cell]) -> None:
-        if not interval.held and interval.watts is not None:
-            known = self.baseline_watts
-            self.baseline_watts = interval.watts if known is None else min(known, interval.watts)
-        idle = {cell: ns for cell, ns in interval.shares.items() if cell.use is Use.IDLE}
-        rest = {cell: ns for cell, ns in interval.shares.items() if cell.use is not Use.IDLE}
-        idle_share = sum(idle.values()) / sum(interval.shares.values())
-        for_idle = interval.microjoules * idle_share
-        if rest and self.baseline_watts is not None:
-            idle_ns = (interval.end_ns - interval.start_ns) * idle_share
-            for_idle = min(for_idle, self.baseline_watts * idle_ns / 1e3)
-        idle_microjoules = round(for_idle)
-        rest_microjoules = interval.microjoules - idle_microjoules
-        for whole, shares in ((idle_microjoules, idle), (rest_microjoules, rest)):
-            for cell, part in _split(whole, shares):
-                books[cell] += part
+    def _settle(
+        self,
+        intervals: Sequence[_Interval],
+        shares: Mapping[Cell, _Lengths],
+        held: NDArray[np.bool_],
+        books: Counter[Cell],
+    ) -> None:
+        told = np.array([interval.microjoules for interval in intervals], np.int64)
+        lengths_ns = np.array([interval.end_ns - interval.start_ns for interval in intervals])
+        watts = np.array([np.inf if one.watts is None else one.watts for one in intervals])
+        known = np.inf if self.baseline_watts is None else self.baseline_watts
+        # The baseline at each interval: what the intervals before it told, and it itself.
+        lowest = np.minimum.accumulate(np.append(known, np.where(held, np.inf, watts)))
+        if np.isfinite(lowest[-1]):
+            self.baseline_watts = float(lowest[-1])
+        idle = {cell: ns for cell, ns in shares.items() if cell.use is Use.IDLE}
+        rest = {cell: ns for cell, ns in shares.items() if cell.use is not Use.IDLE}
+        nothing = np.zeros(len(intervals))
+        idle_ns, rest_ns = sum(idle.values(), nothing), sum(rest.values(), nothing)
+        spent_ns = idle_ns + rest_ns
+        idle_share = np.divide(idle_ns, spent_ns, out=np.zeros_like(spent_ns), where=spent_ns > 0)
+        most = np.minimum(lowest[1:], _NO_LIMIT_WATTS) * (lengths_ns * idle_share) / 1e3
+        most[rest_ns == 0] = np.inf
+        for_idle = np.rint(np.minimum(told * idle_share, most)).astype(np.int64)
+        _split(for_idle, idle, idle_ns, books)
+        _split(told - for_idle, rest, rest_ns, books)
 
     def _join_neighbours(self) -> None:
         intervals = list(self._waiting)
@@ -140,16 +155,47 @@ def _joined(first: _Interval, second: _Interval) -> _Interval:
         first.held or second.held,
     )
     for cell, share in second.shares.items():
-        both.shares[cell] += share
+        both.shares[cell] = both.shares.get(cell, 0.0) + share
     return both
 
 
-def _split(whole: int, shares: Mapping[Cell, float]) -> Iterator[tuple[Cell, int]]:
-    """Divide a whole number by shares; the parts are whole numbers that sum to it."""
-    total = sum(shares.values())
-    share_so_far, given = 0.0, 0
+def _shares(
+    spent: Spent, intervals: Sequence[_Interval]
+) -> tuple[dict[Cell, _Lengths], NDArray[np.bool_]]:
+    """How the time of each interval was spent, and whether anybody held the device in it.
+
+    With what was known of them before, which is of the first one at most.
+    """
+    shares: defaultdict[Cell, _Lengths] = defaultdict(lambda: np.zeros(len(intervals)))
+    held = np.array([interval.held for interval in intervals])
+    for number, interval in enumerate(intervals):
+        for cell, share in interval.shares.items():
+            shares[cell][number] += share
+    uses = uses_within(
+        spent.slices, [one.start_ns for one in intervals], [one.end_ns for one in intervals]
+    )
+    for (engine, use), told_ns in uses.held.items():
+        lengths_ns = np.asarray(told_ns)
+        shares[Cell(spent.role, use, Reason.NONE, *spent.owners[engine])] += lengths_ns
+        held |= lengths_ns > 0
+    for reason, told_ns in uses.unheld.items():
+        parts, lengths_ns = spent.unheld[reason], np.asarray(told_ns)
+        for cell, part in parts.items():
+            if part:
+                shares[cell] += lengths_ns * part / parts.total()
+    return shares, held
+
+
+def _split(
+    wholes: NDArray[np.int64],
+    shares: Mapping[Cell, _Lengths],
+    totals: _Lengths,
+    books: Counter[Cell],
+) -> None:
+    """Divide whole numbers by shares; the parts are whole numbers that sum to them."""
+    so_far, given = np.zeros(len(wholes)), np.zeros(len(wholes), np.int64)
     for cell, share in shares.items():
-        share_so_far += share
-        upto = round(whole * share_so_far / total)
-        yield cell, upto - given
+        so_far += share
+        upto = np.rint(wholes * so_far / np.where(totals > 0, totals, 1.0)).astype(np.int64)
+        books[cell] += int((upto - given).sum())
         given = upto

@@ -11,6 +11,8 @@ from collections import Counter
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.model import ActivityCell, DeviceReading, Role, Throttle, Unit
 
+_UNITS = (Unit.GRAPHICS, Unit.SM, Unit.TENSOR, Unit.DRAM)
+
 
 class Meters:
     """Activity and throttling of one device, in (fractions of) nanoseconds.
@@ -21,6 +23,7 @@ class Meters:
     def __init__(self) -> None:
         self.activity: Counter[ActivityCell] = Counter()
         self.throttled: Counter[Throttle] = Counter()
+        self._cells: tuple[tuple[Role, tuple[str, str]], tuple[ActivityCell, ...]] | None = None
 
     def read(
         self, reading: DeviceReading, before_ns: int | None, role: Role, owner: tuple[str, str]
@@ -40,15 +43,19 @@ class Meters:
         graphics_ratio = reading.graphics_ratio
         if graphics_ratio is None:
             graphics_ratio = reading.busy_ratio
-        for unit, ratio in (
-            (Unit.GRAPHICS, graphics_ratio),
-            (Unit.SM, reading.sm_ratio),
-            (Unit.TENSOR, reading.tensor_ratio),
-            (Unit.DRAM, reading.dram_ratio),
-        ):
+        ratios = graphics_ratio, reading.sm_ratio, reading.tensor_ratio, reading.dram_ratio
+        for cell, ratio in zip(self._cells_of(role, owner), ratios, strict=True):
             if ratio is not None:
-                cell = ActivityCell(role, unit, *owner)
                 self.activity[cell] += max(round(length_ns * ratio), 0)
         if reading.throttles is not None:
-            for reason in Throttle:
-                self.throttled[reason] += length_ns if reason in reading.throttles else 0
+            if not self.throttled:
+                self.throttled.update(dict.fromkeys(Throttle, 0))
+            for reason in reading.throttles:
+                self.throttled[reason] += length_ns
+
+    def _cells_of(self, role: Role, owner: tuple[str, str]) -> tuple[ActivityCell, ...]:
+        """The cells of each of `_UNITS`: the same from reading to reading, nearly always."""
+        key = role, owner
+        if self._cells is None or self._cells[0] != key:
+            self._cells = key, tuple(ActivityCell(role, unit, *owner) for unit in _UNITS)
+        return self._cells[1]

@@ -199,6 +199,19 @@ def test_a_total_that_falls_begins_anew_and_takes_nothing_back() -> None:
     assert books.joules() == {"unobserved": 200}
 
 
+def test_a_total_that_leaps_beyond_all_reason_is_not_believed() -> None:
+    books = Books()
+    books.tell(0, energy_joules=0)
+    books.tell(1, energy_joules=100)
+    books.tell(2, energy_joules=1e300)
+    books.tell(3, energy_joules=1e300)
+    books.tell(4, energy_joules=100)
+    books.tell(5, energy_joules=150)
+    books.advance(20)
+
+    assert books.joules() == {"unobserved": 150}
+
+
 def test_a_total_that_moves_less_often_than_it_is_read_tells_of_all_the_time_since() -> None:
     books, teller = Books(), Teller()
     books.engine(role=Role.DECODE)
