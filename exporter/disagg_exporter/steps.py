@@ -11,6 +11,7 @@ import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from disagg_exporter.allowance import Allowance
@@ -18,6 +19,7 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import StreamKey
 from disagg_exporter.peer import in_session_of, peer_pid
 from disagg_exporter.step_messages import Message, MessageKind, Records, Told, runs_of
+from disagg_exporter.steps_beat import Beat, beat_of
 from disagg_exporter.steps_socket import StepsSocketError, listening_socket
 
 __all__ = [
@@ -39,10 +41,8 @@ CONNECTIONS_PER_TURN = 64
 # would have us remember them all.
 STREAMS_PER_CONNECTION = 16
 
-# A connection that has been heard out is left alone until the next beat, and all connections of a
-# daemon share the beat: hearing everyone in one go is a few wake-ups a second in place of hundreds,
-# and an engine's own sends are cheaper when they wake nobody. The kernel holds some hundred
-# messages for us meanwhile.
+# All connections of a daemon are heard on one beat: an engine's own sends are cheaper, too, when
+# they wake nobody. The kernel holds some hundred messages for us meanwhile.
 REST_SECONDS = 0.25
 
 
@@ -97,6 +97,7 @@ class StepsListener:
             None if messages_per_second is None else Allowance(messages_per_second, clock_ns())
         )
         self._loop: AbstractEventLoop | None = None
+        self._beat: Beat | None = None
         self._socket: socket.socket | None = None
         self._peers: list[_Peer] = []
         self._accepted = self._refused = self._bad_messages = 0
@@ -110,33 +111,36 @@ class StepsListener:
         """Listen, in place of a dead daemon if need be; raises `StepsSocketError`."""
         self._socket = listening_socket(self._path, self._mode)
         self._loop = loop
-        loop.add_reader(self._socket, self._accept, self._socket, loop)
+        self._beat = beat_of(loop, self._rest_seconds)
+        loop.add_reader(self._socket, self._accept, self._socket, loop, self._beat)
 
     def drain(self) -> None:
         """Hear all that has arrived, in one go: to be done before an engine's death is booked."""
-        if self._socket is None or self._loop is None:
+        if self._socket is None or self._loop is None or self._beat is None:
             return
-        self._accept(self._socket, self._loop)
+        self._accept(self._socket, self._loop, self._beat)
         for peer in tuple(self._peers):
-            while self._hear_some(peer, self._loop) >= MESSAGES_PER_TURN:
+            while self._hear_some(peer, self._beat):
                 pass
 
     def close(self) -> None:
         """Hang up on everyone and remove the socket file. Delivers nothing."""
-        if self._socket is None or self._loop is None:
+        if self._socket is None or self._loop is None or self._beat is None:
             return
         # The file goes first: once we no longer listen, it may already be our successor's.
         self._path.unlink(missing_ok=True)
-        for link in (self._socket, *(peer.link for peer in self._peers)):
-            self._loop.remove_reader(link)
-            link.close()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        for peer in self._peers:
+            self._beat.remove(peer.link)
+            peer.link.close()
         self._peers.clear()
-        self._socket = None
+        self._socket = self._beat = None
 
-    def _accept(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
+    def _accept(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
         for _ in range(CONNECTIONS_PER_TURN):
             if not self._may_take():
-                self._accept_later(listening, loop)
+                self._accept_later(listening, loop, beat)
                 return
             try:
                 link, _address = listening.accept()
@@ -144,7 +148,7 @@ class StepsListener:
                 return
             except OSError:
                 # Out of descriptors: the caller in the queue would wake us again at once.
-                self._accept_later(listening, loop)
+                self._accept_later(listening, loop, beat)
                 return
             self._took()
             link.setblocking(False)
@@ -156,41 +160,18 @@ class StepsListener:
             self._accepted += 1
             peer = _Peer(link, pid)
             self._peers.append(peer)
-            loop.add_reader(link, self._take_turn, peer, loop)
+            beat.add(link, partial(self._hear_some, peer, beat))
 
-    def _accept_later(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
+    def _accept_later(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
         loop.remove_reader(listening)
-        loop.call_at(self._next_beat(loop), self._accept_again, listening, loop)
+        loop.call_at(beat.next_seconds(), self._accept_again, listening, loop, beat)
 
-    def _accept_again(self, listening: socket.socket, loop: AbstractEventLoop) -> None:
+    def _accept_again(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
         if self._socket is listening:
-            loop.add_reader(listening, self._accept, listening, loop)
+            loop.add_reader(listening, self._accept, listening, loop, beat)
 
-    def _take_turn(self, peer: _Peer, loop: AbstractEventLoop) -> None:
-        if self._hear_some(peer, loop) < MESSAGES_PER_TURN and peer in self._peers:
-            loop.remove_reader(peer.link)
-            loop.call_at(self._next_beat(loop), self._look_again, peer, loop)
-
-    def _look_again(self, peer: _Peer, loop: AbstractEventLoop) -> None:
-        """Hear what came while a connection was at rest: a busy one is not waited for in between.
-
-        Asking the selector to wake us costs more than a look.
-        """
-        if peer not in self._peers:
-            return
-        heard = self._hear_some(peer, loop)
-        if peer not in self._peers:
-            return
-        if 0 < heard < MESSAGES_PER_TURN:
-            loop.call_at(self._next_beat(loop), self._look_again, peer, loop)
-        else:
-            loop.add_reader(peer.link, self._take_turn, peer, loop)
-
-    def _next_beat(self, loop: AbstractEventLoop) -> float:
-        return (loop.time() // self._rest_seconds + 1) * self._rest_seconds
-
-    def _hear_some(self, peer: _Peer, loop: AbstractEventLoop) -> int:
-        """Hear about one turn's worth of a connection; return how many messages it was."""
+    def _hear_some(self, peer: _Peer, beat: Beat) -> bool:
+        """Hear about one turn's worth of a connection; return whether there may be more."""
         packets: list[bytes] = []
         heard, over = 0, False
         while heard < MESSAGES_PER_TURN and not over and self._may_take():
@@ -209,8 +190,8 @@ class StepsListener:
         if packets:
             self._hear(peer, packets)
         if over:
-            self._forget(peer, loop)
-        return heard
+            self._forget(peer, beat)
+        return heard >= MESSAGES_PER_TURN and not over
 
     def _may_take(self) -> bool:
         return self._allowance is None or self._allowance.room(self._clock_ns()) >= 1
@@ -233,8 +214,8 @@ class StepsListener:
             peer.flags_by_key[key] = run.flags
             self._deliver(run.told(key))
 
-    def _forget(self, peer: _Peer, loop: AbstractEventLoop) -> None:
-        loop.remove_reader(peer.link)
+    def _forget(self, peer: _Peer, beat: Beat) -> None:
+        beat.remove(peer.link)
         peer.link.close()
         self._peers.remove(peer)
         for key, flags in peer.flags_by_key.items():

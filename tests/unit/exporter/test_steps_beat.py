@@ -1,0 +1,105 @@
+"""The beat on which connections are heard, with real sockets on a real loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from disagg_exporter.steps_beat import Beat, beat_of
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    return ours, theirs
+
+
+class Ear:
+    """Hears one byte a turn."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.turns = 0
+        self.heard = b""
+
+    def __call__(self) -> bool:
+        self.turns += 1
+        try:
+            byte = self.link.recv(1)
+        except BlockingIOError:
+            return False
+        self.heard += byte
+        return bool(byte)
+
+
+async def until(done: object) -> None:
+    async with asyncio.timeout(5):
+        while not done():  # type: ignore[operator] # any callable of no arguments
+            await asyncio.sleep(0)
+
+
+def test_what_is_there_already_is_heard_at_once_and_turn_by_turn() -> None:
+    async def scenario() -> tuple[bytes, int]:
+        ours, theirs = pair()
+        beat, ear = Beat(asyncio.get_running_loop(), 10**9), Ear(ours)
+        with ours, theirs:
+            theirs.send(b"abc")
+            beat.add(ours, ear)
+            await asyncio.sleep(0)
+            after_one = ear.turns
+            await until(lambda: ear.turns == 4)
+            beat.remove(ours)
+        return ear.heard, after_one
+
+    assert asyncio.run(scenario()) == (b"abc", 1)
+
+
+def test_who_has_sent_something_is_heard_at_the_next_beat_and_nobody_else_is_asked() -> None:
+    async def scenario() -> tuple[bytes, int]:
+        beat = Beat(asyncio.get_running_loop(), 0.01)
+        (ours, theirs), (silent, other) = pair(), pair()
+        ear, idle = Ear(ours), Ear(silent)
+        with ours, theirs, silent, other:
+            beat.add(ours, ear)
+            beat.add(silent, idle)
+            await until(lambda: ear.turns and idle.turns)
+            theirs.send(b"x")
+            await until(lambda: ear.heard)
+            theirs.send(b"y")
+            await until(lambda: len(ear.heard) == 2)
+            beat.remove(ours)
+            beat.remove(silent)
+        return ear.heard, idle.turns
+
+    assert asyncio.run(scenario()) == (b"xy", 1)
+
+
+def test_a_removed_connection_is_heard_no_more() -> None:
+    async def scenario() -> tuple[int, bytes]:
+        beat = Beat(asyncio.get_running_loop(), 0.01)
+        (ours, theirs), (kept, other) = pair(), pair()
+        ear, stays = Ear(ours), Ear(kept)
+        with ours, theirs, kept, other:
+            beat.add(ours, ear)
+            beat.add(kept, stays)
+            beat.remove(ours)
+            beat.remove(ours)
+            theirs.send(b"x")
+            other.send(b"z")
+            await until(lambda: stays.heard)
+            beat.remove(kept)
+            # And one that comes when all have gone.
+            beat.add(ours, ear)
+            beat.remove(ours)
+        return ear.turns, stays.heard
+
+    assert asyncio.run(scenario()) == (0, b"z")
+
+
+def test_a_loop_has_one_beat_as_long_as_somebody_keeps_it() -> None:
+    async def scenario() -> tuple[bool, bool]:
+        loop = asyncio.get_running_loop()
+        beat = beat_of(loop, 0.25)
+        return beat_of(loop, 0.25) is beat, beat_of(loop, 0.5) is beat
+
+    assert asyncio.run(scenario()) == (True, False)
