@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, truediv
+from operator import attrgetter
 
 from disagg_exporter.fullness.window import Tally
 from disagg_exporter.model import DecodeLimit, PrefillLimit, Role
@@ -53,10 +53,8 @@ def load_of(tallies: Iterable[Tally]) -> Load | None:
     prefill_ns = sum(t.prefill_ns for t in known)
     step_ns = prefill_ns + sum(t.decode_ns for t in known)
     steps = sum(t.prefill_steps for t in known)
-    lengths_ns = [t.length_ns for t in known]
-    prefill_rate, batch, kv, blocked, waiting, decode_rate, decode_steps_rate, steps_rate = (
-        sum(map(truediv, each, lengths_ns)) / len(known)
-        for each in zip(*map(_AVERAGED, known), strict=True)
+    prefill_rate, batch, kv, blocked, waiting, decode_rate, decode_steps_rate, steps_rate = _means(
+        known
     )
     return Load(
         prefill_tokens_per_second=prefill_rate * 1e9,
@@ -73,6 +71,14 @@ def load_of(tallies: Iterable[Tally]) -> Load | None:
         steps_per_second=steps_rate * 1e9,
         prefill_step_tokens=sum(t.prefill_tokens for t in known) / steps if steps else None,
     )
+
+
+def _means(tallies: Sequence[Tally]) -> Sequence[float]:
+    """Each of `_AVERAGED` a nanosecond, of each rank on average."""
+    rates = [[each / tally.length_ns for each in _AVERAGED(tally)] for tally in tallies]
+    if len(rates) == 1:
+        return rates[0]
+    return [sum(each) / len(rates) for each in zip(*rates, strict=True)]
 
 
 def used_ratio(

@@ -51,14 +51,14 @@ def learned(name: str, role: Role, *, overlapped: bool = False) -> EngineCapacit
 
 @pytest.mark.parametrize(("name", "overlapped"), [("mixed", False), ("mixed_async", True)])
 def test_a_chunked_engine_knows_its_knee_below_its_own_limit(name: str, overlapped: bool) -> None:
-    """Steps of 128 tokens take 0.07 s and small ones 0.03 s, so rates still rise near the limit."""
+    """Steps of 128 tokens take 0.21 s and small ones 0.025 s: nine tenths of their rate at 57."""
     prefill = learned(name, Role.MIXED, overlapped=overlapped).prefill
 
     assert prefill is not None
     assert prefill.sides is Sides.BOTH
     assert prefill.knee_tokens is not None
-    assert STEP_TOKENS / 2 < prefill.knee_tokens < STEP_TOKENS
-    assert 1_000 < prefill.tokens_per_second < 2_000
+    assert STEP_TOKENS / 3 < prefill.knee_tokens < STEP_TOKENS
+    assert 450 < prefill.tokens_per_second < 700
 
 
 def test_a_decode_engine_with_four_requests_is_nearly_empty() -> None:
