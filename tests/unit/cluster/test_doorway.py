@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import contextlib
 import datetime
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,30 +14,13 @@ from disagg_cluster import httpconfig
 from disagg_cluster.doorway import Door, NobodyAnswersError, RefusedError, fetch
 from disagg_cluster.problems import ConfigError
 from disagg_exporter.access import OPEN, Access
-from disagg_exporter.listen import ListenAddress
 from disagg_exporter.passwords import Passwords
-from disagg_exporter.server import MetricsServer
 from support.certificates import authority, server_certificate, server_context, write_files
 from support.children import free_port
+from support.golden_server import serving
 from support.raw_server import raw_server
-from support.snapshots import TAKEN_NS, golden_snapshot
 
 NAMED = "tls_config: {ca_file: ca.pem}\n"
-
-
-@contextlib.contextmanager
-def serving(access: Access) -> Iterator[int]:
-    """Serve the golden node under conditions; yield the port."""
-    server = MetricsServer(
-        ListenAddress("127.0.0.1", 0),
-        golden_snapshot,
-        lambda: "",
-        lambda: 0.0,
-        lambda: TAKEN_NS,
-        access=lambda: access,
-    )
-    with contextlib.closing(server):
-        yield server.start().port
 
 
 def context_of(*names: str, expired: bool = False) -> ssl.SSLContext:

@@ -4,43 +4,15 @@ import contextlib
 import http.client
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from disagg_exporter.access import OPEN, Access
-from disagg_exporter.listen import ListenAddress
 from disagg_exporter.passwords import Passwords
-from disagg_exporter.server import Limits, MetricsServer
 from disagg_exporter.tls_socket import plain_name
 from support.certificates import authority, client_context, server_context
-from support.snapshots import TAKEN_NS, golden_snapshot
-
-
-@contextlib.contextmanager
-def serving(
-    access: Callable[[], Access], *, connections: int = 64, client_seconds: float = 5.0
-) -> Iterator[int]:
-    """Serve the golden node under conditions; yield the port, and leave no thread behind."""
-    server = MetricsServer(
-        ListenAddress("127.0.0.1", 0),
-        golden_snapshot,
-        lambda: "",
-        lambda: 0.0,
-        lambda: TAKEN_NS,
-        Limits(connections, client_seconds),
-        access,
-    )
-    before = threading.active_count()
-    try:
-        yield server.start().port
-    finally:
-        server.close()
-        deadline = time.monotonic() + 5
-        while threading.active_count() > before:
-            assert time.monotonic() < deadline
+from support.golden_server import serving
 
 
 def get(port: int, context: ssl.SSLContext, path: str = "/healthz") -> http.client.HTTPResponse:

@@ -1,0 +1,37 @@
+"""The metrics server of the golden node, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from disagg_exporter.access import Access
+from disagg_exporter.listen import ListenAddress
+from disagg_exporter.server import Limits, MetricsServer
+from support.snapshots import TAKEN_NS, golden_snapshot
+
+
+@contextlib.contextmanager
+def serving(
+    access: Access | Callable[[], Access], *, connections: int = 64, client_seconds: float = 5.0
+) -> Iterator[int]:
+    """Serve the golden node under conditions; yield the port, and leave no thread behind."""
+    server = MetricsServer(
+        ListenAddress("127.0.0.1", 0),
+        golden_snapshot,
+        lambda: "",
+        lambda: 0.0,
+        lambda: TAKEN_NS,
+        Limits(connections, client_seconds),
+        (lambda: access) if isinstance(access, Access) else access,
+    )
+    before = threading.active_count()
+    try:
+        yield server.start().port
+    finally:
+        server.close()
+        deadline = time.monotonic() + 5
+        while threading.active_count() > before:
+            assert time.monotonic() < deadline
