@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -170,10 +171,9 @@ def test_what_is_kept_is_read_when_it_is_sent_and_what_cannot_be_read_is_a_drop(
     assert [(r.sequence, r.t_ns, r.drops) for r in steps] == [(1, 1, 0), (2, 4, 1)]
 
 
-def test_a_step_is_kept_while_another_thread_sends(
-    daemon: BareDaemon, make: Callable[..., Sender]
-) -> None:
-    """The engine's thread waits for nobody."""
+@contextlib.contextmanager
+def another_thread_sending(daemon: BareDaemon, make: Callable[..., Sender]) -> Iterator[Sender]:
+    """Yield a sender while another thread is about to send the step of t_ns 1, until the end."""
     reading, go_on = threading.Event(), threading.Event()
 
     def read(told: Told) -> Told:
@@ -188,10 +188,17 @@ def test_a_step_is_kept_while_another_thread_sends(
     other = threading.Thread(target=sender.step, args=(DECODE_STEP, 1), kwargs={"dummy": True})
     other.start()
     assert reading.wait(20)
-
-    sender.step(DECODE_STEP, t_ns=2 * LATER)
+    yield sender
     go_on.set()
     other.join()
+
+
+def test_a_step_is_kept_while_another_thread_sends(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    """The engine's thread waits for nobody."""
+    with another_thread_sending(daemon, make) as sender:
+        sender.step(DECODE_STEP, t_ns=2 * LATER)
     sender.beat()
 
     assert [r.t_ns for r in daemon.hear_all() if r.kind == wire.STEP] == [1, 2 * LATER]
@@ -489,25 +496,9 @@ def test_what_cannot_be_sent_for_long_is_dropped_and_not_kept(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     """Such as while connecting hangs: what is kept holds what the engine told of its steps."""
-    reading, go_on = threading.Event(), threading.Event()
-
-    def read(told: Told) -> Told:
-        if told.dummy:
-            reading.set()
-            assert go_on.wait(20)
-        return told
-
-    sender = make(read=read)
-    sender.beat()
-    daemon.accept()
-    other = threading.Thread(target=sender.step, args=(DECODE_STEP, 1), kwargs={"dummy": True})
-    other.start()
-    assert reading.wait(20)
-
-    for number in range(MOST_KEPT + 10):
-        sender.step(DECODE_STEP, t_ns=2 + number)
-    go_on.set()
-    other.join()
+    with another_thread_sending(daemon, make) as sender:
+        for number in range(MOST_KEPT + 10):
+            sender.step(DECODE_STEP, t_ns=2 + number)
     while (beat := daemon.hear_all()[-1]).sequence < 1 + MOST_KEPT:
         sender.beat()
 
