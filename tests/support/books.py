@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -155,25 +155,25 @@ class Books:
     def seconds(self, gpu: str = "g0") -> dict[str, float]:
         """Return a device's seconds by use, without the uses that had none."""
         cells = self._account(gpu).cells
-        sums: Counter[str] = Counter()
+        sums: defaultdict[str, float] = defaultdict(float)
         for cell, length in cells.items():
-            sums[str(cell.use)] += length  # type: ignore[assignment]
+            sums[str(cell.use)] += length
         return {use: round(length, 6) for use, length in sums.items() if length}
 
     def reasons(self, use: Use, gpu: str = "g0") -> dict[Reason, float]:
         """Return a device's seconds of one use by reason."""
-        sums: Counter[Reason] = Counter()
+        sums: defaultdict[Reason, float] = defaultdict(float)
         for cell, length in self._account(gpu).cells.items():
             if cell.use is use:
-                sums[cell.reason] += length  # type: ignore[assignment]
+                sums[cell.reason] += length
         return {reason: round(length, 6) for reason, length in sums.items()}
 
     def by_role(self, role: Role, gpu: str = "g0") -> dict[str, float]:
         """Return a device's seconds under one role, by use."""
-        sums: Counter[str] = Counter()
+        sums: defaultdict[str, float] = defaultdict(float)
         for cell, length in self._account(gpu).cells.items():
             if cell.role is role:
-                sums[str(cell.use)] += length  # type: ignore[assignment]
+                sums[str(cell.use)] += length
         return {use: round(length, 6) for use, length in sums.items()}
 
     def joules(self, gpu: str = "g0") -> dict[str, float] | None:

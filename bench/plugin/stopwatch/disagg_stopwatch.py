@@ -47,7 +47,7 @@ class Switch:
     """One byte that all processes of a server share."""
 
     def __init__(self, path):
-        with open(path, "r+b") as file:  # noqa: PTH123
+        with open(path, "r+b") as file:  # noqa: PTH123 # as above
             self._byte = mmap.mmap(file.fileno(), 1)
 
     @property
@@ -96,7 +96,8 @@ class Stretches:
 
     def _cpu_ns(self):
         if not self._pids:
-            everybody = [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
+            names = os.listdir("/proc")  # noqa: PTH208 # plain, and only the names are wanted
+            everybody = [int(name) for name in names if name.isdecimal()]
             self._pids = [pid for pid in everybody if os.getsid(pid) == os.getsid(0)]
         ours = [each for each in threading.enumerate() if each.name == "disagg-steps"]
         return (

@@ -50,7 +50,7 @@ def run(log: Path) -> Iterator[Callable[..., Child]]:
         # At the very moment of its exec a process has no arguments yet.
         arguments_of, end = Path(f"/proc/{child.pid}/cmdline"), time.monotonic() + 10
         while not arguments_of.read_bytes() and time.monotonic() < end:
-            time.sleep(0.001)
+            time.sleep(0.001)  # the kernel tells nobody of an exec
         return child
 
     yield run
