@@ -29,7 +29,7 @@ from disagg_exporter.devices import (
 from disagg_exporter.listen import ListenAddress
 
 
-@click.command
+@click.command(context_settings={"allow_extra_args": True})
 @click.option(
     "-c",
     "--config",
@@ -57,6 +57,8 @@ def start(
     with `on_sigterm: leave`. Prints a line a second with the prefill:decode ratio and serves the
     metrics page.
     """
+    if extra := click.get_current_context().args:
+        raise click.UsageError(f"unexpected argument {extra[0]!r}; --config names the node file")
     log_to_stderr(verbose)
     config = NodeConfig(attach=Attach()) if file is None else load(file)
     if web_config is not None:

@@ -66,6 +66,13 @@ def test_the_help_shows_every_command(option: str) -> None:
     assert run(option) == (0, HELP, "")
 
 
+def test_start_says_how_a_node_file_is_named() -> None:
+    code, out, err = run("start", "node.yaml")
+
+    assert (code, out) == (2, "")
+    assert "unexpected argument 'node.yaml'; --config names the node file" in err
+
+
 def test_the_version_is_that_of_the_package() -> None:
     assert run("--version") == (0, f"disagg-node, version {__version__}\n", "")
 
