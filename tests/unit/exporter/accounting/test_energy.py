@@ -16,6 +16,7 @@ from disagg_exporter.accounting.slices import Slices
 from disagg_exporter.accounting.timeline import CODES
 from disagg_exporter.model import Cell, DeviceReading, EngineState, Reason, Role, Use
 from support.books import Books, Teller, ns
+from support.plain_energy import PlainEnergyBooks
 from support.plain_lane import DECODE, DUMMY, PREFILL
 
 # Tables
@@ -289,24 +290,34 @@ def test_the_parts_of_every_interval_sum_to_what_was_told(
     parts: Counter[Cell],
 ) -> None:
     """To the microjoule, wherever slices, intervals and commits begin and end."""
-    books, t_ns, total = EnergyBooks(), 0, 0
+    books, plain, t_ns, total = EnergyBooks(), PlainEnergyBooks(), 0, 0
     _read(books, 0, 0)
+    _read(plain, 0, 0)
     ends = []
     for length_ns, microjoules, watts in told:
         t_ns, total = t_ns + length_ns, total + microjoules
         _read(books, t_ns, total, watts)
+        _read(plain, t_ns, total, watts)
         ends.append((t_ns, total))
     start_ns = 0
     owners = {"a": ("m", ""), "b": ("n", "")}
     for first in range(0, len(pieces), commits):
         done = _slices(start_ns, pieces[first : first + commits])
         start_ns = int(done.edges_ns[-1])
-        books.commit(Spent(done, Role.MIXED, owners, {Reason.NO_REQUEST: parts}))
+        spent = Spent(done, Role.MIXED, owners, {Reason.NO_REQUEST: parts})
+        books.commit(spent)
+        plain.commit(spent)
 
         committed = [total for end_ns, total in ends if end_ns <= start_ns]
         assert books.microjoules is not None
         assert sum(books.microjoules.values()) == (committed[-1] if committed else 0)
         assert min(books.microjoules.values(), default=0) >= 0
+        # A part is rounded to the microjoule, and a sum before it by the last bit.
+        assert dict(books.microjoules) == pytest.approx(
+            dict(plain.microjoules or {}), abs=2 * len(told)
+        )
+        assert books.baseline_watts == plain.baseline_watts
+        assert books.waiting == plain.waiting
 
 
 def test_a_long_wait_for_the_watermark_bounds_the_buffer_and_loses_nothing() -> None:
