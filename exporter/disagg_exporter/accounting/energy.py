@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ _Lengths = NDArray[np.float64]
 """Nanoseconds of each of some intervals."""
 
 _NO_LIMIT_WATTS = 1e15
-# Between two readings: a gigajoule. All that is kept at once sums to less than 2⁶³ of them.
+# Between two readings: a gigajoule. Nine thousand of these, waiting at once, would fit.
 _MOST_MICROJOULES = 10**15
 
 
@@ -77,7 +78,7 @@ class EnergyBooks:
         An interval that ends below the watermark cannot be split any more and is left out, as is
         one over which the driver's total fell (it began anew) or rose beyond all reason.
         """
-        if reading.energy_joules is None:
+        if reading.energy_joules is None or not isfinite(reading.energy_joules):
             return
         if self.microjoules is None:
             self.microjoules = Counter()
@@ -99,6 +100,8 @@ class EnergyBooks:
             return
         end_ns = int(spent.slices.edges_ns[-1])
         touched = [interval for interval in self._waiting if interval.start_ns < end_ns]
+        if not touched:
+            return
         shares, held = _shares(spent, touched)
         done = sum(interval.end_ns <= end_ns for interval in touched)
         # Those that reach beyond go on being explained by what is committed next.
@@ -118,8 +121,10 @@ class EnergyBooks:
         books: Counter[Cell],
     ) -> None:
         told = np.array([interval.microjoules for interval in intervals], np.int64)
-        lengths_ns = np.array([interval.end_ns - interval.start_ns for interval in intervals])
-        watts = np.array([np.inf if one.watts is None else one.watts for one in intervals])
+        lengths_ns = np.array([each.end_ns - each.start_ns for each in intervals], np.int64)
+        # What is not told is a NaN, as is what the driver itself tells so.
+        watts = np.array([one.watts for one in intervals], np.float64)
+        watts[np.isnan(watts)] = np.inf
         known = np.inf if self.baseline_watts is None else self.baseline_watts
         # The baseline at each interval: what the intervals before it told, and it itself.
         lowest = np.minimum.accumulate(np.append(known, np.where(held, np.inf, watts)))
@@ -167,7 +172,7 @@ def _shares(
     With what was known of them before, which is of the first one at most.
     """
     shares: defaultdict[Cell, _Lengths] = defaultdict(lambda: np.zeros(len(intervals)))
-    held = np.array([interval.held for interval in intervals])
+    held = np.array([interval.held for interval in intervals], np.bool_)
     for number, interval in enumerate(intervals):
         for cell, share in interval.shares.items():
             shares[cell][number] += share

@@ -239,6 +239,29 @@ def test_what_was_used_over_a_hole_in_the_readings_is_not_lost() -> None:
     assert books.joules() == {"decode": 2000, "idle": 2000}
 
 
+def test_work_before_the_first_reading_of_energy_has_none() -> None:
+    """An engine is busy when its device first tells of energy, above the watermark."""
+    books, teller = Books(), Teller()
+    books.engine(role=Role.DECODE)
+    books.step(teller, teller.decode(9, 8))
+    books.power(10, 20, 100)
+    books.advance(14)
+    books.beat(teller, 26)
+    books.advance(26)
+
+    assert books.joules() == {"idle": 1000}
+
+
+def test_power_that_is_no_number_is_no_baseline() -> None:
+    books = EnergyBooks()
+    _read(books, 0, 0)
+    _read(books, 100, 70, float("nan"))
+    _read(books, 200, 140, 1.0)
+    books.commit(Spent(_slices(0, [(200, (("a", DECODE),))]), Role.DECODE, {"a": ("m", "")}, {}))
+
+    assert books.microjoules == {Cell(Role.DECODE, Use.DECODE, model_name="m"): 140}
+
+
 # Properties
 
 
