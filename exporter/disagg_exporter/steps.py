@@ -157,10 +157,16 @@ class StepsListener:
                 self._refused += 1
                 link.close()
                 continue
-            self._accepted += 1
             peer = _Peer(link, pid)
+            try:
+                beat.add(link, partial(self._hear_some, peer, beat))
+            except OSError:
+                # It was the last descriptor; the plugin will try again.
+                link.close()
+                self._accept_later(listening, loop, beat)
+                return
+            self._accepted += 1
             self._peers.append(peer)
-            beat.add(link, partial(self._hear_some, peer, beat))
 
     def _accept_later(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
         loop.remove_reader(listening)

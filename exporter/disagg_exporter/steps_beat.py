@@ -26,17 +26,28 @@ class Beat:
         self._loop = loop
         self._rest_seconds = rest_seconds
         self._hears: dict[int, Hear] = {}
+        self._soon: set[Hear] = set()
         self._selector: select.epoll | None = None
         self._next: TimerHandle | None = None
 
     def add(self, link: socket.socket, hear: Hear) -> None:
-        """Hear a connection, now and at each beat, until it is removed."""
-        if self._selector is None:
-            self._selector = select.epoll()
-            self._rest()
+        """Hear a connection, now and at each beat, until it is removed.
+
+        Raises:
+            OSError: No descriptor is left; the connection is not heard.
+        """
+        selector = self._selector or select.epoll()
+        try:
+            selector.register(link.fileno(), select.EPOLLIN)
+        except OSError:
+            if not self._hears:
+                selector.close()
+            raise
         self._hears[link.fileno()] = hear
-        self._selector.register(link.fileno(), select.EPOLLIN)
-        self._loop.call_soon(self._turn, link.fileno(), hear)
+        if self._selector is None:
+            self._selector = selector
+            self._rest()
+        self._take_turn(link.fileno(), hear)
 
     def remove(self, link: socket.socket) -> None:
         """Hear a connection no more; to be called before it is closed."""
@@ -63,12 +74,19 @@ class Beat:
         for number, _events in self._selector.poll(0):
             hear = self._hears.get(number)
             if hear is not None:
-                self._turn(number, hear)
+                self._take_turn(number, hear)
+
+    def _take_turn(self, number: int, hear: Hear) -> None:
+        """Have one turn taken soon: one at a time, however much is waiting."""
+        if hear not in self._soon:
+            self._soon.add(hear)
+            self._loop.call_soon(self._turn, number, hear)
 
     def _turn(self, number: int, hear: Hear) -> None:
+        self._soon.discard(hear)
         # The number may be another connection's by now.
         if self._hears.get(number) is hear and hear():
-            self._loop.call_soon(self._turn, number, hear)
+            self._take_turn(number, hear)
 
 
 _BEATS: WeakValueDictionary[tuple[AbstractEventLoop, float], Beat] = WeakValueDictionary()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import select
 import socket
+
+import pytest
 
 from disagg_exporter.steps_beat import Beat, beat_of
 
@@ -103,3 +107,75 @@ def test_a_loop_has_one_beat_as_long_as_somebody_keeps_it() -> None:
         return beat_of(loop, 0.25) is beat, beat_of(loop, 0.5) is beat
 
     assert asyncio.run(scenario()) == (True, False)
+
+
+def test_a_connection_that_always_has_more_takes_one_turn_at_a_time() -> None:
+    async def scenario() -> int:
+        ours, theirs = pair()
+        beat, turns = Beat(asyncio.get_running_loop(), 0.001), 0
+
+        def hear() -> bool:
+            nonlocal turns
+            turns += 1
+            return True
+
+        with ours, theirs:
+            theirs.send(b"x")
+            beat.add(ours, hear)
+            await asyncio.sleep(0.02)  # some beats
+            before = turns
+            for _ in range(10):
+                await asyncio.sleep(0)
+            beat.remove(ours)
+        return turns - before
+
+    assert asyncio.run(scenario()) <= 11
+
+
+def test_one_whose_hearing_fails_keeps_nobody_from_being_heard() -> None:
+    async def scenario() -> bytes:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, _context: None)
+        beat = Beat(loop, 0.001)
+        (ours, theirs), (kept, other) = pair(), pair()
+        ear = Ear(kept)
+
+        def fail() -> bool:
+            raise RuntimeError
+
+        with ours, theirs, kept, other:
+            theirs.send(b"x")
+            beat.add(ours, fail)
+            beat.add(kept, ear)
+            await asyncio.sleep(0)
+            other.send(b"y")
+            await until(lambda: ear.heard)
+            beat.remove(ours)
+            beat.remove(kept)
+        return ear.heard
+
+    assert asyncio.run(scenario()) == b"y"
+
+
+def test_without_a_descriptor_left_a_connection_is_refused_and_the_next_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario() -> bytes:
+        beat = Beat(asyncio.get_running_loop(), 0.001)
+        ours, theirs = pair()
+        ear = Ear(ours)
+        with ours, theirs:
+            with monkeypatch.context() as patch:
+                patch.setattr(select, "epoll", none_left)
+                with pytest.raises(OSError, match="Too many"):
+                    beat.add(ours, ear)
+            beat.add(ours, ear)
+            theirs.send(b"z")
+            await until(lambda: ear.heard)
+            beat.remove(ours)
+        return ear.heard
+
+    assert asyncio.run(scenario()) == b"z"
