@@ -23,7 +23,7 @@ class Tally:
             self.counts = _grown(self.counts or ServingCounts(), page.serving, page.serving)
         elif before is None or began_anew(before, page):
             self.counts = _grown(self.counts, ServingCounts(), page.serving)
-        elif page.serving is not before.serving:  # as it is while the engine rests
+        elif page.serving is not before.serving:  # it is, as long as the engine rests
             self.counts = _grown(self.counts, before.serving, page.serving)
         self._before = page
 

@@ -20,7 +20,7 @@ MAX_TAIL_BYTES = 64
 """What may follow a head: a value and a time."""
 
 _OF_NUMBERS = b"0123456789.+-e"
-# How much the numbers before a line may have become shorter in all.
+# How much the numbers from one wanted line to the next may have become shorter in all.
 _SLACK_BYTES = 1024
 
 
@@ -30,7 +30,10 @@ def without_numbers(text: bytes) -> bytes:
 
 
 class _Place(NamedTuple):
-    """One wanted line: how it begins, with the end of the line before it, and all before that."""
+    """One wanted line: how it begins, with the end of the line before it.
+
+    `gap` is what stands between the wanted line before and that.
+    """
 
     start: bytes
     gap: bytes
@@ -52,6 +55,8 @@ class Places:
 
     def tails(self, text: bytes) -> list[bytes] | None:
         """What follows the remembered starts of the wanted lines; None if anything has moved."""
+        if len(text) > MAX_KEPT_BYTES:
+            return None
         tails, end = [], 0
         for number, start in enumerate(self._starts):
             gap = self._gaps[number]
@@ -105,4 +110,7 @@ def remember(
             return None
         places.append(_Place(start, text[end:at]))
         end = text.find(b"\n", at + len(start))
+        # An unwanted line may begin like that; and a page may end without an end of its line.
+        if not may_be_wanted(without_numbers(text[at + 1 : end])) or end < 0:
+            return None
     return Places(places, text[end:])

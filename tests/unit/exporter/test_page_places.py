@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from disagg_exporter.model import EnginePage
 from disagg_exporter.pages import Heads, PageError, parse_page
 from disagg_exporter.pages.limits import MAX_LINE_BYTES
+from disagg_exporter.pages.places import MAX_KEPT_BYTES
 
 DATA = Path(__file__).parents[2] / "data"
 REAL = sorted(
@@ -150,3 +151,24 @@ def test_a_name_that_has_got_a_digit_is_another_name() -> None:
 
     assert not is_read_quickly(page, heads)
     assert outcome(page, heads) == outcome(page)
+
+
+@pytest.mark.parametrize(
+    ("page", "other"),
+    [
+        (
+            b"vllm:num_requests_running\t1\nvllm:num_requests_running x{y} 3\n",
+            b"vllm:num_requests_running\t2\nvllm:num_requests_running 7\n",
+        ),
+        (
+            b"vllm:num_requests_running 1\n# 1\n",
+            b"vllm:num_requests_running 1\n# " + b"1" * MAX_KEPT_BYTES + b"\n",
+        ),
+    ],
+    ids=["an unwanted line that begins like a wanted one", "more than is kept"],
+)
+def test_what_cannot_be_remembered_is_walked_through(page: bytes, other: bytes) -> None:
+    heads = after(HEAD + page)
+
+    assert not is_read_quickly(HEAD + other, heads)
+    assert outcome(HEAD + other, heads) == outcome(HEAD + other)
