@@ -96,7 +96,10 @@ class Ledger:
         """Take some step records of a stream, in the order in which they came."""
         lane = self._step_lane(key)
         if lane is not None and len(rows):
-            self._engines[key.engine].told.take(key, totals_of(rows[-1]))
+            told = self._engines[key.engine].told
+            if not told.has(key):
+                told.take(key, totals_of(rows[0]))
+            told.take(key, totals_of(rows[-1]))
             lane.add(key, rows, now_ns=now_ns)
 
     def window(self, engine: str, window: WorkWindow) -> None:

@@ -33,6 +33,10 @@ class Told:
         """Say whether a stream is known, or there is room for it."""
         return key in self._streams or len(self._streams) < MOST_STREAMS
 
+    def has(self, key: StreamKey) -> bool:
+        """Say whether anything was heard of a stream."""
+        return key in self._streams
+
     def take(self, key: StreamKey, totals: StepTotals) -> None:
         """Take the totals of one message; an older message than the last changes nothing."""
         stream = self._streams.get(key)

@@ -7,6 +7,7 @@ import pytest
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import pseudo_device
 from disagg_exporter.model import Assignment, EngineState, Phase, Reason, Role, Use
+from disagg_exporter.steprows import rows_of
 from support.books import Books, Teller, ns
 
 
@@ -606,3 +607,14 @@ def test_the_loss_of_the_last_record_holds_no_watermark() -> None:
     assert books.watermark() == 23
     assert books.seconds() == {"decode": 1.5, "idle": 21.5}
     assert books.lost(29) == 1
+
+
+def test_a_stream_first_heard_in_a_batch_has_told_as_much_as_one_heard_step_by_step() -> None:
+    books, teller = Books(gpus=1), Teller()
+    books.engine(role=Role.DECODE)
+    steps = [teller.decode(t, 1) for t in (1, 2, 3)]
+    books.ledger.steps(teller.key, rows_of(steps), now_ns=ns(3))
+    [account] = books.ledger.engine_accounts(0)
+
+    # What had been told before the first of them is another's: the first is where we begin.
+    assert account.told.steps == (0, 2, 0, 0)
