@@ -148,7 +148,7 @@ class PageReader:
         try:
             lines = self._keep_lines(look.engine, text)
             heads = self._heads.setdefault(look.engine, Heads())
-            return Seen(look, parse_page(text, self._clock_ns(), heads), lines)
+            return Seen(look, parse_page(text, look.began_ns, heads), lines)
         except PageError as error:
             return Seen(look, why=str(error), answered=True)
         except Exception as error:  # noqa: BLE001 - what anybody serves must not end us

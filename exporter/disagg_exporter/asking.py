@@ -151,25 +151,31 @@ class Asking:
             self._selector.modify(talk.sock, event, talk)
 
     def _receive(self, talk: _Talk) -> None:
+        """Read all that has come: what came in time is an answer, however late we get to it."""
+        while self._receive_some(talk):
+            pass
+
+    def _receive_some(self, talk: _Talk) -> bool:
+        """Read some of an answer; return whether more of it may be there already."""
         try:
             count = talk.sock.recv_into(self._buffer)
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self._lost(talk, error.strerror or type(error).__name__)
-            return
+            return False
         try:
             if count:
                 whole = talk.answer.take(bytes(self._buffer[:count]))
             elif talk.reused and not talk.answer.begun:
                 self._lost(talk, "")
-                return
+                return False
             else:
                 talk.answer.end()
                 whole = True
         except AnswerError as error:
             self._fail(talk, str(error))
-            return
+            return False
         if whole and talk.answer.status != 200:
             refused = EngineRefused(f"{talk.ask.url}: answers {talk.answer.status} instead of 200")
             self._hang_up(talk)
@@ -180,6 +186,7 @@ class Asking:
                 talk.answered, talk.answer = True, Answer(self._max_bytes)
             else:
                 self._hang_up(talk)
+        return not whole
 
     def _lost(self, talk: _Talk, why: str) -> None:
         """Try elsewhere: a kept connection may have been closed while we asked."""

@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -130,6 +131,27 @@ def test_the_deadline_is_that_of_each_question_also_on_a_kept_connection(asking:
     with raw_server(answer_once_then_drip) as (base, _):
         assert told(asking, ask(base)) == {"a": b"hello"}
         assert told(asking, ask(base, deadline_seconds=0.2)) == {"a": "no whole answer in 0.2 s"}
+
+
+def test_an_answer_that_has_come_in_time_counts_however_late_we_get_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as while the page of another engine is parsed; and it is longer than one read."""
+    monkeypatch.setattr("disagg_exporter.asking._READ_BYTES", 64)
+    body, sent, began_seconds = b"x" * 900, threading.Event(), time.monotonic()
+
+    def answer(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + body)
+        sent.set()
+        over.wait()
+
+    with raw_server(answer) as (base, _), contextlib.closing(Asking(1000)) as asking:
+        asking.ask(ask(base))
+        assert sent.wait(10)
+        monkeypatch.setattr(time, "monotonic", lambda: began_seconds + 1000)
+        [one] = asking.step()
+
+    assert one.page == body
 
 
 def test_the_next_address_of_a_host_is_tried_when_one_refuses(asking: Asking) -> None:
