@@ -99,16 +99,22 @@ class Sender:
     def close(self) -> None:
         """Send what is kept, stop beating and hang up; gives up on a thread that is stuck."""
         atexit.unregister(self.close)
-        # A forked child that ends has nothing to send: what it has here is its parent's.
-        if self._getpid() == self._pid:
-            self._closing = True
-            self._bell.put(None)
-            if self._thread is not None:
-                self._thread.join(CLOSE_SECONDS)
-            if self._lock.acquire(timeout=CLOSE_SECONDS):
+        if self._getpid() != self._pid:
+            # A forked child that ends has nothing to send: what it has here is its parent's.
+            self._link.close()
+            return
+        self._closing = True
+        self._bell.put(None)
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+        held = self._lock.acquire(timeout=CLOSE_SECONDS)
+        try:
+            if held:
                 self._tell(self._clock_ns())
+        finally:
+            self._link.close()
+            if held:
                 self._lock.release()
-        self._link.close()
 
     def keep(self, t_ns: int, *told: Any) -> None:
         """Keep what was told at `t_ns`; send all that is kept if that is due. Never waits."""
