@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -34,7 +35,7 @@ def phases(
     the last second that the daemon has booked (five with GPUs), which is some seconds ago.
     """
     try:
-        for rows in _tables(door_of(url, file, http_config), file):
+        for rows in _tables(partial(door_of, url, file, http_config), file):
             if watch and not as_json_:
                 click.clear()
             if not rows:
@@ -47,17 +48,18 @@ def phases(
             raise
 
 
-def _tables(door: Door, file: Path | None) -> Iterator[tuple[Row, ...]]:
+def _tables(door_now: Callable[[], Door], file: Path | None) -> Iterator[tuple[Row, ...]]:
     before: NodePage | None = None
     told = False
     while True:
-        before = before or read_page(door)
-        after = None if before is None else _next_page(lambda: read_page(door), before)
+        # Anew each time: its address and its certificate may have changed.
+        before = before or read_page(door_now())
+        after = None if before is None else _next_page(lambda: read_page(door_now()), before)
         if after is not None:
             yield rows_of(after, before)
         else:
             if not told:
-                click.echo(f"no daemon answers at {door.url}: looking myself", err=True)
+                click.echo(f"no daemon answers at {door_now().url}: looking myself", err=True)
             yield _look(file)
         before, told = after, after is None
 
