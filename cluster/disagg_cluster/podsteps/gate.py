@@ -77,7 +77,6 @@ def _sound(rows: Rows, t_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.bool_
     age_seconds = (now_ns - t_ns) / 1e9
     sound = (age_seconds >= -AHEAD_SECONDS) & (age_seconds <= OLDEST_SECONDS)
     sound &= rows["elapsed_ns"] <= MAX_STEP_SECONDS * 1e9
-    # This way round, a ratio that is no number is turned away as well.
     sound &= (rows["kv_usage_ratio"] >= 0.0) & (rows["kv_usage_ratio"] <= 1.0)
     for names, largest in ((_COUNTED, _LARGEST_COUNT), (ELAPSED_TOTALS, LARGEST - 1)):
         for name in names:

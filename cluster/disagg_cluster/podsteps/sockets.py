@@ -133,12 +133,13 @@ class PodSteps:
         for pod in known:
             gate, listener = self._gates.get(pod.uid), self._open.get(pod.uid)
             if gate is not None:
+                counts = None if listener is None else listener.counts
                 yield Hearing(
                     uid=pod.uid,
                     name=f"{pod.namespace}/{pod.name}",
                     running=pod.phase == "Running" and listener is not None,
-                    accepted=listener.counts.accepted if listener is not None else 0,
-                    refused=gate.refused,
+                    accepted=0 if counts is None else counts.accepted,
+                    refused=gate.refused + (0 if counts is None else counts.bad_messages),
                     flags=gate.flags,
                 )
 
