@@ -139,7 +139,7 @@ def _get(
     except urllib.error.HTTPError as error:
         # Prometheus explains a bad expression in the body of its 400.
         with error:
-            body = error.read(_BODY_BYTES)
+            body = _rest_of(error)
         if error.code in _WHO_ARE_YOU:
             told = f"({error.code}, {body[:80]!r}); --http-config or --header says who asks"
             raise PrometheusError(f"{root} does not let us in {told}") from None
@@ -148,6 +148,14 @@ def _get(
         reason = getattr(error, "reason", error)
         why = _tls_fault(reason) or getattr(reason, "strerror", None) or reason
         raise NoAnswerError(f"no answer from {root}: {why}") from error
+
+
+def _rest_of(error: urllib.error.HTTPError) -> bytes:
+    """What comes of the body of an error: of one that is cut off or stalls, nothing."""
+    try:
+        return bytes(error.read(_BODY_BYTES))
+    except (OSError, http.client.HTTPException):
+        return b""
 
 
 def _tls_fault(reason: object) -> str:
