@@ -57,7 +57,8 @@ class Door:
 def fetch(door: Door, path: str, deadline_seconds: float) -> bytes:
     """Return the body of a page; redirects are not followed, proxies not asked.
 
-    The look-up of a host *name* is left to the resolver's own patience.
+    The look-up of a host *name* is left to the resolver's own patience, and each of its addresses
+    may take the deadline to be reached.
 
     Raises:
         NobodyAnswersError: Nobody does.

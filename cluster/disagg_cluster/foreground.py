@@ -22,8 +22,8 @@ Beside = Callable[[Daemon, ListenAddress], AbstractContextManager[None]]
 
 
 # New objects since the last look for cyclic garbage, and how many looks at the young until the
-# older are looked at. Step records live for seconds, thousands a second, and are no cycles: with
-# Python's own 700 the looking is a tenth of a busy daemon's time.
+# older are looked at. What a beat makes lives for a second and is no cycle; when each step was an
+# object, the looking was a tenth of a busy daemon's time with Python's own 700.
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)
 
 

@@ -166,7 +166,7 @@ def _shown(config: HttpConfig, folder: Path, findings: list[Finding]) -> Iterato
 
 
 def _secret(section: Section, name: str, key: str, folder: Path, findings: list[Finding]) -> str:
-    """A secret that stands in the file or in one of its own, less the line feed at its end."""
+    """A secret that stands in the file or in one of its own, less the blanks around it."""
     inline: str | None = getattr(section, key)
     path: str | None = getattr(section, f"{key}_file")
     if (inline is None) == (path is None):

@@ -52,7 +52,7 @@ class Subject:
 
 @dataclass(slots=True)
 class _Watched:
-    """What is remembered of one engine; `told` says whether its method has ever told anything."""
+    """What is remembered of one engine; `told` says whether its method told anything last."""
 
     stretches: Stretches
     method: Method = Method.STEPS

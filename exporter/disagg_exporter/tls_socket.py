@@ -1,4 +1,4 @@
-"""The server's end of a TLS connection, under one deadline from the handshake on."""
+"""Either end of a TLS connection, under one deadline from the handshake on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StrangerError(OSError):
 
 
 class LimitedTlsSocket(Limited, ssl.SSLSocket):  # type: ignore[misc] # names its buffers oddly
-    """A TLS socket on which everything from `limit()` on shares one deadline and one count."""
+    """A TLS socket on which everything from `limit()` on shares one deadline."""
 
 
 def wrap(context: ssl.SSLContext, client: LimitedSocket) -> LimitedTlsSocket:

@@ -20,7 +20,6 @@ MAX_LABELS = 128
 MAX_ANNOTATIONS = 16
 MAX_CONTAINERS = 32
 MAX_PORTS = 32
-MAX_ENV = 64
 MAX_VALUE_CHARACTERS = 4096
 # Of all containers of one pod together; a JSON of KV connectors takes a few thousand.
 MAX_ARGV_CHARACTERS = 32768

@@ -39,7 +39,7 @@ class Assignment:
 class StepTotals(NamedTuple):
     """Running totals of one stream of steps since its incarnation began.
 
-    `steps` and `elapsed_ns` are ordered by `StepKind`: context, generation, mixed, dummy.
+    `steps` and `elapsed_ns` are ordered by kind: context, generation, mixed, dummy.
     """
 
     steps: tuple[int, int, int, int] = (0, 0, 0, 0)
