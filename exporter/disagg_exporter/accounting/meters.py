@@ -21,9 +21,18 @@ class Meters:
     """
 
     def __init__(self) -> None:
-        self.activity: Counter[ActivityCell] = Counter()
         self.throttled: Counter[Throttle] = Counter()
-        self._cells: tuple[tuple[Role, tuple[str, str]], tuple[ActivityCell, ...]] | None = None
+        self._activity: Counter[ActivityCell] = Counter()
+        # Whose the device is now, and what each of `_UNITS` has done for them since that was last
+        # added up: ten readings a second of one owner are one addition.
+        self._owner: tuple[Role, tuple[str, str]] = Role.NONE, ("", "")
+        self._since: list[int | None] = [None] * len(_UNITS)
+
+    @property
+    def activity(self) -> Counter[ActivityCell]:
+        """The activity of each unit, by whose it was."""
+        self._add_up()
+        return self._activity
 
     def read(
         self, reading: DeviceReading, before_ns: int | None, role: Role, owner: tuple[str, str]
@@ -44,18 +53,22 @@ class Meters:
         if graphics_ratio is None:
             graphics_ratio = reading.busy_ratio
         ratios = graphics_ratio, reading.sm_ratio, reading.tensor_ratio, reading.dram_ratio
-        for cell, ratio in zip(self._cells_of(role, owner), ratios, strict=True):
+        if (role, owner) != self._owner:
+            self._add_up()
+            self._owner = role, owner
+        for place, ratio in enumerate(ratios):
             if ratio is not None:
-                self.activity[cell] += max(round(length_ns * ratio), 0)
+                self._since[place] = (self._since[place] or 0) + max(round(length_ns * ratio), 0)
         if reading.throttles is not None:
             if not self.throttled:
                 self.throttled.update(dict.fromkeys(Throttle, 0))
             for reason in reading.throttles:
                 self.throttled[reason] += length_ns
 
-    def _cells_of(self, role: Role, owner: tuple[str, str]) -> tuple[ActivityCell, ...]:
-        """The cells of each of `_UNITS`: the same from reading to reading, nearly always."""
-        key = role, owner
-        if self._cells is None or self._cells[0] != key:
-            self._cells = key, tuple(ActivityCell(role, unit, *owner) for unit in _UNITS)
-        return self._cells[1]
+    def _add_up(self) -> None:
+        role, owner = self._owner
+        for place, unit in enumerate(_UNITS):
+            active_ns = self._since[place]
+            if active_ns is not None:
+                self._activity[ActivityCell(role, unit, *owner)] += active_ns
+                self._since[place] = None
