@@ -94,7 +94,7 @@ def _scrape_each_second(rig: Rig, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         rig.page()
-        time.sleep(1)
+        time.sleep(1)  # as a Prometheus would, in real time
 
 
 def _without_steps(rig: Rig) -> dict[str, float]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from disagg_exporter.access import Access
+from disagg_exporter.access import OPEN, Access
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.server import Limits, MetricsServer
 from support.snapshots import TAKEN_NS, golden_snapshot
@@ -15,7 +15,10 @@ from support.snapshots import TAKEN_NS, golden_snapshot
 
 @contextlib.contextmanager
 def serving(
-    access: Access | Callable[[], Access], *, connections: int = 64, client_seconds: float = 5.0
+    access: Access | Callable[[], Access] = OPEN,
+    *,
+    connections: int = 64,
+    client_seconds: float = 5.0,
 ) -> Iterator[int]:
     """Serve the golden node under conditions; yield the port, and leave no thread behind."""
     server = MetricsServer(
@@ -32,6 +35,7 @@ def serving(
         yield server.start().port
     finally:
         server.close()
+        # A thread that had just said goodbye by itself is not waited for by close().
         deadline = time.monotonic() + 5
         while threading.active_count() > before:
             assert time.monotonic() < deadline

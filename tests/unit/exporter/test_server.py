@@ -9,32 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from disagg_exporter.listen import ListenAddress, ListenError
-from disagg_exporter.server import Limits, MetricsServer
-from support.snapshots import TAKEN_NS, golden_snapshot
+from disagg_exporter.server import MetricsServer
+from support.golden_server import serving
+from support.snapshots import golden_snapshot
 
 LOCAL = ListenAddress("127.0.0.1", 0)
-
-
-@contextlib.contextmanager
-def serving(connections: int = 64, client_seconds: float = 5.0) -> Iterator[int]:
-    """Serve the golden node; yield the port, and leave no thread behind."""
-    server = MetricsServer(
-        LOCAL,
-        golden_snapshot,
-        lambda: "",
-        lambda: 0.0,
-        lambda: TAKEN_NS,
-        Limits(connections, client_seconds),
-    )
-    before = threading.active_count()
-    try:
-        yield server.start().port
-    finally:
-        server.close()
-        # A thread that had just said goodbye by itself is not waited for by close().
-        deadline = time.monotonic() + 5
-        while threading.active_count() > before:
-            assert time.monotonic() < deadline
 
 
 @contextlib.contextmanager

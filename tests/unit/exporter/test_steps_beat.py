@@ -6,6 +6,7 @@ import asyncio
 import errno
 import select
 import socket
+from collections.abc import Callable
 
 import pytest
 
@@ -36,9 +37,9 @@ class Ear:
         return bool(byte)
 
 
-async def until(done: object) -> None:
+async def until(done: Callable[[], object]) -> None:
     async with asyncio.timeout(5):
-        while not done():  # type: ignore[operator] # any callable of no arguments
+        while not done():
             await asyncio.sleep(0)
 
 
