@@ -11,7 +11,15 @@ import pytest
 import yaml
 
 from disagg_cluster.prometheus import Target, scrape_config
-from support.alert_rules import ALERTS, RULE_FILES, TEST_FILES, all_alerts, groups, hasten
+from support.alert_rules import (
+    ALERTS,
+    RULE_FILES,
+    RULES_ONLY,
+    TEST_FILES,
+    all_alerts,
+    groups,
+    hasten,
+)
 from support.quiet_day import quiet_day
 
 pytestmark = pytest.mark.prometheus
@@ -44,9 +52,8 @@ def test_the_rules_give_the_numbers_worked_out_by_hand(path: Path) -> None:
 
 
 def test_the_rules_that_need_no_daemon_give_the_numbers_worked_out_by_hand() -> None:
-    pack = ALERTS / "rules-only"
-    promtool("check", "rules", str(pack / "rules" / "disagg-dcgm.yaml"))
-    promtool("test", "rules", str(pack / "tests" / "dcgm_test.yaml"))
+    promtool("check", "rules", str(RULES_ONLY / "rules" / "disagg-dcgm.yaml"))
+    promtool("test", "rules", str(RULES_ONLY / "tests" / "dcgm_test.yaml"))
 
 
 def test_every_rule_file_has_a_test() -> None:
@@ -69,7 +76,7 @@ def test_the_scrape_config_is_one_with_our_rules(tmp_path: Path) -> None:
 
 def test_on_a_quiet_day_with_noise_nothing_fires(tmp_path: Path) -> None:
     day = tmp_path / "quiet_test.yaml"
-    test = quiet_day([str(path) for path in RULE_FILES], seed=20261121)
+    test = quiet_day(RULE_FILES, seed=20261121)
     day.write_text(json.dumps(test), encoding="utf-8")  # which is YAML too, and fast
 
     promtool("test", "rules", str(day))

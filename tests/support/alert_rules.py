@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ ALERTS = Path(__file__).parents[2] / "alerts"
 RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
 TEST_FILES = sorted((ALERTS / "tests").glob("*_test.yaml"))
+RULES_ONLY = ALERTS / "rules-only"
 
 _WINDOW = re.compile(r"\[(\w+)\]")
 _LENGTH = re.compile(r"(\d+)(ms|s|m|h|d)")
@@ -33,6 +35,11 @@ class HeaderRow:
 def groups(path: Path) -> list[dict[str, Any]]:
     """Read the groups of a rule file."""
     return list(yaml.safe_load(path.read_text(encoding="utf-8"))["groups"])
+
+
+def group_names(paths: Iterable[Path]) -> list[str]:
+    """Name the groups of rule files, in the order in which they are written."""
+    return [group["name"] for path in paths for group in groups(path)]
 
 
 def all_rules() -> list[dict[str, Any]]:

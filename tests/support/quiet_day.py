@@ -10,7 +10,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from support.alert_rules import group_names
 
 MINUTES = 24 * 60
 NODES = ("a", "b", "c", "d", "e")
@@ -22,7 +25,7 @@ POOL = 'model_name="m",gpu_name="H"'
 Value = Callable[[int], float]
 
 
-def quiet_day(rule_files: list[str], seed: int) -> dict[str, Any]:
+def quiet_day(rule_files: list[Path], seed: int) -> dict[str, Any]:
     """Return the promtool test of the day; it fails if any alert has been firing at any time."""
     chance = random.Random(seed)
     series = [row for node in NODES for row in _node(node, chance)]
@@ -38,7 +41,12 @@ def quiet_day(rule_files: list[str], seed: int) -> dict[str, Any]:
         "exp_samples": [{"labels": "{}", "value": 2}],
     }
     test = {"interval": "1m", "input_series": series, "promql_expr_test": [nothing, judged]}
-    return {"rule_files": rule_files, "evaluation_interval": "2m", "tests": [test]}
+    return {
+        "rule_files": [str(path) for path in rule_files],
+        "evaluation_interval": "2m",
+        "group_eval_order": group_names(rule_files),
+        "tests": [test],
+    }
 
 
 def load_at(minute: int) -> float:

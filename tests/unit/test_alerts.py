@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,12 +11,14 @@ import yaml
 from disagg_exporter.metrics import FAMILIES, Kind
 from support.alert_rules import (
     ALERTS,
+    RULES_ONLY,
     RUNBOOKS,
     TEST_FILES,
     HeaderRow,
     all_alerts,
     all_rules,
     divided,
+    group_names,
     hasten,
     header_table,
     metric_names,
@@ -48,6 +51,17 @@ def test_an_alert_says_how_bad_what_who_how_much_and_what_to_do(name: str) -> No
     named = set(re.findall(r"\$labels\.(\w+)", notes["summary"])) & CULPRITS
     assert named or name == "DisaggNoNodes"
     assert "$value" in notes["description"] or name == "DisaggNodeDown"
+
+
+@pytest.mark.parametrize(
+    "path", [*TEST_FILES, RULES_ONLY / "tests" / "dcgm_test.yaml"], ids=lambda path: path.name
+)
+def test_a_promtool_test_says_in_which_order_its_groups_go(path: Path) -> None:
+    """It draws one for those not named, and an alert may then be two evaluations late."""
+    test = yaml.safe_load(path.read_text(encoding="utf-8"))
+
+    read = (path.parent / name for name in test["rule_files"])
+    assert test["group_eval_order"] == group_names(read)
 
 
 def test_alerts_and_runbooks_are_one_to_one() -> None:
