@@ -122,15 +122,15 @@ class Keeper:
 
     async def close(self) -> None:
         """Look no longer; whatever still runs goes on alone."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if self._child is not None:
-            self._loop.remove_reader(self._child.pidfd)
         await self._lookout.close()
         if self._burial is not None:
             self._burial.cancel()
             await asyncio.gather(self._burial, return_exceptions=True)
+        # Last: what was heard while we waited may have set the alarm, or started a process.
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self._child is not None:
+            self._loop.remove_reader(self._child.pidfd)
             self._child.let_go()
 
     def _do(self, action: Action) -> tuple[Event, ...]:

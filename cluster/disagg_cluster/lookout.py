@@ -40,7 +40,7 @@ class Lookout:
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.TimerHandle | None = None
         self._probing: asyncio.Future[ProbeResult] | None = None
-        self._overdue = False
+        self._overdue = self._closed = False
         self._proven: frozenset[int] = frozenset()
         self._session = 0
         self._target = Target(0, "")
@@ -53,6 +53,7 @@ class Lookout:
 
     async def close(self) -> None:
         """Look no more; waits for a probe that is on its way."""
+        self._closed = True
         if self._next is not None:
             self._next.cancel()
         if self._probing is not None:
@@ -61,6 +62,8 @@ class Lookout:
     def _later(self, seconds: float) -> None:
         if self._next is not None:
             self._next.cancel()
+        if self._closed:
+            return
         # On a beat that all lookouts share, so that the loop wakes once for all of them.
         beat_seconds = self._around.health_seconds / (1 if self._proven else _BEATS)
         beats = round((self._loop.time() + seconds) / beat_seconds)
@@ -91,7 +94,7 @@ class Lookout:
         if result.proven and incarnation == self._life().incarnation:
             self._proven = result.proven
         self._tell(Probed(incarnation, result.health, result.why))
-        if self._overdue:
+        if self._overdue and not self._closed:
             # It took longer than from one look to the next: a hang is not to be seen late.
             self._overdue = False
             self._look()

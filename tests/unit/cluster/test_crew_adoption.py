@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from disagg_cluster import procfs
 from disagg_cluster.command import Command
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry
-from disagg_cluster.life import Policy, Presence, WorkerState
+from disagg_cluster.life import Health, Policy, Presence, WorkerState
 from disagg_cluster.posts import Post
+from disagg_cluster.readiness import ProbeResult, Target
 from disagg_cluster.workers import Crew
 from support.children import PYTHON, SERVER, STUBBORN, is_gone
 from support.crews import (
@@ -30,6 +32,8 @@ from support.crews import (
     aboard,
     tiny_post,
 )
+
+BACKOFF_SECONDS = 0.2
 
 
 class Written(Journal):
@@ -232,6 +236,34 @@ def test_what_waits_for_a_restart_when_its_crew_leaves_is_started_afresh(
 
     aboard([slow], crashes, journal=journal)
     aboard([slow], story, journal=journal, entries=journal.read())
+
+
+def test_a_crew_that_has_left_starts_nothing(post: Callable[..., Post], journal: Written) -> None:
+    """Not even if the last thing it waited for was heard while a worker waits for its restart."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def slow(_target: Target, _session: int, _seconds: float, _proven: object) -> ProbeResult:
+        asked.set()
+        answer.wait(20)
+        return ProbeResult(Health.HEALTHY, "healthy")
+
+    async def story(ship: Bridge) -> None:
+        first = await ship.until(STARTING)
+        assert first.pid is not None
+        await asyncio.to_thread(asked.wait, 20)
+        os.kill(first.pid, signal.SIGKILL)
+        await ship.until(BACKOFF)
+        ship.left = True
+        leaving = asyncio.ensure_future(ship.crew.leave())
+        await asyncio.sleep(0)
+        answer.set()
+        await leaving
+        # Timers go off in their order: by then its restart has been due.
+        await asyncio.sleep(2 * BACKOFF_SECONDS)
+        assert ship.seen() == []
+
+    worker = post(policy=replace(QUICK, backoff_first_seconds=BACKOFF_SECONDS))
+    aboard([worker], story, probe=slow, journal=journal)
 
 
 def test_a_back_off_outlasts_a_crew_that_left_no_word(
