@@ -2,10 +2,11 @@
 
 import os
 import select
-import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+from disagg_cluster.demo.nodefile import free_ports
 
 PYTHON = (sys.executable, "-S", "-E", "-c")
 
@@ -30,9 +31,7 @@ STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 def free_port() -> int:
     """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def wait_readable(descriptor: int, seconds: float = 20.0) -> bool:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -54,7 +53,8 @@ def dynamo_node(python: Path, folder: Path) -> Iterator[DynamoNode]:
     subprocess.run([python, _MODEL_SCRIPT, folder / "model"], check=True, timeout=120)
     (folder / "kv").mkdir()
     http, bootstrap = free_port(), free_port()
-    pages = {"prefill": _free_low_port(), "decode": _free_low_port()}
+    # Dynamo reads DYN_SYSTEM_PORT as a signed 16-bit number; ours are all below 30,000.
+    pages = {"prefill": free_port(), "decode": free_port()}
     fpm = {"prefill": free_port(), "decode": free_port()}
     environment = {
         **os.environ,
@@ -103,15 +103,6 @@ def dynamo_node(python: Path, folder: Path) -> Iterator[DynamoNode]:
         )
         _wait_until_served(node)
         yield node
-
-
-def _free_low_port() -> int:
-    """A free port for DYN_SYSTEM_PORT, which Dynamo reads as a signed 16-bit number."""
-    while True:
-        port = 20_000 + free_port() % 12_000
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def _wait_until_served(node: DynamoNode) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,6 +17,13 @@ WORKERS = PREFILL_WORKERS + DECODE_WORKERS
 GPUS = PREFILL_WORKERS + DECODE_WORKERS * DECODE_GPUS
 GPU_PRICE = {"currency": "USD", "per_hour": 2.5}
 """Made up, as the GPUs are: it lets the demo show costs."""
+
+# Below those that the kernel lends to whoever connects (32768 and up), or a probe of one worker
+# may sit on the port of the next; also below Kubernetes' node ports.
+_PORTS = range(20_000, 30_000)
+_MOST_TRIED = 100
+# Not the shared one: a test that seeds that would draw the same ports as its neighbour.
+_CHANCE = random.Random()
 
 
 def demo_node_file(
@@ -58,12 +66,25 @@ def free_ports(count: int) -> list[int]:
     """Loopback ports that nobody listens on now; all different.
 
     Another program may take one before it is used: the worker then fails to start and says so.
+
+    Raises:
+        OSError: None was found.
     """
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
-            each.bind(("127.0.0.1", 0))
+            _bind_freely(each)
         return [int(each.getsockname()[1]) for each in sockets]
+
+
+def _bind_freely(listener: socket.socket) -> None:
+    for port in _CHANCE.sample(_PORTS, _MOST_TRIED):
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return
+    raise OSError(f"none of {_MOST_TRIED} ports in {_PORTS.start} to {_PORTS.stop - 1} is free")
 
 
 def _worker(name: str, role: str, gpus: list[int], port: int) -> dict[str, Any]:
