@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Its own limit is 0.2 s an example, which two busy cores exceed now and then.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+# So that what fails in there shows its values, too.
+pytest.register_assert_rewrite("support")
