@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import cycle, islice
 from typing import Any
 
 METRICS_ADDRESS = "127.0.0.1:9847"
@@ -19,11 +20,10 @@ GPU_PRICE = {"currency": "USD", "per_hour": 2.5}
 """Made up, as the GPUs are: it lets the demo show costs."""
 
 # Below those that the kernel lends to whoever connects (32768 and up), or a probe of one worker
-# may sit on the port of the next; also below Kubernetes' node ports.
-_PORTS = range(20_000, 30_000)
+# may sit on the port of the next; also below Kubernetes' node ports. Drawn anew in each process,
+# in which none comes twice.
+_PORTS = cycle(random.Random().sample(range(20_000, 30_000), 10_000))
 _MOST_TRIED = 100
-# Not the shared one: a test that seeds that would draw the same ports as its neighbour.
-_CHANCE = random.Random()
 
 
 def demo_node_file(
@@ -78,13 +78,13 @@ def free_ports(count: int) -> list[int]:
 
 
 def _bind_freely(listener: socket.socket) -> None:
-    for port in _CHANCE.sample(_PORTS, _MOST_TRIED):
+    for port in islice(_PORTS, _MOST_TRIED):
         try:
             listener.bind(("127.0.0.1", port))
         except OSError:
             continue
         return
-    raise OSError(f"none of {_MOST_TRIED} ports in {_PORTS.start} to {_PORTS.stop - 1} is free")
+    raise OSError(f"none of {_MOST_TRIED} loopback ports is free")
 
 
 def _worker(name: str, role: str, gpus: list[int], port: int) -> dict[str, Any]:

@@ -136,5 +136,8 @@ def test_the_demo_wants_a_port_for_each_worker() -> None:
         demo_node_file([1, 2])
 
 
-def test_free_ports_are_all_different() -> None:
-    assert len(set(free_ports(20))) == 20
+def test_free_ports_are_all_different_and_none_that_a_connection_is_given() -> None:
+    ports = [*free_ports(20), *free_ports(20)]
+
+    assert len(set(ports)) == 40
+    assert max(ports) < 30_000  # the kernel lends those from 32768 on, unless told otherwise
