@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,9 @@ class TinyDaemons:
         assert self._zygote.stdout is not None
         order = {"node": self._node, "dies_at_write": dies_at_write, "before": before}
         print(json.dumps(order), file=self._zygote.stdin, flush=True)
-        return os.pidfd_open(int(self._zygote.stdout.readline()))
+        daemon = os.pidfd_open(int(self._zygote.stdout.readline()))
+        print(file=self._zygote.stdin, flush=True)
+        return daemon
 
     def started(self) -> int:
         """How many processes have ever served."""
@@ -117,7 +119,7 @@ class TinyDaemons:
         self._log.close()
 
 
-def _fork_daemons(lines: Sequence[str]) -> None:
+def _fork_daemons(lines: Iterator[str]) -> None:
     from disagg_cluster import foreground, journal, nodefile
 
     # The orphans of killed daemons are ours to bury, and the kernel does it.
@@ -125,13 +127,21 @@ def _fork_daemons(lines: Sequence[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in lines:
         order = json.loads(line)
+        wait, go = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
+                # One that dies at once must not be gone before it has been looked at.
+                os.close(go)
+                os.read(wait, 1)
+                os.close(wait)
                 _be_a_daemon(order, foreground, journal, nodefile)
             finally:
                 os._exit(1)
+        os.close(wait)
         print(pid, flush=True)  # noqa: T201 - our standard output is a protocol
+        next(lines)
+        os.close(go)
 
 
 def _be_a_daemon(order: dict[str, Any], foreground: Any, journal: Any, nodefile: Any) -> None:
@@ -172,4 +182,4 @@ def _none() -> Any:
 
 
 if __name__ == "__main__":
-    _fork_daemons(sys.stdin)  # type: ignore[arg-type] # lines, as they come
+    _fork_daemons(sys.stdin)
