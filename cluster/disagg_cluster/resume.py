@@ -7,6 +7,12 @@ from dataclasses import replace
 from disagg_cluster.life import Decision, Life, Signal, WorkerState
 
 
+def wanted_anew(life: Life, now_ns: int) -> Life:
+    """Somebody asks for it: it starts as soon as nothing of it is left, its crashes forgiven."""
+    forgiven = replace(life, streak=0, crashes_ns=(), retry_ns=now_ns)
+    return forgiven.into(WorkerState.BACKOFF, now_ns)
+
+
 def lives_on(life: Life, now_ns: int) -> Decision:
     """Go on with a process that still runs; it is wanted, as the node file names it.
 
@@ -28,6 +34,6 @@ def lives_on(life: Life, now_ns: int) -> Decision:
         return Decision(looked_at, notes=("adopted from the daemon before",))
     told = replace(life, sent_ns=now_ns)
     if life.state is WorkerState.DRAINING:
-        told = replace(told.into(WorkerState.BACKOFF, now_ns), retry_ns=now_ns)
+        told = wanted_anew(told, now_ns)
     note = f"adopted while it ends: {life.sent.name} to the group again"
     return Decision(told, (Signal(life.incarnation, life.sent),), (note,))

@@ -39,7 +39,7 @@ from disagg_cluster.life import (
     WorkerState,
     to_ns,
 )
-from disagg_cluster.resume import lives_on
+from disagg_cluster.resume import lives_on, wanted_anew
 
 
 def decide(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) -> Decision:
@@ -110,8 +110,7 @@ def _resumed(life: Life, event: Resumed, now_ns: int, policy: Policy, jitter: fl
     alone = event.presence is Presence.GONE
     if life.state is WorkerState.DRAINING and event.wanted and not alone:
         # The stop was another daemon's business: when the rest has ended, it starts anew.
-        left = replace(life, presence=Presence.LEFTOVER, retry_ns=now_ns)
-        life = left.into(WorkerState.BACKOFF, now_ns)
+        life = wanted_anew(replace(life, presence=Presence.LEFTOVER), now_ns)
     if life.presence is Presence.RUNNING:
         return _leader_died(life, "ended while no daemon ran", alone, now_ns, policy, jitter)
     if alone:
@@ -153,8 +152,7 @@ def _start_requested(life: Life, now_ns: int) -> Decision:
         return Decision(life, notes=("start refused: it is being stopped",))
     if life.state not in (WorkerState.STOPPED, WorkerState.FAILED):
         return Decision(life)
-    forgiven = replace(life, streak=0, crashes_ns=(), retry_ns=now_ns)
-    return Decision(forgiven.into(WorkerState.BACKOFF, now_ns))
+    return Decision(wanted_anew(life, now_ns))
 
 
 def _stop_requested(life: Life, drain: bool, now_ns: int) -> Decision:

@@ -432,6 +432,22 @@ def test_a_worker_that_was_told_to_end_is_told_again_and_then_started_anew() -> 
     assert (worker.life.restarts, worker.life.crashes_ns) == (0, ())
 
 
+@pytest.mark.parametrize("found", [Presence.RUNNING, Presence.LEFTOVER])
+def test_a_stop_that_the_next_daemon_calls_off_has_its_crashes_forgiven(found: Presence) -> None:
+    """As if it had been stopped in time and started by that daemon."""
+    policy = replace(POLICY, crash_limit=1)
+    worker = started(policy)
+    worker.tell(Tick(), policy.start_seconds)
+    assert worker.life.state is WorkerState.FAILED
+    worker.tell(StopRequested())
+    assert worker.life.state is WorkerState.DRAINING
+
+    assert resumed(worker, found, 5) == [Signal(1, TERM)]
+    ended = Gone(1) if found is Presence.LEFTOVER else Exited(1, -15, alone=True)
+    assert worker.tell(ended) == [Start(2)]
+    assert (worker.life.streak, worker.life.crashes_ns, worker.life.restarts) == (0, (), 0)
+
+
 def test_a_worker_that_ended_while_no_daemon_ran_has_crashed() -> None:
     worker = started()
     worker.healthy(5)
