@@ -78,13 +78,15 @@ def free_ports(count: int) -> list[int]:
 
 
 def _bind_freely(listener: socket.socket) -> None:
+    last: OSError | None = None
     for port in islice(_PORTS, _MOST_TRIED):
         try:
             listener.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return
-    raise OSError(f"none of {_MOST_TRIED} loopback ports is free")
+        except OSError as error:
+            last = error
+        else:
+            return
+    raise OSError(f"none of {_MOST_TRIED} ports of 127.0.0.1 could be had") from last
 
 
 def _worker(name: str, role: str, gpus: list[int], port: int) -> dict[str, Any]:
