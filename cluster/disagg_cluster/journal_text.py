@@ -65,8 +65,9 @@ class Entry(Section):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing to go on with: stopped as it was asked to."""
-        return self.life.presence is Presence.GONE and self.life.state is WorkerState.STOPPED
+        """Whether there is nothing to go on with: stopped as it was asked to, and not paused."""
+        gone = self.life.presence is Presence.GONE and self.life.state is WorkerState.STOPPED
+        return gone and self.life.paused_ns is None
 
     def runs(self, command: Command) -> bool:
         """Whether its process was started by this very command."""

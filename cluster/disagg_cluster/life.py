@@ -89,7 +89,8 @@ class Life:
     given to the present process, at `sent_ns`. `failed_probes` came one after the other, the last
     for the reason `probe_why`. `served` while it starts: it was ready before, under an earlier
     daemon. `restarts` counts the starts after a crash, `streak` the crashes since it last was
-    steady, `crashes_ns` those inside the window.
+    steady, `crashes_ns` those inside the window. `paused_ns` is when somebody asked that it only be
+    observed, None while it is supervised. `restarting`: once its process has ended it starts anew.
     """
 
     state: WorkerState = WorkerState.STOPPED
@@ -105,6 +106,8 @@ class Life:
     restarts: int = 0
     streak: int = 0
     crashes_ns: tuple[int, ...] = ()
+    paused_ns: int | None = None
+    restarting: bool = False
 
     def into(self, state: WorkerState, now_ns: int) -> Life:
         """The same life in `state`, since now unless it was there before."""
@@ -126,6 +129,29 @@ class StopRequested:
     """Somebody wants the worker to end; without `drain`, its requests are not waited for."""
 
     drain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRequested:
+    """Somebody wants another process; forgives the crashes. With `drain`, it may end its requests.
+
+    Refused while the worker is being stopped or is paused; asked twice it is one.
+    """
+
+    drain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """Somebody wants the worker to be observed and nothing else: no signal, no start.
+
+    A stop is still obeyed. Refused while one is under way.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class UnpauseRequested:
+    """Somebody wants the worker to be supervised again; one that died meanwhile starts at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +207,18 @@ class Resumed:
 
 
 Event = (
-    Tick | StartRequested | StopRequested | StartFailed | Exited | Gone | Probed | Drained | Resumed
+    Tick
+    | StartRequested
+    | StopRequested
+    | RestartRequested
+    | PauseRequested
+    | UnpauseRequested
+    | StartFailed
+    | Exited
+    | Gone
+    | Probed
+    | Drained
+    | Resumed
 )
 
 

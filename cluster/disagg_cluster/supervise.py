@@ -8,6 +8,7 @@ Pure: no clock, no process, no randomness. Whatever the order of events, late or
   killed leaves like that);
 * once a stop is asked for, nothing starts until a start is asked for, and it ends in `stopped`:
   the group gets SIGTERM after the drain and SIGKILL after the stop deadline, again and again;
+* while it is paused nothing is started and nobody signalled, until a stop is asked for;
 * a worker that keeps crashing ends in `failed`, after `crash_limit` crashes at most.
 """
 
@@ -27,19 +28,29 @@ from disagg_cluster.life import (
     Gone,
     Health,
     Life,
+    PauseRequested,
     Policy,
     Presence,
     Probed,
+    RestartRequested,
     Resumed,
     Signal,
     Start,
     StartFailed,
     StartRequested,
     StopRequested,
+    UnpauseRequested,
     WorkerState,
     to_ns,
 )
 from disagg_cluster.resume import lives_on, wanted_anew
+from disagg_cluster.supervisor.pausing import (
+    died_while_paused,
+    is_frozen,
+    pause,
+    restart_refusal,
+    unpause,
+)
 
 
 def decide(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) -> Decision:
@@ -62,6 +73,8 @@ def decide(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float)
 
 def due_ns(life: Life, policy: Policy) -> int | None:
     """The instant at which time alone will change something: ask `decide` again then."""
+    if is_frozen(life):
+        return None
     if life.presence is Presence.GONE:
         return life.retry_ns if life.state is WorkerState.BACKOFF else None
     if life.sent is TERM:
@@ -83,7 +96,13 @@ def _hear(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) 
         case StartRequested():
             return _start_requested(life, now_ns)
         case StopRequested():
-            return _stop_requested(life, event.drain, now_ns)
+            return _stop_requested(replace(life, restarting=False), event.drain, now_ns)
+        case RestartRequested():
+            return _restart_requested(life, event.drain, now_ns)
+        case PauseRequested():
+            return pause(life, now_ns)
+        case UnpauseRequested():
+            return _unpause_requested(life, now_ns)
         case StartFailed() if _is_running(life, event.incarnation):
             return _leader_died(life, event.why, True, now_ns, policy, jitter)
         case Exited() if _is_running(life, event.incarnation):
@@ -115,6 +134,8 @@ def _resumed(life: Life, event: Resumed, now_ns: int, policy: Policy, jitter: fl
         return _leader_died(life, "ended while no daemon ran", alone, now_ns, policy, jitter)
     if alone:
         return Decision(_without_process(life, now_ns), notes=("nothing is left of it",))
+    if is_frozen(life):
+        return Decision(life, notes=("others of its group are left",))
     return _send(life, life.sent or TERM, now_ns, "others of its group are left")
 
 
@@ -166,15 +187,38 @@ def _stop_requested(life: Life, drain: bool, now_ns: int) -> Decision:
     return _send(draining, TERM, now_ns, "asked to stop")
 
 
+def _restart_requested(life: Life, drain: bool, now_ns: int) -> Decision:
+    if refusal := restart_refusal(life):
+        return Decision(life, notes=(f"restart refused: {refusal}",))
+    if life.state in (WorkerState.STOPPED, WorkerState.BACKOFF, WorkerState.FAILED):
+        return Decision(wanted_anew(life, now_ns), notes=("asked to restart",))
+    ending = _stop_requested(life, drain, now_ns)
+    return replace(ending, life=replace(ending.life, restarting=True))
+
+
+def _unpause_requested(life: Life, now_ns: int) -> Decision:
+    resumed = unpause(life, now_ns)
+    left = life.presence is Presence.LEFTOVER
+    ending = life.presence is Presence.RUNNING and life.sent is not None
+    if life.paused_ns is None or not (left or ending):
+        return resumed
+    why = f"{resumed.notes[0]}; {'others of its group are left' if left else 'it was ending'}"
+    return _send(resumed.life, life.sent or TERM, now_ns, why)
+
+
 def _leader_died(
     life: Life, why: str, alone: bool, now_ns: int, policy: Policy, jitter: float
 ) -> Decision:
     if not _is_ending(life):
         life, then = crashed(life, now_ns, policy, jitter)
+        if is_frozen(life):
+            life, then = died_while_paused(life, now_ns)
         why = f"{why}, {then}"
     if alone:
         return Decision(_without_process(life, now_ns), notes=(why,))
     left = replace(life, presence=Presence.LEFTOVER)
+    if is_frozen(left):
+        return Decision(left, notes=(f"{why}; others of its group are left",))
     return _send(left, life.sent or TERM, now_ns, f"{why}; others of its group are left")
 
 
@@ -187,7 +231,8 @@ def _probed(life: Life, event: Probed, now_ns: int, policy: Policy, jitter: floa
         return Decision(ready, notes=(event.why,))
     notes = () if event.why == life.probe_why else (f"not healthy: {event.why}",)
     # A probe that we could not make (no descriptor left, say) is no reason to kill anybody.
-    counts = life.state is WorkerState.READY and event.health is not Health.UNDECIDED
+    watched = life.state is WorkerState.READY and not is_frozen(life)
+    counts = watched and event.health is not Health.UNDECIDED
     failed_probes = life.failed_probes + counts
     failing = replace(life, failed_probes=failed_probes, probe_why=event.why)
     settled = now_ns - life.since_ns >= to_ns(policy.hang_grace_seconds)
@@ -205,8 +250,9 @@ def _send(life: Life, sign: signal.Signals, now_ns: int, why: str) -> Decision:
 
 def _without_process(life: Life, now_ns: int) -> Life:
     gone = replace(life, presence=Presence.GONE)
-    draining = life.state is WorkerState.DRAINING
-    return gone.into(WorkerState.STOPPED, now_ns) if draining else gone
+    if life.state is not WorkerState.DRAINING:
+        return gone
+    return wanted_anew(gone, now_ns) if life.restarting else gone.into(WorkerState.STOPPED, now_ns)
 
 
 def _is_running(life: Life, incarnation: int) -> bool:

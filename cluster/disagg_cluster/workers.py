@@ -146,8 +146,9 @@ class Crew:
             present = (k.entry() for k in self._keepers if k.post.name not in self._unadopted)
             entries = [*self._strays, *self._unadopted.values(), *present]
             if self._leaving:
-                # What has no process waits for nothing: whoever comes next starts it afresh.
-                entries = [e for e in entries if e.life.presence is not Presence.GONE]
+                # What has no process waits for nothing but the end of its pause: whoever comes
+                # next starts it afresh.
+                entries = [e for e in entries if _is_to_be_kept(e)]
             self._journal.write(entries)
 
     def tag(self, worker: str) -> Tag:
@@ -172,6 +173,10 @@ class Crew:
         for keeper in self._keepers:
             await keeper.close()
         self._probing.close()
+
+
+def _is_to_be_kept(entry: Entry) -> bool:
+    return entry.life.presence is not Presence.GONE or entry.life.paused_ns is not None
 
 
 async def _ended(keeper: Keeper) -> None:

@@ -53,6 +53,8 @@ lives = st.builds(
     restarts=st.integers(0, 1000),
     streak=st.integers(0, 10),
     crashes_ns=st.lists(st.integers(0, 2**63), max_size=5).map(tuple),
+    paused_ns=st.none() | st.integers(0, 2**63),
+    restarting=st.booleans(),
 )
 
 
@@ -191,3 +193,20 @@ def test_an_argument_that_is_no_text_is_said_and_ends_nothing(
 
     assert journal.status().success is False
     assert "surrogates not allowed" in caplog.text
+
+
+def test_a_journal_from_before_there_were_pauses_is_adopted() -> None:
+    written = json.loads(encode(HERE, [ENTRY]))
+    for key in ("paused_ns", "restarting"):
+        del written["workers"][0]["life"][key]
+
+    assert decode(json.dumps(written), HERE) == (ENTRY,)
+
+
+def test_a_paused_worker_stays_in_the_journal_when_it_is_stopped_and_gone() -> None:
+    gone = replace(LIFE, state=WorkerState.STOPPED, presence=Presence.GONE)
+    stopped = ENTRY.model_copy(update={"life": gone, "pid": None})
+    paused = stopped.model_copy(update={"life": replace(gone, paused_ns=8)})
+
+    assert decode(encode(HERE, [stopped]), HERE) == ()
+    assert decode(encode(HERE, [paused]), HERE) == (paused,)

@@ -24,9 +24,11 @@ from disagg_cluster.life import (
     Gone,
     Health,
     Life,
+    PauseRequested,
     Policy,
     Presence,
     Probed,
+    RestartRequested,
     Resumed,
     Signal,
     Start,
@@ -34,9 +36,11 @@ from disagg_cluster.life import (
     StartRequested,
     StopRequested,
     Tick,
+    UnpauseRequested,
     WorkerState,
 )
 from disagg_cluster.supervise import decide, due_ns
+from disagg_cluster.supervisor.pausing import is_frozen, restart_refusal
 
 S = 1_000_000_000
 POLICY = Policy(
@@ -553,10 +557,13 @@ class AnyOrder(RuleBasedStateMachine):
         before = self.life
         decision = decide(before, event, self.now_ns, self.policy, jitter)
         self.life = decision.life
+        if is_frozen(self.life):
+            assert decision.actions == (), "something was done about a paused worker"
         for action in decision.actions:
             if isinstance(action, Start):
                 assert self.wanted, "started though a stop was asked for"
-                assert before.state is not WorkerState.FAILED or isinstance(event, StartRequested)
+                asked = isinstance(event, StartRequested | RestartRequested)
+                assert before.state is not WorkerState.FAILED or asked
                 assert (self.leader, self.others) == (None, None), "two at a time"
                 assert action.incarnation == before.incarnation + 1
                 self.leader = action.incarnation
@@ -590,6 +597,20 @@ class AnyOrder(RuleBasedStateMachine):
         self.wanted = False
         self.tell(StopRequested(drain))
         assert self.life.state in (WorkerState.STOPPED, WorkerState.DRAINING)
+
+    @rule(drain=st.booleans())
+    def a_restart_is_asked_for(self, drain: bool) -> None:
+        self.wanted = self.wanted or restart_refusal(self.life) is None
+        self.tell(RestartRequested(drain))
+
+    @rule()
+    def a_pause_is_asked_for(self) -> None:
+        self.tell(PauseRequested())
+
+    @rule()
+    def its_end_is_asked_for(self) -> None:
+        self.tell(UnpauseRequested())
+        assert self.life.paused_ns is None
 
     @precondition(lambda self: self.leader is not None)
     @rule(code=st.sampled_from([0, 1, -9, None]), alone=st.booleans())
@@ -644,7 +665,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.tell(Resumed(self.life.incarnation, found))
         if self.life.state is WorkerState.STOPPED:
             self.tell(StartRequested())
-        assert self.life.state is not WorkerState.DRAINING
+        assert self.life.restarting or self.life.state is not WorkerState.DRAINING
 
     @invariant()
     def the_life_makes_sense(self) -> None:
@@ -657,7 +678,8 @@ class AnyOrder(RuleBasedStateMachine):
             assert life.presence is Presence.RUNNING
             assert life.sent is None
             assert life.streak < limit
-        if life.presence is not Presence.GONE and life.sent is not None:
+        assert not life.restarting or life.state is WorkerState.DRAINING
+        if life.presence is not Presence.GONE and life.sent is not None and not is_frozen(life):
             assert due_ns(life, self.policy) is not None
 
     def teardown(self) -> None:
