@@ -17,7 +17,7 @@ def finish(
     path: Path,
     figures: Figures,
     bars: Mapping[str, float],
-    table: Callable[[Figures, Mapping[str, bool]], str],
+    table: Callable[[Figures, Mapping[str, bool]], str] | None = None,
     *,
     as_json: bool,
     **how: object,
@@ -25,6 +25,7 @@ def finish(
     """Hold figures against their bars (the most they may be), write and print; 1 if one is missed.
 
     A figure that is None was not measured and misses nothing. `how` is what the run was told.
+    Without a `table` of its own a benchmark's figures are listed, each beside its bar.
     """
     met = {key: value <= bar for key, bar in bars.items() if (value := figures[key]) is not None}
     report = {
@@ -39,5 +40,21 @@ def finish(
     text = json.dumps(report, indent=2) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    sys.stdout.write(text if as_json else table(figures, met))
+    if as_json:
+        sys.stdout.write(text)
+    else:
+        sys.stdout.write(table(figures, met) if table else _listed(figures, bars, met))
     return 0 if all(met.values()) else 1
+
+
+def _listed(figures: Figures, bars: Mapping[str, float], met: Mapping[str, bool]) -> str:
+    width = max(map(len, figures)) + 1
+    lines = [f"{'':<{width}}{'measured':>10}{'bar':>8}"]
+    for key, value in figures.items():
+        bar = f"{bars[key]:>8g}" if key in bars else " " * 8
+        if value is None:
+            lines.append(f"{key:<{width}}{'-':>10}{bar}  not measured")
+            continue
+        verdict = "" if key not in bars else "met" if met[key] else "MISSED"
+        lines.append(f"{key:<{width}}{value:>10.3f}{bar}  {verdict}".rstrip())
+    return "\n".join(lines) + "\n"

@@ -57,7 +57,7 @@ def main() -> int:
         figures |= _without_steps(rig)
         figures |= _scraped(rig)
     how = {"minutes": options.minutes}
-    return finish(REPORT, figures, BARS, _table, as_json=options.json, **how)
+    return finish(REPORT, figures, BARS, as_json=options.json, **how)
 
 
 def _with_steps(rig: Rig, seconds: float) -> dict[str, float | None]:
@@ -162,18 +162,6 @@ def _delays(
 def _steps(rig: Rig) -> float:
     counted = "disagg_engine_steps_total{"
     return sum(value for series, value in rig.page().items() if series.startswith(counted))
-
-
-def _table(figures: dict[str, Any], met: dict[str, bool]) -> str:
-    lines = [f"{'':<44}{'measured':>10}{'bar':>8}"]
-    for key, value in figures.items():
-        bar = f"{BARS[key]:>8g}" if key in BARS else " " * 8
-        if value is None:
-            lines.append(f"{key:<44}{'-':>10}{bar}  not measured")
-            continue
-        verdict = "" if key not in BARS else "met" if met[key] else "MISSED"
-        lines.append(f"{key:<44}{value:>10.3f}{bar}  {verdict}".rstrip())
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bench.plugin.engines import CLIENTS, listening, running_server
 from bench.plugin.flood import flooded
@@ -61,7 +60,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bp-") as name:
         figures = _with_vllm(Path(name), options.waves) | flooded()
     how = {"waves": options.waves}
-    return finish(REPORT, figures, BARS, _table, as_json=options.json, **how)
+    return finish(REPORT, figures, BARS, as_json=options.json, **how)
 
 
 def _with_vllm(folder: Path, waves: int) -> dict[str, float]:
@@ -122,15 +121,6 @@ def _of_calls(times: Path) -> dict[str, float]:
         "log_line_median_microseconds": statistics.median(spent["line"]) / 1e3,
         "details_median_microseconds": statistics.median(spent["details"]) / 1e3,
     }
-
-
-def _table(figures: dict[str, Any], met: dict[str, bool]) -> str:
-    lines = [f"{'':<36}{'measured':>10}{'bar':>8}"]
-    for key, value in figures.items():
-        verdict = "" if key not in BARS else "met" if met[key] else "MISSED"
-        bar = f"{BARS[key]:>8g}" if key in BARS else " " * 8
-        lines.append(f"{key:<36}{value:>10.3f}{bar}  {verdict}".rstrip())
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
