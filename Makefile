@@ -113,7 +113,8 @@ chart: $(READY) ## Write into helm/disagg-node what it repeats of rules, dashboa
 bench-%: $(READY)
 	@test -d bench/$* || { echo "no benchmark bench/$*"; exit 2; }
 	@mkdir -p bench/out
-	$(BIN)/python -m bench.$*
+	@# Some load real engines as the tests do.
+	PYTHONPATH=tests $(BIN)/python -m bench.$*
 
 clean: ## Remove environments and caches
 	rm -rf $(VENV) $(VLLM_VENV) $(ROUTER_VENV) $(DYNAMO_VENV) .venv-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out
