@@ -104,7 +104,8 @@ class Keeper:
         """What the metrics page shows of it."""
         running = self._child is not None
         started = self._process.started_timestamp_seconds if running else None
-        return WorkerStatus(self.post.name, self.life.state, self.life.restarts, started)
+        paused = self.life.paused_ns is not None
+        return WorkerStatus(self.post.name, self.life.state, self.life.restarts, started, paused)
 
     def entry(self) -> Entry:
         """What the next daemon has to know of it."""

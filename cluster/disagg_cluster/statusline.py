@@ -41,6 +41,7 @@ class Line:
     requests_per_second: float | None = None
     failed: int | None = None
     simulated: bool = False
+    workers_paused: int = 0
 
     def text(self) -> str:
         """The line for people."""
@@ -53,6 +54,8 @@ class Line:
         ]
         if self.workers_ready < self.workers:
             parts.append(f"ready {self.workers_ready} of {self.workers} workers")
+        if self.workers_paused:
+            parts.append(f"{self.workers_paused} paused")
         if self.requests_per_second is not None:
             parts.append(f"{self.requests_per_second:.0f} req/s")
         if self.failed:
@@ -91,6 +94,7 @@ def line(
         requests_per_second=requests_per_second,
         failed=failed,
         simulated=snapshot.simulated,
+        workers_paused=sum(worker.paused for worker in snapshot.workers),
     )
 
 

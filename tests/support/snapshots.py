@@ -276,7 +276,7 @@ def golden_snapshot() -> Snapshot:
         ),
         workers=(
             WorkerStatus("prefill-0", "ready", 0, WALL_OFFSET_SECONDS + 900.5),
-            WorkerStatus("decode-0", "backoff", 3, None),
+            WorkerStatus("decode-0", "backoff", 3, None, paused=True),
         ),
         collectors=(
             CollectorStatus("nvml", True, 0.0025, WALL_OFFSET_SECONDS + 1000),

@@ -14,7 +14,7 @@ _HARMFUL = {
 }
 _WORKERS = {
     "failed": "has crashed so often that it was given up",
-    "backoff": "has crashed and is about to be started again",
+    "backoff": "has crashed and waits to be started again",
     "starting": "is starting",
     "draining": "is draining",
 }
@@ -54,6 +54,9 @@ def _workers(snapshot: Snapshot) -> Iterator[Trouble]:
             times = f", {worker.restarts} times started again" if worker.restarts else ""
             text = f"Worker {worker.worker} {what}{times}."
             yield Trouble(Weight.BROKEN if broken else Weight.NOTICE, text)
+        if worker.paused:
+            text = f"Worker {worker.worker} is paused: it is neither killed nor started."
+            yield Trouble(Weight.NOTICE, text)
 
 
 def _engines(snapshot: Snapshot) -> Iterator[Trouble]:

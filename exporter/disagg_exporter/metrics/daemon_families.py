@@ -25,6 +25,8 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "1 for the state a worker is in, 0 for the others."),
     Family("disagg_worker_restarts_total", _C, Data.WORKERS, ("worker",), "",
            "How often a worker was started again."),
+    Family("disagg_worker_paused", _G, Data.WORKERS, ("worker",), "",
+           "1 while a worker is paused by hand: observed, never killed and never started; else 0."),
     Family("disagg_worker_start_timestamp_seconds", _G, Data.WORKERS, ("worker",), "seconds",
            "Unix time at which the running process of a worker began; absent while none runs."),
     Family("disagg_collector_success", _G, Data.COLLECTORS, ("collector",), "",

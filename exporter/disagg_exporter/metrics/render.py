@@ -78,6 +78,7 @@ def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
         for state in dict.fromkeys((*snapshot.worker_states, worker.state)):
             sheet.put("disagg_worker_state", float(state == worker.state), worker.worker, state)
         sheet.put("disagg_worker_restarts_total", worker.restarts, worker.worker)
+        sheet.put("disagg_worker_paused", float(worker.paused), worker.worker)
         start = worker.start_timestamp_seconds
         sheet.put("disagg_worker_start_timestamp_seconds", start, worker.worker)
     for status in snapshot.collectors:

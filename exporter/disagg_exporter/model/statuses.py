@@ -84,12 +84,16 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One supervised child process; `start_timestamp_seconds` is None while it is not running."""
+    """One supervised child process; `start_timestamp_seconds` is None while it is not running.
+
+    One that is `paused` is observed and nothing else, because somebody asked for that.
+    """
 
     worker: str
     state: str
     restarts: int
     start_timestamp_seconds: float | None
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

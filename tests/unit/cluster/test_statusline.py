@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from disagg_cluster.statusline import LinePrinter, line
 from disagg_exporter.model import BusyGpus, Device, Phase, Role, Snapshot, WorkerStatus
@@ -32,6 +32,15 @@ def test_the_line_shows_ratio_share_and_busy_gpus() -> None:
         "12:00:00  P:D 3.00  prefill share 0.75  busy 0.8P + 0.2D of 2 GPUs"
         "  ready 1 of 2 workers  3 req/s  2 failed  SIMULATED"
     )
+
+
+def test_the_line_says_how_many_workers_are_paused() -> None:
+    snapshot = _snapshot(0.5, 0.5)
+    paused = replace(snapshot.workers[0], paused=True)
+
+    shown = line(replace(snapshot, workers=(paused, *snapshot.workers[1:])), "")
+    assert "ready 1 of 2 workers  1 paused" in shown.text()
+    assert json.loads(shown.json())["workers_paused"] == 1
 
 
 def test_a_ratio_without_decode_has_no_value() -> None:

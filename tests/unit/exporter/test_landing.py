@@ -153,13 +153,14 @@ def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
     assert [trouble.text for trouble in troubles] == [
         "GPU 2 cannot be read.",
         "The clocks of GPU 0 are held back: it is too hot.",
-        "Worker decode-0 has crashed and is about to be started again, 3 times started again.",
+        "Worker decode-0 has crashed and waits to be started again, 3 times started again.",
         "Engine decode-0 does not answer its health probe.",
         "The router holds decode-0 unwell and sends it no requests.",
         "Collector engine:decode-0 failed; it never succeeded.",
         "Worker prefill-0 is starting.",
+        "Worker decode-0 is paused: it is neither killed nor started.",
     ]
-    assert [trouble.weight for trouble in troubles] == [Weight.BROKEN] * 6 + [Weight.NOTICE]
+    assert [trouble.weight for trouble in troubles] == [Weight.BROKEN] * 6 + [Weight.NOTICE] * 2
 
 
 def test_the_page_says_it_in_words() -> None:
@@ -168,7 +169,7 @@ def test_the_page_says_it_in_words() -> None:
     assert "gpu-7|simulated" in told
     assert "Engine decode-0 does not answer its health probe." in told
     assert "prefill-0|prefill 64%, decode 2%, idle 33%, unattributed 1%" in told
-    assert "(5) gpu-7" in told
+    assert "(6) gpu-7" in told
 
 
 def test_an_engine_is_said_to_be_as_full_as_is_known_and_by_what() -> None:
