@@ -14,6 +14,7 @@ from disagg_cluster import procfs
 from disagg_cluster.config import Listen
 from disagg_cluster.wholefile import write_whole
 from disagg_exporter.listen import ListenAddress, ListenError, parse_listen
+from disagg_exporter.steps_socket import FileIdentity, identity_of, unlink_if_same
 
 _MOST_BYTES = 10_000
 # Whatever lies there: a pipe would keep us waiting, a link lead to what was not meant for us.
@@ -42,26 +43,50 @@ def of_file(listen: Listen) -> Whereabouts:
     return Whereabouts(listen.metrics_address, None if path is None else Path(path).absolute())
 
 
+class EndpointFile:
+    """Word at a path while this process serves on an address."""
+
+    def __init__(self, path: Path, address: ListenAddress, listen: Listen) -> None:
+        web_config = of_file(listen).web_config
+        self._path = path
+        self._text = json.dumps(
+            {
+                "pid": os.getpid(),
+                "start_ticks": procfs.start_ticks(os.getpid()),
+                "address": str(address),
+                "web_config": None if web_config is None else str(web_config),
+            }
+        )
+        self._identity: FileIdentity | None = None
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether what lies at its path is what we wrote; so, too, if we could not write."""
+        return self._identity is None or identity_of(self._path) == self._identity
+
+    def write(self) -> None:
+        """Write it; that it cannot be is said, and is no reason not to measure."""
+        try:
+            write_whole(self._path, self._text.encode(), 0o600)
+            self._identity = identity_of(self._path)
+        except OSError as error:
+            # Commands then have to be told by --url.
+            _log.warning("cannot write %s: %s", self._path, error.strerror)
+
+    def remove(self) -> None:
+        """Take it away, if nobody has put his own there since."""
+        unlink_if_same(self._path, self._identity)
+
+
 @contextlib.contextmanager
-def leaving(path: Path, address: ListenAddress, listen: Listen) -> Iterator[None]:
+def leaving(path: Path, address: ListenAddress, listen: Listen) -> Iterator[EndpointFile]:
     """Leave word at a path while this process serves on an address."""
-    web_config = of_file(listen).web_config
-    told = {
-        "pid": os.getpid(),
-        "start_ticks": procfs.start_ticks(os.getpid()),
-        "address": str(address),
-        "web_config": None if web_config is None else str(web_config),
-    }
+    file = EndpointFile(path, address, listen)
+    file.write()
     try:
-        write_whole(path, json.dumps(told).encode())
-    except OSError as error:
-        # Commands then have to be told by --url; that is no reason not to measure.
-        _log.warning("cannot write %s: %s", path, error.strerror)
-    try:
-        yield
+        yield file
     finally:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        file.remove()
 
 
 def left_at(path: Path) -> Whereabouts | None:

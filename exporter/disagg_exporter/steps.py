@@ -20,7 +20,13 @@ from disagg_exporter.model import StreamKey
 from disagg_exporter.peer import in_session_of, peer_pid
 from disagg_exporter.step_messages import Message, MessageKind, Records, Told, runs_of
 from disagg_exporter.steps_beat import Beat, beat_of
-from disagg_exporter.steps_socket import StepsSocketError, listening_socket
+from disagg_exporter.steps_socket import (
+    FileIdentity,
+    StepsSocketError,
+    identity_of,
+    listening_socket,
+    unlink_if_same,
+)
 
 __all__ = [
     "ListenerCounts",
@@ -99,6 +105,7 @@ class StepsListener:
         self._loop: AbstractEventLoop | None = None
         self._beat: Beat | None = None
         self._socket: socket.socket | None = None
+        self._identity: FileIdentity | None = None
         self._peers: list[_Peer] = []
         self._accepted = self._refused = self._bad_messages = 0
 
@@ -110,9 +117,29 @@ class StepsListener:
     def open(self, loop: AbstractEventLoop) -> None:
         """Listen, in place of a dead daemon if need be; raises `StepsSocketError`."""
         self._socket = listening_socket(self._path, self._mode)
+        self._identity = identity_of(self._path)
         self._loop = loop
         self._beat = beat_of(loop, self._rest_seconds)
         loop.add_reader(self._socket, self._accept, self._socket, loop, self._beat)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file at its path is its own; so, too, while it does not listen."""
+        return self._socket is None or identity_of(self._path) == self._identity
+
+    def restore(self) -> None:
+        """Listen at its path anew, after somebody removed or replaced the file there.
+
+        Who is connected stays so. Raises `StepsSocketError`; it still listens as before then.
+        """
+        if self._socket is None or self._loop is None or self._beat is None:
+            return
+        fresh = listening_socket(self._path, self._mode)
+        self._accept(self._socket, self._loop, self._beat)
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        self._socket, self._identity = fresh, identity_of(self._path)
+        self._loop.add_reader(fresh, self._accept, fresh, self._loop, self._beat)
 
     def drain(self) -> None:
         """Hear all that has arrived, in one go: to be done before an engine's death is booked."""
@@ -128,7 +155,7 @@ class StepsListener:
         if self._socket is None or self._loop is None or self._beat is None:
             return
         # The file goes first: once we no longer listen, it may already be our successor's.
-        self._path.unlink(missing_ok=True)
+        unlink_if_same(self._path, self._identity)
         self._loop.remove_reader(self._socket)
         self._socket.close()
         for peer in self._peers:

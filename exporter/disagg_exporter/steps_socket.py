@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from disagg_exporter.errors import DisaggError
 
 LONGEST_PATH_BYTES = 107
 BACKLOG = 64
+
+FileIdentity = tuple[int, int]
+"""Device and inode: what a path leads to, whoever puts something else in its place later."""
 
 
 class StepsSocketError(DisaggError):
@@ -44,6 +48,22 @@ def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def identity_of(path: Path) -> FileIdentity | None:
+    """What is at a path now, links not followed; None if nothing is, or it cannot be seen."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def unlink_if_same(path: Path, identity: FileIdentity | None) -> None:
+    """Remove what we put at a path, and nothing that somebody put there after us."""
+    if identity is not None and identity_of(path) == identity:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _widen(path: Path, mode: int) -> None:

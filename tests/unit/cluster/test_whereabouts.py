@@ -34,6 +34,30 @@ def test_word_of_who_lives_no_more_counts_for_nothing(tmp_path: Path) -> None:
             assert left_at(place) is None
 
 
+def test_word_that_somebody_else_has_left_since_is_not_taken_away(tmp_path: Path) -> None:
+    """The end of a first daemon must not hide a second."""
+    place = tmp_path / "whereabouts.json"
+    second = ListenAddress("::1", 9848)
+    with leaving(place, ADDRESS, Listen()) as first:
+        assert first.is_in_place
+        with leaving(place, second, Listen()):
+            assert not first.is_in_place
+            first.remove()
+            assert left_at(place) == Whereabouts(second)
+
+
+def test_word_that_somebody_removed_is_left_again_and_is_private(tmp_path: Path) -> None:
+    place = tmp_path / "whereabouts.json"
+    with leaving(place, ADDRESS, Listen()) as word:
+        place.unlink()
+        assert not word.is_in_place
+        word.write()
+        assert word.is_in_place
+        assert left_at(place) == Whereabouts(ADDRESS)
+        assert place.stat().st_mode & 0o777 == 0o600
+    assert not place.exists()
+
+
 @pytest.mark.parametrize("text", ["", "[]", "[" * 9000, '{"pid": "x"}', "{}", "\N{SNOWMAN}"])
 def test_what_is_no_such_word_counts_for_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "odd").write_text(text, encoding="utf-8")

@@ -30,3 +30,12 @@ def test_a_link_where_the_unfinished_file_goes_is_not_followed(tmp_path: Path) -
 
     assert target.read_text() == "theirs"
     assert not file.exists()
+
+
+def test_a_second_name_where_the_unfinished_file_goes_is_not_written_to(tmp_path: Path) -> None:
+    target, file = tmp_path / "target", tmp_path / "file"
+    target.write_text("theirs")
+    (tmp_path / ".file.part").hardlink_to(target)
+
+    write_whole(file, b"ours")
+    assert (target.read_text(), file.read_text()) == ("theirs", "ours")

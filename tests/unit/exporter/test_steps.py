@@ -28,6 +28,7 @@ from disagg_exporter.steps import (
     StepsSocketError,
     Told,
 )
+from disagg_exporter.steps_socket import identity_of, unlink_if_same
 from support.told_steps import one_by_one
 
 HELLO, STEP, HEARTBEAT, DISCONNECTED = MessageKind
@@ -432,6 +433,73 @@ def test_the_socket_of_a_living_daemon_is_left_alone(tmp_path: Path) -> None:
     assert path.is_socket()
 
 
+def test_the_end_of_a_first_daemon_leaves_the_socket_of_a_second_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async def scenario() -> Message:
+        async with listening(path) as first:
+            path.unlink()
+            async with listening(path) as second:
+                first.listener.close()
+                sender = Sender(str(path))
+                sender.beat()
+                hello = await second.next()
+                sender.close()
+                return hello
+
+    assert asyncio.run(scenario()).kind is HELLO
+
+
+@pytest.mark.parametrize("folder_too", [False, True])
+def test_a_socket_that_somebody_removed_is_restored_and_nobody_is_hung_up_on(
+    tmp_path: Path, folder_too: bool
+) -> None:
+    path = tmp_path / "run" / "s"
+    path.parent.mkdir()
+
+    async def scenario() -> list[MessageKind]:
+        async with listening(path) as ear:
+            before = Sender(str(path))
+            before.beat()
+            kinds = [(await ear.next()).kind]
+            assert ear.listener.is_in_place
+            path.unlink()
+            if folder_too:
+                path.parent.rmdir()
+                with pytest.raises(StepsSocketError):
+                    ear.listener.restore()
+                path.parent.mkdir()
+            assert not ear.listener.is_in_place
+
+            ear.listener.restore()
+            assert ear.listener.is_in_place
+            before.step(DECODE_STEP, t_ns=1000)
+            before.beat()
+            kinds += [(await ear.next()).kind for _ in range(2)]
+            after = Sender(str(path))
+            after.beat()
+            kinds.append((await ear.next()).kind)
+            before.close()
+            after.close()
+            return kinds
+
+    assert asyncio.run(scenario()) == [HELLO, STEP, HEARTBEAT, HELLO]
+
+
+def test_a_socket_in_whose_place_another_listens_is_not_taken_from_him(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async def scenario() -> None:
+        async with listening(path) as first:
+            path.unlink()
+            async with listening(path):
+                with pytest.raises(StepsSocketError, match="another daemon listens there"):
+                    first.listener.restore()
+                assert not first.listener.is_in_place
+
+    asyncio.run(scenario())
+
+
 def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.write_text("precious")
@@ -477,3 +545,19 @@ def test_a_listener_can_be_closed_twice_or_unopened(tmp_path: Path) -> None:
     unopened.close()
 
     assert (tmp_path / "s").read_text() == "the successor's"
+
+
+def test_only_what_we_put_there_is_removed(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    ours = identity_of(file)
+    (tmp_path / "next").touch()
+    (tmp_path / "next").replace(file)
+
+    unlink_if_same(file, ours)
+    assert file.exists()
+    unlink_if_same(file, identity_of(file))
+    assert not file.exists()
+    unlink_if_same(file, ours)
+    unlink_if_same(file, None)
+    assert identity_of(file) is None
