@@ -20,6 +20,7 @@ from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.engines import Engines
 from disagg_cluster.feeds import hearing
 from disagg_cluster.front import Front
+from disagg_cluster.host.private_dir import make_inner
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Tag
 from disagg_cluster.launch import post_of
@@ -131,7 +132,7 @@ class Daemon:
         """
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(RunLock(self._folder.lock))
-            self._folder.sim.mkdir(exist_ok=True)
+            make_inner(self._folder.sim)
             start_ns = time.monotonic_ns()
             for device in self._layout.devices:
                 self._ledger.add_device(device, start_ns)

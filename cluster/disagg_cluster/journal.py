@@ -26,7 +26,8 @@ def load(path: Path, where: Where) -> tuple[Entry, ...]:
         JournalError: It cannot be read or is not to be trusted.
     """
     try:
-        with path.open("rb") as file:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 raise JournalError("it belongs to another user")
             return decode(file.read().decode(errors="replace"), where)

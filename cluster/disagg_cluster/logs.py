@@ -5,10 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
+from disagg_cluster.host.private_dir import UnsafeDirError, make_inner
+from disagg_cluster.host.private_file import open_private
 from disagg_exporter.errors import DisaggError
 
 KEPT = 2
@@ -16,6 +20,7 @@ KEPT = 2
 
 _TAIL_BYTES = 64 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 Opener = Callable[[str, int], int]
@@ -26,7 +31,11 @@ class LogError(DisaggError):
     """A log cannot be written or rotated; the text names the file and the reason."""
 
 
-def open_log(log_path: Path, opener: Opener | None = None) -> tuple[FileIO, str]:
+def _private(path: str, flags: int) -> int:
+    return open_private(Path(path), flags)
+
+
+def open_log(log_path: Path, opener: Opener = _private) -> tuple[FileIO, str]:
     """A log to append to; if the disk is full, a sink for nothing, and why.
 
     O_APPEND lets a copy-truncate rotation work under a running engine.
@@ -36,11 +45,13 @@ def open_log(log_path: Path, opener: Opener | None = None) -> tuple[FileIO, str]
         opener: As for the built-in `open`.
 
     Raises:
-        LogError: The file cannot be opened for another reason.
+        LogError: The file cannot be opened for another reason, or is not ours alone.
     """
     try:
-        log_path.parent.mkdir(parents=True, exist_ok=True)
+        make_inner(log_path.parent)
         return FileIO(log_path, "a", opener=opener), ""
+    except UnsafeDirError as error:
+        raise LogError(f"cannot write the log {log_path}: {error}") from error
     except OSError as error:
         why = f"cannot write the log {log_path}: {error.strerror}"
         if error.errno in _FULL:
@@ -54,7 +65,7 @@ def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, .
     A log cut shorter meanwhile is read from its beginning; one that cannot be read has none.
     """
     try:
-        with log_path.open("rb") as log:
+        with _reading(log_path) as log:
             size = log.seek(0, os.SEEK_END)
             first = since_bytes if since_bytes <= size else 0
             log.seek(max(first, size - _TAIL_BYTES))
@@ -66,7 +77,8 @@ def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, .
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file that may grow meanwhile, up to what it holds at the end; raises `OSError`."""
-    with source.open("rb") as log, target.open("wb") as part:
+    target.unlink(missing_ok=True)
+    with _reading(source) as log, os.fdopen(open_private(target, _NEW), "wb") as part:
         shutil.copyfileobj(log, part, 1 << 20)
         # Once more for what came meanwhile: the first pass may take a second.
         shutil.copyfileobj(log, part, 1 << 20)
@@ -88,13 +100,14 @@ def rotate(log_path: Path, limit_bytes: int, copy: Copy = copy_file) -> bool:
     """
     try:
         # A log may be something else than a file, such as a terminal: that does not grow.
-        if not log_path.is_file() or log_path.stat().st_size <= limit_bytes:
+        if not _is_longer(log_path, limit_bytes):
             return False
         for number in range(KEPT, 1, -1):
             if _part(log_path, number - 1).exists():
                 _part(log_path, number - 1).replace(_part(log_path, number))
         _copy_to(_part(log_path, 1), log_path, copy)
-        os.truncate(log_path, 0)
+        with os.fdopen(open_private(log_path, os.O_RDWR), "r+b") as log:
+            log.truncate(0)
     except OSError as error:
         raise LogError(f"cannot rotate the log {log_path}: {error.strerror}") from error
     return True
@@ -111,6 +124,19 @@ def _copy_to(part: Path, log_path: Path, copy: Copy) -> None:
         for number in range(2, KEPT + 1):
             _part(log_path, number).unlink(missing_ok=True)
         _copy_to(part, log_path, copy)
+
+
+def _reading(log_path: Path) -> BinaryIO:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.fdopen(os.open(log_path, flags), "rb")
+
+
+def _is_longer(log_path: Path, limit_bytes: int) -> bool:
+    try:
+        found = log_path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size > limit_bytes
 
 
 def _part(log_path: Path, number: int) -> Path:

@@ -1,8 +1,12 @@
-"""One daemon at a time in one run folder: a lock that the kernel lets go when its holder dies."""
+"""One daemon at a time in one run folder: a lock that the kernel lets go when its holder dies.
+
+The lock alone would go with the folder; `Presence` holds on then.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import threading
 import time
@@ -10,10 +14,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster import procfs
+from disagg_cluster.host.file_locks import flock_holder
+from disagg_cluster.host.presence import Presence, present
+from disagg_cluster.host.private_dir import UnsafeDirError, make_private
+from disagg_cluster.host.private_file import NotPrivateError, open_private
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.steps_socket import identity_of
 
 # A worker that is just being started keeps the lock of a killed daemon until it runs.
 _PATIENCE_SECONDS = 2.0
+
+_log = logging.getLogger("disagg_node")
 
 
 class RunLockError(DisaggError):
@@ -27,56 +38,129 @@ class RunLock:
     be sure that every child of the daemon before is there to be seen.
 
     Raises:
-        RunLockError: On entering, if another daemon holds it, or the folder or file cannot be made.
+        RunLockError: On entering, if another daemon holds it, or the folder or file cannot be made
+            or is not ours alone.
     """
 
     def __init__(self, path: Path, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._path = path
         self._patience_seconds = patience_seconds
         self._descriptor = -1
+        self._presence = Presence(path.parent)
 
     def __enter__(self) -> RunLock:
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise RunLockError(
-                f"cannot use {self._path.parent}: {error.strerror}; choose another folder with "
-                "`run_dir:` in the node file"
-            ) from error
         until = time.monotonic() + self._patience_seconds
-        while not _lock(self._descriptor):
-            pid = holder(self._path)
-            if pid is not None or time.monotonic() > until:
-                os.close(self._descriptor)
+        try:
+            self._make_folder()
+            while (held := self._take()) is not None:
+                if held or time.monotonic() > until:
+                    raise RunLockError(_held_text(self._path.parent, held or None))
+                threading.Event().wait(0.01)
+            if (pid := self._presence.take()) is not None:
                 raise RunLockError(_held_text(self._path.parent, pid))
-            threading.Event().wait(0.01)
-        mine = f"{os.getpid()} {procfs.start_ticks(os.getpid())}\n"
-        # On a full disk it stays without a name: `stop` cannot find us then, the lock still holds.
-        with suppress(OSError):
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, mine.encode(), 0)
+        except BaseException:
+            self._close()
+            raise
+        self._sign()
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self._presence.close()
+        self._close()
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file at its path is the one that we hold."""
+        return identity_of(self._path) == _identity(self._descriptor)
+
+    def restore(self) -> None:
+        """Make folder and file anew and lock it, after somebody removed or replaced them.
+
+        Raises:
+            RunLockError: The folder or file cannot be made, is not ours alone, or another daemon
+                has locked what is there now; we still hold what we held.
+        """
+        self._make_folder()
+        old, self._descriptor = self._descriptor, -1
+        try:
+            held = self._take()
+            if held is not None:
+                raise RunLockError(_held_text(self._path.parent, held or None))
+        except BaseException:
+            self._close()
+            self._descriptor = old
+            raise
+        os.close(old)
+        self._sign()
+
+    def answer(self) -> None:
+        """Answer those who ask whether we are here; to be called now and then."""
+        self._presence.answer()
+
+    def _make_folder(self) -> None:
+        try:
+            for note in make_private(self._path.parent, self._path.name):
+                _log.warning("run folder: %s", note)
+        except UnsafeDirError as error:
+            raise RunLockError(f"cannot use the run folder: {error} (`run_dir:`)") from error
+        except OSError as error:
+            raise RunLockError(_unusable_text(self._path.parent, error)) from error
+
+    def _take(self) -> int | None:
+        """Lock the file at our path: None once it is done, else who holds it, 0 if unknown."""
+        try:
+            self._descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT)
+        except NotPrivateError as error:
+            raise RunLockError(f"cannot use {self._path}: {error.strerror}") from error
+        except OSError as error:
+            raise RunLockError(_unusable_text(self._path.parent, error)) from error
+        if not _lock(self._descriptor):
+            self._close()
+            return holder(self._path) or 0
+        # What we have locked must be what the next daemon will find there.
+        if not self.is_in_place:
+            self._close()
+            return 0
+        return None
+
+    def _sign(self) -> None:
+        """Write down who we are; on a full disk the kernel's list of locks still tells."""
+        mine = f"{os.getpid()} {procfs.start_ticks(os.getpid())}\n"
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, mine.encode(), 0)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def holder(path: Path) -> int | None:
-    """The daemon that holds a lock; None if nobody does, or nobody who is still there."""
+    """The daemon that holds a lock, or held one there that was removed; None if none is alive."""
+    return _file_holder(path) or present(path.parent)
+
+
+def _file_holder(path: Path) -> int | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags)
     except OSError:
         return None
     try:
         if _lock(descriptor, fcntl.LOCK_SH):
             return None
-        pid, ticks = (int(word) for word in os.read(descriptor, 100).split())
-    except ValueError:
-        return None
+        told = os.read(descriptor, 100)
+        listed = flock_holder(os.fstat(descriptor))
     finally:
         os.close(descriptor)
-    return pid if procfs.is_alive(pid) and procfs.start_ticks(pid) == ticks else None
+    try:
+        pid, ticks = (int(word) for word in told.split())
+    except ValueError:
+        pid, ticks = 0, None
+    if pid > 0 and procfs.is_alive(pid) and procfs.start_ticks(pid) == ticks:
+        return pid
+    return listed if listed is not None and procfs.is_alive(listed) else None
 
 
 def _lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
@@ -85,6 +169,18 @@ def _lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _unusable_text(folder: Path, error: OSError) -> str:
+    return (
+        f"cannot use {folder}: {error.strerror}; choose another folder with `run_dir:` in the "
+        "node file"
+    )
 
 
 def _held_text(folder: Path, pid: int | None) -> str:

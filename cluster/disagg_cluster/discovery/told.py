@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from disagg_cluster.discovery.nouns import FoundEngine
 from disagg_cluster.discovery.proctable import parents
+from disagg_cluster.host.private_dir import UnsafeDirError, make_inner
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.stepfeed import book
 from disagg_exporter.accounting import Ledger
@@ -84,10 +85,10 @@ class ToldSteps:
             messages_per_second=MESSAGES_PER_SECOND,
         )
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_inner(self._path.parent)
             listener.open(asyncio.get_running_loop())
             self._listener = listener
-        except (OSError, StepsSocketError) as error:
+        except (OSError, UnsafeDirError, StepsSocketError) as error:
             self._broken = True
             _log.warning("engines that a person starts cannot tell their steps: %s", error)
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.logs import LogError, copy_file, open_log, rotate
+from disagg_cluster.logs import LogError, copy_file, last_lines, open_log, rotate
 from disagg_cluster.rotation import Rotation
 
 
@@ -32,6 +32,47 @@ def test_a_log_on_a_full_disk_is_a_sink_and_says_so(log: Path) -> None:
 def test_a_log_that_may_not_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"cannot write the log .*: Is a directory"):
         open_log(tmp_path)
+
+
+@pytest.mark.parametrize("planted", ["link", "hard link"])
+def test_a_log_that_leads_elsewhere_is_refused_and_nothing_is_written(
+    log: Path, tmp_path: Path, planted: str
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("theirs")
+    log.parent.mkdir()
+    log.symlink_to(victim) if planted == "link" else log.hardlink_to(victim)
+
+    with pytest.raises(LogError, match=r"cannot write the log .*w\.log: it (is a symbolic|has a)"):
+        open_log(log)
+    assert victim.read_text() == "theirs"
+
+
+def test_a_log_and_its_parts_are_private(log: Path) -> None:
+    log.parent.mkdir(mode=0o755)
+    log.touch(mode=0o644)
+    with open_log(log)[0] as writer:
+        writer.write(b"first")
+        assert rotate(log, 1)
+
+    assert log.parent.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in log.parent.iterdir()} == {0o600}
+
+
+def test_a_rotation_cuts_no_file_that_a_link_leads_to(log: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("theirs, and long")
+    log.parent.mkdir()
+    log.write_text("long")
+    log.with_name("w.log.1").symlink_to(victim)
+    assert rotate(log, 1)
+    assert (log.read_text(), victim.read_text()) == ("", "theirs, and long")
+
+    log.unlink()
+    log.symlink_to(victim)
+    assert rotate(log, 1) is False
+    assert last_lines(log, 5) == ()
+    assert victim.read_text() == "theirs, and long"
 
 
 def test_a_short_log_and_one_that_is_not_there_are_left_alone(log: Path) -> None:

@@ -1,6 +1,8 @@
 """One daemon in one run folder; the kernel frees the lock of a dead one."""
 
+import fcntl
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -8,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from disagg_cluster.host.file_locks import flock_holder
 from disagg_cluster.runlock import RunLock, RunLockError, holder
 from disagg_cluster.worker import Child, start
-from support.children import Ear, wait_readable
+from support.children import Ear, descriptors, wait_readable
 
 HOLDS = """
 import os, signal, sys, time
@@ -97,11 +100,108 @@ def test_a_lock_that_nobody_holds_names_nobody_whatever_its_file_says(lock: Path
     assert holder(lock) is None
 
 
-def test_a_lock_file_with_a_pid_of_another_time_names_nobody(lock: Path) -> None:
+@pytest.mark.parametrize("text", ["", "x y", "12", f"{os.getpid()}", f"{os.getpid()} 1"])
+def test_a_holder_that_its_file_does_not_name_is_named_by_the_kernel(lock: Path, text: str) -> None:
+    """The disk was full when it started, say."""
     with RunLock(lock, patience_seconds=0):
-        for text in ("", "x y", f"{os.getpid()}", f"{os.getpid()} 1"):
-            lock.write_text(text)
-            assert holder(lock) is None
+        lock.write_text(text)
+        assert holder(lock) == os.getpid()
+
+
+def test_a_line_of_the_kernels_list_is_read_by_device_and_inode(tmp_path: Path) -> None:
+    found = tmp_path.stat()
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
+    table = tmp_path / "locks"
+    for line, expected in {
+        f"1: FLOCK  ADVISORY  WRITE 77 {device}:{found.st_ino} 0 EOF": 77,
+        f"1: FLOCK  ADVISORY  WRITE 0 {device}:{found.st_ino} 0 EOF": None,
+        f"1: -> FLOCK  ADVISORY  WRITE 78 {device}:{found.st_ino} 0 EOF": None,
+        f"1: POSIX  ADVISORY  WRITE 79 {device}:{found.st_ino} 0 EOF": None,
+        f"1: FLOCK  ADVISORY  WRITE 80 {device}:{found.st_ino + 1} 0 EOF": None,
+        "nonsense": None,
+    }.items():
+        table.write_text(f"0: LEASE  ACTIVE    READ 1 00:1:2 0 EOF\n{line}\n")
+        assert flock_holder(found, table) == expected, line
+    assert flock_holder(found, tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("other", ["plain"], indirect=True)
+@pytest.mark.parametrize("removed", ["folder", "lock"])
+def test_a_removed_folder_or_lock_lets_no_second_daemon_in(
+    lock: Path, other: Child, removed: str
+) -> None:
+    shutil.rmtree(lock.parent) if removed == "folder" else lock.unlink()
+
+    with (
+        pytest.raises(RunLockError, match=rf"another disagg-node \(pid {other.pid}\) runs in"),
+        RunLock(lock, patience_seconds=0),
+    ):
+        pass
+    assert holder(lock) == other.pid
+
+
+def test_a_lock_that_was_removed_or_replaced_is_restored(lock: Path) -> None:
+    before = descriptors()
+    with RunLock(lock, patience_seconds=0) as held:
+        assert held.is_in_place
+        for remove in (lock.unlink, lambda: shutil.rmtree(lock.parent)):
+            remove()
+            assert not held.is_in_place
+            held.restore()
+            assert held.is_in_place
+            assert holder(lock) == os.getpid()
+    assert descriptors() == before
+    assert holder(lock) is None
+
+
+def test_a_lock_that_somebody_else_has_made_meanwhile_is_not_taken_from_him(
+    lock: Path, tmp_path: Path
+) -> None:
+    with RunLock(lock, patience_seconds=0) as held:
+        lock.rename(tmp_path / "aside")
+        # As a daemon of an older version would: it asks for the lock alone.
+        lock.touch(mode=0o600)
+        with lock.open("w") as theirs:
+            fcntl.flock(theirs, fcntl.LOCK_EX)
+            with pytest.raises(RunLockError, match="another disagg-node"):
+                held.restore()
+        held.restore()
+        assert held.is_in_place
+
+
+def test_asking_who_is_there_many_times_wears_nothing_out(lock: Path) -> None:
+    with RunLock(lock, patience_seconds=0) as held:
+        lock.unlink()
+        for _ in range(100):
+            held.answer()
+            assert holder(lock) == os.getpid()
+
+
+@pytest.mark.parametrize("planted", ["link", "hard link", "folder"])
+def test_what_was_planted_in_the_locks_place_is_refused_and_its_target_kept(
+    lock: Path, tmp_path: Path, planted: str
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    lock.parent.mkdir(mode=0o700)
+    if planted == "folder":
+        lock.mkdir()
+    else:
+        lock.symlink_to(victim) if planted == "link" else lock.hardlink_to(victim)
+
+    with pytest.raises(RunLockError, match=r"^cannot use .*/run"), RunLock(lock):
+        pass
+    assert victim.read_text() == "precious"
+
+
+def test_an_open_folder_is_closed_and_said(lock: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lock.parent.mkdir()
+    lock.parent.chmod(0o755)
+
+    with RunLock(lock):
+        assert lock.parent.stat().st_mode & 0o777 == 0o700
+        assert lock.stat().st_mode & 0o777 == 0o600
+    assert "was open to other users (mode 0755) and is closed to them now" in caplog.text
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

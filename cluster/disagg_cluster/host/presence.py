@@ -1,0 +1,95 @@
+"""One daemon a run folder, whatever becomes of the folder: a name that the kernel gives only once.
+
+A lock lies in the folder and goes with it; a socket in the abstract namespace lies nowhere. The
+kernel frees its name when the last process that has it open ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from disagg_cluster import procfs
+
+_BACKLOG = 16
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Presence:
+    """The name of one run folder, once `take` was given it; `close` gives it back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._socket: socket.socket | None = None
+
+    def take(self) -> int | None:
+        """Take the name; the daemon that has it, if one has it in this very folder.
+
+        Where somebody else has it (another user, another container on the same network), we do
+        without: the lock in the folder still holds.
+        """
+        mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            mine.setblocking(False)
+            mine.bind(_name(self._folder))
+            mine.listen(_BACKLOG)
+        except OSError as error:
+            mine.close()
+            return present(self._folder) if error.errno == errno.EADDRINUSE else None
+        self._socket = mine
+        return None
+
+    def answer(self) -> None:
+        """Hang up on those who only asked who we are; to be called now and then."""
+        if self._socket is None:
+            # A child of a killed daemon has its name, too, until it runs its own program.
+            self.take()
+        with suppress(OSError):
+            while self._socket is not None:
+                self._socket.accept()[0].close()
+
+    def close(self) -> None:
+        """Give the name back."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def present(folder: Path) -> int | None:
+    """The daemon that has the name of a run folder; None if none has, or not of this folder."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(_name(folder))
+            told = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        except OSError:
+            return None
+    pid, uid, _gid = _CREDENTIALS.unpack(told)
+    # From another pid namespace its number is 0.
+    if pid == 0 or uid not in (0, os.geteuid()) or not procfs.is_alive(pid):
+        return None
+    return pid if _sees_the_same(pid, folder) else None
+
+
+def _name(folder: Path) -> bytes:
+    place = f"{procfs.pid_namespace()}\n{os.path.realpath(folder)}"
+    return b"\0disagg-node-" + hashlib.sha256(os.fsencode(place)).hexdigest()[:32].encode()
+
+
+def _sees_the_same(pid: int, folder: Path) -> bool:
+    """Whether the folder's path leads to the same place for another process; yes if untold."""
+    real = Path(os.path.realpath(folder))
+    # The folder itself may be another one by now.
+    above = next((path for path in real.parents if path.is_dir()), Path("/"))
+    try:
+        theirs = Path(f"/proc/{pid}/root{above}").stat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return os.path.samestat(theirs, above.stat())

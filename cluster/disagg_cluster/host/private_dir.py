@@ -1,0 +1,157 @@
+"""Folders that belong to us alone: looked at before they are used, made with mode 0700."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from disagg_exporter.errors import DisaggError
+
+MODE = 0o700
+_ROOT = 0
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class UnsafeDirError(DisaggError):
+    """A folder that somebody else can lead us astray in; the text says why, and the way out."""
+
+
+def make_private(path: Path, mark: str) -> tuple[str, ...]:
+    """Make a folder of our own, or see that the one that is there is; say what was changed.
+
+    A link on its way is followed if we or root laid it. A folder that others may enter is closed to
+    them if it is empty or bears our mark; a system's folder, named by mistake, is left as it is.
+
+    Args:
+        path: Absolute, or from the present folder.
+        mark: The name of a file that makes it known as one of ours.
+
+    Raises:
+        UnsafeDirError: It, a link to it or something in it belongs to somebody else, anybody may
+            replace it, or it is no folder.
+        OSError: It cannot be made or looked at.
+    """
+    path = path.absolute()
+    _check_way(path)
+    path.mkdir(mode=MODE, parents=True, exist_ok=True)
+    real = path.resolve(strict=True)
+    _check_way(real)
+    descriptor = os.open(real, _FLAGS)
+    try:
+        return _close_to_others(path, descriptor, mark)
+    finally:
+        os.close(descriptor)
+
+
+def make_inner(path: Path) -> None:
+    """Make a folder inside one that is private already, or close it to others.
+
+    Where it is a link of ours, that leads to another disk, say, its target stays as it is.
+
+    Raises:
+        UnsafeDirError: It, or a link in its place, belongs to somebody else, others may write into
+            what a link leads to, or it is no folder.
+        OSError: It cannot be made or looked at.
+    """
+    path.mkdir(mode=MODE, parents=True, exist_ok=True)
+    if path.is_symlink():
+        _check_way(path.absolute())
+        _check_way(path.resolve(strict=True))
+    descriptor = os.open(path.resolve(strict=True), _FLAGS)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid():
+            _check_given(path, found)
+        elif path.is_symlink() and found.st_mode & _OTHERS_WRITE:
+            raise UnsafeDirError(f"others may write into {path}; `chmod go-w` it")
+        elif found.st_mode & 0o077 and not path.is_symlink():
+            os.fchmod(descriptor, MODE)
+    finally:
+        os.close(descriptor)
+
+
+def _check_way(path: Path) -> None:
+    """Refuse a way on which somebody else can put another folder in place of ours."""
+    trusted = {_ROOT, os.geteuid()}
+    for part in (*reversed(path.parents), path):
+        try:
+            found = part.lstat()
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(found.st_mode):
+            if found.st_uid not in trusted:
+                raise UnsafeDirError(
+                    f"{_named(part, path)} is a link that another user laid (uid {found.st_uid}); "
+                    "remove it, or choose another folder"
+                )
+        elif part != path and _anybody_may_replace(part, found):
+            raise UnsafeDirError(
+                f"anybody may replace what is in {part} (mode {found.st_mode & 0o7777:04o}), so "
+                f"{path} is not ours alone; choose another folder, or `chmod o-w {part}`"
+            )
+
+
+def _anybody_may_replace(part: Path, found: os.stat_result) -> bool:
+    open_to_all = bool(found.st_mode & stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+    return open_to_all and not _is_volume(part, found)
+
+
+def _is_volume(path: Path, found: os.stat_result) -> bool:
+    """What an orchestrator mounts for a container: root's, open to all, who are the container's."""
+    return found.st_uid == _ROOT and not found.st_mode & stat.S_ISVTX and path.is_mount()
+
+
+def _close_to_others(path: Path, descriptor: int, mark: str) -> tuple[str, ...]:
+    found = os.fstat(descriptor)
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid != os.geteuid():
+        return _check_given(path, found)
+    if not mode & 0o077:
+        return ()
+    names = os.listdir(descriptor)
+    if mode & stat.S_ISVTX or (names and mark not in names):
+        raise UnsafeDirError(
+            f"{path} is open to other users (mode {mode:04o}) and holds other things than ours; "
+            "choose a folder of its own"
+        )
+    os.fchmod(descriptor, MODE)
+    # Closed first: from here on nobody can add to what is found.
+    foreign = _foreign_entry(descriptor) if mode & _OTHERS_WRITE else None
+    if foreign is not None:
+        raise UnsafeDirError(
+            f"{path} was open to other users, and {foreign} in it belongs to one of them; remove "
+            "what is not yours, or choose another folder"
+        )
+    return (f"{path} was open to other users (mode {mode:04o}) and is closed to them now",)
+
+
+def _check_given(path: Path, found: os.stat_result) -> tuple[str, ...]:
+    """Whether a folder of another's will do: root's, if nobody but we can write into it."""
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid != _ROOT:
+        raise UnsafeDirError(
+            f"{path} belongs to another user (uid {found.st_uid}); choose a folder of your own"
+        )
+    if not mode & _OTHERS_WRITE:
+        raise UnsafeDirError(f"{path} belongs to root, and we may not write into it")
+    if not _is_volume(path, found):
+        raise UnsafeDirError(
+            f"{path} belongs to root, and others may write into it (mode {mode:04o}); choose a "
+            f"folder of your own, or `chown {os.geteuid()} {path}`"
+        )
+    return (f"{path} is a volume of root's that every user of this container may write into",)
+
+
+def _foreign_entry(descriptor: int) -> str | None:
+    trusted = (_ROOT, os.geteuid())
+    with os.scandir(descriptor) as inside:
+        for entry in inside:
+            if entry.stat(follow_symlinks=False).st_uid not in trusted:
+                return entry.name
+    return None
+
+
+def _named(part: Path, path: Path) -> str:
+    return str(path) if part == path else f"{part}, on the way to {path},"
