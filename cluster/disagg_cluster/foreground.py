@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from disagg_cluster.daemon import Daemon
+from disagg_cluster.host.log_rate import LogRateLimit
 from disagg_cluster.oneheap import share_one_heap
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import Snapshot
@@ -28,13 +29,15 @@ _GARBAGE_THRESHOLDS = (20_000, 20, 50)
 
 
 def log_to_stderr(verbose: bool) -> None:
-    """Write the daemon's log to stderr, a line an event."""
+    """Write the daemon's log to stderr, a line an event; of one that repeats itself, a few."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)-7s %(message)s",
         datefmt="%H:%M:%S",
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogRateLimit())
 
 
 async def run(

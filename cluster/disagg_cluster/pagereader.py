@@ -47,8 +47,8 @@ class Look:
 class Seen:
     """What a look has seen: a page, or why there is none.
 
-    Without a page, `answered` says whether anybody answered. `version` is None where it was not
-    asked for.
+    Without a page, `cause` is what `why` says without the values in it, and `answered` says whether
+    anybody answered. `version` is None where it was not asked for.
     """
 
     look: Look
@@ -56,7 +56,13 @@ class Seen:
     lines: tuple[str, ...] = ()
     version: str | None = None
     why: str = ""
+    cause: str = ""
     answered: bool = False
+
+    @classmethod
+    def without_page(cls, look: Look, error: DisaggError, *, answered: bool = False) -> Seen:
+        """A look that an error ended."""
+        return cls(look, why=str(error), cause=error.cause, answered=answered)
 
 
 class PageReader:
@@ -136,7 +142,7 @@ class PageReader:
         look = self._looks.pop(engine)
         if isinstance(told.page, EngineUnreachable):
             answered = isinstance(told.page, EngineRefused)
-            return Seen(look, why=str(told.page), answered=answered)
+            return Seen.without_page(look, told.page, answered=answered)
         seen = self._read(look, told.page)
         if seen.page is None or not look.versionless:
             return seen
@@ -150,12 +156,12 @@ class PageReader:
             heads = self._heads.setdefault(look.engine, Heads())
             return Seen(look, parse_page(text, look.began_ns, heads), lines)
         except PageError as error:
-            return Seen(look, why=str(error), answered=True)
+            return Seen.without_page(look, error, answered=True)
         except Exception as error:  # noqa: BLE001 - what anybody serves must not end us
             self._log.debug("the page of %s failed", look.engine, exc_info=True)
             # Its text may quote what it failed on, which may be a secret.
             why = f"it fails with {type(error).__name__} (see --verbose); please report it"
-            return Seen(look, why=why)
+            return Seen(look, why=why, cause=why)
 
 
 def _with_version(seen: Seen, told: Told) -> Seen:

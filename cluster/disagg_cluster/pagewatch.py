@@ -152,7 +152,8 @@ class PageWatch:
             try:
                 look = replace(look, addresses=addresses_at_hand(look.url) or ())
             except EngineUnreachable as error:
-                watched.take(Seen(look, why=str(error)), now_ns, self._wall(), self._log)
+                seen = Seen.without_page(look, error)
+                watched.take(seen, now_ns, self._wall(), self._log)
             else:
                 watched.under_way = True
                 yield look
@@ -164,7 +165,7 @@ class PageWatch:
         try:
             addresses = await loop.run_in_executor(executor, look_up, look.url)
         except EngineUnreachable as error:
-            self._take([Seen(look, why=str(error))])
+            self._take([Seen.without_page(look, error)])
         else:
             reader.look([replace(look, addresses=addresses)])
 

@@ -135,7 +135,7 @@ class RouterWatch:
         try:
             page = await loop.run_in_executor(executor, self._read)
         except DisaggError as error:
-            self._missed(began_ns, str(error))
+            self._missed(began_ns, error)
         else:
             self._seen(began_ns, pid, page)
 
@@ -154,15 +154,15 @@ class RouterWatch:
             self._complaint = ""
             self._log.info("router: metrics page is readable again")
 
-    def _missed(self, began_ns: int, why: str) -> None:
+    def _missed(self, began_ns: int, error: DisaggError) -> None:
         before = self._collector
         self._status = replace(self._status, page=None)
         last = before.last_success_timestamp_seconds if before else None
         self._report(began_ns, last, success=False)
         # Once is no news: a router that starts or ends is asked when it cannot answer.
-        if before is not None and not before.success and self._complaint != why:
-            self._complaint = why
-            self._log.warning("router: metrics page: %s", why)
+        if before is not None and not before.success and self._complaint != error.cause:
+            self._complaint = error.cause
+            self._log.warning("router: metrics page: %s", error)
 
     def _report(self, began_ns: int, last: float | None, *, success: bool) -> None:
         seconds = (self._clock_ns() - began_ns) / 1e9

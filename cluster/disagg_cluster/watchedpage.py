@@ -61,8 +61,8 @@ class Watched:
         last = before.last_success_timestamp_seconds if before else None
         self.status = _status(seen.look, now_ns, last, success=False)
         # Once is no news: an engine that ends is asked once more than it can answer.
-        if before is not None and not before.success and self._complaint != seen.why:
-            self._complaint = seen.why
+        if before is not None and not before.success and self._complaint != seen.cause:
+            self._complaint = seen.cause
             log.warning("%s: metrics page: %s", seen.look.engine, seen.why)
 
     def _forget_page(self) -> None:

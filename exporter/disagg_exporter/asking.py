@@ -177,7 +177,10 @@ class Asking:
             self._fail(talk, str(error))
             return False
         if whole and talk.answer.status != 200:
-            refused = EngineRefused(f"{talk.ask.url}: answers {talk.answer.status} instead of 200")
+            url, status = talk.ask.url, talk.answer.status
+            # Which status it is, a server may change at each look.
+            cause = f"{url}: does not answer 200"
+            refused = EngineRefused(f"{url}: answers {status} instead of 200", cause=cause)
             self._hang_up(talk)
             self._told.append(Told(talk.ask, refused))
         elif whole:

@@ -5,6 +5,19 @@ class DisaggError(Exception):
     """Something a person or the caller can act on; its text says what and how.
 
     `exit_code` is what a command that ends by it returns: 1 failed, 2 bad input.
+
+    Args:
+        cause: Its text without the values that may change from one time to the next. Two errors
+            of one cause are one event to whoever logs changes only.
     """
 
     exit_code: int = 1
+
+    def __init__(self, *args: object, cause: str = "") -> None:
+        super().__init__(*args)
+        self._cause = cause
+
+    @property
+    def cause(self) -> str:
+        """What is wrong, in words that do not change as long as it is the same."""
+        return self._cause or str(self)

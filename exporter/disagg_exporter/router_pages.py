@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from disagg_exporter.model import Phase, RouterCounts, RouterPage
-from disagg_exporter.pages import MAX_LINE_BYTES, MAX_WANTED_BYTES, PageError
+from disagg_exporter.pages import MAX_LINE_BYTES, MAX_WANTED_BYTES, PageError, no_count
 
 _OURS = b"vllm_router_"
 _REQUESTS = "vllm_router_pd_requests_total"
@@ -111,10 +111,11 @@ def _samples(text: bytes) -> list[Sample]:
     except (ValueError, IndexError, OverflowError) as error:
         # What the client's parser throws at malformed lines, and float() at endless digits.
         why = ascii(str(error))[:160]
-        raise PageError(f"a line of the router's series cannot be read: {why}") from error
+        cause = "a line of the router's series cannot be read"
+        raise PageError(f"{cause}: {why}", cause=cause) from error
     for sample in samples:
         if not 0 <= sample.value <= _LARGEST and sample.name in _COUNTERS:
-            raise PageError(f"{sample.name} is {sample.value}, which no count can be")
+            raise no_count(sample.name, sample.value)
     return [sample for sample in samples if 0 <= sample.value <= _LARGEST]
 
 

@@ -68,7 +68,7 @@ class HistogramReading:
         # Not fsum, which fails where a page tells of too much.
         total_seconds = sum((values[place] for place in self._sums), 0.0)
         if not math.isfinite(total_seconds):
-            raise PageError(f"{self._name}_sum is no sum")
+            raise PageError(f"{self._name}_sum is no sum", cause="a sum is no sum")
         return Histogram(self._bounds_seconds, tuple(counts), max(total_seconds, 0.0))
 
     def _told_anew(self, points: Iterable[tuple[float, int]]) -> _Buckets:
@@ -84,7 +84,8 @@ class HistogramReading:
         return _Buckets(tuple(place for _, place in theirs), tuple(picks))
 
     def _no_histogram(self) -> PageError:
-        return PageError(f"{self._name}_bucket is no histogram")
+        cause = "a histogram is none"
+        return PageError(f"{self._name}_bucket is no histogram", cause=cause)
 
 
 def _by_labels(buckets: Placed) -> list[list[tuple[float, int]]]:

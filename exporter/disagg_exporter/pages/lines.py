@@ -25,6 +25,12 @@ class PageError(DisaggError):
     """A page that cannot be believed; its text says what is wrong with it."""
 
 
+def no_count(name: str, value: float) -> PageError:
+    """A counter that is below 0, not a number or beyond all counting."""
+    # Of another counter, or of the same with another value at the next look, it is no news.
+    return PageError(f"{name} is {value}, which no count can be", cause="a counter is no count")
+
+
 class Wanted:
     """Names of samples as they stand on a page."""
 
@@ -89,9 +95,11 @@ def _walk(text: bytes, wanted: Wanted, heads: Heads, what: str) -> tuple[Layout,
             raise PageError(f"a line of the {what} series is not UTF-8") from None
         except MALFORMED as error:
             why = ascii(str(error))[:160]
-            raise PageError(f"a line of the {what} series cannot be read: {why}") from error
+            cause = f"a line of the {what} series cannot be read"
+            raise PageError(f"{cause}: {why}", cause=cause) from error
         if head.number in seen:
-            raise PageError(f"{head.name} is on the page twice with the same labels")
+            twice = "is on the page twice with the same labels"
+            raise PageError(f"{head.name} {twice}", cause=f"a series {twice}")
         seen.add(head.number)
         numbers.append(value)
         starts.append(start)

@@ -119,7 +119,8 @@ def _recognized(layout: Sequence[Head]) -> tuple[Adapter, Samples]:
             if adapter.required_label is not None:
                 placed = [one for one in placed if adapter.required_label in one[1].labels]
             if placed and bare in ours:
-                raise PageError(f"{bare} is on the page twice, in two spellings")
+                twice = "is on the page twice, in two spellings"
+                raise PageError(f"{bare} {twice}", cause=f"a series {twice}")
             if placed:
                 ours[bare] = placed
         if ours:

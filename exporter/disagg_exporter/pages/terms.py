@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from disagg_exporter.model import Total
 from disagg_exporter.pages.heads import Head
-from disagg_exporter.pages.lines import PageError
+from disagg_exporter.pages.lines import no_count
 from disagg_exporter.pages.series import Adapter, Field, Series
 
 # More than this is no count of anything, and sums of such numbers overflow.
@@ -44,7 +44,7 @@ class Term:
         for value in told:
             if not 0 <= value <= LARGEST:
                 if self.counter:
-                    raise PageError(f"{self.name} is {value}, which no count can be")
+                    raise no_count(self.name, value)
                 return None
         total = math.fsum(told) / self.parts
         return None if self.gives is Field.KV_USAGE_RATIO and total > 1 else total

@@ -62,7 +62,8 @@ def window(before: EnginePage, after: EnginePage) -> EngineWindow:
         PageError: The pages are of different kinds, or not in order of time.
     """
     if before.kind != after.kind:
-        raise PageError(f"two pages of different engines: {before.kind} and {after.kind}")
+        cause = "two pages of different engines"
+        raise PageError(f"{cause}: {before.kind} and {after.kind}", cause=cause)
     if after.t_ns <= before.t_ns:
         raise PageError("the second page is not later than the first")
     reset = began_anew(before, after)
