@@ -174,4 +174,4 @@ def _with_version(seen: Seen, told: Told) -> Seen:
     version = answer.get("version") if isinstance(answer, dict) else None
     if not isinstance(version, str) or not version.isprintable():
         version = ""
-    return replace(seen, version=version[:60])
+    return replace(seen, version=version)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from disagg_cluster.pagereader import KeepLines, Look, PageReader, Seen
+from disagg_cluster.telemetry.label_values import LabelValues
 from disagg_cluster.watchedpage import Watched
 from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts
 from disagg_exporter.pages import EngineWindow, page_path
@@ -22,6 +23,9 @@ _TICK_SECONDS, _SHORTEST_SECONDS = 0.5, 0.05
 # One of them reads; the others look up hosts that go by names, of which a resolver may be slow.
 _MAX_THREADS = 32
 
+MAX_VERSION = 60
+OTHER_VERSION = "other"
+"""What the version of an engine is that has told too many of late."""
 
 _UNKNOWN = Watched()
 
@@ -63,6 +67,7 @@ class PageWatch:
         self._wall = wall
         self._log = log or logging.getLogger(__name__)
         self._watched: dict[str, Watched] = {}
+        self._versions = LabelValues(MAX_VERSION)
 
     async def run(self) -> None:
         """Look at all engines until cancelled."""
@@ -171,5 +176,12 @@ class PageWatch:
 
     def _take(self, seen: Sequence[Seen]) -> None:
         """Take what the reader has seen."""
-        for each in seen:
+        for each in map(self._labelled, seen):
             self._watched[each.look.engine].take(each, self._clock_ns(), self._wall(), self._log)
+
+    def _labelled(self, seen: Seen) -> Seen:
+        """What was seen, with a version that may be shown; an engine words it itself."""
+        if seen.version is None:
+            return seen
+        version = self._versions.label(seen.look.engine, seen.version, self._clock_ns())
+        return replace(seen, version=OTHER_VERSION if version is None else version)

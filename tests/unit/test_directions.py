@@ -43,6 +43,7 @@ CORE = [
     "disagg_cluster.discovery.judging",
     "disagg_cluster.discovery.naming",
     "disagg_cluster.discovery.servers",
+    "disagg_cluster.telemetry.label_values",
     "disagg_cluster.demo.costs",
     "disagg_cluster.demo.loadshape",
 ]

@@ -11,11 +11,11 @@ from typing import Protocol
 
 from disagg_cluster.discovery.attachment import Attachment, Urls
 from disagg_cluster.discovery.judging import Case
-from disagg_cluster.discovery.naming import ModelNames
 from disagg_cluster.discovery.nouns import FoundEngine
-from disagg_cluster.discovery.showing import status_of, subject_of
+from disagg_cluster.discovery.showing import status_of, subject_of, worker_id_of
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.sourcing import Subject
+from disagg_cluster.telemetry.label_values import LabelValues
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import pseudo_device
 from disagg_exporter.model import (
@@ -34,6 +34,11 @@ MAX_ENGINES = 64
 # Its counters stay on the page so long after an engine has gone: for the last scrape, and for an
 # engine that is merely started again.
 LINGER_SECONDS = 60.0
+
+MAX_MODEL_NAME = 128
+MAX_WORKER_ID = 16
+OTHER_MODEL = "other"
+"""What the models of an engine are counted as that has had too many names for them of late."""
 
 _log = logging.getLogger("disagg_node")
 
@@ -80,7 +85,8 @@ class Attached:
         self._first_index = first_index
         self._clock_ns = clock_ns
         self._by_name: dict[str, Attachment] = {}
-        self._models = ModelNames()
+        self._models = LabelValues(MAX_MODEL_NAME)
+        self._worker_ids = LabelValues(MAX_WORKER_ID)
         self._left_out = 0
 
     @property
@@ -141,15 +147,22 @@ class Attached:
             if name in verdicts:
                 self._change_role(attachment, verdicts[name])
             page, part = pages.page(name), attachment.engine.part
+            model_name = attachment.model_name
             if page is not None:
                 attachment.paged = True
-                attachment.model_name = self._models.label(page.model_name or "")
+                model_name = page.model_name or ""
             elif part is not None and part.follows:
-                attachment.model_name = self._models.label(part.model_name)
+                model_name = part.model_name
             elif pages.status(name) is not None:
                 attachment.try_next_endpoint()
+            known = self._models.label(name, model_name, now_ns)
+            attachment.model_name = OTHER_MODEL if known is None else known
+            worker_id = worker_id_of(attachment.engine, pages.lines(name))
+            attachment.worker_id = self._worker_ids.label(name, worker_id, now_ns) or ""
             attachment.hear(pages.answered_ns(name))
             self._assign(attachment, attachment.state(now_ns), now_ns)
+        for model_name in self._models.forget_unused(now_ns):
+            self._ledger.forget_model(model_name)
 
     def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
         """Return every engine that is there as the page shows it."""

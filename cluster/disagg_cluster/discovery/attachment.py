@@ -21,8 +21,8 @@ class Attachment:
 
     `at` is which of its endpoints is asked, `paged` whether that one has shown a page of an
     engine. `answered_ns` is when it answered last, `ready_ns` since when it does; a follower
-    answers nobody and is taken at its being there. `told` is what the ledger was told last.
-    `gone_ns` is set while the engine is not there.
+    answers nobody and is taken at its being there. `worker_id` is Dynamo's, in hex. `told`
+    is what the ledger was told last. `gone_ns` is set while the engine is not there.
     """
 
     engine: FoundEngine
@@ -33,6 +33,7 @@ class Attachment:
     ready_ns: int | None = None
     gone_ns: int | None = None
     model_name: str = ""
+    worker_id: str = ""
     pseudo: Device | None = None
     told: Assignment | None = None
 

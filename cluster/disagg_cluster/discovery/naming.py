@@ -12,11 +12,6 @@ from disagg_cluster.discovery.nouns import FoundEngine
 MAX_NAME = 63
 MAX_REMEMBERED = 1024
 
-MAX_MODEL_NAME = 128
-MAX_MODEL_NAMES = 64
-OTHER_MODEL = "other"
-"""What models are counted as that come after so many different ones."""
-
 _ODD = re.compile(r"[^a-z0-9]+")
 
 
@@ -82,19 +77,3 @@ class Names:
             self._by_key[key] = engine.name
         while len(self._by_key) > MAX_REMEMBERED:
             self._by_key.pop(next(iter(self._by_key)))
-
-
-class ModelNames:
-    """Names of models as labels: an engine that changes its name at will must not fill the page."""
-
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-
-    def label(self, told: str) -> str:
-        """What a model is called on the page, by what its engine calls it."""
-        bare = "".join(c for c in told[:MAX_MODEL_NAME] if c.isprintable())
-        if bare and bare not in self._known:
-            if len(self._known) >= MAX_MODEL_NAMES:
-                return OTHER_MODEL
-            self._known.add(bare)
-        return bare

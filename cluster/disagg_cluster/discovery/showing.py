@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from disagg_cluster.discovery.attachment import Attachment
 from disagg_cluster.discovery.dynamo_files import worker_of_page
+from disagg_cluster.discovery.nouns import FoundEngine
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.sourcing import Subject
 from disagg_exporter.model import DynamoWorker, EngineState, EngineStatus, Method
@@ -42,7 +43,7 @@ def status_of(
         pod=engine.pod,
         pid=engine.leader.pid if engine.leader else None,
         serving=pages.serving(name),
-        dynamo=_dynamo(attachment, pages.lines(name), registering=registering),
+        dynamo=_dynamo(attachment, registering=registering),
         follows=engine.part.head if engine.part and engine.part.follows else None,
     )
 
@@ -64,14 +65,21 @@ def subject_of(
     )
 
 
-def _dynamo(
-    attachment: Attachment, lines: tuple[str, ...], *, registering: bool
-) -> DynamoWorker | None:
-    engine = attachment.engine
+def worker_id_of(engine: FoundEngine, lines: tuple[str, ...]) -> str:
+    """By which id Dynamo knows an engine, in hex; empty if by none.
+
+    Args:
+        engine: Where it was found.
+        lines: Those of its metrics page that were kept.
+    """
     if engine.follows:
-        return None  # requests reach its leader
+        return ""  # requests reach its leader
     claimed = engine.claimed.worker if engine.claimed else ""
-    worker = claimed or (worker_of_page(lines) if engine.kind == "dynamo" else "")
-    if not worker:
+    return claimed or (worker_of_page(lines) if engine.kind == "dynamo" else "")
+
+
+def _dynamo(attachment: Attachment, *, registering: bool) -> DynamoWorker | None:
+    if not attachment.worker_id:
         return None
-    return DynamoWorker(worker, bool(claimed) if registering else None)
+    registered = attachment.engine.claimed is not None
+    return DynamoWorker(attachment.worker_id, registered if registering else None)

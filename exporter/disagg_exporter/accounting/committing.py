@@ -21,6 +21,11 @@ class NodeTokens:
         """Add tokens of one phase for what their engine was."""
         self._counts[owner.role, phase, owner.model_name, owner.engine_namespace] += tokens
 
+    def forget_model(self, model_name: str) -> None:
+        """Drop the tokens of a model: there is no sum that they would be missing from."""
+        for key in [key for key in self._counts if key[2] == model_name]:
+            del self._counts[key]
+
     def accounts(self) -> tuple[TokenAccount, ...]:
         """Return them as shown."""
         return tuple(TokenAccount(*key, tokens) for key, tokens in self._counts.items())

@@ -11,6 +11,7 @@ import numpy as np
 from disagg_exporter.accounting.activity import TRAIL_NS, Activity, unexplained
 from disagg_exporter.accounting.debts import Debts
 from disagg_exporter.accounting.energy import EnergyBooks, Spent
+from disagg_exporter.accounting.forgotten import fold
 from disagg_exporter.accounting.meters import Meters
 from disagg_exporter.accounting.phase import Overflow
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
@@ -84,6 +85,14 @@ class DeviceLedger:
         start_ns = max(before_ns, reading.t_ns - SECOND_NS)
         if reading.t_ns > self.watermark_ns:
             self._samples.append(Activity(start_ns, reading.t_ns, reading.busy_ratio))
+
+    def forget_model(self, model_name: str) -> None:
+        """Take the name off what a model used here, unless it is served."""
+        serving = {a.model_name for a in (*self._engines.values(), *self.engines().values())}
+        if model_name not in serving:
+            for sums in (self.cells, self.energy.microjoules):
+                fold(sums, model_name)
+            fold(self.meters.activity, model_name)
 
     def activity(self, after_ns: int, until_ns: int) -> tuple[Activity, ...]:
         """Return the samples that end in (after_ns, until_ns], in order."""

@@ -185,6 +185,17 @@ class Ledger:
         for ledger in self._devices.values():
             ledger.debts.forget(engine)
 
+    def forget_model(self, model_name: str) -> None:
+        """Let a model's series end; one that is served again is counted from zero.
+
+        What it used stays in the sums over all models of each device.
+        """
+        if all(books.assignment.model_name != model_name for books in self._engines.values()):
+            for ledger in self._devices.values():
+                ledger.forget_model(model_name)
+            self._retired.forget_model(model_name)
+            self._tokens.forget_model(model_name)
+
     def _look(self) -> None:
         """Let every lane look at what has come."""
         for books in self._engines.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+from disagg_exporter.accounting.forgotten import fold
 from disagg_exporter.model import ActivityCell, Cell, Device, DeviceAccount, Role
 
 
@@ -31,6 +32,13 @@ class Retired:
         if account.energy_joules is not None:
             sums.energy = sums.energy or Counter()
             sums.energy.update(account.energy_joules)
+
+    def forget_model(self, model_name: str) -> None:
+        """Take the name off what a model used."""
+        for sums in self._by_gpu_name.values():
+            fold(sums.cells, model_name)
+            fold(sums.energy, model_name)
+            fold(sums.activity, model_name)
 
     def accounts(self) -> tuple[DeviceAccount, ...]:
         """Return the sums, one account for all devices of a name; no such device is there."""

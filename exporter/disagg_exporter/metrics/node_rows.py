@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
 from disagg_exporter.metrics.device_rows import (
     REASONS,
     SHOWN_USES,
@@ -10,7 +14,17 @@ from disagg_exporter.metrics.device_rows import (
     present_engines,
 )
 from disagg_exporter.metrics.sheet import Sheet
-from disagg_exporter.model import DeviceAccount, Role, Snapshot, Use
+from disagg_exporter.model import (
+    FORGOTTEN_MODEL,
+    ActivityCell,
+    Cell,
+    DeviceAccount,
+    Role,
+    Snapshot,
+    Use,
+)
+
+_Key = TypeVar("_Key", Cell, ActivityCell)
 
 _Standing = dict[tuple[str, str], dict[Role, None]]
 """For each (model name, namespace): the roles whose rows stand at 0."""
@@ -23,7 +37,7 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
         for role in STANDING_ROLES:
             sheet.add("disagg_node_role_gpus", 0.0, role, gpu_name)
         sheet.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
-    for account in (*snapshot.accounts, *snapshot.retired_accounts):
+    for account in map(_of_named_models, (*snapshot.accounts, *snapshot.retired_accounts)):
         standing = _standing(account, snapshot)
         _add_phases(sheet, account, standing)
         _add_idle(sheet, account)
@@ -40,6 +54,23 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
     if snapshot.gpu_price is not None:
         price = snapshot.gpu_price
         sheet.put("disagg_node_gpu_hour_price", price.per_hour, price.currency)
+
+
+def _of_named_models(account: DeviceAccount) -> DeviceAccount:
+    """An account without the sums whose models were forgotten: they are in no series here."""
+    if all(cell.model_name != FORGOTTEN_MODEL for cell in account.cells):
+        return account
+    joules = account.energy_joules
+    return replace(
+        account,
+        cells=_named(account.cells),
+        activity_seconds=_named(account.activity_seconds),
+        energy_joules=None if joules is None else _named(joules),
+    )
+
+
+def _named(sums: Mapping[_Key, float]) -> dict[_Key, float]:
+    return {key: value for key, value in sums.items() if key.model_name != FORGOTTEN_MODEL}
 
 
 def _add_phases(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:

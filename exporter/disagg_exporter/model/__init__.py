@@ -7,6 +7,7 @@ integers conserve time exactly; seconds appear only where something is shown.
 """
 
 from disagg_exporter.model.accounts import (
+    FORGOTTEN_MODEL,
     ActivityCell,
     BusyGpus,
     Cell,
@@ -72,6 +73,7 @@ from disagg_exporter.model.words import (
 )
 
 __all__ = [
+    "FORGOTTEN_MODEL",
     "ActivityCell",
     "Assignment",
     "Bound",

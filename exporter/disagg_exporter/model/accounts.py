@@ -10,6 +10,9 @@ from disagg_exporter.model.devices import Device
 from disagg_exporter.model.steps import StepTotals
 from disagg_exporter.model.words import Method, Phase, Reason, Role, Split, Throttle, Unit, Use
 
+FORGOTTEN_MODEL = "\0"
+"""Stands for models whose names were forgotten; no engine's model can be called so."""
+
 
 class Cell(NamedTuple):
     """The finest drawer a device's second is put in; every exported sum is a sum of cells."""

@@ -7,7 +7,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
-from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.pagewatch import OTHER_VERSION, PageWatch
+from disagg_cluster.telemetry.label_values import PER_ENGINE
 from disagg_exporter.model import Total
 from support.page_server import NoPage, page_server
 from support.raw_server import raw_server
@@ -369,3 +370,28 @@ def test_a_connection_is_not_kept_past_the_end_of_its_process() -> None:
         asyncio.run(story(base))
 
     assert len(heads) == 2
+
+
+def test_an_engine_that_tells_another_version_each_time_it_is_asked_does_not_fill_the_page() -> (
+    None
+):
+    asked, shown = 0, set[str]()
+
+    def answer(url: str) -> bytes:
+        nonlocal asked
+        if not url.startswith("http://a/"):
+            return answering(url)
+        asked += 1
+        if url == "http://a/version":
+            return json.dumps({"version": f"1.{asked}"}).encode()
+        # Lost in between, so that it is asked for its version anew.
+        return PAGE if asked % 3 else b"<html>"
+
+    def until(pages: PageWatch) -> bool:
+        shown.add(pages.version("a"))
+        return asked > 60
+
+    watch(answer, until)
+
+    assert OTHER_VERSION in shown
+    assert len(shown - {"", OTHER_VERSION}) <= PER_ENGINE

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from disagg_cluster.discovery.attached import LINGER_SECONDS, MAX_ENGINES, Attached
+from disagg_cluster.discovery.attached import (
+    LINGER_SECONDS,
+    MAX_ENGINES,
+    OTHER_MODEL,
+    Attached,
+)
 from disagg_cluster.discovery.attachment import SILENT_SECONDS
-from disagg_cluster.discovery.naming import MAX_MODEL_NAMES, OTHER_MODEL
 from disagg_cluster.discovery.nouns import Claimed, Endpoint, Finder, FoundEngine, Leader
+from disagg_cluster.telemetry.label_values import KEPT_VALUES, PER_ENGINE
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import (
     CollectorStatus,
@@ -28,6 +34,7 @@ from disagg_exporter.roles import Confidence, Verdict
 from disagg_exporter.roles.spanning import Part
 
 SECOND_NS = 1_000_000_000
+GPU = Device("GPU-a", 0, "H100", "nvidia0")
 PREFILL = Verdict(Role.PREFILL, "vllm", Confidence.HIGH)
 DECODE = Verdict(Role.DECODE, "traffic", Confidence.LOW)
 ROUTER = Verdict(Role.NONE, "program", Confidence.HIGH, is_engine=False)
@@ -39,6 +46,7 @@ class Pages:
     def __init__(self) -> None:
         self.known: dict[str, EnginePage] = {}
         self.answered: dict[str, int] = {}
+        self.worker_id = "ff"
 
     def answer(self, name: str, t_ns: int, **values: Any) -> None:
         self.known[name] = EnginePage("vllm", t_ns, **{"model_name": "m", **values})
@@ -54,7 +62,8 @@ class Pages:
         return CollectorStatus(f"engine:{name}", name in self.known, 0.0, None)
 
     def lines(self, name: str) -> tuple[str, ...]:
-        return ('dynamo_component_x{worker_id="ff"} 1',) if name in self.known else ()
+        line = f'dynamo_component_x{{worker_id="{self.worker_id}"}} 1'
+        return (line,) if name in self.known else ()
 
     def version(self, _name: str) -> str:
         return ""
@@ -161,7 +170,7 @@ def test_on_a_host_without_gpus_each_engine_is_one_device() -> None:
 
 
 def test_on_a_host_with_gpus_an_engine_has_those_that_it_is_seen_on() -> None:
-    gpu = Device("GPU-a", 0, "H100", "nvidia0")
+    gpu = GPU
     node = Node((gpu,))
     node.see(engine("a", gpus=("GPU-a",)), engine("b", gpus=None))
 
@@ -292,15 +301,54 @@ def test_engines_that_keep_coming_and_going_take_no_room_from_those_that_stay() 
     assert len(node.attached.devices) <= 2 * MAX_ENGINES
 
 
+def model_names(node: Node, family: str = "disagg_node_phase_seconds_total") -> set[str]:
+    return set(re.findall(rf'^{family}\{{.*model_name="([^"]+)"', node.page(), re.MULTILINE))
+
+
 def test_an_engine_that_changes_its_models_name_at_will_does_not_fill_the_page() -> None:
     node = Node()
-    for number in range(MAX_MODEL_NAMES + 5):
+    for number in range(PER_ENGINE + 5):
         node.pages.answer("e", node.now_ns, model_name=f"model-{number}\n" + "x" * 1000)
         node.see(engine())
     name = node.statuses()["e"].model_name
 
     assert name == OTHER_MODEL
     assert max(len(line) for line in node.page().splitlines() if line[0] != "#") < 500
+
+
+def test_forty_hours_of_invented_names_leave_the_page_bounded_and_honest_ones_shown() -> None:
+    """And no second is lost: what has lost its name stays in the sums of its device."""
+    node = Node((GPU,))
+    liar = engine("liar", 1)
+    for number in range(40 * 20):
+        node.pages.answer("liar", node.now_ns, model_name=f"model-{number}")
+        node.see(replace(liar, gpus=(GPU.gpu,)), seconds=180)
+        node.ledger.advance(node.now_ns)
+        account = node.ledger.device_accounts()[0]
+        watched_seconds = (account.watermark_ns - account.start_ns) / 1e9
+        assert sum(account.cells.values()) == pytest.approx(watched_seconds)
+
+    node.pages.answer("honest", node.now_ns, model_name="llama")
+    node.see(replace(liar, gpus=(GPU.gpu,)), engine("honest", 2))
+
+    assert node.statuses()["honest"].model_name == "llama"
+    assert len(model_names(node)) <= KEPT_VALUES + PER_ENGINE
+    tokens = {account.model_name for account in node.ledger.token_accounts()}
+    assert len(tokens) <= KEPT_VALUES + PER_ENGINE
+
+
+def test_a_dynamo_worker_that_changes_its_id_at_will_does_not_fill_the_page() -> None:
+    node = Node()
+    found = replace(engine(), kind="dynamo")
+    ids = set()
+    for number in range(50):
+        node.pages.worker_id = f"{number:x}"
+        node.pages.answer("e", node.now_ns)
+        node.see(found)
+        worker = node.statuses()["e"].dynamo
+        ids |= {worker.worker} if worker else set()
+
+    assert len(ids) == PER_ENGINE
 
 
 @pytest.mark.parametrize(
@@ -355,7 +403,7 @@ def test_engines_without_end_leave_nothing_but_one_sum() -> None:
 
 @pytest.mark.parametrize("head", ["10.0.0.1:29501", ""])
 def test_a_follower_is_ready_when_it_is_there_and_waits_for_no_page(head: str) -> None:
-    node = Node((Device("GPU-a", 0, "H100", "nvidia0"),), registering=True)
+    node = Node((GPU,), registering=True)
     follower = engine(
         endpoints=(), gpus=("GPU-a",), kind="dynamo", part=Part(head, 1, True, model_name="m")
     )

@@ -1,0 +1,1 @@
+"""What is received of engines, and how it is kept within bounds."""

@@ -1,0 +1,66 @@
+"""Texts that engines word themselves, as label values: a few an engine, lest one fill the page.
+
+Each new value of a label is new series for every Prometheus that reads us. An engine may change its
+mind, and be started again as something else; it may not invent a name a second. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+PER_ENGINE = 8
+"""How many values an engine may have had within `UNUSED_NS`."""
+UNUSED_NS = 3600 * 1_000_000_000
+"""After so long without use a value no longer counts against its engine."""
+KEPT_VALUES = 64
+"""Unused values beyond so many are forgotten altogether."""
+MAX_ENGINES = 1024
+
+
+class LabelValues:
+    """The values of one label, by who uses them and when each was used last.
+
+    Args:
+        max_characters: How long a value may be; the rest is cut off.
+    """
+
+    def __init__(self, max_characters: int) -> None:
+        self._max_characters = max_characters
+        self._by_engine: OrderedDict[str, dict[str, int]] = OrderedDict()
+        self._used_ns: OrderedDict[str, int] = OrderedDict()
+
+    def label(self, engine: str, text: str, now_ns: int) -> str | None:
+        """What an engine's text is as a label value; None if that engine has had too many.
+
+        To be asked for at each look: a value that is not asked for is unused.
+        """
+        value = "".join(c for c in text[: self._max_characters] if c.isprintable())
+        if not value:
+            return value
+        own = self._own(engine, now_ns)
+        if value not in own and len(own) >= PER_ENGINE:
+            return None
+        own[value] = self._used_ns[value] = now_ns
+        self._used_ns.move_to_end(value)
+        return value
+
+    def forget_unused(self, now_ns: int) -> tuple[str, ...]:
+        """Forget values that are too many and have been unused for long; return which."""
+        surplus = max(len(self._used_ns) - KEPT_VALUES, 0)
+        forgotten = [
+            value
+            for value, used_ns in list(self._used_ns.items())[:surplus]
+            if now_ns - used_ns >= UNUSED_NS
+        ]
+        for value in forgotten:
+            del self._used_ns[value]
+        return tuple(forgotten)
+
+    def _own(self, engine: str, now_ns: int) -> dict[str, int]:
+        """The values that an engine has used of late."""
+        own = self._by_engine.pop(engine, {})
+        own = {value: used_ns for value, used_ns in own.items() if now_ns - used_ns < UNUSED_NS}
+        self._by_engine[engine] = own
+        while len(self._by_engine) > MAX_ENGINES:
+            self._by_engine.popitem(last=False)
+        return own
