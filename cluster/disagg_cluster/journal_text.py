@@ -100,7 +100,7 @@ def encode(where: Where, entries: Sequence[Entry]) -> str:
         JournalError: A path or an argument is no text.
     """
     lasting = tuple(
-        entry.model_copy(update={"life": replace(entry.life, failed_probes=0, probe_why="")})
+        entry.model_copy(update={"life": _lasting(entry.life)})
         for entry in entries
         if not entry.is_over
     )
@@ -108,6 +108,18 @@ def encode(where: Where, entries: Sequence[Entry]) -> str:
         return _File(version=VERSION, where=where, workers=lasting).model_dump_json() + "\n"
     except PydanticSerializationError as error:
         raise JournalError(str(error)) from error
+
+
+def _lasting(life: Life) -> Life:
+    return replace(
+        life,
+        up=None,
+        failed_probes=0,
+        failing_since_ns=0,
+        probe_why="",
+        left_alone=False,
+        patient_until_ns=0,
+    )
 
 
 def decode(text: str, where: Where) -> tuple[Entry, ...]:

@@ -60,7 +60,9 @@ class Policy:
     A crash waits `first × factor^(n-1)` seconds for its restart, never more than `max`, less up to
     `jitter_ratio` of it; n counts crashes since the worker was last ready for `steady_seconds`.
     It is given up when n, or the crashes of the last `crash_window_seconds`, reach `crash_limit`.
-    `hang_probes` failed probes in a row kill a ready worker, but not in its first
+    A worker that was given up is tried again every `failed_retry_seconds`; never if that is 0.
+    `hang_probes` failed probes in a row kill a ready worker that does no work meanwhile, or fewer
+    that took as long (they are made every `health_seconds`), but not in its first
     `hang_grace_seconds`. `leftover_seconds` is what the rest of a group gets once its leader died.
     A worker that served under the daemon before us has `resume_seconds` to answer again.
     """
@@ -77,6 +79,8 @@ class Policy:
     steady_seconds: float = 60.0
     crash_limit: int = 5
     crash_window_seconds: float = 600.0
+    failed_retry_seconds: float = 600.0
+    health_seconds: float = 1.0
     hang_probes: int = 7
     hang_grace_seconds: float = 10.0
 
@@ -86,11 +90,15 @@ class Life:
     """Where one worker stands. `incarnation` numbers its starts, from 1.
 
     `since_ns` is when `state` began, `retry_ns` when `backoff` ends. `sent` is the last signal
-    given to the present process, at `sent_ns`. `failed_probes` came one after the other, the last
-    for the reason `probe_why`. `served` while it starts: it was ready before, under an earlier
-    daemon. `restarts` counts the starts after a crash, `streak` the crashes since it last was
-    steady, `crashes_ns` those inside the window. `paused_ns` is when somebody asked that it only be
-    observed, None while it is supervised. `restarting`: once its process has ended it starts anew.
+    given to the present process, at `sent_ns`. `up` is the verdict of the last probe, None where
+    none could be made. `failed_probes` came one after the other without any work of the engine's
+    in between, the first begun at `failing_since_ns`; the last failed for the reason `probe_why`.
+    `left_alone` says that it was seen at work since its last good answer. A start is not given up
+    before `patient_until_ns`. `served` while it starts: it was ready
+    before, under an earlier daemon. `restarts` counts the starts after a crash, `streak` the
+    crashes since it last was steady, `crashes_ns` those inside the window, `refusals` the starts
+    in a row that the system refused. `paused_ns` is when somebody asked that it only be observed,
+    None while it is supervised. `restarting`: once its process has ended it starts anew.
     """
 
     state: WorkerState = WorkerState.STOPPED
@@ -100,12 +108,17 @@ class Life:
     retry_ns: int = 0
     sent: signal.Signals | None = None
     sent_ns: int = 0
+    up: bool | None = None
     failed_probes: int = 0
+    failing_since_ns: int = 0
     probe_why: str = ""
+    left_alone: bool = False
+    patient_until_ns: int = 0
     served: bool = False
     restarts: int = 0
     streak: int = 0
     crashes_ns: tuple[int, ...] = ()
+    refusals: int = 0
     paused_ns: int | None = None
     restarting: bool = False
 
@@ -156,10 +169,11 @@ class UnpauseRequested:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """A `Start` made no process."""
+    """A `Start` made no process; `refused` if the system is at fault, not the command."""
 
     incarnation: int
     why: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +194,22 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A health probe came back."""
+    """A health probe came back.
+
+    It began at `began_ns`, just now if None. `worked_ns` is an instant at or after which the engine
+    has finished a step or a request; None if nothing is known of its work.
+    """
 
     incarnation: int
     health: Health
     why: str
+    began_ns: int | None = None
+    worked_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unwatched:
+    """Nobody could look for a while: the daemon itself was stopped, or had no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +223,14 @@ class Drained:
 class Resumed:
     """A new daemon goes on with this life and has looked what is left of its process.
 
-    Not `wanted` is a worker that it was told to stop before.
+    Not `wanted` is a worker that it was told to stop before. Not `started` is one whose last start
+    was decided and written down, but perhaps never made.
     """
 
     incarnation: int
     presence: Presence
     wanted: bool = True
+    started: bool = True
 
 
 Event = (
@@ -217,6 +244,7 @@ Event = (
     | Exited
     | Gone
     | Probed
+    | Unwatched
     | Drained
     | Resumed
 )

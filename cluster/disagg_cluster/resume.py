@@ -31,8 +31,11 @@ def lives_on(life: Life, now_ns: int) -> Decision:
             state=WorkerState.STARTING,
             since_ns=now_ns,
             served=served,
+            up=None,
             failed_probes=0,
             probe_why="",
+            left_alone=False,
+            patient_until_ns=0,
         )
         return Decision(looked_at, notes=("adopted from the daemon before",))
     told = replace(life, sent_ns=now_ns)

@@ -9,7 +9,10 @@ Pure: no clock, no process, no randomness. Whatever the order of events, late or
 * once a stop is asked for, nothing starts until a start is asked for, and it ends in `stopped`:
   the group gets SIGTERM after the drain and SIGKILL after the stop deadline, again and again;
 * while it is paused nothing is started and nobody signalled, until a stop is asked for;
-* a worker that keeps crashing ends in `failed`, after `crash_limit` crashes at most.
+* a worker that keeps crashing ends in `failed`, after `crash_limit` crashes at most, and is tried
+  again now and then;
+* a start that the system refused, or that was never made, is no crash: it is tried again for ever;
+* a worker that does its work, or that could not be looked at, is not ended for its silence.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from disagg_cluster.crashes import crashed
+from disagg_cluster.crashes import crashed, not_started, refused
 from disagg_cluster.life import (
     KILL,
     TERM,
@@ -40,10 +43,12 @@ from disagg_cluster.life import (
     StartRequested,
     StopRequested,
     UnpauseRequested,
+    Unwatched,
     WorkerState,
     to_ns,
 )
 from disagg_cluster.resume import lives_on, wanted_anew
+from disagg_cluster.supervisor import hanging
 from disagg_cluster.supervisor.pausing import (
     died_while_paused,
     is_frozen,
@@ -76,7 +81,7 @@ def due_ns(life: Life, policy: Policy) -> int | None:
     if is_frozen(life):
         return None
     if life.presence is Presence.GONE:
-        return life.retry_ns if life.state is WorkerState.BACKOFF else None
+        return _next_start_ns(life, policy)
     if life.sent is TERM:
         leaderless = life.presence is Presence.LEFTOVER
         seconds = policy.leftover_seconds if leaderless else policy.stop_seconds
@@ -85,7 +90,8 @@ def due_ns(life: Life, policy: Policy) -> int | None:
         # A kill without effect (a process stuck in the kernel) is not repeated in a busy loop.
         return life.sent_ns + to_ns(max(policy.stop_seconds, 1.0))
     if life.state is WorkerState.STARTING:
-        return life.since_ns + to_ns(_ready_seconds(life, policy))
+        deadline_ns = life.since_ns + to_ns(_ready_seconds(life, policy))
+        return max(deadline_ns, life.patient_until_ns)
     if life.state is WorkerState.DRAINING:
         return life.since_ns + to_ns(policy.drain_seconds)
     return None
@@ -104,14 +110,20 @@ def _hear(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) 
         case UnpauseRequested():
             return _unpause_requested(life, now_ns)
         case StartFailed() if _is_running(life, event.incarnation):
+            if event.refused and not _is_ending(life):
+                waiting, then = refused(life, now_ns, policy, jitter)
+                return Decision(waiting, notes=(f"{event.why}, {then}",))
             return _leader_died(life, event.why, True, now_ns, policy, jitter)
         case Exited() if _is_running(life, event.incarnation):
             why = _exit_text(event.code, _is_ending(life))
-            return _leader_died(life, why, event.alone, now_ns, policy, jitter)
+            ran = replace(life, refusals=0)
+            return _leader_died(ran, why, event.alone, now_ns, policy, jitter)
         case Gone() if _is_leftover(life, event.incarnation):
             return Decision(_without_process(life, now_ns), notes=("nothing is left of it",))
         case Probed() if _is_running(life, event.incarnation) and life.sent is None:
             return _probed(life, event, now_ns, policy, jitter)
+        case Unwatched():
+            return Decision(hanging.unwatched(life, now_ns, policy))
         case Drained() if _is_running(life, event.incarnation) and life.sent is None:
             draining = life.state is WorkerState.DRAINING
             return _send(life, TERM, now_ns, "drained") if draining else Decision(life)
@@ -127,6 +139,8 @@ def _resumed(life: Life, event: Resumed, now_ns: int, policy: Policy, jitter: fl
     if event.presence is Presence.RUNNING:
         return lives_on(life, now_ns)
     alone = event.presence is Presence.GONE
+    if alone and not event.started and not _is_ending(life):
+        return Decision(not_started(life, now_ns), notes=("its start was never made",))
     if life.state is WorkerState.DRAINING and event.wanted and not alone:
         # The stop was another daemon's business: when the rest has ended, it starts anew.
         life = wanted_anew(replace(life, presence=Presence.LEFTOVER), now_ns)
@@ -160,8 +174,11 @@ def _start(life: Life, now_ns: int) -> Decision:
         presence=Presence.RUNNING,
         incarnation=life.incarnation + 1,
         sent=None,
+        up=None,
         failed_probes=0,
         probe_why="",
+        left_alone=False,
+        patient_until_ns=0,
         served=False,
         restarts=life.restarts + (life.streak > 0),
     )
@@ -223,23 +240,14 @@ def _leader_died(
 
 
 def _probed(life: Life, event: Probed, now_ns: int, policy: Policy, jitter: float) -> Decision:
-    if event.health is Health.HEALTHY:
-        well = replace(life, failed_probes=0, probe_why="")
-        if life.state is not WorkerState.STARTING:
-            return Decision(well)
-        ready = replace(well.into(WorkerState.READY, now_ns), served=False)
+    seen, notes = hanging.probed(life, event, now_ns, policy)
+    if event.health is Health.HEALTHY and life.state is WorkerState.STARTING:
+        ready = replace(seen.into(WorkerState.READY, now_ns), served=False)
         return Decision(ready, notes=(event.why,))
-    notes = () if event.why == life.probe_why else (f"not healthy: {event.why}",)
-    # A probe that we could not make (no descriptor left, say) is no reason to kill anybody.
-    watched = life.state is WorkerState.READY and not is_frozen(life)
-    counts = watched and event.health is not Health.UNDECIDED
-    failed_probes = life.failed_probes + counts
-    failing = replace(life, failed_probes=failed_probes, probe_why=event.why)
-    settled = now_ns - life.since_ns >= to_ns(policy.hang_grace_seconds)
-    if not counts or failed_probes < policy.hang_probes or not settled:
-        return Decision(failing, notes=notes)
-    counted, then = crashed(failing, now_ns, policy, jitter)
-    why = f"hangs: {failed_probes} probes failed, the last one: {event.why}, {then}"
+    if not hanging.hangs(seen, now_ns, policy):
+        return Decision(seen, notes=notes)
+    counted, then = crashed(seen, now_ns, policy, jitter)
+    why = f"hangs: {seen.failed_probes} probes failed, the last one: {event.why}, {then}"
     return _send(counted, KILL, now_ns, why)
 
 
@@ -265,6 +273,15 @@ def _is_leftover(life: Life, incarnation: int) -> bool:
 
 def _ready_seconds(life: Life, policy: Policy) -> float:
     return policy.resume_seconds if life.served else policy.start_seconds
+
+
+def _next_start_ns(life: Life, policy: Policy) -> int | None:
+    """When a worker without a process is started next; None if nobody wants it."""
+    if life.state is WorkerState.BACKOFF:
+        return life.retry_ns
+    if life.state is WorkerState.FAILED and policy.failed_retry_seconds > 0:
+        return life.since_ns + to_ns(policy.failed_retry_seconds)
+    return None
 
 
 def _is_ending(life: Life) -> bool:

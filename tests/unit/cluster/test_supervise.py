@@ -37,6 +37,7 @@ from disagg_cluster.life import (
     StopRequested,
     Tick,
     UnpauseRequested,
+    Unwatched,
     WorkerState,
 )
 from disagg_cluster.supervise import decide, due_ns
@@ -54,6 +55,7 @@ POLICY = Policy(
     steady_seconds=60,
     crash_limit=5,
     crash_window_seconds=600,
+    failed_retry_seconds=0,
     hang_probes=3,
     hang_grace_seconds=10,
 )
@@ -80,8 +82,18 @@ class Told:
     def healthy(self, after_seconds: float = 0) -> None:
         self.tell(Probed(self.life.incarnation, Health.HEALTHY, "healthy"), after_seconds)
 
-    def failing(self, after_seconds: float = 1) -> list[Start | Signal]:
-        probed = Probed(self.life.incarnation, Health.NO_ANSWER, "no answer in time")
+    def failing(
+        self, after_seconds: float = 1, *, took_seconds: float = 0, worked: bool = False
+    ) -> list[Start | Signal]:
+        """A probe that got no answer; `worked`: it did something while that was awaited."""
+        end_ns = self.now_ns + round(after_seconds * S)
+        probed = Probed(
+            self.life.incarnation,
+            Health.NO_ANSWER,
+            "no answer in time",
+            began_ns=end_ns - round(took_seconds * S),
+            worked_ns=end_ns + 1 if worked else None,
+        )
         return self.tell(probed, after_seconds)
 
     def exits(self, code: int | None = 1, after_seconds: float = 0) -> list[Start | Signal]:
@@ -242,6 +254,160 @@ def test_probes_that_could_not_be_made_kill_nobody() -> None:
         worker.tell(Probed(1, Health.UNDECIDED, "the probe itself failed"), 1)
 
     assert worker.life.state is WorkerState.READY
+
+
+def test_a_worker_that_does_its_work_is_never_killed_for_its_silence() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    for _ in range(100):
+        assert worker.failing(2, took_seconds=2, worked=True) == []
+
+    assert (worker.life.state, worker.life.up) == (WorkerState.READY, False)
+    said = "not healthy: no answer in time", "it does its work and is left alone"
+    assert tuple(worker.notes[-2:]) == said
+
+
+def test_a_worker_that_worked_and_then_does_nothing_is_killed_as_if_it_hung_from_then() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    worker.failing(1)
+    worker.failing(1)
+    worker.failing(1, took_seconds=1, worked=True)
+    assert worker.failing(1) == worker.failing(1) == []
+
+    assert worker.failing(1) == [Signal(1, KILL)]
+
+
+def test_work_that_was_done_before_the_probes_failed_is_no_life() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    worked_ns = worker.now_ns
+    for wanted in ([], [], [Signal(1, KILL)]):
+        probed = Probed(1, Health.NO_ANSWER, "silent", worker.now_ns + S // 2, worked_ns)
+        assert worker.tell(probed, 1) == wanted
+
+
+def test_what_a_stranger_on_its_port_does_is_no_life() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    for wanted in ([], [], [Signal(1, KILL)]):
+        ahead_ns = worker.now_ns + 9 * S
+        probed = Probed(1, Health.FOREIGN, "another process listens", worker.now_ns, ahead_ns)
+        assert worker.tell(probed, 1) == wanted
+
+
+def test_slow_probes_need_no_longer_than_quick_ones_to_find_a_hang() -> None:
+    policy = replace(POLICY, hang_probes=7)
+    worker = ready(policy)
+    worker.tell(Tick(), 20)
+
+    assert worker.failing(2, took_seconds=2) == worker.failing(2, took_seconds=2) == []
+    assert worker.failing(2, took_seconds=2) == [Signal(1, KILL)]
+
+
+def test_one_slow_probe_alone_kills_nobody() -> None:
+    worker = ready(replace(POLICY, hang_probes=7))
+    worker.tell(Tick(), 20)
+
+    assert worker.failing(60, took_seconds=60) == worker.failing(60, took_seconds=60) == []
+
+
+def test_up_is_what_the_last_probe_said() -> None:
+    worker = started()
+    seen = [worker.life.up]
+    worker.healthy(5)
+    seen.append(worker.life.up)
+    worker.failing()
+    seen.append(worker.life.up)
+    worker.tell(Probed(1, Health.UNDECIDED, "the probe itself failed"), 1)
+    seen.append(worker.life.up)
+    worker.healthy(1)
+    seen.append(worker.life.up)
+    resumed(worker, Presence.RUNNING)
+    seen.append(worker.life.up)
+
+    assert seen == [None, True, False, None, True, None]
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_a_start_is_not_given_up_while_the_worker_works_or_cannot_be_looked_at(
+    served: bool,
+) -> None:
+    worker = ready() if served else started()
+    if served:
+        resumed(worker, Presence.RUNNING)
+    for _ in range(200):
+        assert worker.failing(1, took_seconds=1, worked=True) == []
+    for _ in range(200):
+        assert worker.tell(Probed(1, Health.UNDECIDED, "no thread"), 1) == []
+
+    assert worker.life.state is WorkerState.STARTING
+    assert worker.failing(POLICY.resume_seconds - 1) == []
+    assert worker.tell(Tick(), 1) == [Signal(1, TERM)]
+
+
+def test_a_time_in_which_nobody_could_look_gives_nobody_up() -> None:
+    adopted = ready()
+    resumed(adopted, Presence.RUNNING)
+    assert adopted.tell(Unwatched(), 3600) == []
+    serving = ready()
+    serving.tell(Tick(), 20)
+    serving.failing()
+    serving.failing()
+    serving.tell(Unwatched(), 3600)
+
+    assert serving.failing() == []
+    assert (adopted.life.state, serving.life.state) == (WorkerState.STARTING, WorkerState.READY)
+
+
+def test_a_start_that_the_system_refuses_is_no_crash_and_is_tried_again_for_ever() -> None:
+    worker = started()
+    waits = []
+    for number in range(1, 101):
+        worker.tell(StartFailed(number, "cannot write the log", refused=True))
+        due = due_ns(worker.life, POLICY)
+        assert due is not None
+        waits.append((due - worker.now_ns) / S)
+        assert worker.tell(Tick(), waits[-1]) == [Start(number + 1)]
+
+    assert waits[:6] == [1, 2, 4, 8, 8, 8]
+    assert (worker.life.restarts, worker.life.streak, worker.life.crashes_ns) == (0, 0, ())
+    assert "cannot write the log, not counted as a crash, tried again in 8.0 s" in worker.notes
+
+
+def test_a_refused_start_is_never_tried_again_at_once() -> None:
+    worker = started(replace(POLICY, backoff_first_seconds=0, backoff_max_seconds=0))
+
+    assert worker.tell(StartFailed(1, "no process left", refused=True)) == []
+    assert worker.tell(Tick(), 0.5) == [Start(2)]
+
+
+def test_a_start_that_was_only_written_down_is_no_crash() -> None:
+    worker = ready()
+    worker.exits(1, 5)
+    worker.tell(Tick(), 1)
+    before = worker.life
+
+    unmade = Resumed(2, Presence.GONE, started=False)
+    assert worker.tell(unmade, 3) == [Start(3)]
+    life = worker.life
+    assert (life.restarts, life.streak, life.crashes_ns) == (1, 1, before.crashes_ns)
+
+
+def test_a_failed_worker_is_tried_again_now_and_then() -> None:
+    worker = started(replace(POLICY, crash_limit=2, failed_retry_seconds=300))
+    worker.exits()
+    worker.tell(Tick(), 1)
+    worker.exits()
+    assert worker.notes[-1].endswith("given up after 2 crashes, tried again in 300 s")
+    assert worker.tell(Tick(), 299.9) == []
+    assert worker.tell(Tick(), 0.1) == [Start(3)]
+
+    worker.exits()
+    assert worker.life.state is WorkerState.FAILED
+    worker.tell(Tick(), 300)
+    worker.healthy(5)
+    assert (worker.life.state, worker.life.restarts) == (WorkerState.READY, 3)
 
 
 def test_unhealthy_probes_do_not_end_a_start_before_its_deadline() -> None:
@@ -534,6 +700,9 @@ def test_a_worker_that_never_becomes_ready_is_failed_after_exactly_the_limit(
     assert starts == crash_limit
 
 
+_UNSURE = (Health.NO_ANSWER, Health.UNDECIDED)
+
+
 class AnyOrder(RuleBasedStateMachine):
     """A worker with real processes behind it, whose news arrive late, twice or out of order."""
 
@@ -541,10 +710,16 @@ class AnyOrder(RuleBasedStateMachine):
         limit=st.integers(1, 4),
         first=st.sampled_from([0.0, 1.0]),
         stop=st.sampled_from([0.0, 10.0]),
+        retry=st.sampled_from([0.0, 300.0]),
     )
-    def begin(self, limit: int, first: float, stop: float) -> None:
-        policy = replace(POLICY, crash_limit=limit, backoff_first_seconds=first, stop_seconds=stop)
-        self.policy = policy
+    def begin(self, limit: int, first: float, stop: float, retry: float) -> None:
+        self.policy = replace(
+            POLICY,
+            crash_limit=limit,
+            backoff_first_seconds=first,
+            stop_seconds=stop,
+            failed_retry_seconds=retry,
+        )
         self.life = Life()
         self.now_ns = 0
         self.wanted = False
@@ -562,8 +737,10 @@ class AnyOrder(RuleBasedStateMachine):
         for action in decision.actions:
             if isinstance(action, Start):
                 assert self.wanted, "started though a stop was asked for"
+                retried = before.since_ns + self.policy.failed_retry_seconds * S <= self.now_ns
                 asked = isinstance(event, StartRequested | RestartRequested)
-                assert before.state is not WorkerState.FAILED or asked
+                retries = self.policy.failed_retry_seconds > 0 and retried
+                assert before.state is not WorkerState.FAILED or asked or retries
                 assert (self.leader, self.others) == (None, None), "two at a time"
                 assert action.incarnation == before.incarnation + 1
                 self.leader = action.incarnation
@@ -621,10 +798,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.leader = None
 
     @precondition(lambda self: self.leader == self.life.incarnation)
-    @rule()
-    def the_start_turns_out_to_have_failed(self) -> None:
+    @rule(refused=st.booleans())
+    def the_start_turns_out_to_have_failed(self, refused: bool) -> None:
         assert self.leader is not None
-        self.mail.append(StartFailed(self.leader, "no such program"))
+        self.mail.append(StartFailed(self.leader, "no such program", refused))
         self.leader = None
 
     @precondition(lambda self: self.others is not None and not self.mail)
@@ -650,6 +827,21 @@ class AnyOrder(RuleBasedStateMachine):
     def a_probe_comes_back(self, health: Health, back: int) -> None:
         self.tell(Probed(self.life.incarnation - back, health, health.value))
 
+    @rule(seconds=st.sampled_from([0.0, 2.0, 700.0]), health=st.sampled_from([*_UNSURE]))
+    def a_probe_fails_while_it_works_or_none_can_be_made(
+        self, seconds: float, health: Health
+    ) -> None:
+        """Whatever came before: nobody is ended for that."""
+        began_ns = self.now_ns
+        self.now_ns += round(seconds * S)
+        if self.life.state is WorkerState.STARTING:
+            self.tell(Unwatched())
+        before = self.life
+        work_ns = self.now_ns + 1 if health is Health.NO_ANSWER else None
+        self.tell(Probed(before.incarnation, health, "", began_ns, work_ns))
+        if before.state in (WorkerState.STARTING, WorkerState.READY):
+            assert (self.life.state, self.life.sent) == (before.state, None)
+
     @rule(back=st.integers(0, 2))
     def it_is_drained(self, back: int) -> None:
         self.tell(Drained(self.life.incarnation - back))
@@ -672,15 +864,26 @@ class AnyOrder(RuleBasedStateMachine):
         life, limit = self.life, self.policy.crash_limit
         assert life.streak <= limit
         assert len(life.crashes_ns) <= limit
+        assert 0 <= life.restarts < max(life.incarnation, 1)
+        if self.wanted:
+            self.it_is_not_dead_for_ever()
         if life.state is WorkerState.STOPPED:
             assert (life.presence, self.leader, self.others) == (Presence.GONE, None, None)
         if life.state in (WorkerState.STARTING, WorkerState.READY):
             assert life.presence is Presence.RUNNING
             assert life.sent is None
-            assert life.streak < limit
+            assert life.streak < limit or self.policy.failed_retry_seconds > 0
         assert not life.restarting or life.state is WorkerState.DRAINING
         if life.presence is not Presence.GONE and life.sent is not None and not is_frozen(life):
             assert due_ns(life, self.policy) is not None
+
+    def it_is_not_dead_for_ever(self) -> None:
+        """Time alone, or news of its process, will do something about a wanted worker."""
+        life = self.life
+        given_up = life.state is WorkerState.FAILED and not self.policy.failed_retry_seconds
+        watched = life.presence is not Presence.GONE
+        waits = watched or given_up or is_frozen(life)
+        assert waits or due_ns(life, self.policy) is not None
 
     def teardown(self) -> None:
         """However it stands, a stop ends, even if nothing dies but by SIGKILL."""
