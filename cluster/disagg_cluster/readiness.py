@@ -16,13 +16,17 @@ from disagg_cluster.listeners import Owner, listening_inodes, owner_of, session_
 
 _MAX_BYTES = 256 * 1024
 
+# Of what a server says it serves, so much is told: its page may be a stranger's.
+_SHOWN_MODELS, _SHOWN_CHARACTERS = 5, 100
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a worker should answer, as what. `host` is an IP address.
 
     An empty `served_model_name` asks for no model. `api_key` is what the models page wants.
-    `health_path` answers 200 while the worker itself is well.
+    `health_path` answers 200 while the worker itself is well, within `timeout_seconds` where the
+    worker has a deadline of its own.
     """
 
     port: int
@@ -30,6 +34,7 @@ class Target:
     host: str = "127.0.0.1"
     api_key: str = field(default="", repr=False)
     health_path: str = "/health"
+    timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,8 @@ def get(target: Target, path: str, until: float) -> Answer:
         return Answer(why=str(error))
     head, _, body = received.partition(b"\r\n\r\n")
     words = head.split(maxsplit=2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+    is_http = len(words) >= 2 and words[0].startswith(b"HTTP/")
+    if not is_http or len(words[1]) != 3 or not words[1].isdigit():
         return Answer(why="the answer is not HTTP")
     return Answer(int(words[1]), body)
 
@@ -177,7 +183,8 @@ def _model_fault(target: Target, models: Answer, ours: bool) -> ProbeResult | No
     served = _served(models.body)
     if wanted in served:
         return None
-    why = f"the server on port {target.port} serves {', '.join(served) or 'no model'}, not {wanted}"
+    others = ", ".join(_printable(name) for name in served[:_SHOWN_MODELS])
+    why = f"the server on port {target.port} serves {others or 'no model'}, not {wanted}"
     return ProbeResult(Health.UNHEALTHY if ours else Health.FOREIGN, why)
 
 
@@ -191,3 +198,8 @@ def _served(body: bytes) -> tuple[str, ...]:
     entries = models if isinstance(models, list) else []
     names = (entry.get("id") for entry in entries if isinstance(entry, dict))
     return tuple(name for name in names if isinstance(name, str))
+
+
+def _printable(name: str) -> str:
+    """A name as it may stand in a log: one line, of bounded length, and surely text."""
+    return ascii(name[:_SHOWN_CHARACTERS])[1:-1]

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from disagg_cluster.life import Health
 from disagg_cluster.listeners import listening_inodes
 from disagg_cluster.probing import Probing
@@ -18,9 +20,10 @@ ILL = ProbeResult(Health.UNHEALTHY, "ill")
 def probing(
     story: Callable[[Probing], Awaitable[None]],
     probe: Callable[[Target, int, float, frozenset[int]], ProbeResult],
+    seconds: float = 10.0,
 ) -> None:
     async def run() -> None:
-        probing = Probing(probe, 10.0, workers=2)
+        probing = Probing(probe, seconds, workers=2, late_seconds=0.1)
         async with asyncio.timeout(20):
             await story(probing)
         probing.close()
@@ -86,3 +89,94 @@ def test_a_glance_that_fails_says_nothing_of_anybody() -> None:
         assert await asyncio.gather(odd, other) == [ILL, ILL]
 
     probing(story, lambda *_: ILL)
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), MemoryError(), RecursionError()])
+def test_a_probe_that_raises_anything_decides_nothing_and_says_so(error: Exception) -> None:
+    def probe(*_: object) -> ProbeResult:
+        raise error
+
+    async def story(probing: Probing) -> None:
+        result = await probing.probe(Target(1, "odd"), 1, frozenset())
+        assert result.health is Health.UNDECIDED
+        assert type(error).__name__ in result.why
+
+    probing(story, probe)
+
+
+def test_without_a_thread_every_probe_comes_back_undecided_and_the_next_is_made() -> None:
+    async def story(probing: Probing) -> None:
+        def both() -> list[asyncio.Future[ProbeResult]]:
+            return [
+                probing.probe(Target(1, "new"), 1, frozenset()),
+                probing.probe(Target(1, "old"), 2, frozenset({7})),
+            ]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            refused = await asyncio.gather(*both())
+        assert {result.health for result in refused} == {Health.UNDECIDED}
+        assert "the system has no thread left" in refused[0].why
+        assert await asyncio.gather(*both()) == [ILL, ILL]
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    probing(story, lambda *_: ILL)
+
+
+def test_a_probe_that_never_comes_back_is_answered_for() -> None:
+    over = threading.Event()
+
+    def probe(*_: object) -> ProbeResult:
+        over.wait(20)
+        return ILL
+
+    async def story(probing: Probing) -> None:
+        stuck = await probing.probe(Target(1, "stuck"), 1, frozenset())
+        assert (stuck.health, stuck.why) == (
+            Health.UNDECIDED,
+            "the probe itself failed: it took too long",
+        )
+        over.set()
+
+    probing(story, probe, seconds=0.1)
+
+
+def test_a_failure_that_comes_much_too_late_says_nothing_of_the_worker() -> None:
+    """As after a time in which the daemon itself was stopped."""
+    asked = threading.Event()
+    proceed = threading.Event()
+
+    def probe(*_: object) -> ProbeResult:
+        asked.set()
+        proceed.wait(20)
+        return ILL
+
+    async def story(probing: Probing) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = probing.probe(Target(1, "w"), 1, frozenset())
+        assert asked.wait(20)
+        proceed.set()
+        until = loop.time() + 0.5
+        while loop.time() < until:  # the loop itself has no time, and the result lies there
+            pass
+        assert (await waiting).health is Health.UNDECIDED
+
+    probing(story, probe, seconds=0.1)
+
+
+def test_a_worker_with_a_deadline_of_its_own_is_given_it() -> None:
+    asked: list[float] = []
+
+    def probe(_target: Target, _session: int, seconds: float, _: frozenset[int]) -> ProbeResult:
+        asked.append(seconds)
+        return ILL
+
+    async def story(probing: Probing) -> None:
+        await probing.probe(Target(1, "slow", timeout_seconds=4.5), 1, frozenset())
+        await probing.probe(Target(1, "usual"), 1, frozenset())
+
+    probing(story, probe)
+
+    assert asked == [4.5, 10.0]
