@@ -7,6 +7,7 @@ import logging
 import os
 from collections import deque
 from dataclasses import replace
+from functools import partial
 
 from disagg_cluster import procfs
 from disagg_cluster.adoption import Found, unrecorded_life
@@ -20,10 +21,12 @@ from disagg_cluster.life import (
     Life,
     Presence,
     Resumed,
+    Signal,
     Start,
     StartFailed,
     StopRequested,
     Tick,
+    Unwatched,
     WorkerState,
 )
 from disagg_cluster.logs import last_lines
@@ -31,14 +34,23 @@ from disagg_cluster.lookout import Lookout
 from disagg_cluster.posts import Post, Surroundings
 from disagg_cluster.readiness import Target
 from disagg_cluster.supervise import decide, due_ns
+from disagg_cluster.supervisor.death_watch import DeathWatch
+from disagg_cluster.supervisor.retried import RETRY_SECONDS, Retried
 from disagg_cluster.worker import Child, StartError, start
 from disagg_exporter.model import WorkerStatus
 
 _SHOWN_LINES = 10
 
+# A deadline that is acted on so late was not watched: the daemon itself was stopped meanwhile.
+_LATE_NS = 5_000_000_000
+
 
 class Keeper:
-    """One worker in the running loop. `ended` is set while it is stopped and nothing is left."""
+    """One worker in the running loop. `ended` is set while it is stopped and nothing is left.
+
+    What it does to the world may fail for want of descriptors, memory or processes; it is then
+    done again until it succeeds (`Retried`), so that no death and no deadline is ever lost.
+    """
 
     def __init__(self, post: Post, around: Surroundings) -> None:
         self.post = post
@@ -50,8 +62,10 @@ class Keeper:
         self._child: Child | None = None
         self._process = post.entry(0, 0.0)
         self._told: tuple[WorkerState, int, int | None] = (WorkerState.STOPPED, 0, None)
+        self._retried = Retried(post.name, around.supervision, around.reserve)
         self._lookout = Lookout(post.name, around, lambda: self.life, self.tell)
-        self._burial: asyncio.Task[None] | None = None
+        self._deaths = DeathWatch(self._retried, self._exited, self._gone)
+        self._closed = False
         self._alarm: asyncio.TimerHandle | None = None
 
     def adopt(self, entry: Entry | None, found: Found, *, wanted: bool) -> None:
@@ -75,30 +89,34 @@ class Keeper:
                     self.post.name,
                 )
         elif found.child is not None:
-            self._burial = self._loop.create_task(self._bury(found.child, self.life.incarnation))
+            self._deaths.begin_with_rest(found.child)
         if not wanted:
             self.tell(StopRequested())
         if wanted or found.presence is not Presence.RUNNING:
-            self.tell(Resumed(self.life.incarnation, found.presence, wanted))
+            meant = self.life.presence is Presence.RUNNING
+            started = not (meant and entry is not None and entry.pid is None)
+            self.tell(Resumed(self.life.incarnation, found.presence, wanted, started))
 
     def tell(self, event: Event) -> None:
         """Take in what happened and act on it, with all that follows from it."""
         events = deque([event])
-        while events:
-            old = self.life
-            policy = self.post.policy
-            heard = events.popleft()
-            decision = decide(old, heard, self._around.clock(), policy, self._around.jitter())
-            self.life = decision.life
-            why = "; ".join(decision.notes)
-            if not isinstance(heard, StartFailed):
-                why += self._last_words(old)
-            for action in decision.actions:
-                events.extend(self._do(action))
-            self._publish(why)
-            if decision.actions or self.life != old:
-                self._around.record()
-        self._set_alarm()
+        try:
+            while events:
+                old = self.life
+                policy = self.post.policy
+                heard = events.popleft()
+                decision = decide(old, heard, self._around.clock(), policy, self._around.jitter())
+                self.life = decision.life
+                why = "; ".join(decision.notes)
+                if not isinstance(heard, StartFailed):
+                    why += self._last_words(old)
+                for action in decision.actions:
+                    events.extend(self._do(action))
+                self._publish(why)
+                if decision.actions or self.life != old:
+                    self._record()
+        finally:
+            self._set_alarm()
 
     def status(self) -> WorkerStatus:
         """What the metrics page shows of it."""
@@ -124,45 +142,66 @@ class Keeper:
     async def close(self) -> None:
         """Look no longer; whatever still runs goes on alone."""
         await self._lookout.close()
-        if self._burial is not None:
-            self._burial.cancel()
-            await asyncio.gather(self._burial, return_exceptions=True)
         # Last: what was heard while we waited may have set the alarm, or started a process.
+        self._closed = True
+        self._retried.close()
         if self._alarm is not None:
             self._alarm.cancel()
-        if self._child is not None:
-            self._loop.remove_reader(self._child.pidfd)
-            self._child.let_go()
+        self._deaths.close()
 
     def _do(self, action: Action) -> tuple[Event, ...]:
-        if not isinstance(action, Start):
-            self._around.record()
-            if self._child is not None and not self._child.signal_group(action.signal):
-                self._around.log.warning("%s: its group could not be signalled", self.post.name)
-            return ()
+        if isinstance(action, Start):
+            failed = self._start(action.incarnation)
+            return () if failed is None else (failed,)
+        self._record()
+        self._retried.run(f"send {action.signal.name}", partial(self._signal, action))
+        return ()
+
+    def _signal(self, action: Signal) -> None:
+        child = self._child
+        if child is None or self.life.incarnation != action.incarnation:
+            return
+        if not child.signal_group(action.signal):
+            self._around.log.warning("%s: its group could not be signalled", self.post.name)
+
+    def _start(self, incarnation: int) -> StartFailed | None:
         self._process = self._new_process(procfs.now_ticks())
         # Should we die before the next line, our successor knows what to look for.
-        self._around.record()
-        command = self.post.command
-        environment = child_environment(self._around.environment, command.env)
+        self._record()
+        what = f"{self.post.name}: start"
         try:
-            child = start(command.argv, environment, self.post.log_path, self.post.cwd)
+            child = self._around.reserve.run(self._new_child)
         except StartError as error:
-            return (StartFailed(action.incarnation, str(error)),)
+            if error.refused:
+                self._around.supervision.failed(what, str(error), said=True)
+            return StartFailed(incarnation, str(error), error.refused)
+        except Exception as error:  # noqa: BLE001 - a worker without a process is started again
+            why = f"cannot start: {type(error).__name__}: {error}"
+            self._around.supervision.failed(what, why, said=True)
+            return StartFailed(incarnation, why, refused=True)
+        self._around.supervision.over(what)
         if child.log_lost:
             self._around.log.error("%s: %s", self.post.name, child.log_lost)
         self._child = child
         present = {"start_ticks": child.start_ticks, "log_start_bytes": child.log_start_bytes}
         self._process = self._process.model_copy(update=present)
         self._watch(child, in_seconds=self._around.health_seconds)
-        return ()
+        return None
+
+    def _new_child(self) -> Child:
+        command = self.post.command
+        environment = child_environment(self._around.environment, command.env)
+        return start(command.argv, environment, self.post.log_path, self.post.cwd)
+
+    def _record(self) -> None:
+        self._retried.run("write the journal", self._around.record)
 
     def _new_process(self, start_ticks: int) -> Entry:
         age_seconds = (procfs.now_ticks() - start_ticks) / os.sysconf("SC_CLK_TCK")
         return self.post.entry(start_ticks, self._around.wall() - age_seconds)
 
     def _watch(self, child: Child, in_seconds: float) -> None:
-        self._loop.add_reader(child.pidfd, self._leader_died, child, self.life.incarnation)
+        self._deaths.begin(child)
         self._lookout.begin(child.pid, self._target(), in_seconds)
 
     def _target(self) -> Target:
@@ -172,8 +211,7 @@ class Keeper:
         )
 
     def _publish(self, why: str) -> None:
-        life = self.life
-        old_state, _, _ = self._told
+        life, old_state = self.life, self._told[0]
         bad = life.state in (WorkerState.BACKOFF, WorkerState.FAILED)
         if why:
             change = f"{old_state} → {life.state}: " if old_state is not life.state else ""
@@ -183,10 +221,14 @@ class Keeper:
             self.ended.set()
         else:
             self.ended.clear()
-        pid = self._child.pid if self._child is not None else None
-        if (life.state, life.incarnation, pid) != self._told:
-            self._told = (life.state, life.incarnation, pid)
-            self._around.on_change(self.post.name, old_state, life.state, pid, why)
+        self._retried.run("tell of its change", partial(self._tell_change, why))
+
+    def _tell_change(self, why: str) -> None:
+        pid = None if self._child is None else self._child.pid
+        told = (self.life.state, self.life.incarnation, pid)
+        if told != self._told:
+            self._around.on_change(self.post.name, self._told[0], told[0], pid, why)
+            self._told = told
 
     def _last_words(self, old: Life) -> str:
         """The end of the log, if the worker has just crashed."""
@@ -195,44 +237,28 @@ class Keeper:
         lines = last_lines(self.post.log_path, _SHOWN_LINES, self._process.log_start_bytes)
         return f"; end of {self.post.log_path}:\n  " + "\n  ".join(lines) if lines else ""
 
-    def _leader_died(self, child: Child, incarnation: int) -> None:
-        self._loop.remove_reader(child.pidfd)
-        code = child.exit_code()
-        if child.survivors():
-            self._burial = self._loop.create_task(self._bury(child, incarnation))
-            self.tell(Exited(incarnation, code, alone=False))
-        else:
-            child.reap()
+    def _exited(self, code: int | None, alone: bool) -> None:
+        if alone:
             self._child = None
-            self.tell(Exited(incarnation, code, alone=True))
+        self.tell(Exited(self.life.incarnation, code, alone))
 
-    async def _bury(self, child: Child, incarnation: int) -> None:
-        """Wait for the last of the session."""
-        while survivors := child.survivors():
-            pidfd = child.watch(survivors[0])
-            if pidfd is not None:
-                await _readable(pidfd)
-        child.reap()
+    def _gone(self) -> None:
         self._child = None
-        self.tell(Gone(incarnation))
+        self.tell(Gone(self.life.incarnation))
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         due = due_ns(self.life, self.post.policy)
-        if due is not None:
+        if due is not None and not self._closed:
             seconds = max(due - self._around.clock(), 0) / 1e9
-            self._alarm = self._loop.call_later(seconds, self.tell, Tick())
+            self._alarm = self._loop.call_later(seconds, self._ring, due)
 
-
-async def _readable(descriptor: int) -> None:
-    """Wait until a descriptor can be read, and close it."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(descriptor, ready.set_result, None)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
+    def _ring(self, due: int) -> None:
+        """Act on a deadline; not on one of a process whose death we could not take in yet."""
+        if not self._deaths.is_heard():
+            self._alarm = self._loop.call_later(RETRY_SECONDS, self._ring, due)
+            return
+        late = self._around.clock() - due > _LATE_NS
+        self.tell(Unwatched() if late else Tick())

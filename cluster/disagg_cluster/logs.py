@@ -19,6 +19,7 @@ KEPT = 2
 """How many older parts are kept: `<log>.1` is the younger."""
 
 _TAIL_BYTES = 64 * 1024
+_LINE_CHARACTERS = 2000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
@@ -28,7 +29,15 @@ Copy = Callable[[Path, Path], None]
 
 
 class LogError(DisaggError):
-    """A log cannot be written or rotated; the text names the file and the reason."""
+    """A log cannot be written or rotated; the text names the file and the reason.
+
+    Attributes:
+        errno: What the system said.
+    """
+
+    def __init__(self, text: str, errno: int | None = None) -> None:
+        super().__init__(text)
+        self.errno = errno
 
 
 def _private(path: str, flags: int) -> int:
@@ -56,13 +65,14 @@ def open_log(log_path: Path, opener: Opener = _private) -> tuple[FileIO, str]:
         why = f"cannot write the log {log_path}: {error.strerror}"
         if error.errno in _FULL:
             return FileIO(os.devnull, "a"), why
-        raise LogError(why) from error
+        raise LogError(why, error.errno) from error
 
 
 def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, ...]:
     """The last lines of a log, at most `count`, none written before `since_bytes`.
 
-    A log cut shorter meanwhile is read from its beginning; one that cannot be read has none.
+    A log cut shorter meanwhile is read from its beginning; one that cannot be read has none. Of a
+    line without end only the last part is shown.
     """
     try:
         with _reading(log_path) as log:
@@ -72,7 +82,8 @@ def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, .
             text = log.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ()
-    return tuple(text.splitlines()[-count:]) if count > 0 else ()
+    lines = text.splitlines()[-count:] if count > 0 else []
+    return tuple(line[-_LINE_CHARACTERS:] for line in lines)
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from disagg_cluster.life import Drained, Event, Life, Presence, Probed, WorkerState
+from disagg_cluster.life import Drained, Event, Health, Life, Presence, Probed, WorkerState
 from disagg_cluster.posts import Surroundings
 from disagg_cluster.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.retried import Retried
 from disagg_exporter.model import EnginePage
 
 # How finely the looks from one to the next are told apart, of workers not yet known to be healthy.
@@ -38,6 +39,7 @@ class Lookout:
         self._life = life
         self._tell = tell
         self._loop = asyncio.get_running_loop()
+        self._retried = Retried(worker, around.supervision, around.reserve)
         self._next: asyncio.TimerHandle | None = None
         self._probing: asyncio.Future[ProbeResult] | None = None
         self._overdue = self._closed = False
@@ -54,6 +56,7 @@ class Lookout:
     async def close(self) -> None:
         """Look no more; waits for a probe that is on its way."""
         self._closed = True
+        self._retried.close()
         if self._next is not None:
             self._next.cancel()
         if self._probing is not None:
@@ -75,25 +78,39 @@ class Lookout:
         if life.presence is not Presence.RUNNING or life.sent is not None:
             return
         self._later(self._around.health_seconds)
+        self._retried.run("look whether it is well", self._look_now)
+
+    def _look_now(self) -> None:
+        life = self._life()
         if life.state is WorkerState.DRAINING:
             page = self._around.page_of(self._worker)
             # A page older than the drain may not know of the last requests.
             if page is not None and page.t_ns > life.since_ns and _is_done(page):
                 self._tell(Drained(life.incarnation))
         elif self._probing is None:
+            began_ns = self._around.clock()
             self._probing = self._around.probe(self._target, self._session, self._proven)
-            self._probing.add_done_callback(partial(self._probed, life.incarnation))
+            self._probing.add_done_callback(partial(self._probed, life.incarnation, began_ns))
         else:
             self._overdue = True
 
-    def _probed(self, incarnation: int, probing: asyncio.Future[ProbeResult]) -> None:
+    def _probed(
+        self, incarnation: int, began_ns: int, probing: asyncio.Future[ProbeResult]
+    ) -> None:
         self._probing = None
         if probing.cancelled():
             return
-        result = probing.result()
+        error = probing.exception()
+        result = probing.result() if error is None else ProbeResult(Health.UNDECIDED, str(error))
         if result.proven and incarnation == self._life().incarnation:
             self._proven = result.proven
-        self._tell(Probed(incarnation, result.health, result.why))
+        what = f"{self._worker}: probe"
+        if result.health is Health.UNDECIDED:
+            self._around.supervision.failed(what, result.why, said=True)
+        else:
+            self._around.supervision.over(what)
+        worked_ns = self._around.worked_ns(self._worker)
+        self._tell(Probed(incarnation, result.health, result.why, began_ns, worked_ns))
         if self._overdue and not self._closed:
             # It took longer than from one look to the next: a hang is not to be seen late.
             self._overdue = False

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster.command import Command
+from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.journal_text import Entry, Tag, digest
 from disagg_cluster.life import Life, Policy, WorkerState
 from disagg_cluster.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_exporter.model import EnginePage, Role
 
 OnChange = Callable[[str, WorkerState, WorkerState, int | None, str], None]
@@ -75,6 +77,10 @@ class Post:
         )
 
 
+def _not_known(_worker: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a keeper needs from outside.
@@ -82,7 +88,9 @@ class Surroundings:
     `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
     where all workers stand: before what was decided is done, and after. `probe` is that of
     `Probing`. `environment` is what children inherit. `clock` is CLOCK_MONOTONIC in ns, `wall`
-    Unix seconds, `jitter` draws from 0..1.
+    Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
+    finished a step or a request, None if none is known. `supervision` is told of what could not be
+    done, `reserve` gives descriptors when there are none left.
     """
 
     on_change: OnChange
@@ -95,3 +103,6 @@ class Surroundings:
     wall: Callable[[], float]
     jitter: Callable[[], float]
     log: logging.Logger
+    supervision: SupervisionHealth
+    reserve: DescriptorReserve
+    worked_ns: Callable[[str], int | None] = _not_known

@@ -8,6 +8,7 @@ session lives.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -20,9 +21,35 @@ from disagg_cluster import procfs
 from disagg_cluster.logs import LogError, open_log
 from disagg_exporter.errors import DisaggError
 
+# What the command itself is to blame for: it would fail as well on a machine with everything left.
+_WRONG_COMMAND = frozenset(
+    {
+        errno.E2BIG,
+        errno.EACCES,
+        errno.EINVAL,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOEXEC,
+        errno.ENOTDIR,
+        errno.EPERM,
+    }
+)
+
 
 class StartError(DisaggError):
-    """A child could not be started; the text names the file and what to look at."""
+    """A child could not be started; the text names the file and what to look at.
+
+    Attributes:
+        refused: The system had no room for it, or none for its log: the command may be right.
+        errno: What the system said, if it said anything.
+    """
+
+    def __init__(self, text: str, *, refused: bool = False, errno: int | None = None) -> None:
+        super().__init__(text)
+        self.refused = refused
+        self.errno = errno
 
 
 class Child:
@@ -78,33 +105,51 @@ class Child:
 
     def watch(self, pid: int) -> int | None:
         """A pidfd (the caller closes it) of a member of its session; None if it has gone."""
-        return _member_pidfd(pid, self.pid)
+        pidfd = _member_pidfd(pid, self.pid)
+        # Asked once more: were its number a stranger's by now, so would be the member.
+        if pidfd is not None and not self._is_ours():
+            os.close(pidfd)
+            return None
+        return pidfd
 
     def signal_group(self, sign: signal.Signals) -> bool:
-        """Signal the whole session; False if the pid is no more ours, or may not be signalled."""
+        """Signal the whole session; False if the pid is no more ours, or may not be signalled.
+
+        The number of the group is only used while a child of our own holds it, be it as a zombie.
+        Any other may be reaped, and its number be a stranger's, between two of our looks.
+        """
         if not self._is_ours():
             return False
-        # Without its leader nothing holds the number of the group but its members.
-        leads = procfs.start_ticks(self.pid) is not None
-        if leads:
-            try:
+        held = self._is_our_child()
+        try:
+            if held:
                 os.killpg(self.pid, sign)
-            except (PermissionError, ProcessLookupError):
+            else:
+                signal.pidfd_send_signal(self.pidfd, sign)
+        except PermissionError:
+            return False
+        except ProcessLookupError:
+            # The leader of a group that others may live on in.
+            if held:
                 return False
         for pid in self.survivors():
             # Some may have left the group; nobody is signalled twice.
-            outside = not leads or _group_of(pid) != self.pid
+            outside = not held or _group_of(pid) != self.pid
             pidfd = self.watch(pid) if outside else None
             if pidfd is not None:
                 _signal(pidfd, sign)
         return True
+
+    def is_over(self) -> bool:
+        """Whether the leader has died; needs no descriptor to say so."""
+        return self.pidfd >= 0 and _is_readable(self.pidfd)
 
     def reap(self) -> None:
         """Take the dead leader out of the process table and close its pidfd.
 
         Does nothing while the leader runs.
         """
-        if self.pidfd < 0 or not _is_readable(self.pidfd):
+        if not self.is_over():
             return
         _bury(self.pid)
         self.let_go()
@@ -114,6 +159,14 @@ class Child:
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
+
+    def _is_our_child(self) -> bool:
+        """Whether it is ours to reap, and has not been reaped."""
+        try:
+            os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:
+            return False
+        return True
 
     def _is_ours(self) -> bool:
         return self.pidfd >= 0 and procfs.start_ticks(self.pid) in (self.start_ticks, None)
@@ -137,7 +190,7 @@ def start(
     try:
         log, log_lost = open_log(log_path)
     except LogError as error:
-        raise StartError(str(error)) from error
+        raise StartError(str(error), refused=True, errno=error.errno) from error
     with log:
         log_start_bytes = log.seek(0, os.SEEK_END)
         try:
@@ -152,7 +205,10 @@ def start(
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            raise StartError(_start_text(argv, cwd, error)) from error
+            number = error.errno if isinstance(error, OSError) else errno.EINVAL
+            wrong = number in _WRONG_COMMAND
+            text = _start_text(argv, cwd, error)
+            raise StartError(text, refused=not wrong, errno=number) from error
     # From here on we wait for it ourselves, by its pidfd.
     process.returncode = 0
     try:
@@ -163,7 +219,8 @@ def start(
         # Without a descriptor left nobody would watch it: better no child than that.
         os.killpg(process.pid, signal.SIGKILL)
         os.waitpid(process.pid, 0)
-        raise StartError(f"cannot watch {argv[0]}: {error.strerror}") from error
+        text = f"cannot watch {argv[0]}: {error.strerror}"
+        raise StartError(text, refused=True, errno=error.errno) from error
     return Child(process.pid, ticks, pidfd, log_start_bytes, log_lost)
 
 

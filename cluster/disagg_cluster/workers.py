@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from disagg_cluster import adoption
+from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry, Tag
 from disagg_cluster.keeper import Keeper
@@ -18,7 +19,8 @@ from disagg_cluster.life import Presence, StartRequested, StopRequested, WorkerS
 from disagg_cluster.posts import OnChange, Post, Surroundings
 from disagg_cluster.probing import Probe, Probing
 from disagg_cluster.readiness import probe as probe_worker
-from disagg_exporter.model import EnginePage, WorkerStatus
+from disagg_cluster.supervisor.retried import SupervisionHealth
+from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus
 
 # What the kernel may take to end a killed group, beyond the deadlines of its policy.
 _KILL_SECONDS = 5.0
@@ -34,8 +36,9 @@ class Crew:
             begin shows no request.
         journal: What the next daemon is to know is written there; nowhere if None.
         health_seconds: How often each worker is probed.
-        probe_seconds: The deadline of one probe.
+        probe_seconds: The deadline of one probe of a worker that names none.
         environment: What the workers inherit; ours by default.
+        worked_ns: When a worker worked last, see `Surroundings`.
         probe, clock, wall, jitter, log: Seams; see `Surroundings`.
     """
 
@@ -47,15 +50,19 @@ class Crew:
         *,
         journal: Journal | None = None,
         health_seconds: float = 1.0,
-        probe_seconds: float = 1.0,
+        probe_seconds: float = 2.0,
         environment: Mapping[str, str] | None = None,
+        worked_ns: Callable[[str], int | None] = lambda _worker: None,
         probe: Probe = probe_worker,
         clock: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
         jitter: Callable[[], float] = random.random,
         log: logging.Logger | None = None,
     ) -> None:
+        log = log or logging.getLogger(__name__)
         self._probing = Probing(probe, probe_seconds, len(posts))
+        self._reserve = DescriptorReserve()
+        self._supervision = SupervisionHealth(log, wall)
         around = Surroundings(
             on_change=on_change,
             page_of=page_of,
@@ -66,9 +73,12 @@ class Crew:
             clock=clock,
             wall=wall,
             jitter=jitter,
-            log=log or logging.getLogger(__name__),
+            log=log,
+            supervision=self._supervision,
+            reserve=self._reserve,
+            worked_ns=worked_ns,
         )
-        self._log = around.log
+        self._log = log
         self._journal = journal
         self._strays: tuple[Entry, ...] = ()
         self._unadopted: dict[str, Entry] = {}
@@ -169,10 +179,20 @@ class Crew:
         """Every worker as the metrics page shows it, in the order given."""
         return tuple(keeper.status() for keeper in self._keepers)
 
+    def up(self, worker: str) -> bool | None:
+        """Whether a worker answered its last probe; None if none has been made, or could be."""
+        return self._by_name[worker].life.up
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how supervision itself fares."""
+        self._reserve.refill()
+        return (self._supervision.status(),)
+
     async def _close(self) -> None:
         for keeper in self._keepers:
             await keeper.close()
         self._probing.close()
+        self._reserve.close()
 
 
 def _is_to_be_kept(entry: Entry) -> bool:

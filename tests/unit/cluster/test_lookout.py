@@ -6,10 +6,12 @@ import asyncio
 import logging
 import time
 
+from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.life import Health, Life, Presence, WorkerState
 from disagg_cluster.lookout import Lookout
 from disagg_cluster.posts import Surroundings
 from disagg_cluster.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.retried import SupervisionHealth
 
 HEALTH_SECONDS = 0.005
 READY = Life(WorkerState.READY, presence=Presence.RUNNING)
@@ -18,6 +20,7 @@ READY = Life(WorkerState.READY, presence=Presence.RUNNING)
 def test_no_probe_follows_the_one_that_was_waited_for_at_the_end() -> None:
     """Not even if the next was already due: whoever would take its result is gone."""
     probes: list[asyncio.Future[ProbeResult]] = []
+    log = logging.getLogger("test")
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
@@ -40,7 +43,9 @@ def test_no_probe_follows_the_one_that_was_waited_for_at_the_end() -> None:
             clock=time.monotonic_ns,
             wall=time.time,
             jitter=lambda: 0.0,
-            log=logging.getLogger("test"),
+            log=log,
+            supervision=SupervisionHealth(log),
+            reserve=DescriptorReserve(0),
         )
         lookout = Lookout("w", around, lambda: READY, lambda _event: None)
         lookout.begin(7, Target(1, "tiny"), 0.0)

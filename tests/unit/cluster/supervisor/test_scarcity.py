@@ -1,0 +1,212 @@
+"""Workers that die while the system has nothing left: no descriptor, no memory, no process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster import keeper, procfs
+from disagg_cluster.host import descriptor_reserve
+from disagg_cluster.worker import Child, StartError
+from support.children import STUBBORN, Ear, is_gone
+from support.crews import BACKOFF, READY, STARTING, Bridge, aboard, tiny_post
+
+
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let nothing more be opened in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208
+    fillers: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                fillers.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
+
+
+def supervision_is_well(ship: Bridge) -> bool:
+    return all(status.success for status in ship.crew.collectors())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.01)
+
+
+def test_a_worker_that_dies_when_no_descriptor_is_left_is_started_with_the_reserve(
+    tmp_path: Path,
+) -> None:
+    async def story(ship: Bridge) -> None:
+        first = await ship.until(READY)
+        assert first.pid is not None
+        with no_descriptor_left():
+            os.kill(first.pid, signal.SIGKILL)
+            again = await ship.until(STARTING)
+        assert again.pid != first.pid
+        await ship.until(READY)
+
+    aboard([tiny_post(tmp_path)], story)
+
+
+def test_without_a_reserve_its_death_is_taken_in_and_it_is_started_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptor_reserve.DescriptorReserve, "refill", lambda _self: None)
+
+    async def story(ship: Bridge) -> None:
+        first = await ship.until(READY)
+        assert first.pid is not None
+        with no_descriptor_left():
+            os.kill(first.pid, signal.SIGKILL)
+            await until(lambda: not supervision_is_well(ship))
+            assert ship.seen() == []
+        await ship.until(READY)
+        assert supervision_is_well(ship)
+        assert ship.crew.statuses()[0].restarts == 1
+
+    aboard([tiny_post(tmp_path)], story)
+
+
+def test_those_a_dead_leader_left_are_waited_for_though_they_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look at its session fails again and again; nobody is forgotten, nothing starts twice."""
+    leaves = STUBBORN + (
+        "import os, sys\n"
+        "ear = open(sys.argv[1], 'w')\n"
+        "if os.fork() == 0:\n"
+        "    print(os.getpid(), file=ear, flush=True)\n"
+        "    while True: signal.pause()\n"
+        "signal.pause()"
+    )
+    ear = Ear(tmp_path)
+    look, looks = procfs.session_pids, 0
+
+    def sometimes(session: int) -> tuple[int, ...]:
+        nonlocal looks
+        looks += 1
+        if looks % 3:
+            raise OSError(errno.ENOMEM, "no memory")
+        return look(session)
+
+    async def story(ship: Bridge) -> None:
+        first = await ship.until(STARTING)
+        left = int(await asyncio.to_thread(ear.line))
+        monkeypatch.setattr(procfs, "session_pids", sometimes)
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGKILL)
+        await ship.until(BACKOFF)
+        await ship.until(STARTING)
+        assert is_gone(left, 0)
+        monkeypatch.setattr(procfs, "session_pids", look)
+
+    aboard([tiny_post(tmp_path, leaves, str(ear.path))], story)
+    ear.close()
+
+
+def test_a_zombie_that_cannot_be_buried_yet_is_not_killed_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[signal.Signals] = []
+    signal_group = Child.signal_group
+    survivors = Child.survivors
+
+    def counted(child: Child, sign: signal.Signals) -> bool:
+        sent.append(sign)
+        return signal_group(child, sign)
+
+    def blind(_child: Child) -> tuple[int, ...]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async def story(ship: Bridge) -> None:
+        first = await ship.until(READY)
+        assert first.pid is not None
+        monkeypatch.setattr(Child, "signal_group", counted)
+        monkeypatch.setattr(Child, "survivors", blind)
+        stopping = asyncio.create_task(ship.crew.stop(drain=False))
+        await until(lambda: not supervision_is_well(ship))
+        await asyncio.sleep(1.5)  # longer than the deadline: what is not sent cannot be awaited
+        assert signal.SIGKILL not in sent
+        monkeypatch.setattr(Child, "survivors", survivors)
+        assert await stopping == ()
+
+    quick = tiny_post(tmp_path)
+    policy = keeper.replace(quick.policy, stop_seconds=0.5)
+    aboard([keeper.replace(quick, policy=policy)], story)
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+def test_a_refused_start_is_tried_again_and_is_no_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    start, refusals = keeper.start, 0
+
+    def refuse(*arguments: object) -> Child:
+        nonlocal refusals
+        refusals += 1
+        if refusals <= 5:
+            raise StartError("cannot start it: not now", refused=True, errno=number)
+        return start(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(keeper, "start", refuse)
+    monkeypatch.setattr("disagg_cluster.crashes._LEAST_REFUSED_SECONDS", 0.01)
+
+    async def story(ship: Bridge) -> None:
+        waiting = await ship.until(BACKOFF)
+        assert waiting.why.startswith("cannot start it: not now, not counted as a crash")
+        assert not supervision_is_well(ship)
+        await ship.until(READY)
+        assert supervision_is_well(ship)
+        assert ship.crew.statuses()[0].restarts == 0
+
+    aboard([tiny_post(tmp_path)], story)
+
+
+def test_a_log_that_cannot_be_opened_gives_no_worker_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("disagg_cluster.crashes._LEAST_REFUSED_SECONDS", 0.01)
+    post = tiny_post(tmp_path)
+    post.log_path.mkdir()
+
+    async def story(ship: Bridge) -> None:
+        for _ in range(post.policy.crash_limit + 2):
+            waiting = await ship.until(BACKOFF)
+            assert "cannot write the log" in waiting.why
+        post.log_path.rmdir()
+        await ship.until(READY)
+
+    aboard([post], story)
+
+
+def test_whoever_is_told_of_a_change_and_fails_is_told_again(tmp_path: Path) -> None:
+    failures = [ValueError("not now")] * 2
+
+    async def story(ship: Bridge) -> None:
+        put = ship.changes.put_nowait
+
+        def odd(change: object) -> None:
+            if failures:
+                raise failures.pop()
+            put(change)  # type: ignore[arg-type]
+
+        await ship.until(STARTING)
+        ship.changes.put_nowait = odd  # type: ignore[method-assign]
+        await ship.until(READY)
+        assert failures == []
+
+    aboard([tiny_post(tmp_path)], story)
