@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.listen import ListenError, parse_listen
@@ -20,6 +20,9 @@ from disagg_exporter.model import Role
 
 ENGINE_ROLES = (Role.PREFILL, Role.DECODE, Role.MIXED, Role.ENCODE)
 """What a worker can be for; the other roles are not given but found."""
+
+FOLDER = "folder"
+"""The key of a validation's context under which the folder stands from which paths count."""
 
 MOST_GPUS = 1024
 """No node has more; a slip of the finger must not make us count to a billion."""
@@ -109,9 +112,31 @@ def _expand(text: str) -> str:
     return os.path.expanduser(text)  # noqa: PTH111 - a hub name must not become a Path
 
 
+def _placed(text: str, info: ValidationInfo) -> str:
+    """A path as it is from anywhere: a relative one counts from the folder of its file."""
+    folder = (info.context or {}).get(FOLDER)
+    return text if folder is None else os.path.abspath(os.path.join(folder, text))  # noqa: PTH100, PTH118
+
+
+def _placed_program(text: str, info: ValidationInfo) -> str:
+    # Without a slash it is searched on the PATH.
+    return _placed(text, info) if "/" in text else text
+
+
+def _placed_model(text: str, info: ValidationInfo) -> str:
+    return _placed(text, info) if is_model_path(text) else text
+
+
+def is_model_path(model: str) -> bool:
+    """Whether a model is told by its folder; otherwise by its name on the hub."""
+    return model.startswith(("/", ".", "~"))
+
+
 Text = Annotated[str, Field(pattern=r"^[^\x00]+$")]
 AnyText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
-PathText = Annotated[Text, AfterValidator(_expand)]
+PathText = Annotated[Text, AfterValidator(_expand), AfterValidator(_placed)]
+ProgramText = Annotated[Text, AfterValidator(_expand), AfterValidator(_placed_program)]
+ModelText = Annotated[Text, AfterValidator(_expand), AfterValidator(_placed_model)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -117,7 +117,7 @@ def _node(places: Places, file: Path | None, starter: str, user: str) -> Node:
         source, text = file, texts[file]
     else:
         text = starter
-    config = parse(text, str(source))
+    config = parse(text, str(source), folder=source.absolute().parent)
     return Node(config, text, scheme_of(config.listen), _program(), user)
 
 

@@ -13,8 +13,8 @@ from disagg_cluster.config.section import Section
 from disagg_cluster.values import (
     AnyText,
     HostAddress,
-    PathText,
     Port,
+    ProgramText,
     RootUrl,
     VariableName,
     reachable,
@@ -33,7 +33,7 @@ class Router(Section):
     """
 
     engine: Literal["vllm-router"] = Field(default="vllm-router", description="one of vllm-router")
-    python: PathText = Field(
+    python: ProgramText = Field(
         default_factory=lambda: sys.executable, description="the path of a Python interpreter"
     )
     host: HostAddress = Field(

@@ -16,8 +16,9 @@ from disagg_cluster.values import (
     EngineRole,
     Gpus,
     HostAddress,
-    PathText,
+    ModelText,
     Port,
+    ProgramText,
     Text,
     VariableName,
     reachable,
@@ -66,9 +67,9 @@ class Worker(Section):
     gpus: Gpus = Field(
         default=0, description="a count (2) or a list of GPU indices and UUIDs ([0, 1])"
     )
-    model: PathText = Field(description="the path of a model's folder, or its name on the hub")
+    model: ModelText = Field(description="the path of a model's folder, or its name on the hub")
     served_model_name: Text | None = Field(default=None, description="a name for the model, text")
-    python: PathText = Field(
+    python: ProgramText = Field(
         default_factory=lambda: sys.executable, description="the path of a Python interpreter"
     )
     host: HostAddress = Field(

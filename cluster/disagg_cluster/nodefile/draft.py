@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -11,6 +12,7 @@ from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.nodefile.shape import find_spot
 from disagg_cluster.nodefile.wording import Misfit, misfits, shown
 from disagg_cluster.problems import Finding, YamlPath, path_text
+from disagg_cluster.values import FOLDER
 
 _STAND_INS = {
     **{"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"},
@@ -55,19 +57,23 @@ class Draft:
         return names[0] if names and self.sure(*path, "name") else path_text(path)
 
 
-def understand(raw: object) -> tuple[Draft | None, tuple[Finding, ...]]:
+def understand(raw: object, folder: Path | None = None) -> tuple[Draft | None, tuple[Finding, ...]]:
     """Make a configuration of what YAML gave, with all that does not fit its shape.
 
     The draft is None where nothing of the file can be understood.
+
+    Args:
+        raw: The data.
+        folder: From where relative paths count; they stay relative if None.
     """
     odd_keys: list[Finding] = []
     raw = text_keys_only(raw, (), odd_keys)
     try:
-        config = NodeConfig.model_validate(raw)
+        config = NodeConfig.model_validate(raw, context={FOLDER: folder})
         return Draft(config, tuple(range(len(config.workers)))), tuple(odd_keys)
     except ValidationError as error:
         found = misfits(error.errors(include_url=False, include_context=False), raw)
-    return _salvage(raw, found), (*odd_keys, *(misfit.finding for misfit in found))
+    return _salvage(raw, found, folder), (*odd_keys, *(misfit.finding for misfit in found))
 
 
 def text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> object:
@@ -86,7 +92,7 @@ def text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> obje
     return value
 
 
-def _salvage(raw: object, found: Iterable[Misfit]) -> Draft | None:
+def _salvage(raw: object, found: Iterable[Misfit], folder: Path | None) -> Draft | None:
     doubts = {doubt for misfit in found for doubt in misfit.doubts}
     rest = without(raw, {misfit.leave_out for misfit in found})
     for doubt in doubts:
@@ -98,7 +104,8 @@ def _salvage(raw: object, found: Iterable[Misfit]) -> Draft | None:
         positions = tuple(place for place, _ in kept)
         rest["workers"] = [worker for _, worker in kept]
     try:
-        return Draft(NodeConfig.model_validate(rest), positions, tuple(doubts))
+        config = NodeConfig.model_validate(rest, context={FOLDER: folder})
+        return Draft(config, positions, tuple(doubts))
     except ValidationError:
         return None
 

@@ -14,6 +14,7 @@ from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.kv import check_kv
 from disagg_cluster.nodefile.sizes import option_name, other_sizes
 from disagg_cluster.problems import Finding, YamlPath
+from disagg_cluster.values import is_model_path
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.model import Role
 
@@ -81,8 +82,7 @@ def _size(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
 
 
 def _files(draft: Draft, worker: Worker, at: YamlPath, host: Host) -> Iterator[Finding]:
-    is_path = worker.model.startswith(("/", ".", "~"))
-    if is_path and draft.sure(*at, "model") and not host.exists(worker.model):
+    if is_model_path(worker.model) and draft.sure(*at, "model") and not host.exists(worker.model):
         hint = "a name that does not begin with / . or ~ is looked up on the hub"
         yield Finding((*at, "model"), f"{worker.model} does not exist here", hint)
     if draft.sure(*at, "python") and not host.executable(worker.python):

@@ -23,7 +23,7 @@ def load(path: Path, host: Host = THIS_HOST) -> NodeConfig:
     Raises:
         ConfigError: The file cannot be read, or has problems; all of them are in it.
     """
-    return parse(_text(path), str(path), host)
+    return parse(_text(path), str(path), host, path.absolute().parent)
 
 
 def lines_of(path: Path) -> Mapping[YamlPath, int]:
@@ -35,18 +35,19 @@ def lines_of(path: Path) -> Mapping[YamlPath, int]:
     return read_yaml(_text(path)).lines
 
 
-def parse(text: str, source: str, host: Host = THIS_HOST) -> NodeConfig:
+def parse(text: str, source: str, host: Host = THIS_HOST, folder: Path | None = None) -> NodeConfig:
     """Understand the text of a node file.
 
     Args:
         text: YAML.
         source: What to call it in the report.
         host: The machine whose folders and programs it speaks of.
+        folder: From where its relative paths count; they stay relative if None.
 
     Raises:
         ConfigError: It has problems; all of them are in the error.
     """
-    return _configure(read_yaml(text), source, host)
+    return _configure(read_yaml(text), source, host, folder)
 
 
 def from_mapping(mapping: Mapping[str, object], source: str, host: Host = THIS_HOST) -> NodeConfig:
@@ -73,10 +74,10 @@ def _text(path: Path) -> str:
         raise ConfigError([Problem("", None, f"cannot be read: {why}")], str(path)) from error
 
 
-def _configure(marked: Marked, source: str, host: Host) -> NodeConfig:
+def _configure(marked: Marked, source: str, host: Host, folder: Path | None = None) -> NodeConfig:
     if marked.value is None:
         raise config_error(marked.findings or [Finding((), "the file is empty")], source)
-    draft, misshapen = understand(marked.value)
+    draft, misshapen = understand(marked.value, folder)
     findings = [*marked.findings, *misshapen]
     if draft is not None:
         told = draft.config

@@ -56,7 +56,8 @@ def started_by(name: str) -> str:
     for worker, command in commands.items():
         variables = [f"  {key}={value}" for key, value in sorted(command.env.items())]
         texts.append("\n".join([f"{worker}:", *variables, f"  {shlex.join(command.argv)}"]))
-    return "\n\n".join(texts).replace(sys.executable, "PYTHON") + "\n"
+    checkout = f"{asset_dir('examples').parent}/"
+    return "\n\n".join(texts).replace(sys.executable, "PYTHON").replace(checkout, "") + "\n"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

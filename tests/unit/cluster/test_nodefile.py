@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from disagg_cluster.config import NodeConfig, Restart, Router, Worker
 from disagg_cluster.nodefile import from_mapping, load, parse
 from disagg_cluster.nodefile.checks import LONGEST_SOCKET_PATH_BYTES
+from disagg_cluster.nodefile.oneworker import ELSEWHERE
 from disagg_cluster.nodefile.shape import find_spot
 from disagg_cluster.problems import ConfigError, Problem
 from disagg_exporter.steps_socket import LONGEST_PATH_BYTES
@@ -382,3 +383,30 @@ def test_what_was_read_is_what_was_written() -> None:
     text = (DATA / "pair.yaml").read_text(encoding="utf-8")
 
     assert parse(text, "test", HAS_ALL) == from_mapping(yaml.safe_load(text), "test", HAS_ALL)
+
+
+def test_relative_paths_count_from_the_file_wherever_the_shell_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site" / "model").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    file = tmp_path / "site" / "node.yaml"
+    file.write_text(
+        "run_dir: run\nlisten: {web_config: web.yml}\nbridges: {hpc_job_dir: jobs}\n"
+        "workers:\n"
+        "  - {name: a, role: mixed, model: ./model, python: ../bin/python, port: 8100}\n"
+        "  - {name: b, role: mixed, model: org/model, python: python3, port: 8200}\n"
+    )
+
+    seen = set()
+    for folder, named in (("site", "node.yaml"), ("elsewhere", "../site/node.yaml")):
+        monkeypatch.chdir(tmp_path / folder)
+        config = load(Path(named), ELSEWHERE)
+        a, b = config.workers
+        seen.add((config.run_dir, config.listen.web_config, config.bridges.hpc_job_dir))
+        seen.add((a.model, a.python, b.model, b.python))
+    site = f"{tmp_path}/site"
+    assert seen == {
+        (f"{site}/run", f"{site}/web.yml", f"{site}/jobs"),
+        (f"{site}/model", f"{tmp_path}/bin/python", "org/model", "python3"),
+    }

@@ -203,9 +203,9 @@ def test_the_shipped_cpu_pair_runs_with_the_arguments_that_are_tested() -> None:
 
     tested = _configured(
         nixl_node(
-            python=Path(".venv-vllm/bin/python"),
-            model=Path(".run/tiny-model"),
-            run_dir=Path(".run/vllm-cpu-pair"),
+            python=Path("../.venv-vllm/bin/python"),
+            model=Path("../.run/tiny-model"),
+            run_dir=Path("../.run/vllm-cpu-pair"),
             **PAIR,
             side_channel_ports=(5600, 5601),
         )
