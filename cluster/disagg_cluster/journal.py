@@ -13,6 +13,11 @@ from disagg_cluster.journal_text import Entry, JournalError, Where, decode, enco
 from disagg_cluster.wholefile import write_whole
 from disagg_exporter.model import CollectorStatus
 
+_MOST_BYTES = 64 << 20
+_AHEAD_TICKS = 100
+_AHEAD_NS = 10**9
+_LONGEST_WAIT_NS = 31 * 86_400 * 10**9
+
 
 def here() -> Where:
     """Which processes a pid can mean now."""
@@ -30,11 +35,42 @@ def load(path: Path, where: Where) -> tuple[Entry, ...]:
         with os.fdopen(os.open(path, flags), "rb") as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 raise JournalError("it belongs to another user")
-            return decode(file.read().decode(errors="replace"), where)
+            text = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise JournalError(f"it cannot be read: {error.strerror}") from error
+    if len(text) > _MOST_BYTES:
+        raise JournalError(f"it has more than {_MOST_BYTES} bytes")
+    entries = decode(text.decode(errors="replace"), where)
+    return tuple(_sound(entry, path.parent) for entry in entries)
+
+
+def _sound(entry: Entry, folder: Path) -> Entry:
+    """An entry that can be true of a worker of this run folder.
+
+    Raises:
+        JournalError: It names a log of somebody else's, or an instant that is still to come.
+    """
+    now_ns = time.monotonic_ns()
+    life = entry.life
+    if entry.start_ticks > procfs.now_ticks() + _AHEAD_TICKS:
+        raise JournalError(f"{entry.worker} is said to have started in the future")
+    if max(life.since_ns, life.sent_ns, *life.crashes_ns) > now_ns + _AHEAD_NS:
+        raise JournalError(f"{entry.worker} is told of at an instant that is still to come")
+    if life.retry_ns > now_ns + _LONGEST_WAIT_NS:
+        raise JournalError(f"{entry.worker} would wait for its next start for a month or more")
+    log = Path(entry.log_path)
+    if not log.is_absolute() and log.parts[-2:] == ("logs", f"{entry.worker}.log"):
+        # An older version kept the relative `run_dir` of a node file as it was.
+        log = folder.absolute() / "logs" / f"{entry.worker}.log"
+    real = os.path.realpath(folder)
+    lies_here = any(os.path.realpath(above) == real for above in log.parents)
+    if not (log.is_absolute() and log.suffix == ".log" and lies_here):
+        raise JournalError(
+            f"{entry.worker} is said to write to {log}, which is no log of this folder"
+        )
+    return entry.model_copy(update={"log_path": str(log)})
 
 
 class Journal:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
 from disagg_cluster.command import Command
 from disagg_cluster.config.section import Section
-from disagg_cluster.life import Life, Presence, WorkerState
-from disagg_cluster.values import root_url
+from disagg_cluster.life import KILL, TERM, Life, Presence, WorkerState
+from disagg_cluster.values import AnyText, HostAddress, Text, root_url
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role
 
 VERSION: Final = 1
+
+_MOST = 2**63
+_MOST_RANKS = 65_536
+_LONGEST_SECONDS = 1e9
 
 
 class JournalError(DisaggError):
@@ -31,9 +35,9 @@ class Tag(Section):
     role: Role = Role.UNKNOWN
     gpus: tuple[str, ...] = ()
     model_name: str = ""
-    host: str = "127.0.0.1"
-    port: int = 0
-    ranks: int = Field(default=1, ge=1)
+    host: HostAddress = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535)
+    ranks: int = Field(default=1, ge=1, le=_MOST_RANKS)
 
     @property
     def url(self) -> str:
@@ -49,19 +53,30 @@ class Entry(Section):
     `environment` is a digest: it may hold secrets.
     """
 
-    worker: str
+    worker: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
     life: Life
-    pid: int | None
-    start_ticks: int
-    argv: tuple[str, ...]
+    # Pid 1 leads no worker's session: it is the first process of the machine or the container.
+    pid: Annotated[int, Field(gt=1, lt=2**31)] | None
+    start_ticks: int = Field(ge=0, lt=2**63)
+    argv: tuple[AnyText, ...]
     environment: str
-    log_path: str
-    log_start_bytes: int
-    started_timestamp_seconds: float
+    log_path: Text
+    log_start_bytes: int = Field(ge=0, lt=2**63)
+    started_timestamp_seconds: float = Field(allow_inf_nan=False)
     tag: Tag
-    drain_seconds: float
-    stop_seconds: float
+    drain_seconds: float = Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)
+    stop_seconds: float = Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)
     in_front: bool = False
+
+    @field_validator("life")
+    @classmethod
+    def _is_a_life(cls, life: Life) -> Life:
+        if life.sent not in (None, TERM, KILL):
+            raise ValueError(f"no worker is sent {life.sent}")
+        for name, value in _numbers(life):
+            if not 0 <= value <= _MOST:
+                raise ValueError(f"{name} is {value}")
+        return life
 
     @property
     def is_over(self) -> bool:
@@ -85,6 +100,15 @@ class _File(Section):
     version: Literal[1]
     where: Where
     workers: tuple[Entry, ...]
+
+
+def _numbers(life: Life) -> Iterator[tuple[str, int]]:
+    """The numbers of a life by name; none of them is ever negative."""
+    for field in fields(life):
+        value = getattr(life, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, int) and not isinstance(each, bool):
+                yield field.name, each
 
 
 def digest(command: Command) -> str:
@@ -130,7 +154,7 @@ def decode(text: str, where: Where) -> tuple[Entry, ...]:
     """
     try:
         head = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise JournalError(f"it is torn or no journal: {error}") from error
     version = head.get("version") if isinstance(head, dict) else None
     if isinstance(version, int) and version > VERSION:

@@ -2,18 +2,22 @@
 
 import json
 import logging
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from disagg_cluster import adoption
 from disagg_cluster.command import Command
-from disagg_cluster.journal import Journal
+from disagg_cluster.journal import Journal, here
 from disagg_cluster.journal_text import Entry, JournalError, Tag, Where, decode, digest, encode
 from disagg_cluster.life import Life, Presence, WorkerState
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.stopping import end_workers, left_behind
 from disagg_exporter.model import Role
 
 HERE = Where(boot_id="b-1", pid_namespace="pid:[1]")
@@ -68,7 +72,7 @@ def journal(path: Path) -> Journal:
     return Journal(path, logging.getLogger("test"), where=HERE)
 
 
-@given(life=lives, pid=st.none() | st.integers(1, 2**22), gpus=st.lists(st.text(), max_size=3))
+@given(life=lives, pid=st.none() | st.integers(2, 2**22), gpus=st.lists(st.text(), max_size=3))
 def test_what_is_written_comes_back(life: Life, pid: int | None, gpus: list[str]) -> None:
     tag = ENTRY.tag.model_copy(update={"gpus": tuple(gpus)})
     entry = ENTRY.model_copy(update={"life": life, "pid": pid, "tag": tag})
@@ -181,9 +185,10 @@ def test_one_that_cannot_be_written_is_said_once_shown_and_tried_again(
     assert "Is a directory" in caplog.text
 
     unfinished.rmdir()
-    journal.write([ENTRY])
+    ours = ENTRY.model_copy(update={"log_path": str(path.parent / "logs" / "w.log")})
+    journal.write([ours])
     assert journal.status().success is True
-    assert journal.read() == (ENTRY,)
+    assert journal.read() == (ours,)
 
 
 def test_an_argument_that_is_no_text_is_said_and_ends_nothing(
@@ -210,3 +215,152 @@ def test_a_paused_worker_stays_in_the_journal_when_it_is_stopped_and_gone() -> N
 
     assert decode(encode(HERE, [stopped]), HERE) == ()
     assert decode(encode(HERE, [paused]), HERE) == (paused,)
+
+
+def written(path: Path, **changes: object) -> None:
+    """A journal of here and now, with one worker of which something is changed."""
+    entry = ENTRY.model_copy(update={"log_path": str(path.parent / "logs" / "w.log")})
+    file = json.loads(encode(HERE, [entry]))
+    life = changes.pop("life", {})
+    tag = changes.pop("tag", {})
+    file["workers"][0] |= changes
+    file["workers"][0]["life"] |= life
+    file["workers"][0]["tag"] |= tag
+    path.write_text(json.dumps(file))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pid": 0},
+        {"pid": -1},
+        {"pid": 1},
+        {"pid": 2**31},
+        {"pid": 2**70},
+        {"pid": True},
+        {"start_ticks": -1},
+        {"start_ticks": 2**63},
+        {"start_ticks": 10**15},
+        {"log_path": "/tmp/a\0b.log"},
+        {"log_path": ""},
+        {"log_path": "w.log"},
+        {"log_path": "/etc/passwd"},
+        {"log_path": "/var/log/syslog.log"},
+        {"log_path": "{run}/lock"},
+        {"log_path": "{run}/../w.log"},
+        {"log_start_bytes": -1},
+        {"log_start_bytes": 2**64},
+        {"started_timestamp_seconds": float("nan")},
+        {"drain_seconds": float("inf")},
+        {"stop_seconds": -1.0},
+        {"argv": ["a\0b"]},
+        {"worker": "../w"},
+        {"worker": ""},
+        {"tag": {"port": -1}},
+        {"tag": {"port": 65536}},
+        {"tag": {"host": "nowhere"}},
+        {"tag": {"ranks": 2**40}},
+        {"life": {"sent": 19}},
+        {"life": {"since_ns": 2**62}},
+        {"life": {"retry_ns": 2**62}},
+        {"life": {"retry_ns": 2**200}},
+        {"life": {"incarnation": -1}},
+        {"life": {"crashes_ns": [-5]}},
+    ],
+)
+def test_what_cannot_be_true_of_a_worker_is_kept_aside_with_the_reason(
+    path: Path, journal: Journal, caplog: pytest.LogCaptureFixture, changes: dict[str, object]
+) -> None:
+    if "log_path" in changes:
+        changes = {"log_path": str(changes["log_path"]).replace("{run}", str(path.parent))}
+    written(path, **changes)
+
+    assert journal.read() == ()
+    assert "is not trusted" in caplog.text
+    assert path.with_name("journal.json.rejected").exists()
+    assert not path.exists()
+
+
+def test_a_relative_log_of_an_older_version_is_the_one_beside_the_journal(
+    path: Path, journal: Journal
+) -> None:
+    written(path, log_path=".run/pair/logs/w.log")
+
+    [entry] = journal.read()
+    assert entry.log_path == str(path.parent / "logs" / "w.log")
+
+
+def test_a_journal_of_another_files_size_or_depth_is_no_accident(
+    path: Path, journal: Journal
+) -> None:
+    path.write_text("[" * 200_000)
+    assert journal.read() == ()
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    assert journal.read() == ()
+
+
+def test_a_link_in_the_journals_place_is_not_followed(path: Path, journal: Journal) -> None:
+    written(path)
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+    assert journal.read() == ()
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["{log}", "/", "\0", "running", "ready", "gone", "leftover", "127.0.0.1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.fixture
+def nobody_is_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("somebody was signalled")
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    monkeypatch.setattr(os, "killpg", refuse)
+
+
+@settings(
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    fields=st.dictionaries(st.sampled_from(sorted(Entry.model_fields)), anything, max_size=4),
+    life=st.dictionaries(st.sampled_from(sorted(Life.__slots__)), anything, max_size=3),
+    pid=st.none() | st.integers(-2, 2**32),
+    ticks=st.integers(-2, 2**64),
+)
+@pytest.mark.usefixtures("nobody_is_signalled")
+def test_whatever_a_journal_says_ends_nobody_and_is_no_accident(
+    tmp_path: Path,
+    fields: dict[str, object],
+    life: dict[str, object],
+    pid: int | None,
+    ticks: int,
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir(mode=0o700, exist_ok=True)
+    folder.lock.touch(mode=0o600)
+    entry = ENTRY.model_copy(update={"log_path": str(folder.log("w"))})
+    file = json.loads(encode(here(), [entry]))
+    told = file["workers"][0]
+    told |= {"pid": pid, "start_ticks": ticks} | fields
+    if isinstance(told["life"], dict):
+        told["life"] |= life
+    text = json.dumps(file).replace("{log}", str(folder.log("w")))
+
+    folder.journal.write_text(text)
+    left_behind(folder)
+    end_workers(folder, lambda _text: None)
+    folder.journal.write_text(text)
+    for found in Journal(folder.journal, logging.getLogger("test")).read():
+        adoption.is_there(found)

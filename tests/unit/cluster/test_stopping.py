@@ -66,8 +66,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
 def test_what_stands_in_front_ends_before_the_others_are_asked(
     folder: RunFolder, tmp_path: Path
 ) -> None:
-    router = replace(tiny_post(tmp_path, name="router"), in_front=True)
-    pids = leave(folder, tiny_post(tmp_path, name="engine"), router)
+    router = replace(tiny_post(folder.path, name="router"), in_front=True)
+    pids = leave(folder, tiny_post(folder.path, name="engine"), router)
     said: list[str] = []
 
     ended = end_workers(folder, said.append)
@@ -117,7 +117,7 @@ def test_a_process_that_no_journal_names_is_told_and_left_alone(
 
 
 def test_workers_that_were_not_asked_for_are_told_of(folder: RunFolder, tmp_path: Path) -> None:
-    pids = leave(folder, tiny_post(tmp_path))
+    pids = leave(folder, tiny_post(folder.path))
 
     code, out, err = run("--run-dir", str(folder.path))
     assert (code, out, err) == (1, "", f"w (pid {pids['w']}): still runs; --workers ends it\n")
