@@ -66,10 +66,8 @@ def _sound(entry: Entry, folder: Path) -> Entry:
         log = folder.absolute() / "logs" / f"{entry.worker}.log"
     real = os.path.realpath(folder)
     lies_here = any(os.path.realpath(above) == real for above in log.parents)
-    if not (log.is_absolute() and log.suffix == ".log" and lies_here):
-        raise JournalError(
-            f"{entry.worker} is said to write to {log}, which is no log of this folder"
-        )
+    if not log.is_absolute() or ".." in log.parts or log.suffix != ".log" or not lies_here:
+        raise JournalError(f"{entry.worker} is said to write to {log}, no log of this folder")
     return entry.model_copy(update={"log_path": str(log)})
 
 

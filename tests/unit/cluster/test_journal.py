@@ -330,7 +330,7 @@ def nobody_is_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(
-    max_examples=150,
+    max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
