@@ -12,23 +12,32 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from disagg_exporter.http.tls_words import TlsError, TlsFault
 from disagg_exporter.http_answer import Answer, AnswerError
 from disagg_exporter.question import Address, Ask, EngineRefused, EngineUnreachable, Told
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.tls_client import TlsChannel
 
 _READ_BYTES = 256 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class _Talk:
-    """A connection with a question on its way; a kept one has been answered."""
+    """A connection with a question on its way; a kept one has been answered.
 
-    sock: socket.socket
+    `sock` is a socket, or what speaks TLS on one; then `tls` is the same.
+    """
+
+    sock: socket.socket | TlsChannel
     ask: Ask
     answer: Answer
     end_seconds: float
     unsent: bytes
     untried: tuple[Address, ...] = field(default=(), repr=False)
+    tls: TlsChannel | None = None
     reused: bool = False
     answered: bool = False
 
@@ -56,12 +65,14 @@ class Asking:
         """Begin to ask; what becomes of it is told by `step`."""
         end_seconds = time.monotonic() + ask.deadline_seconds
         kept = self._talks.get(ask.key)
-        if kept is None or not kept.answered or kept.ask.addresses != ask.addresses:
+        if kept is None or not kept.answered or not _same_server(kept.ask, ask):
             self.forget(ask.key)
             self._connect(ask, end_seconds, ask.addresses)
             return
         kept.ask, kept.end_seconds, kept.answer = ask, end_seconds, Answer(self._max_bytes)
         kept.unsent, kept.reused, kept.answered = ask.request(keep=self._keep), True, False
+        if kept.tls is not None:
+            kept.tls.begin_answer()
         self._send(kept)
 
     def step(self) -> list[Told]:
@@ -107,6 +118,11 @@ class Asking:
             os.close(self._waking)
 
     def _connect(self, ask: Ask, end_seconds: float, untried: tuple[Address, ...]) -> None:
+        if ask.tls is None and ask.url.startswith("https:"):
+            # Never in the clear where TLS was meant.
+            error = EngineUnreachable.by_tls(ask.url, TlsError(TlsFault.NO_TRUST))
+            self._told.append(Told(ask, error))
+            return
         answer, request = Answer(self._max_bytes), ask.request(keep=self._keep)
         why = "the host has no address"
         for number, (family, address) in enumerate(untried, 1):
@@ -118,8 +134,15 @@ class Asking:
             code = sock.connect_ex(address)
             if code in (0, errno.EINPROGRESS):
                 talk = _Talk(sock, ask, answer, end_seconds, request, untried[number:])
+                if ask.tls is not None:
+                    try:
+                        talk.sock = talk.tls = ask.tls.channel(sock, ask.host)
+                    except TlsError as error:
+                        sock.close()
+                        self._told.append(Told(ask, EngineUnreachable.by_tls(ask.url, error)))
+                        return
                 self._talks[ask.key] = talk
-                self._selector.register(sock, selectors.EVENT_READ, talk)
+                self._selector.register(talk.sock, selectors.EVENT_READ, talk)
                 # On the same host the connection is there at once.
                 self._send(talk)
                 return
@@ -133,7 +156,7 @@ class Asking:
             self._hang_up(talk)
         elif not talk.unsent:
             self._receive(talk)
-        elif code := talk.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        elif code := _connect_error(talk):
             self._lost(talk, os.strerror(code))
         else:
             self._send(talk)
@@ -143,10 +166,15 @@ class Asking:
             talk.unsent = talk.unsent[talk.sock.send(talk.unsent) :]
         except BlockingIOError:
             pass
+        except TlsError as error:
+            self._refuse(talk, EngineUnreachable.by_tls(talk.ask.url, error))
+            return
         except OSError as error:
             self._lost(talk, error.strerror or type(error).__name__)
             return
         event = selectors.EVENT_WRITE if talk.unsent else selectors.EVENT_READ
+        if talk.tls is not None:
+            event = talk.tls.awaits(talk.unsent)
         if self._selector.get_key(talk.sock).events != event:
             self._selector.modify(talk.sock, event, talk)
 
@@ -161,6 +189,9 @@ class Asking:
             count = talk.sock.recv_into(self._buffer)
         except BlockingIOError:
             return False
+        except TlsError as error:
+            self._refuse(talk, EngineUnreachable.by_tls(talk.ask.url, error))
+            return False
         except OSError as error:
             self._lost(talk, error.strerror or type(error).__name__)
             return False
@@ -174,7 +205,7 @@ class Asking:
                 talk.answer.end()
                 whole = True
         except AnswerError as error:
-            self._fail(talk, str(error))
+            self._fail(talk, str(error), error.tls_fault)
             return False
         if whole and talk.answer.status != 200:
             url, status = talk.ask.url, talk.answer.status
@@ -193,18 +224,37 @@ class Asking:
 
     def _lost(self, talk: _Talk, why: str) -> None:
         """Try elsewhere: a kept connection may have been closed while we asked."""
+        if talk.tls is not None and (said := talk.tls.last_words()) is not None:
+            self._refuse(talk, EngineUnreachable.by_tls(talk.ask.url, said))
+            return
         untried = talk.ask.addresses if talk.reused else talk.untried
         if untried and not talk.answer.begun:
             self._hang_up(talk)
             self._connect(talk.ask, talk.end_seconds, untried)
         else:
-            self._fail(talk, why)
+            # A server that speaks no TLS, or wants a certificate of ours, may just hang up.
+            self._fail(talk, why, TlsFault.HUNG_UP if talk.tls is not None else None)
 
-    def _fail(self, talk: _Talk, why: str) -> None:
+    def _fail(self, talk: _Talk, why: str, tls_fault: TlsFault | None = None) -> None:
+        self._refuse(talk, EngineUnreachable(f"{talk.ask.url}: {why}", tls_fault=tls_fault))
+
+    def _refuse(self, talk: _Talk, error: EngineUnreachable) -> None:
         self._hang_up(talk)
-        self._told.append(Told(talk.ask, EngineUnreachable(f"{talk.ask.url}: {why}")))
+        self._told.append(Told(talk.ask, error))
 
     def _hang_up(self, talk: _Talk) -> None:
         del self._talks[talk.ask.key]
         self._selector.unregister(talk.sock)
         talk.sock.close()
+
+
+def _same_server(kept: Ask, ask: Ask) -> bool:
+    """Whether a connection for one question serves for another."""
+    return kept.addresses == ask.addresses and kept.tls is ask.tls
+
+
+def _connect_error(talk: _Talk) -> int:
+    """The error number by which connecting has failed; 0 if it has not."""
+    if isinstance(talk.sock, socket.socket):
+        return talk.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return talk.sock.connect_error()

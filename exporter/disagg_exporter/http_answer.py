@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.tls_words import TlsFault
 
 # A head is looked at anew with every piece, and one chunk costs as much as another: engines' heads
 # have some hundred bytes, their pages some hundred chunks.
@@ -18,8 +19,21 @@ _MAX_LINE_BYTES = 1024
 _UNTIL_CLOSED = -1
 
 
+# A record of TLS: an alert, or part of a handshake.
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+
+
 class AnswerError(DisaggError):
-    """An answer that is none; its text says why."""
+    """An answer that is none; its text says why.
+
+    Args:
+        text: Why.
+        tls_fault: Set where the server seems to expect TLS.
+    """
+
+    def __init__(self, text: str, tls_fault: TlsFault | None = None) -> None:
+        super().__init__(text)
+        self.tls_fault = tls_fault
 
 
 class Answer:
@@ -61,6 +75,8 @@ class Answer:
         self._taken_bytes += len(data)
         while not self.status:
             head, end, data = (self._rest + data).partition(b"\r\n\r\n")
+            if head[:2] in _TLS_RECORDS:
+                raise AnswerError("the answer is TLS", TlsFault.TLS_WANTED)
             if not _may_begin(head) or len(head) > MAX_HEAD_BYTES:
                 raise AnswerError(_NOT_HTTP)
             if not end:
@@ -82,7 +98,7 @@ class Answer:
             AnswerError: It is not.
         """
         if not self.begun:
-            raise AnswerError("the connection was closed without an answer")
+            raise AnswerError("the connection was closed without an answer", TlsFault.HUNG_UP)
         if not self.status or self._chunked or self._left != _UNTIL_CLOSED:
             raise AnswerError("the answer is cut off")
 

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.tls_words import TlsError, TlsFault
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.tls_client import ClientTls
 
 Address = tuple[socket.AddressFamily, Any]
 """Where a server is, as the kernel wants it."""
 
 
 class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, named as we say it
-    """No page from an engine; its text is one line that says why."""
+    """No page from an engine; its text is one line that says why.
+
+    Args:
+        cause: As `DisaggError` has it.
+        tls_fault: Set where TLS is why, or may be.
+    """
+
+    def __init__(self, text: str, *, cause: str = "", tls_fault: TlsFault | None = None) -> None:
+        super().__init__(text, cause=cause)
+        self.tls_fault = tls_fault
+
+    @classmethod
+    def by_tls(cls, url: str, error: TlsError) -> EngineUnreachable:
+        """No page because TLS with the engine's server does not come about."""
+        cause = f"{url}: {error.cause}"
+        return cls(f"{url}: {error}", cause=cause, tls_fault=error.fault)
 
 
 class EngineRefused(EngineUnreachable):
@@ -27,7 +46,8 @@ class Ask:
 
     `key` says whose it is: one question of each at a time, and its connection is kept for its next.
     `addresses` are those of the server, tried in turn. `deadline_seconds` covers connecting,
-    sending and every byte of the answer. `bearer` is a key that the server wants.
+    sending and every byte of the answer. `bearer` is a key that the server wants. `tls` is how to
+    speak TLS with it; None for a server that is asked in plain HTTP.
     """
 
     key: str
@@ -35,6 +55,12 @@ class Ask:
     addresses: tuple[Address, ...]
     deadline_seconds: float
     bearer: str = field(default="", repr=False)
+    tls: ClientTls | None = field(default=None, repr=False)
+
+    @property
+    def host(self) -> str:
+        """Whom it is put to, by name or address."""
+        return urlsplit(self.url).hostname or ""
 
     def request(self, *, keep: bool) -> bytes:
         """The request as it is sent; `keep` as in `request_for`."""

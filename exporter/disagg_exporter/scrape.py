@@ -6,10 +6,14 @@ import socket
 from contextlib import closing
 from functools import lru_cache
 from ipaddress import IPv4Address
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from disagg_exporter.asking import Asking
 from disagg_exporter.question import Address, Ask, EngineRefused, EngineUnreachable
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.tls_client import ClientTls
 
 __all__ = [
     "MAX_PAGE_BYTES",
@@ -22,21 +26,27 @@ __all__ = [
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 
-_HTTP_PORT = 80
+_PORTS = {"http": 80, "https": 443}
 
 
-def fetch(url: str, deadline_seconds: float, max_bytes: int = MAX_PAGE_BYTES) -> bytes:
-    """Return the body of the page at an `http://` address.
+def fetch(
+    url: str,
+    deadline_seconds: float,
+    max_bytes: int = MAX_PAGE_BYTES,
+    tls: ClientTls | None = None,
+) -> bytes:
+    """Return the body of the page at an address.
 
     The deadline covers connecting, sending and every byte of the answer; only the look-up of a
-    host *name* is left to the resolver's own patience. Redirects are not followed.
+    host *name* is left to the resolver's own patience. Redirects are not followed. With an
+    `https://` address `tls` says how its server is known.
 
     Raises:
         EngineRefused: The answer is no 200.
         EngineUnreachable: Nothing listens, no whole answer came in time, or it is larger than
             `max_bytes`, or cut off.
     """
-    ask = Ask(url, url, look_up(url), deadline_seconds)
+    ask = Ask(url, url, look_up(url), deadline_seconds, tls=tls)
     try:
         with closing(Asking(max_bytes, keep=False)) as asking:
             asking.ask(ask)
@@ -83,13 +93,13 @@ def _found(url: str, host: str, port: int, flags: int = 0) -> tuple[Address, ...
 
 def _server(url: str) -> tuple[str, int]:
     parts = _http(url)
-    return parts.hostname or "", parts.port or _HTTP_PORT
+    return parts.hostname or "", parts.port or _PORTS[parts.scheme]
 
 
 def _http(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        sound = bool(parts.scheme == "http" and parts.hostname) and parts.port != 0
+        sound = bool(parts.scheme in _PORTS and parts.hostname) and parts.port != 0
     except ValueError as error:
         raise EngineUnreachable(f"{url}: not an address ({error})") from None
     if not sound or not url.isascii() or not url.isprintable() or " " in url:

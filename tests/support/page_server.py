@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,8 +14,13 @@ class NoPage(Exception):  # noqa: N818 what a test says, not what fails
 
 
 @contextlib.contextmanager
-def page_server(answer: Callable[[str], bytes]) -> Iterator[str]:
-    """Answer each path with what `answer` returns for it; yield the root."""
+def page_server(
+    answer: Callable[[str], bytes], context: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Answer each path with what `answer` returns for it; yield the root.
+
+    With a context it speaks TLS.
+    """
 
     class Answers(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -30,15 +36,25 @@ def page_server(answer: Callable[[str], bytes]) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
+        def handle(self) -> None:
+            # Whoever hangs up in the middle is what many a test is about.
+            with contextlib.suppress(OSError):
+                super().handle()
+
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     server.daemon_threads = False
+    if context is not None:
+        # Shaken by the thread of the connection: one that hangs must not hold up the others.
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http{'s' if context else ''}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def raw_server(
-    behave: Callable[[socket.socket, threading.Event], None],
+    behave: Callable[[socket.socket, threading.Event], None], *, reads_head: bool = True
 ) -> Iterator[tuple[str, list[bytes]]]:
     """Serve connections one by one; yield the base address and the request heads received.
 
-    `behave` is given the connection, after its request head was read, and an event that is set
-    when the test is over: waiting on it is how to never answer.
+    `behave` is given the connection, after its request head was read (if it `reads_head`), and an
+    event that is set when the test is over: waiting on it is how to never answer.
     """
     over = threading.Event()
     heads: list[bytes] = []
@@ -29,7 +29,7 @@ def raw_server(
                 return
             with connection, contextlib.suppress(OSError):
                 head = b""
-                while b"\r\n\r\n" not in head and (part := connection.recv(65536)):
+                while reads_head and b"\r\n\r\n" not in head and (part := connection.recv(65536)):
                     head += part
                 heads.append(head)
                 behave(connection, over)

@@ -151,7 +151,6 @@ def test_an_engine_that_does_not_listen_is_refused() -> None:
     [
         "",
         "metrics",
-        "https://127.0.0.1/metrics",
         "file:///etc/hostname",
         "http:///metrics",
         "http://127.0.0.1:0/metrics",

@@ -1,0 +1,249 @@
+"""A client's end of TLS that never blocks: every byte that it reads counts, the handshake's too.
+
+OpenSSL is given what has come piece by piece (`MemoryBIO`). Left to read from the socket itself it
+would go on as long as a server sends what is no answer, such as one ticket after the other.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+import ssl
+from pathlib import Path
+from typing import cast
+
+from disagg_exporter.http.tls_words import TlsError, TlsFault, Trust, Verified
+
+OVERHEAD_BYTES = 256 * 1024
+"""What a server may send around one answer: certificates, tickets, the records' own frames."""
+_READ_BYTES = 64 * 1024
+
+# X509_V_ERR_… of OpenSSL's x509_vfy.h.
+_EXPIRED = (9, 10)
+_OTHER_NAME = (62, 64)
+# Alerts of a server that wants a certificate of its client's.
+_WANTS_OURS = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "ALERT_ACCESS_DENIED")
+# What the first bytes of another protocol look like to OpenSSL.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "BAD_RECORD_TYPE")
+
+
+class ClientTls:
+    """How to speak TLS with one server: made once, for many connections.
+
+    Args:
+        trust: By what the server is known.
+
+    Raises:
+        TlsError: Nobody is trusted, or a file cannot be used.
+    """
+
+    def __init__(self, trust: Trust) -> None:
+        self.verified: Verified = trust.verified
+        self._trust = trust
+        self._context = _context(trust, self.verified)
+        self._pinned = frozenset(map(_der, trust.pinned)) if self._is_pinned else frozenset()
+
+    def channel(self, sock: socket.socket, host: str) -> TlsChannel:
+        """Take over a socket that is connecting to the server, which is asked for by `host`.
+
+        Raises:
+            TlsError: No certificate can be for such a name.
+        """
+        name = self._trust.server_name or host
+        try:
+            return TlsChannel(sock, self._context, name, self._pinned)
+        except ValueError:
+            raise TlsError(TlsFault.OTHER_NAME, f"{name!a} is no name of a server") from None
+
+    @property
+    def _is_pinned(self) -> bool:
+        return self.verified is Verified.PINNED
+
+
+class TlsChannel:
+    """What passes for a non-blocking socket, and speaks TLS on one.
+
+    Args:
+        sock: Connecting or connected.
+        context: Whom to trust.
+        server_name: Which name to expect.
+        pinned: If any, the certificates (DER) of which the server must show one.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        server_name: str,
+        pinned: frozenset[bytes],
+    ) -> None:
+        self._sock = sock
+        self._pinned = pinned
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
+        self._unsent = b""
+        self._shaken = False
+        self._overhead_left = OVERHEAD_BYTES
+
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self._sock.fileno()
+
+    def connect_error(self) -> int:
+        """The error number by which connecting has failed; 0 if it has not."""
+        return self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+    def close(self) -> None:
+        """Close the socket, without a word."""
+        self._sock.close()
+
+    def begin_answer(self) -> None:
+        """Take that a new answer is awaited, with its own allowance of bytes around it."""
+        self._overhead_left = OVERHEAD_BYTES
+
+    def awaits(self, unsent: bytes) -> int:
+        """For which event of the socket to wait; `unsent` is what is still to be sent."""
+        waits_to_send = self._unsent or (self._shaken and unsent)
+        return selectors.EVENT_WRITE if waits_to_send else selectors.EVENT_READ
+
+    def send(self, data: bytes) -> int:
+        """Send, shaking hands first; all or nothing.
+
+        Raises:
+            BlockingIOError: It has to be waited.
+            TlsError: TLS does not come about.
+            OSError: The connection is lost.
+        """
+        self._shake()
+        self._flush()
+        if not data:
+            return 0
+        count = self._tls.write(data)
+        self._flush()
+        return count
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Receive; 0 once the server has said that it is over.
+
+        Raises:
+            As `send`.
+        """
+        while True:
+            try:
+                count = cast("int", self._tls.read(len(buffer), cast("bytearray", buffer)))
+            except ssl.SSLWantReadError:
+                self._receive()
+            except ssl.SSLZeroReturnError:
+                return 0
+            except ssl.SSLError as error:
+                raise self._failure(error) from None
+            else:
+                self._overhead_left += count
+                return count
+
+    def last_words(self) -> TlsError | None:
+        """Why a server has hung up that said so first, as one does that wants a certificate."""
+        try:
+            self._shake()
+            self.recv_into(memoryview(bytearray(1)))
+        except TlsError as error:
+            return error
+        except OSError:
+            return None
+        return None
+
+    def _shake(self) -> None:
+        while not self._shaken:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush()
+                self._receive()
+            except ssl.SSLError as error:
+                self._say_why()
+                raise self._failure(error) from None
+            else:
+                self._shaken = True
+                # OpenSSL is content with what a pinned one has signed.
+                if self._pinned and self._tls.getpeercert(binary_form=True) not in self._pinned:
+                    raise TlsError(TlsFault.NOT_PINNED)
+
+    def _receive(self) -> None:
+        """Take what has come; the first bytes tell whether it is TLS at all."""
+        data = self._sock.recv(_READ_BYTES)
+        if not data:
+            # Hung up in the middle of a record, or of the handshake.
+            raise ConnectionResetError(errno.ECONNRESET, "closed without an answer")
+        self._overhead_left -= len(data)
+        if self._overhead_left < 0:
+            raise TlsError(TlsFault.FAILED, "too many bytes around the answer")
+        self._incoming.write(data)
+
+    def _flush(self) -> None:
+        """Send what OpenSSL wants to be sent."""
+        while self._unsent or self._outgoing.pending:
+            self._unsent = self._unsent or self._outgoing.read()
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+
+    def _say_why(self) -> None:
+        """Let the server know why we hang up; its log is read, too."""
+        try:
+            self._flush()
+        except OSError:
+            return
+
+    def _failure(self, error: ssl.SSLError) -> TlsError:
+        reason = error.reason or "no reason was given"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return TlsError(_fault_of_certificate(error.verify_code), error.verify_message)
+        if any(word in reason for word in _WANTS_OURS):
+            return TlsError(TlsFault.WANTS_OURS, reason)
+        if not self._shaken and any(word in reason for word in _NO_TLS):
+            return TlsError(TlsFault.NO_TLS, reason)
+        return TlsError(TlsFault.FAILED, reason)
+
+
+def _fault_of_certificate(code: int) -> TlsFault:
+    if code in _EXPIRED:
+        return TlsFault.EXPIRED
+    return TlsFault.OTHER_NAME if code in _OTHER_NAME else TlsFault.UNTRUSTED
+
+
+def _context(trust: Trust, verified: Verified) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As in Go, a server's certificate may itself be what is trusted.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    reading: Path | None = None
+    try:
+        if verified is Verified.CA:
+            reading = trust.ca_file
+            context.load_verify_locations(cafile=reading)
+        elif verified is Verified.PINNED:
+            # It is known itself, so neither its name nor who signed it matters.
+            context.check_hostname = False
+            context.load_verify_locations(cadata=b"".join(map(_der, trust.pinned)))
+        else:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if trust.cert_file is not None:
+            reading = trust.cert_file
+            # Without a password OpenSSL would ask the terminal for one.
+            context.load_cert_chain(trust.cert_file, trust.key_file, lambda: b"")
+    except OSError as error:
+        # OpenSSL's own errors are OSErrors, too, and name no file.
+        unread = isinstance(error, ssl.SSLError)
+        why = "not what it should be, in PEM" if unread else error.strerror
+        raise TlsError(TlsFault.UNREADABLE, f"{reading or 'its certificate'}: {why}") from None
+    return context
+
+
+def _der(pem: bytes) -> bytes:
+    """The first certificate of a file, which is the server's own."""
+    begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+    body, found, _ = (begin + pem.partition(begin)[2]).partition(end)
+    try:
+        if not found:
+            raise ValueError("none")
+        return ssl.PEM_cert_to_DER_cert((body + found).decode("ascii"))
+    except ValueError:  # binascii's own errors among them
+        raise TlsError(TlsFault.UNREADABLE, "its certificate file holds none in PEM") from None
