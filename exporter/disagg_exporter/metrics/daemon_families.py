@@ -36,6 +36,8 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
     Family("disagg_collector_last_success_timestamp_seconds", _G, Data.COLLECTORS,
            ("collector",), "seconds",
            "Unix time of the collector's last success; absent until it has had one."),
+    Family("disagg_collector_unexpected_failures_total", _C, Data.COLLECTORS, ("collector",), "",
+           "Rounds of the collector that failed of a defect of this program: please report it."),
     Family("disagg_build_info", _I, Data.BUILD, ("version",), "",
            "Which disagg-node this is."),
     Family("disagg_simulated_info", _I, Data.BUILD, (), "",

@@ -86,6 +86,8 @@ def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.put("disagg_collector_success", float(status.success), name)
         sheet.put("disagg_collector_duration_seconds", status.duration_seconds, name)
         sheet.put("disagg_collector_last_success_timestamp_seconds", last, name)
+        failures = float(status.unexpected_failures)
+        sheet.put("disagg_collector_unexpected_failures_total", failures, name)
 
 
 def _metric(family: Family, rows: dict[Labels, float]) -> Metric:

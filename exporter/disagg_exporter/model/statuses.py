@@ -98,12 +98,16 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """How the last round of one collector went (`nvml`, `steps`, `engine:<name>` …)."""
+    """How the last round of one collector went (`nvml`, `steps`, `engine:<name>` …).
+
+    `unexpected_failures` counts its rounds that failed of a defect of ours.
+    """
 
     collector: str
     success: bool
     duration_seconds: float
     last_success_timestamp_seconds: float | None
+    unexpected_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,198 @@
+"""The health of one collector: its rounds timed and counted, its failures logged when they change.
+
+Whatever a round raises ends with the round. What was foreseen (`DisaggError`, `OSError`) is said in
+its own words. Anything else is a defect of ours: it is said by its type and where it was raised,
+never by its text, which may quote what it failed on, and that may be a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import CollectorStatus
+
+
+class CollectorHealth:
+    """How the rounds of one collector go. Its rounds are taken on one thread, read on any.
+
+    Args:
+        collector: Its name on the page.
+        log: Told when a failure begins, becomes another, and is over.
+        subject: What the lines of the log begin with; the collector's name if None.
+        failing: What is put before each failure in the log.
+        recovered: What is logged when a failure is over; nothing if empty.
+        level: At which level foreseen failures are logged.
+        silent_failures: So many failures in a row are not logged, only shown.
+        untried: What is wrong before the first round; a collector without is well until it fails.
+        clock_ns, wall: Nanoseconds, monotonic, and Unix seconds.
+    """
+
+    def __init__(
+        self,
+        collector: str,
+        log: logging.Logger,
+        *,
+        subject: str | None = None,
+        failing: str = "",
+        recovered: str = "works again",
+        level: int = logging.WARNING,
+        silent_failures: int = 0,
+        untried: str = "",
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.collector = collector
+        self.failures = 0
+        """How many rounds in a row have failed."""
+        self.has_failed = False
+        """Whether any round ever has."""
+        self.tried = False
+        """Whether there was a round, since it rested last."""
+        self._log = log
+        self._subject = collector if subject is None else subject
+        self._failing = failing
+        self._recovered = recovered
+        self._level = level
+        self._silent_failures = silent_failures
+        self._clock_ns = clock_ns
+        self._wall = wall
+        self._problems: Mapping[str, str] = {"": untried} if untried else {}
+        self._logged: Mapping[str, str] = self._problems
+        self._unexpected = 0
+        self._seconds = 0.0
+        self._success_wall: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self._problems
+
+    @property
+    def why(self) -> str:
+        """What is wrong; empty if nothing is."""
+        return "; ".join(self._problems.values())
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All that is wrong, a line each."""
+        return tuple(self._problems.values())
+
+    def status(self) -> CollectorStatus:
+        """Return the collector as the page shows it."""
+        return CollectorStatus(
+            self.collector,
+            self.ok,
+            self._seconds,
+            self._success_wall,
+            self._unexpected,
+        )
+
+    @contextlib.contextmanager
+    def round(self) -> Iterator[dict[str, str]]:
+        """Time one round; an exception fails it and ends here.
+
+        Yields the round's problems, to be filled in by what each concerns; one without has
+        succeeded.
+        """
+        began_ns, problems = self._clock_ns(), dict[str, str]()
+        try:
+            yield problems
+        except Exception as error:  # noqa: BLE001 - the one guard of all collectors
+            self.fail(error, self._seconds_since(began_ns))
+        else:
+            self.report(problems, self._seconds_since(began_ns))
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Take what is done between two rounds: an exception fails the collector and ends here."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - as above
+            self.fail(error)
+
+    def succeed(self, seconds: float | None = None) -> None:
+        """Take that a round went well, and how long it took."""
+        self.report({}, seconds)
+
+    def fail(self, cause: Exception | str, seconds: float | None = None) -> None:
+        """Take what a round failed of; what has the same cause as before is no news."""
+        if isinstance(cause, str):
+            self.report({"": cause}, seconds)
+            return
+        error = _innermost(cause)
+        why = explain(error)
+        same = error.cause if isinstance(error, DisaggError) else why
+        if not is_foreseen(error):
+            self._unexpected += 1
+            if self._logged.get("") != same:
+                said = f"{self._subject}: {self._failing}{why}"
+                self._log.error("%s\n%s", said, _frames(error))
+                self._log.debug("%s failed", self._subject, exc_info=error)
+                self._logged = {"": same}
+        self._settle({"": why}, {"": same}, seconds)
+
+    def report(self, problems: Mapping[str, str], seconds: float | None = None) -> None:
+        """Take how a round went: its problems, by what each concerns."""
+        self._settle(problems, problems, seconds)
+
+    def _settle(
+        self, problems: Mapping[str, str], causes: Mapping[str, str], seconds: float | None
+    ) -> None:
+        if seconds is not None:
+            self._seconds = seconds
+        self._problems, self.tried = problems, True
+        if not problems:
+            self.failures = 0
+            self._success_wall = self._wall()
+            if self._logged and self._recovered:
+                self._log.info("%s: %s", self._subject, self._recovered)
+            self._logged = {}
+            return
+        self.failures += 1
+        self.has_failed = True
+        if self.failures <= self._silent_failures and not self._logged:
+            return
+        for key, problem in problems.items():
+            if self._logged.get(key) != causes[key]:
+                self._log.log(self._level, "%s: %s%s", self._subject, self._failing, problem)
+        self._logged = causes
+
+    def rest(self) -> None:
+        """Take that there is nothing to collect for now: how the rounds went is forgotten."""
+        self.failures, self.tried = 0, False
+        self._problems, self._success_wall = {}, None
+
+    def _seconds_since(self, began_ns: int) -> float:
+        return (self._clock_ns() - began_ns) / 1e9
+
+
+def is_foreseen(error: Exception) -> bool:
+    """Say whether an error tells of the world around us rather than of a defect of ours."""
+    return isinstance(_innermost(error), (DisaggError, OSError))
+
+
+def explain(error: Exception) -> str:
+    """Return what an error says that may be said."""
+    error = _innermost(error)
+    if isinstance(error, DisaggError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"it fails with {type(error).__name__} (see --verbose); please report it"
+
+
+def _frames(error: Exception) -> str:
+    """Where it was raised; no line of source nor value, either of which may be a secret."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+
+
+def _innermost(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
