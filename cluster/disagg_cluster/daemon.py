@@ -7,6 +7,7 @@ daemon. Decisions are made elsewhere.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -26,7 +27,7 @@ from disagg_cluster.journal_text import Tag
 from disagg_cluster.launch import post_of
 from disagg_cluster.layout import Layout
 from disagg_cluster.life import WorkerState
-from disagg_cluster.parts import Parts
+from disagg_cluster.parts import Part, Parts
 from disagg_cluster.pulse import Aside, Pulse
 from disagg_cluster.roster import Roster, attaching
 from disagg_cluster.rotation import Rotation
@@ -36,6 +37,7 @@ from disagg_cluster.runlock import RunLock
 from disagg_cluster.whereabouts import leaving
 from disagg_cluster.workers import Crew
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.collectors import CallbackErrors, CollectorHealth
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.listen import ListenAddress
@@ -100,7 +102,11 @@ class Daemon:
             seldom=self._seldom,
             gpu_price=config.price,
         )
-        self._parts = Parts()
+        self._parts = Parts(_log)
+        self._callbacks = CallbackErrors(_log)
+        self._changes = CollectorHealth("worker_changes", _log)
+        self._unreported: dict[str, tuple[WorkerState, WorkerState, int | None, str]] = {}
+        self._rotation: Rotation | None = None
         self._at_end: AtEnd = "stop"
 
     @property
@@ -152,10 +158,16 @@ class Daemon:
                 health_seconds=self._config.intervals.health_seconds,
             )
             rotation = Rotation(crew.logs, crew.log_was_cut, self._config.log_megabytes, _log)
-            work = [*self._roster.parts(), self._pulse.run(), rotation.run()]
+            self._rotation = rotation
+            parts = [
+                *self._roster.parts(),
+                Part("main_loop", self._pulse.run),
+                Part("log_rotation", rotation.run),
+            ]
             if self._router is not None:
-                work.append(self._router.watch.run())
-            await stack.enter_async_context(self._parts.running(*work))
+                parts.append(Part("router", self._router.watch.run))
+            self._callbacks.watch(asyncio.get_running_loop())
+            await stack.enter_async_context(self._parts.running(parts))
             at_end = self._on_failure
             try:
                 crew.adopt(self._journal.read())
@@ -164,10 +176,6 @@ class Daemon:
                 at_end = self._at_end
             finally:
                 await self._end(crew, at_end)
-
-    def check(self) -> None:
-        """Raise what has ended one of the daemon's parts; a daemon without it measures nothing."""
-        self._parts.check()
 
     def reload(self) -> None:
         """While it serves: look anew at what may change under it, which is the web-config file."""
@@ -194,20 +202,31 @@ class Daemon:
     def _changed(
         self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str
     ) -> None:
-        """Pass a change of a worker on to those it concerns."""
+        """Pass a change of a worker on to those it concerns; supervision goes on whatever it is."""
+        self._unreported[name] = (old, new, pid, why)
+        with self._changes.round():
+            self._report(name)
+
+    def _report(self, name: str) -> None:
+        old, new, pid, why = self._unreported[name]
         if self._router is not None and name == self._router.post.name:
             self._router.changed(pid)
         else:
             self._engines.changed(name, old, new, pid, why)
+        del self._unreported[name]
 
     def _tag(self, worker: str) -> Tag:
         return self._posts[worker].tag if self._crew is None else self._crew.tag(worker)
 
     def _seldom(self) -> None:
         """Look for engines that have gone silent; try a journal again that could not be written."""
-        self._engines.listen_for_silence(self._roster.pages)
+        if self._unreported:
+            with self._changes.round():
+                for name in tuple(self._unreported):
+                    self._report(name)
         if self._crew is not None:
             self._crew.record()
+        self._engines.listen_for_silence(self._roster.pages)
 
     def _aside(self) -> Aside:
         watch = self._router.watch if self._router else None
@@ -217,6 +236,10 @@ class Daemon:
                 self._journal.status(),
                 *self._front.collectors(),
                 *(watch.collectors() if watch else ()),
+                *(self._rotation.collectors() if self._rotation else ()),
+                *((self._changes.status(),) if self._changes.has_failed else ()),
+                *self._parts.collectors(),
+                *self._callbacks.collectors(),
             ),
             router=watch.status() if watch else None,
             simulated=self._source.name == "sim" or self._engines.simulated,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,11 +11,14 @@ from dataclasses import replace
 
 from disagg_cluster.nodeview import DeviceLook
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.model import DeviceSweep
 from disagg_exporter.sampler import Sampler
 
 _MOST_WAITING = 600
+
+_log = logging.getLogger("disagg_node")
 
 
 class DeviceWatch:
@@ -36,20 +40,28 @@ class DeviceWatch:
         self._ledger = ledger
         self._wall = wall
         self._look = DeviceLook(source.name)
+        self._health = CollectorHealth(source.name, _log, recovered="devices are read again")
+        self._sampler: Sampler | None = None
+        self._interval_seconds: float | None = None
         # A loop that hangs for a minute loses the oldest: what is far behind cannot be booked.
         self._waiting: deque[tuple[DeviceSweep, float, float]] = deque(maxlen=_MOST_WAITING)
 
     @property
     def look(self) -> DeviceLook:
-        """The last look at the devices."""
-        self.take()
+        """The last look at the devices that was taken."""
         return self._look
 
     def take(self) -> None:
-        """Tell the ledger of the sweeps that have come."""
+        """Tell the ledger of the sweeps that have come; see to it that more come."""
+        self._keep_sampling()
+        status = self._health.status()
+        self._look = replace(
+            self._look,
+            failing=not status.success,
+            unexpected_failures=status.unexpected_failures,
+        )
         while self._waiting:
             sweep, duration_seconds, wall_seconds = self._waiting.popleft()
-            self._ledger.read(sweep)
             before = self._look.success_timestamp_seconds
             self._look = replace(
                 self._look,
@@ -57,16 +69,30 @@ class DeviceWatch:
                 duration_seconds=duration_seconds,
                 success_timestamp_seconds=before if sweep.failures else wall_seconds,
             )
+            self._ledger.read(sweep)
 
     @contextlib.contextmanager
     def running(self, interval_seconds: float) -> Iterator[None]:
         """Look on a clock until the block ends."""
-        sampler = Sampler(self._source, interval_seconds, self._leave)
-        sampler.start()
+        self._interval_seconds = interval_seconds
+        self._keep_sampling()
         try:
             yield
         finally:
-            sampler.stop()
+            self._interval_seconds = None
+            if self._sampler is not None:
+                self._sampler.stop()
+
+    def _keep_sampling(self) -> None:
+        """Start the sampler's thread, should there be none: at times none is to be had."""
+        alive = self._sampler is not None and self._sampler.is_alive
+        if self._interval_seconds is None or alive:
+            return
+        try:
+            self._sampler = Sampler(self._source, self._interval_seconds, self._leave, self._health)
+            self._sampler.start()
+        except RuntimeError as error:
+            self._health.fail(f"no thread is to be had for it: {error}")
 
     def _leave(self, sweep: DeviceSweep, duration_seconds: float) -> None:
         self._waiting.append((sweep, duration_seconds, self._wall()))

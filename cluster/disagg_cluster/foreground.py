@@ -114,7 +114,6 @@ async def _serve(
                 begun = True
                 stack.enter_context(beside(daemon, address))
                 until = None if seconds is None else loop.time() + seconds
-            daemon.check()
             if daemon.snapshot is not None and told:
                 told = _tell(each_second, daemon.snapshot)
             with contextlib.suppress(TimeoutError):

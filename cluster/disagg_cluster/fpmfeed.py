@@ -9,12 +9,13 @@ import logging
 import time
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from disagg_cluster.fpm_addresses import listening_sockets
 from disagg_cluster.listeners import Owner, owner_of
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.fpm.message import FpmMessage
 from disagg_exporter.fpm.stream import FpmStream
 from disagg_exporter.fpm.subscriber import FpmSocketError, FpmSubscriber
@@ -94,11 +95,12 @@ class FpmFeed:
         self._heard_wall: float | None = None
         self._leader: int | None = None
         self._timer: TimerHandle | None = None
+        self._health = CollectorHealth(f"fpm:{engine}", _log)
         self._ranks = [
             _Rank(
                 address,
                 FpmStream(engine, 0, rank),
-                FpmSubscriber(address, partial(self._hear, rank), clock_ns=clock_ns),
+                FpmSubscriber(address, partial(self._receive, rank), clock_ns=clock_ns),
             )
             for rank, address in enumerate(addresses)
         ]
@@ -128,15 +130,22 @@ class FpmFeed:
     def status(self) -> CollectorStatus:
         """Return the collector `fpm:<engine>`."""
         ok = all(rank.subscriber.is_open for rank in self._ranks) and self.heard_ns is not None
-        return CollectorStatus(f"fpm:{self._engine}", ok, 0.0, self._heard_wall)
+        told = self._health.status()
+        return replace(
+            told,
+            success=ok and told.success,
+            duration_seconds=0.0,
+            last_success_timestamp_seconds=self._heard_wall,
+        )
 
     def _check(self, loop: AbstractEventLoop) -> None:
-        leader = self._pid()
-        if leader != self._leader:
-            self._begin(leader)
-        for rank in self._ranks:
-            self._check_rank(rank, leader, loop)
         self._timer = loop.call_later(CHECK_SECONDS, self._check, loop)
+        with self._health.round():
+            leader = self._pid()
+            if leader != self._leader:
+                self._begin(leader)
+            for rank in self._ranks:
+                self._check_rank(rank, leader, loop)
 
     def _begin(self, leader: int | None) -> None:
         """Forget what the process before this one told."""
@@ -174,6 +183,10 @@ class FpmFeed:
             rank.again_ns = now_ns + round(RETRY_SECONDS * 1e9)
         else:
             rank.believed, rank.heard_ns = sockets, now_ns
+
+    def _receive(self, number: int, sequence: int, message: FpmMessage, t_ns: int) -> None:
+        with self._health.guard():
+            self._hear(number, sequence, message, t_ns)
 
     def _hear(self, number: int, sequence: int, message: FpmMessage, t_ns: int) -> None:
         self.heard_ns, self._heard_wall = t_ns, self._wall()

@@ -11,6 +11,7 @@ from pathlib import Path
 from disagg_cluster import procfs
 from disagg_cluster.journal_text import Entry, JournalError, Where, decode, encode
 from disagg_cluster.wholefile import write_whole
+from disagg_exporter.collectors import CollectorHealth, explain
 from disagg_exporter.model import CollectorStatus
 
 _MOST_BYTES = 64 << 20
@@ -78,7 +79,7 @@ class Journal:
         path: Where it is; its folder exists.
         log: Told when it cannot be trusted or written, once each time that begins.
         where: What pids mean here.
-        clock, wall: Seconds, monotonic and Unix.
+        clock_ns, wall: Nanoseconds, monotonic, and Unix seconds.
     """
 
     def __init__(
@@ -87,18 +88,21 @@ class Journal:
         log: logging.Logger,
         *,
         where: Where | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
         self._log = log
         self._where = where or Where(boot_id=procfs.boot_id(), pid_namespace=procfs.pid_namespace())
-        self._clock = clock
-        self._wall = wall
         self._written: str | None = None
-        self._complaint = ""
-        self._seconds = 0.0
-        self._success_wall: float | None = None
+        self._health = CollectorHealth(
+            "journal",
+            log,
+            recovered="is written again",
+            level=logging.ERROR,
+            clock_ns=clock_ns,
+            wall=wall,
+        )
 
     def read(self) -> tuple[Entry, ...]:
         """What the daemon before left; nothing if there is none, or none that can be trusted.
@@ -115,36 +119,24 @@ class Journal:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Replace it; one that cannot be written is said, and tried again the next time."""
-        try:
-            text = encode(self._where, entries)
-        except JournalError as error:
-            self._complain(f"cannot write the journal {self._path}: {error}")
-            return
-        if text == self._written:
-            return
-        began = self._clock()
-        try:
-            # It need not be synced: what a power cut leaves of it is of another boot.
-            write_whole(self._path, text.encode(), 0o600)
-        except OSError as error:
-            self._written = None
-            self._complain(f"cannot write the journal {self._path}: {error.strerror}")
-            return
-        self._written = text
-        self._seconds = self._clock() - began
-        self._success_wall = self._wall()
-        self._complain("")
+        with self._health.round():
+            try:
+                self._write(entries)
+            except (JournalError, OSError) as error:
+                self._written = None
+                why = f"cannot write the journal {self._path}: {explain(error)}"
+                raise JournalError(f"{why}; workers may be lost if the daemon dies now") from error
 
     def status(self) -> CollectorStatus:
         """The collector `journal`: failed while what is on disk is not what is."""
-        return CollectorStatus("journal", not self._complaint, self._seconds, self._success_wall)
+        return self._health.status()
 
-    def _complain(self, why: str) -> None:
-        if why and why != self._complaint:
-            self._log.error("%s; workers may be lost if the daemon dies now", why)
-        elif self._complaint and not why:
-            self._log.info("the journal is written again")
-        self._complaint = why
+    def _write(self, entries: Sequence[Entry]) -> None:
+        text = encode(self._where, entries)
+        if text != self._written:
+            # It need not be synced: what a power cut leaves of it is of another boot.
+            write_whole(self._path, text.encode(), 0o600)
+            self._written = text
 
     def _put_aside(self) -> None:
         try:

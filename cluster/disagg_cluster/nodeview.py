@@ -45,12 +45,17 @@ ENGINE_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class DeviceLook:
-    """The last sweep of the devices and how it went; None before the first."""
+    """The last sweep of the devices and how it went; None before the first.
+
+    It is `failing` when what should have been the next one could not be taken.
+    """
 
     collector: str
     sweep: DeviceSweep | None = None
     duration_seconds: float = 0.0
     success_timestamp_seconds: float | None = None
+    failing: bool = False
+    unexpected_failures: int = 0
 
     def readings(self, now_ns: int) -> tuple[DeviceReading, ...]:
         """Return the readings that are fresh enough to show."""
@@ -62,9 +67,13 @@ class DeviceLook:
 
     def status(self, now_ns: int) -> CollectorStatus:
         """Return the collector's status: failed if any device failed, or if it is stuck."""
-        ok = self._fresh(now_ns) and self.sweep is not None and not self.sweep.failures
+        swept = self._fresh(now_ns) and self.sweep is not None and not self.sweep.failures
         return CollectorStatus(
-            self.collector, ok, self.duration_seconds, self.success_timestamp_seconds
+            self.collector,
+            swept and not self.failing,
+            self.duration_seconds,
+            self.success_timestamp_seconds,
+            self.unexpected_failures,
         )
 
     def _fresh(self, now_ns: int) -> bool:
@@ -162,7 +171,7 @@ def compose(
         capacities=books.capacities,
         gpu_shares=shares(engines, readings, parents),
         workers=tuple(workers),
-        collectors=(look.status(now_ns), *collectors),
+        collectors=tuple(collectors),
         worker_states=tuple(WorkerState),
         simulated=simulated,
         router=router,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections import deque
@@ -47,22 +46,21 @@ class Look:
 class Seen:
     """What a look has seen: a page, or why there is none.
 
-    Without a page, `cause` is what `why` says without the values in it, and `answered` says whether
-    anybody answered. `version` is None where it was not asked for.
+    Without a page, `error` says why, and `answered` whether anybody answered. `version` is None
+    where it was not asked for.
     """
 
     look: Look
     page: EnginePage | None = None
     lines: tuple[str, ...] = ()
     version: str | None = None
-    why: str = ""
-    cause: str = ""
+    error: Exception | None = None
     answered: bool = False
 
     @classmethod
-    def without_page(cls, look: Look, error: DisaggError, *, answered: bool = False) -> Seen:
+    def without_page(cls, look: Look, error: Exception, *, answered: bool = False) -> Seen:
         """A look that an error ended."""
-        return cls(look, why=str(error), cause=error.cause, answered=answered)
+        return cls(look, error=error, answered=answered)
 
 
 class PageReader:
@@ -73,7 +71,6 @@ class PageReader:
         keep_lines: Which lines of an engine's page are kept as they are.
         deadline_seconds: What one question may take, however slowly the engine drips.
         clock_ns: CLOCK_MONOTONIC.
-        log: Told what nobody foresaw.
     """
 
     def __init__(
@@ -83,13 +80,11 @@ class PageReader:
         deadline_seconds: float,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        log: logging.Logger,
     ) -> None:
         self._deliver = deliver
         self._keep_lines = keep_lines
         self._deadline_seconds = deadline_seconds
         self._clock_ns = clock_ns
-        self._log = log
         self._asking = Asking(MAX_PAGE_BYTES)
         self._orders: deque[Look | str] = deque()
         self._stopping = threading.Event()
@@ -158,10 +153,7 @@ class PageReader:
         except PageError as error:
             return Seen.without_page(look, error, answered=True)
         except Exception as error:  # noqa: BLE001 - what anybody serves must not end us
-            self._log.debug("the page of %s failed", look.engine, exc_info=True)
-            # Its text may quote what it failed on, which may be a secret.
-            why = f"it fails with {type(error).__name__} (see --verbose); please report it"
-            return Seen(look, why=why, cause=why)
+            return Seen.without_page(look, error)
 
 
 def _with_version(seen: Seen, told: Told) -> Seen:

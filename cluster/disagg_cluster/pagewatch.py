@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from disagg_cluster.pagereader import KeepLines, Look, PageReader, Seen
 from disagg_cluster.telemetry.label_values import LabelValues
-from disagg_cluster.watchedpage import Watched
+from disagg_cluster.watchedpage import Watched, page_health
 from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts
 from disagg_exporter.pages import EngineWindow, page_path
 from disagg_exporter.scrape import EngineUnreachable, addresses_at_hand, look_up
@@ -27,7 +27,7 @@ MAX_VERSION = 60
 OTHER_VERSION = "other"
 """What the version of an engine is that has told too many of late."""
 
-_UNKNOWN = Watched()
+_UNKNOWN = Watched(page_health("", logging.getLogger(__name__), time.time))
 
 
 class PageWatch:
@@ -79,11 +79,12 @@ class PageWatch:
                 loop.call_soon_threadsafe(self._take, seen)
 
         settings = self._keep_lines, self._deadline_seconds
-        reader = PageReader(deliver, *settings, clock_ns=self._clock_ns, log=self._log)
+        reader = PageReader(deliver, *settings, clock_ns=self._clock_ns)
         executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="page")
-        reading = loop.run_in_executor(executor, reader.run)
         tick_seconds = min(self._interval_seconds, _TICK_SECONDS)
+        reading: asyncio.Future[None] | None = None
         try:
+            reading = loop.run_in_executor(executor, reader.run)
             async with asyncio.TaskGroup() as group:
                 while not reading.done():
                     self._forget_gone(reader)
@@ -96,8 +97,15 @@ class PageWatch:
                     reader.look(at_hand)
                     await asyncio.sleep(tick_seconds)
                 reading.result()
+        except Exception as error:
+            for watched in self._watched.values():
+                watched.lose(error)
+            raise
         finally:
             reader.stop()
+            if reading is None:
+                # No thread was to be had: it closes what it has opened.
+                reader.run()
             executor.shutdown(wait=False, cancel_futures=True)
 
     def page(self, engine: str) -> EnginePage | None:
@@ -132,6 +140,11 @@ class PageWatch:
         """Return how the last look at each engine went, collector `engine:<name>`."""
         return tuple(w.status for w in self._watched.values() if w.status is not None)
 
+    def _at(self, engine: str) -> Watched:
+        if engine not in self._watched:
+            self._watched[engine] = Watched(page_health(engine, self._log, self._wall))
+        return self._watched[engine]
+
     def _forget_gone(self, reader: PageReader) -> None:
         gone = [e for e, w in self._watched.items() if e not in self._bases and not w.under_way]
         for engine in gone:
@@ -142,26 +155,34 @@ class PageWatch:
         """The looks to be taken now, all at once; without addresses where a name is in the way."""
         now_ns = self._clock_ns()
         for engine, base in self._bases.items():
-            watched = self._watched.setdefault(engine, Watched())
+            watched = self._at(engine)
             if watched.under_way or watched.due_ns - now_ns > tick_seconds * 0.5e9:
                 continue
             watched.due_ns = now_ns + round(self._interval_seconds * 1e9)
-            if not self._running(engine):
-                if watched.status is not None:
-                    # The next process is to be asked, not what may be left of this one.
-                    reader.forget(engine)
-                watched.rest()
-                continue
-            versionless = watched.version is None
-            look = Look(engine, base, self._path_of(engine), (), versionless, now_ns)
             try:
-                look = replace(look, addresses=addresses_at_hand(look.url) or ())
-            except EngineUnreachable as error:
-                seen = Seen.without_page(look, error)
-                watched.take(seen, now_ns, self._wall(), self._log)
-            else:
+                look = self._look_at(engine, base, watched, reader, now_ns)
+            except Exception as error:  # noqa: BLE001 - one engine is not to keep others unread
+                watched.lose(error)
+                continue
+            if look is not None:
                 watched.under_way = True
                 yield look
+
+    def _look_at(
+        self, engine: str, base: str, watched: Watched, reader: PageReader, now_ns: int
+    ) -> Look | None:
+        if not self._running(engine):
+            if watched.status is not None:
+                # The next process is to be asked, not what may be left of this one.
+                reader.forget(engine)
+            watched.rest()
+            return None
+        look = Look(engine, base, self._path_of(engine), (), watched.version is None, now_ns)
+        try:
+            return replace(look, addresses=addresses_at_hand(look.url) or ())
+        except EngineUnreachable as error:
+            watched.take(Seen.without_page(look, error), now_ns)
+            return None
 
     async def _look_by_name(
         self, look: Look, reader: PageReader, executor: ThreadPoolExecutor
@@ -169,7 +190,7 @@ class PageWatch:
         loop = asyncio.get_running_loop()
         try:
             addresses = await loop.run_in_executor(executor, look_up, look.url)
-        except EngineUnreachable as error:
+        except Exception as error:  # noqa: BLE001 - no thread, say: the next look tries again
             self._take([Seen.without_page(look, error)])
         else:
             reader.look([replace(look, addresses=addresses)])
@@ -177,7 +198,7 @@ class PageWatch:
     def _take(self, seen: Sequence[Seen]) -> None:
         """Take what the reader has seen."""
         for each in map(self._labelled, seen):
-            self._watched[each.look.engine].take(each, self._clock_ns(), self._wall(), self._log)
+            self._watched[each.look.engine].take(each, self._clock_ns())
 
     def _labelled(self, seen: Seen) -> Seen:
         """What was seen, with a version that may be shown; an engine words it itself."""

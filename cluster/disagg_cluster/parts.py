@@ -4,28 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+
+from disagg_exporter.collectors import CollectorHealth, keep_running
+from disagg_exporter.model import CollectorStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that runs for ever, and how to begin it, again if need be."""
+
+    name: str
+    run: Callable[[], Coroutine[None, None, None]]
 
 
 class Parts:
-    """Coroutines that run for ever; one that ends has failed."""
+    """Parts of a daemon; one that ends in any way is said, shown, and begun again."""
 
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._health: tuple[CollectorHealth, ...] = ()
 
     @contextlib.asynccontextmanager
-    async def running(self, *parts: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    async def running(self, parts: Sequence[Part]) -> AsyncIterator[None]:
         """Run them until the block ends."""
-        self._tasks = [asyncio.create_task(part) for part in parts]
+        self._health = tuple(
+            CollectorHealth(f"task:{part.name}", self._log, recovered="runs again")
+            for part in parts
+        )
+        tasks = [
+            asyncio.create_task(keep_running(part.run, health), name=part.name)
+            for part, health in zip(parts, self._health, strict=True)
+        ]
         try:
             yield
         finally:
-            for task in self._tasks:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    def check(self) -> None:
-        """Raise what has ended one of them."""
-        for task in self._tasks:
-            if task.done() and not task.cancelled():
-                task.result()
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return the collectors `task:<part>` of those that have ever failed."""
+        return tuple(health.status() for health in self._health if health.has_failed)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.discovery.proctable import parents
+from disagg_cluster.life import WorkerState
 from disagg_cluster.nodeview import Books, WallClock, compose, read_books
 from disagg_cluster.roster import Roster
 from disagg_cluster.sourcing import Sourcing
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import (
     CollectorStatus,
@@ -22,6 +25,8 @@ from disagg_exporter.model import (
     Snapshot,
     WorkerStatus,
 )
+
+_log = logging.getLogger("disagg_node")
 
 # How often the fast gauges are made anew while somebody watches, every how many of these the books
 # are advanced, and how often what happens seldom is looked at.
@@ -81,6 +86,9 @@ class Pulse:
         self._seldom = seldom
         self._gpu_price = gpu_price
         self._sourcing = Sourcing(ledger)
+        self._accounting, self._capacity, self._shown, self._upkeep = (
+            CollectorHealth(name, _log) for name in ("accounting", "capacity", "snapshot", "upkeep")
+        )
         self._books: Books | None = None
         self._wall = WallClock()
         self._beat_ns = time.monotonic_ns()
@@ -93,24 +101,65 @@ class Pulse:
         """Beat until cancelled."""
         beats = 0
         while True:
-            self._watch.take()
-            now_ns = self._beat_ns = time.monotonic_ns()
-            if beats % ADVANCE_BEATS == 0:
-                self._advance(now_ns)
-            if beats % SELDOM_BEATS == 0:
-                self._seldom()
-            if beats % ADVANCE_BEATS == 0 or self._watched():
-                self._show(self._compose(now_ns))
+            self.beat(beats)
             beats += 1
             # Just after the beat of the steps sockets, so that what is heard is soon shown.
             await asyncio.sleep(BEAT_SECONDS - time.monotonic() % BEAT_SECONDS + 0.01)
+
+    def beat(self, number: int) -> None:
+        """Take one beat; what fails of it is said, shown and tried again, and the rest goes on."""
+        now_ns = self._beat_ns = time.monotonic_ns()
+        advancing = number % ADVANCE_BEATS == 0
+        with self._accounting.round() if advancing else self._accounting.guard():
+            self._watch.take()
+            if advancing:
+                self._advance(now_ns)
+        if advancing:
+            with self._capacity.round():
+                readings = self._watch.look.readings(now_ns)
+                self._fullness.advance(self._roster.statuses(), now_ns, readings)
+        if number % SELDOM_BEATS == 0:
+            with self._upkeep.round():
+                self._seldom()
+        if advancing or self._watched():
+            with self._shown.round():
+                self._show_anew(now_ns)
+
+    def _show_anew(self, now_ns: int) -> None:
+        try:
+            snapshot = self._compose(now_ns)
+        except Exception as error:
+            self._shown.fail(error)
+            self._show(self._without_measurements(now_ns))
+            raise
+        self._show(snapshot)
+
+    def _without_measurements(self, now_ns: int) -> Snapshot:
+        """What can be said for certain: how workers and collectors stand, and the rest absent."""
+        aside = self._aside()
+        return Snapshot(
+            taken_ns=now_ns,
+            wall_offset_seconds=self._wall.offset_seconds(now_ns, time.time()),
+            fresh_until_ns=now_ns - 1,
+            workers=aside.workers,
+            collectors=self._collectors(aside, now_ns),
+            worker_states=tuple(WorkerState),
+            simulated=aside.simulated,
+        )
+
+    def _collectors(self, aside: Aside, now_ns: int) -> tuple[CollectorStatus, ...]:
+        own = (self._accounting, self._capacity, self._shown, self._upkeep)
+        return (
+            self._watch.look.status(now_ns),
+            *aside.collectors,
+            *self._roster.collectors(),
+            *(health.status() for health in own),
+        )
 
     def _advance(self, now_ns: int) -> None:
         self._sourcing.look(self._roster.subjects(), now_ns)
         self._ledger.advance(now_ns)
         self._books = None
-        readings = self._watch.look.readings(now_ns)
-        self._fullness.advance(self._roster.statuses(), now_ns, readings)
 
     def _compose(self, now_ns: int) -> Snapshot:
         aside = self._aside()
@@ -127,7 +176,7 @@ class Pulse:
             engines=engines,
             parents=parents,
             workers=aside.workers,
-            collectors=(*aside.collectors, *self._roster.collectors()),
+            collectors=self._collectors(aside, now_ns),
             router=aside.router,
             gpu_price=self._gpu_price,
             simulated=aside.simulated,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.router import ROUTER_NAME
@@ -13,6 +14,7 @@ from disagg_cluster.discovery.kubernetes import here
 from disagg_cluster.engines import Engines
 from disagg_cluster.layout import Layout
 from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.parts import Part
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.sourcing import Subject
 from disagg_exporter.accounting import Ledger
@@ -35,11 +37,13 @@ class Roster:
         self.pages = self._page_watch(interval_seconds)
         """The metrics pages of all engines."""
 
-    def parts(self) -> tuple[Coroutine[None, None, None], ...]:
+    def parts(self) -> tuple[Part, ...]:
         """What has to run all the time: reading the pages, and looking for engines."""
+        reading = Part("pages", self.pages.run)
         if self._found is None:
-            return (self.pages.run(),)
-        return (self.pages.run(), self._found.run(self.pages, self._launched.peers))
+            return (reading,)
+        looking = partial(self._found.run, self.pages, self._launched.peers)
+        return (reading, Part("discovery", looking))
 
     def devices(self) -> tuple[Device, ...]:
         """The pseudo-devices of engines that were found."""

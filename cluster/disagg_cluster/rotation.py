@@ -7,7 +7,9 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from disagg_cluster.logs import LogError, rotate
+from disagg_cluster.logs import rotate
+from disagg_exporter.collectors import CollectorHealth, explain
+from disagg_exporter.model import CollectorStatus
 
 LOOK_SECONDS = 5.0
 _MEGABYTE = 1_000_000
@@ -36,27 +38,30 @@ class Rotation:
         self._logs = logs
         self._was_cut = was_cut
         self._limit_bytes = limit_megabytes * _MEGABYTE
-        self._log = log
         self._every_seconds = every_seconds
-        self._complaints: dict[str, str] = {}
+        self._health = CollectorHealth(
+            "log_rotation", log, recovered="all logs are kept short again", level=logging.ERROR
+        )
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how the last look at the logs went, collector `log_rotation`."""
+        return (self._health.status(),)
 
     async def run(self) -> None:
         """Look until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            for worker, path in self._logs().items():
-                # A hundred megabytes take a moment to copy: not in the loop.
-                cut, why = await loop.run_in_executor(None, _try, path, self._limit_bytes)
-                if cut:
-                    self._was_cut(worker)
-                if why and why != self._complaints.get(worker):
-                    self._log.error("%s: %s", worker, why)
-                self._complaints[worker] = why
+            with self._health.round() as problems:
+                await self._look(problems)
             await asyncio.sleep(self._every_seconds)
 
-
-def _try(path: Path, limit_bytes: int) -> tuple[bool, str]:
-    try:
-        return rotate(path, limit_bytes), ""
-    except LogError as error:
-        return False, str(error)
+    async def _look(self, problems: dict[str, str]) -> None:
+        loop = asyncio.get_running_loop()
+        for worker, path in self._logs().items():
+            # A hundred megabytes take a moment to copy: not in the loop.
+            try:
+                cut = await loop.run_in_executor(None, rotate, path, self._limit_bytes)
+            except Exception as error:  # noqa: BLE001 - one log is not to keep the others growing
+                problems[worker] = f"{worker}: {explain(error)}"
+                continue
+            if cut:
+                self._was_cut(worker)

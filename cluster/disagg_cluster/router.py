@@ -17,7 +17,7 @@ from disagg_cluster.posts import Post
 from disagg_cluster.readiness import Target
 from disagg_cluster.router_command import router_command, router_engines, start_seconds
 from disagg_cluster.rundir import RunFolder
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, RouterEngine, RouterPage, RouterStatus
 from disagg_exporter.router_pages import count_on, parse_router_page
 from disagg_exporter.scrape import fetch
@@ -98,12 +98,18 @@ class RouterWatch:
         self._deadline_seconds = deadline_seconds
         self._fetch = fetch
         self._clock_ns = clock_ns
-        self._wall = wall
-        self._log = log or logging.getLogger(__name__)
         self._status = RouterStatus(engines)
-        self._collector: CollectorStatus | None = None
+        self._health = CollectorHealth(
+            "router",
+            log or logging.getLogger(__name__),
+            failing="metrics page: ",
+            recovered="metrics page is readable again",
+            # Once is no news: a router that starts or ends is asked when it cannot answer.
+            silent_failures=1,
+            clock_ns=clock_ns,
+            wall=wall,
+        )
         self._last: tuple[int, RouterPage] | None = None
-        self._complaint = ""
 
     def status(self) -> RouterStatus:
         """Return what the metrics page shows of the router."""
@@ -111,7 +117,7 @@ class RouterWatch:
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return how the last look went, collector `router`; nothing while it does not run."""
-        return () if self._collector is None else (self._collector,)
+        return (self._health.status(),) if self._health.tried else ()
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -119,51 +125,34 @@ class RouterWatch:
         try:
             while True:
                 began_ns = self._clock_ns()
-                await self._look(began_ns, executor)
+                await self._look(executor)
                 spent_seconds = (self._clock_ns() - began_ns) / 1e9
                 await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _look(self, began_ns: int, executor: ThreadPoolExecutor) -> None:
+    async def _look(self, executor: ThreadPoolExecutor) -> None:
         pid = self._process()
         if pid is None:
             self._status = replace(self._status, page=None)
-            self._collector = None
+            self._health.rest()
             return
         loop = asyncio.get_running_loop()
-        try:
-            page = await loop.run_in_executor(executor, self._read)
-        except DisaggError as error:
-            self._missed(began_ns, error)
-        else:
-            self._seen(began_ns, pid, page)
+        with self._health.round():
+            try:
+                page = await loop.run_in_executor(executor, self._read)
+                self._seen(pid, page)
+            except Exception:
+                self._status = replace(self._status, page=None)
+                raise
 
     def _read(self) -> RouterPage:
         text = self._fetch(self._url, self._deadline_seconds)
         return parse_router_page(text, self._clock_ns())
 
-    def _seen(self, began_ns: int, pid: int, page: RouterPage) -> None:
+    def _seen(self, pid: int, page: RouterPage) -> None:
         # A page of another process is no past of this one: its counters began at 0.
         before = self._last[1] if self._last is not None and self._last[0] == pid else None
         counts = count_on(self._status.counts, before, page)
         self._last = pid, page
         self._status = replace(self._status, counts=counts, page=page)
-        self._report(began_ns, self._wall(), success=True)
-        if self._complaint:
-            self._complaint = ""
-            self._log.info("router: metrics page is readable again")
-
-    def _missed(self, began_ns: int, error: DisaggError) -> None:
-        before = self._collector
-        self._status = replace(self._status, page=None)
-        last = before.last_success_timestamp_seconds if before else None
-        self._report(began_ns, last, success=False)
-        # Once is no news: a router that starts or ends is asked when it cannot answer.
-        if before is not None and not before.success and self._complaint != error.cause:
-            self._complaint = error.cause
-            self._log.warning("router: metrics page: %s", error)
-
-    def _report(self, began_ns: int, last: float | None, *, success: bool) -> None:
-        seconds = (self._clock_ns() - began_ns) / 1e9
-        self._collector = CollectorStatus("router", success, seconds, last)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.silence import SilenceFacts, explain_silence
 from disagg_exporter.steps import Message, Records, StepsListener, Told, in_session_of
+
+_log = logging.getLogger("disagg_node")
 
 
 class StepFeed:
@@ -49,7 +54,8 @@ class StepFeed:
         self._environment = environment
         self._clock_ns = clock_ns
         self._wall = wall
-        self._listener = StepsListener(path, engine, self._believes, self._hear)
+        self._health = CollectorHealth(f"steps:{engine}", _log)
+        self._listener = StepsListener(path, engine, self._believes, self._receive)
         self._flags: int | None = None
         self._records_seen = False
         self._heard_wall: float | None = None
@@ -96,12 +102,22 @@ class StepFeed:
     def status(self, silence: str | None) -> CollectorStatus:
         """Return the collector `steps:<engine>`."""
         connected = self._listener.counts.connected > 0
-        ok = connected and silence is None
-        return CollectorStatus(f"steps:{self._engine}", ok, 0.0, self._heard_wall)
+        told = self._health.status()
+        return replace(
+            told,
+            success=connected and silence is None and told.success,
+            duration_seconds=0.0,
+            last_success_timestamp_seconds=self._heard_wall,
+        )
 
     def _believes(self, pid: int) -> bool:
         leader = self._pid()
         return leader is not None and in_session_of(leader, pid)
+
+    def _receive(self, told: Told) -> None:
+        # What an engine sends must end neither its neighbours' feeds nor ours.
+        with self._health.round():
+            self._hear(told)
 
     def _hear(self, told: Told) -> None:
         if isinstance(told, Message) and told.step is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from disagg_cluster.pagereader import Look, Seen
+from disagg_cluster.pagereader import Seen
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, EnginePage
 from disagg_exporter.pages import EngineWindow, Tally, window
 
@@ -18,6 +20,7 @@ class Watched:
     `answered_ns` is when anything answered last where its page should be.
     """
 
+    health: CollectorHealth
     due_ns: int = 0
     under_way: bool = False
     page: EnginePage | None = None
@@ -25,15 +28,30 @@ class Watched:
     version: str | None = None
     lines: tuple[str, ...] = ()
     tally: Tally = field(default_factory=Tally)
-    status: CollectorStatus | None = None
     answered_ns: int | None = None
-    _complaint: str = ""
 
-    def take(self, seen: Seen, now_ns: int, wall_seconds: float, log: logging.Logger) -> None:
-        """Take what the last look has seen."""
+    @property
+    def status(self) -> CollectorStatus | None:
+        """How the last look went; None before the first."""
+        return self.health.status() if self.health.tried else None
+
+    def take(self, seen: Seen, now_ns: int) -> None:
+        """Take what the last look has seen; what nobody foresaw of it is a miss."""
         self.under_way = False
+        try:
+            self._take(seen, now_ns)
+        except Exception as error:  # noqa: BLE001 - what an engine serves must not end us
+            self.lose(error)
+
+    def lose(self, error: Exception) -> None:
+        """Take that a look could not be taken."""
+        self.under_way = False
+        self._forget_page()
+        self.health.fail(error)
+
+    def _take(self, seen: Seen, now_ns: int) -> None:
         if seen.page is None:
-            self._miss(seen, now_ns, log)
+            self._miss(seen, now_ns)
             return
         before, self.page, self.lines = self.page, seen.page, seen.lines
         if before is not None and before.kind == seen.page.kind:
@@ -42,28 +60,19 @@ class Watched:
             self.version = seen.version
         self.tally.take(seen.page)
         self.answered_ns = seen.page.t_ns
-        self.status = _status(seen.look, now_ns, wall_seconds, success=True)
-        if self._complaint:
-            self._complaint = ""
-            log.info("%s: metrics page is readable again", seen.look.engine)
+        self.health.succeed((now_ns - seen.look.began_ns) / 1e9)
 
     def rest(self) -> None:
         """Take that the engine has no process; the next one counts from zero."""
         self._forget_page()
-        self.status = None
+        self.health.rest()
         self.tally.begin_anew()
 
-    def _miss(self, seen: Seen, now_ns: int, log: logging.Logger) -> None:
-        before = self.status
+    def _miss(self, seen: Seen, now_ns: int) -> None:
         self._forget_page()
         if seen.answered:
             self.answered_ns = now_ns
-        last = before.last_success_timestamp_seconds if before else None
-        self.status = _status(seen.look, now_ns, last, success=False)
-        # Once is no news: an engine that ends is asked once more than it can answer.
-        if before is not None and not before.success and self._complaint != seen.cause:
-            self._complaint = seen.cause
-            log.warning("%s: metrics page: %s", seen.look.engine, seen.why)
+        self.health.fail(seen.error or "no page", (now_ns - seen.look.began_ns) / 1e9)
 
     def _forget_page(self) -> None:
         """Have nothing rather than what may be another process's."""
@@ -71,6 +80,15 @@ class Watched:
         self.lines = ()
 
 
-def _status(look: Look, now_ns: int, last: float | None, *, success: bool) -> CollectorStatus:
-    seconds = (now_ns - look.began_ns) / 1e9
-    return CollectorStatus(f"engine:{look.engine}", success, seconds, last)
+def page_health(engine: str, log: logging.Logger, wall: Callable[[], float]) -> CollectorHealth:
+    """Return the collector of one engine's page."""
+    # Once is no news: an engine that ends is asked once more than it can answer.
+    return CollectorHealth(
+        f"engine:{engine}",
+        log,
+        subject=engine,
+        failing="metrics page: ",
+        recovered="metrics page is readable again",
+        silent_failures=1,
+        wall=wall,
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.podresources_wire import (
     MAX_BYTES,
@@ -114,12 +114,16 @@ class PodResources:
         self._socket = socket
         self._interval_seconds = interval_seconds
         self._clock_ns = clock_ns
-        self._wall = wall
-        self._log = log or logging.getLogger(__name__)
         self._holders: tuple[GpuHolder, ...] = ()
-        self._asked_ns = self._answered_ns = 0
-        self._why = "the kubelet was not asked yet"
-        self._status = CollectorStatus(COLLECTOR, False, 0.0, None)
+        self._answered_ns = 0
+        self._health = CollectorHealth(
+            COLLECTOR,
+            log or logging.getLogger(__name__),
+            recovered="tells who holds which GPU",
+            untried="the kubelet was not asked yet",
+            clock_ns=clock_ns,
+            wall=wall,
+        )
 
     def holders(self) -> tuple[GpuHolder, ...]:
         """Return who holds which GPU; nothing while the kubelet does not tell.
@@ -132,58 +136,36 @@ class PodResources:
 
     def status(self) -> CollectorStatus:
         """Return how the last question went, collector `kubelet`."""
-        return self._status
+        return self._health.status()
 
     def why(self) -> str:
         """Say what keeps the answer away; empty while there is one."""
-        return self._why
+        return self._health.why
 
     async def run(self) -> None:
         """Ask until cancelled."""
         executor = ThreadPoolExecutor(1, thread_name_prefix="kubelet")
         try:
             while True:
-                try:
-                    with KubeletLink(self._socket) as link:
-                        while True:
-                            await self._ask(link, executor)
-                            await asyncio.sleep(self._interval_seconds)
-                except DisaggError as error:
-                    self._missed(str(error))
-                except Exception as error:  # noqa: BLE001 - what a kubelet tells must not end us
-                    self._stumbled(error)
+                # What a kubelet tells must not end us.
+                with self._health.round(), KubeletLink(self._socket) as link:
+                    await self._ask_until_it_fails(link, executor)
                 await asyncio.sleep(self._interval_seconds)
         finally:
             # The link is closed by now, which ends the call that may still be under way.
             executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask(self, link: KubeletLink, executor: ThreadPoolExecutor) -> None:
+    async def _ask_until_it_fails(self, link: KubeletLink, executor: ThreadPoolExecutor) -> None:
         def answer() -> tuple[GpuHolder, ...]:
             return read_holders(link.list_pods(DEADLINE_SECONDS))
 
-        self._asked_ns = self._clock_ns()
-        self._holders = await asyncio.get_running_loop().run_in_executor(executor, answer)
-        self._answered_ns = self._clock_ns()
-        if self._why:
-            self._log.info("kubelet: tells who holds which GPU")
-        self._why = ""
-        self._report(self._wall(), success=True)
-
-    def _stumbled(self, error: Exception) -> None:
-        self._log.debug("asking the kubelet failed", exc_info=error)
-        # Its text may quote what it failed on, which may be a secret.
-        why = type(error).__name__
-        self._missed(f"it fails with {why} (see --verbose); please report it")
-
-    def _missed(self, why: str) -> None:
-        if self._why != why:
-            self._why = why
-            self._log.warning("kubelet: %s", why)
-        self._report(self._status.last_success_timestamp_seconds, success=False)
-
-    def _report(self, last: float | None, *, success: bool) -> None:
-        seconds = (self._clock_ns() - self._asked_ns) / 1e9 if success else 0.0
-        self._status = CollectorStatus(COLLECTOR, success, seconds, last)
+        loop = asyncio.get_running_loop()
+        while True:
+            asked_ns = self._clock_ns()
+            self._holders = await loop.run_in_executor(executor, answer)
+            self._answered_ns = self._clock_ns()
+            self._health.succeed((self._answered_ns - asked_ns) / 1e9)
+            await asyncio.sleep(self._interval_seconds)
 
 
 def _unchanged(message: bytes) -> bytes:

@@ -179,8 +179,14 @@ class StepsListener:
                 return
             self._took()
             link.setblocking(False)
-            pid = peer_pid(link)
-            if not self._believes(pid):
+            try:
+                pid = peer_pid(link)
+                believed = self._believes(pid)
+            except Exception:
+                self._refused += 1
+                link.close()
+                raise
+            if not believed:
                 self._refused += 1
                 link.close()
                 continue

@@ -130,7 +130,7 @@ class _Node:
             engines=engines,
             parents=lambda _pid: (),
             workers=(),
-            collectors=(),
+            collectors=(self._look.status(now_ns),),
             simulated=True,
         )
 

@@ -6,11 +6,13 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from disagg_cluster.bridges.mapping import TEXTS, job_files
 from disagg_cluster.wholefile import write_whole
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, Device, Role
 
 COLLECTOR = "hpc_job"
@@ -40,19 +42,23 @@ class JobFiles:
     ) -> None:
         self._folder = folder
         self._clock = clock
-        self._wall = wall
-        self._log = log or logging.getLogger(__name__)
+        self._health = CollectorHealth(
+            COLLECTOR, log or logging.getLogger(__name__), recovered="", wall=wall
+        )
         self._written: dict[str, str] = {}
         self._problems: dict[str, str] = {}
         self._again_at = 0.0
-        self._success_wall: float | None = None
 
     def show(self, roles: Iterable[tuple[Device, Role]]) -> None:
         """Say what the devices are for now; to be called often, it writes when something changed.
 
         What failed is tried again after `AGAIN_SECONDS`.
         """
-        wanted = job_files(roles)
+        with self._health.round() as problems:
+            self._show(job_files(roles))
+            problems |= self._problems
+
+    def _show(self, wanted: Mapping[str, str]) -> None:
         changed = {name for name, text in wanted.items() if self._written.get(name) != text}
         if self._clock() < self._again_at:
             changed -= self._problems.keys()
@@ -62,8 +68,6 @@ class JobFiles:
             self._remove(name)
         if self._problems and self._clock() >= self._again_at:
             self._again_at = self._clock() + AGAIN_SECONDS
-        if not self._problems:
-            self._success_wall = self._wall()
 
     def close(self) -> None:
         """Take our files away: nobody keeps them right from now on."""
@@ -72,7 +76,7 @@ class JobFiles:
 
     def status(self) -> CollectorStatus:
         """Return the collector `hpc_job`."""
-        return CollectorStatus(COLLECTOR, not self._problems, 0.0, self._success_wall)
+        return replace(self._health.status(), duration_seconds=0.0)
 
     def _put(self, name: str, text: str) -> None:
         path = self._folder / name
@@ -95,8 +99,6 @@ class JobFiles:
                 (self._folder / name).unlink()
 
     def _fail(self, name: str, problem: str) -> None:
-        if self._problems.get(name) != problem:
-            self._log.warning("%s: %s", COLLECTOR, problem)
         self._problems[name] = problem
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,15 +12,19 @@ from pathlib import Path
 from disagg_cluster.config import Attach
 from disagg_cluster.kube.api_server import ApiServer, in_cluster
 from disagg_cluster.kube.nouns import GpuHolder, Pod
+from disagg_cluster.kube.pod_watch import COLLECTOR as POD_WATCH
 from disagg_cluster.kube.pod_watch import PodWatch
 from disagg_cluster.podsteps.sockets import Hear, PodSteps
+from disagg_exporter.collectors import CollectorHealth, keep_running
 from disagg_exporter.model import CollectorStatus, Device
+from disagg_exporter.podresources import COLLECTOR as PODRESOURCES
 from disagg_exporter.podresources import KUBELET_SOCKET, PodResources
 
 NODE_NAME = "NODE_NAME"
 """The variable that tells a pod its node's name in Kubernetes; the chart sets it."""
 
 KEEP_SECONDS = 2.0
+_log = logging.getLogger("disagg_node")
 FIRST_LIST_SECONDS = 3.0
 
 
@@ -45,6 +50,10 @@ class Kubernetes:
         self._watch = PodWatch(server, node) if server is not None and node else None
         self._resources = PodResources(kubelet) if kubelet is not None else None
         self._steps = PodSteps(steps_root, hear)
+        self._tasks = tuple(
+            CollectorHealth(f"task:{name}", _log) for name in (POD_WATCH, PODRESOURCES)
+        )
+        self._following = CollectorHealth("task:pod_steps", _log)
         self._why = ""
         if server is None:
             self._why = "not in a cluster: pods, their labels and namespaces are not known"
@@ -70,7 +79,9 @@ class Kubernetes:
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How each part fares."""
         parts = (self._watch, self._resources)
-        return (*(part.status() for part in parts if part is not None), self._steps.status())
+        status = tuple(part.status() for part in parts if part is not None)
+        own = (health.status() for health in (*self._tasks, self._following) if health.has_failed)
+        return (*status, self._steps.status(), *own)
 
     def drain(self, uid: str) -> None:
         """Hear what waits in a pod's steps socket."""
@@ -87,12 +98,12 @@ class Kubernetes:
         """Follow until cancelled; `followers` are the UIDs of pods that tell no steps by right."""
         try:
             async with asyncio.TaskGroup() as group:
-                if self._watch is not None:
-                    group.create_task(self._watch.run())
-                if self._resources is not None:
-                    group.create_task(self._resources.run())
+                for part, health in zip((self._watch, self._resources), self._tasks, strict=True):
+                    if part is not None:
+                        group.create_task(keep_running(part.run, health))
                 while True:
-                    self._keep(followers())
+                    with self._following.round():
+                        self._keep(followers())
                     await asyncio.sleep(KEEP_SECONDS)
         finally:
             self._steps.close()

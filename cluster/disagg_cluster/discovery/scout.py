@@ -15,6 +15,7 @@ from disagg_cluster.discovery.judging import Case, Judge, KnownPeer
 from disagg_cluster.discovery.naming import Names
 from disagg_cluster.discovery.nouns import Finder, Look
 from disagg_cluster.pagewatch import PageWatch
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.roles import Verdict
 
@@ -67,11 +68,18 @@ class Scout:
         self._peers = peers
         self._ours = ours
         self._interval_seconds = interval_seconds
-        self._wall = wall
         self._judge = Judge()
-        self._looks: dict[str, Look] = {}
-        self._heard: dict[str, float] = {}
-        self._stumbled = False
+        self._health = {
+            finder.finder: CollectorHealth(
+                f"discovery:{finder.finder}",
+                _log,
+                subject=f"discovery by {finder.finder}",
+                recovered="sees everything again",
+                wall=wall,
+            )
+            for finder in finders
+        }
+        self._round = CollectorHealth("discovery", _log, wall=wall)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -79,70 +87,55 @@ class Scout:
         executor = ThreadPoolExecutor(1, thread_name_prefix="scout")
         try:
             while True:
-                looks = await loop.run_in_executor(executor, self._look)
-                for look in looks:
-                    self._seen(look)
-                # Asked again, now that nothing can be started: one that was just being started
-                # while the finders looked was not known as ours to them.
-                ours = frozenset(self._ours())
-                seen = (sighting for look in looks for sighting in look.sightings)
-                engines = join(sighting for sighting in seen if not sighting.pids & ours)
-                self._attached.take(self._names.name(engines))
-                cases, peers = self._attached.cases(self._pages), tuple(self._peers())
-                verdicts = await loop.run_in_executor(executor, self._judged, cases, peers)
-                self._attached.settle(verdicts, self._pages)
+                with self._round.round():
+                    await self._look_once(loop, executor)
                 await asyncio.sleep(self._interval_seconds)
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the last look of each finder went, collector `discovery:<finder>`."""
-        return tuple(
-            CollectorStatus(
-                f"discovery:{finder}", not look.lost, look.duration_seconds, self._heard.get(finder)
-            )
-            for finder, look in self._looks.items()
-        )
+        """How the last look of each finder went, collector `discovery:<finder>`.
+
+        And `discovery`, what is made of what they see, once that has failed.
+        """
+        finders = tuple(health.status() for health in self._health.values() if health.tried)
+        return (*finders, *((self._round.status(),) if self._round.has_failed else ()))
+
+    async def _look_once(
+        self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor
+    ) -> None:
+        looks = await loop.run_in_executor(executor, self._look)
+        # Asked again, now that nothing can be started: one that was just being started while the
+        # finders looked was not known as ours to them.
+        ours = frozenset(self._ours())
+        seen = (sighting for look in looks for sighting in look.sightings)
+        engines = join(sighting for sighting in seen if not sighting.pids & ours)
+        self._attached.take(self._names.name(engines))
+        cases, peers = self._attached.cases(self._pages), tuple(self._peers())
+        # Whatever is made of them, the engines' pages and states are followed.
+        verdicts: Mapping[str, Verdict] = {}
+        try:
+            verdicts = await loop.run_in_executor(executor, self._judged, cases, peers)
+        finally:
+            self._attached.settle(verdicts, self._pages)
 
     def lost(self) -> tuple[str, ...]:
         """What the finders cannot see, and why."""
-        return tuple(look.lost for look in self._looks.values() if look.lost)
+        return tuple(health.why for health in self._health.values() if not health.ok)
 
     def _look(self) -> tuple[Look, ...]:
-        return tuple(map(_asked, self._finders))
+        return tuple(map(self._asked, self._finders))
+
+    def _asked(self, finder: LooksForEngines) -> Look:
+        """What a finder sees; one that fails, on what anybody can start, ends no other."""
+        health = self._health[finder.finder]
+        try:
+            look = finder.look()
+        except Exception as error:  # noqa: BLE001 - as said above
+            health.fail(error)
+            return Look(finder.finder, (), health.why, 0.0)
+        health.report({"": look.lost} if look.lost else {}, look.duration_seconds)
+        return look
 
     def _judged(self, cases: Sequence[Case], peers: Sequence[KnownPeer]) -> Mapping[str, Verdict]:
-        """What the engines are for; nothing new where it cannot be told."""
-        try:
-            verdicts = self._judge.judge(cases, peers, time.monotonic())
-        except Exception as error:  # noqa: BLE001 - what anybody can start must not end the daemon
-            if not self._stumbled:
-                why = type(error).__name__
-                _log.error("roles stay as they are: %s (see --verbose); please report it", why)
-            self._stumbled = True
-            _log.debug("the judge failed", exc_info=True)
-            return {}
-        self._stumbled = False
-        return verdicts
-
-    def _seen(self, look: Look) -> None:
-        before = self._looks.get(look.finder)
-        self._looks[look.finder] = look
-        if not look.lost:
-            self._heard[look.finder] = self._wall()
-        if look.lost != (before.lost if before else ""):
-            if look.lost:
-                _log.warning("discovery by %s: %s", look.finder, look.lost)
-            else:
-                _log.info("discovery by %s: sees everything again", look.finder)
-
-
-def _asked(finder: LooksForEngines) -> Look:
-    """What a finder sees; one that fails, on what anybody can start, ends neither us nor others."""
-    try:
-        return finder.look()
-    except Exception as error:  # noqa: BLE001 - as said above
-        # Its text may quote what it failed on, which may be a secret.
-        _log.debug("the finder %s failed", finder.finder, exc_info=True)
-        why = f"it fails with {type(error).__name__} (see --verbose); please report it"
-        return Look(finder.finder, (), why, 0.0)
+        return self._judge.judge(cases, peers, time.monotonic())

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from disagg_cluster.discovery.nouns import FoundEngine
 from disagg_cluster.discovery.proctable import parents
@@ -15,6 +15,7 @@ from disagg_cluster.host.private_dir import UnsafeDirError, make_inner
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.stepfeed import book
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus, Method
@@ -72,6 +73,7 @@ class ToldSteps:
         self._heard_wall: float | None = None
         self._listener: StepsListener | None = None
         self._broken = False
+        self._health = CollectorHealth(COLLECTOR, _log)
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -100,7 +102,8 @@ class ToldSteps:
         """Take what an engine in a pod told on that pod's socket."""
         name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
         if name is not None:
-            self._book(name, told)
+            with self._health.round():
+                self._book(name, told)
 
     def heard(self, name: str) -> Mapping[Method, int]:
         """Return when an engine's steps were heard last, if they are told with their time."""
@@ -127,7 +130,15 @@ class ToldSteps:
         if self._listener is None or not self._names:
             return (CollectorStatus(COLLECTOR, False, 0.0, None),) if self._broken else ()
         connected = self._listener.counts.connected > 0
-        return (CollectorStatus(COLLECTOR, connected, 0.0, self._heard_wall),)
+        status = self._health.status()
+        return (
+            replace(
+                status,
+                success=connected and status.success,
+                duration_seconds=0.0,
+                last_success_timestamp_seconds=self._heard_wall,
+            ),
+        )
 
     def _believes(self, pid: int) -> bool:
         """Whether a process is one of a found engine's; remembers whose."""
@@ -142,7 +153,8 @@ class ToldSteps:
         name = self._names.get(told.key.pid)
         if name is not None:
             self._heard_wall = self._wall()
-            self._book(name, told)
+            with self._health.round():
+                self._book(name, told)
 
     def _is_here(self, name: str, rank: int) -> bool:
         """Whether a data-parallel rank is on this node: a leader tells of its followers', too."""

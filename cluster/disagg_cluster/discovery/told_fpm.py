@@ -13,6 +13,7 @@ from disagg_cluster.discovery.attached import Tells
 from disagg_cluster.discovery.nouns import FoundEngine
 from disagg_cluster.fpm_addresses import of_dynamo, of_sglang
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import CollectorStatus, EnginePage, Method
 from disagg_exporter.sources.choice import PATIENCE_NS
@@ -54,7 +55,8 @@ class ToldFpm:
         self._page = page
         self._clock_ns = clock_ns
         self._feeds: dict[str, FpmFeed] = {}
-        self._failed: set[str] = set()
+        self._failed: dict[str, CollectorHealth] = {}
+        self._following = CollectorHealth("task:fpm", _log)
         self._warned = False
 
     async def run(self) -> None:
@@ -62,7 +64,8 @@ class ToldFpm:
         loop = asyncio.get_running_loop()
         try:
             while True:
-                self.follow(loop)
+                with self._following.round():
+                    self.follow(loop)
                 await asyncio.sleep(FOLLOW_SECONDS)
         finally:
             for name in tuple(self._feeds):
@@ -78,7 +81,8 @@ class ToldFpm:
             except Exception as error:  # noqa: BLE001 - what anybody can start must not end us
                 self._stumbled(engine.name, error)
             else:
-                self._failed.discard(engine.name)
+                if failed := self._failed.pop(engine.name, None):
+                    failed.succeed()
 
     def heard(self, name: str) -> Mapping[Method, int]:
         """Return when an engine published something last."""
@@ -92,14 +96,20 @@ class ToldFpm:
 
     def forget(self, name: str) -> None:
         """Hang up on an engine that is there no longer."""
-        self._failed.discard(name)
+        self._failed.pop(name, None)
+        self._hang_up(name)
+
+    def _hang_up(self, name: str) -> None:
         if feed := self._feeds.pop(name, None):
             feed.close()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How each publisher is heard."""
-        failed = (CollectorStatus(f"fpm:{name}", False, 0.0, None) for name in self._failed)
-        return (*(feed.status() for feed in self._feeds.values()), *failed)
+        every = [feed.status() for feed in self._feeds.values()]
+        every += [health.status() for health in self._failed.values()]
+        if self._following.has_failed:
+            every.append(self._following.status())
+        return tuple(every)
 
     def _listen(self, engine: FoundEngine, loop: asyncio.AbstractEventLoop) -> None:
         addresses = addresses_of(engine)
@@ -109,14 +119,10 @@ class ToldFpm:
 
     def _stumbled(self, name: str, error: Exception) -> None:
         """Hang up after what nobody foresaw; the next look tries again."""
-        known = name in self._failed
-        self.forget(name)
-        self._failed.add(name)
-        if not known:
-            # Its text may quote what it failed on, which may be a secret.
-            why = type(error).__name__
-            _log.error("fpm:%s: it fails with %s (see --verbose); please report it", name, why)
-            _log.debug("fpm:%s failed", name, exc_info=error)
+        self._hang_up(name)
+        if name not in self._failed:
+            self._failed[name] = CollectorHealth(f"fpm:{name}", _log)
+        self._failed[name].fail(error)
 
     def _feed(self, engine: FoundEngine, addresses: Sequence[str]) -> FpmFeed:
         from disagg_cluster.fpmfeed import FpmFeed

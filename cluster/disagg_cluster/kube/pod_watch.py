@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from urllib.parse import quote
 
 from disagg_cluster.kube.api_server import ApiRefusedError, ApiResponse, ApiServer
@@ -16,7 +17,7 @@ from disagg_cluster.kube.nouns import Pod
 from disagg_cluster.kube.pod_json import read_pod
 from disagg_cluster.kube.pod_store import MAX_PODS, Next, PodStore
 from disagg_cluster.kube.stream import MAX_OBJECT_CHARACTERS, ListReader, StreamError
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.collectors import CollectorHealth, is_foreseen
 from disagg_exporter.model import CollectorStatus
 
 COLLECTOR = "kube_api"
@@ -54,15 +55,18 @@ class PodWatch:
         self._selector = f"fieldSelector=spec.nodeName%3D{quote(node, safe='')}"
         self._chance = chance or random.Random()
         self._clock_ns = clock_ns
-        self._wall = wall
-        self._log = log or logging.getLogger(__name__)
+        self._health = CollectorHealth(
+            COLLECTOR,
+            log or logging.getLogger(__name__),
+            recovered="tells the pods of this node",
+            untried="the API server was not asked yet",
+            clock_ns=clock_ns,
+            wall=wall,
+        )
         self._store = PodStore(node)
         self._answer: ApiResponse | None = None
         self._ending = False
         self._listed = False
-        self._list_seconds = 0.0
-        self._why = "the API server was not asked yet"
-        self._heard_wall: float | None = None
 
     def pods(self) -> tuple[Pod, ...]:
         """Return the node's pods; nothing before the first list."""
@@ -75,27 +79,29 @@ class PodWatch:
 
     def status(self) -> CollectorStatus:
         """Return how it goes, collector `kube_api`; the duration is that of the last list."""
-        return CollectorStatus(COLLECTOR, not self.why(), self._list_seconds, self._heard_wall)
+        return replace(self._health.status(), success=not self.why())
 
     def why(self) -> str:
         """Say what keeps the pods away; empty while they are told, all of them."""
         left_out = self._store.left_out
-        return self._why or (f"{left_out} pods more than {MAX_PODS}" if left_out else "")
+        return self._health.why or (f"{left_out} pods more than {MAX_PODS}" if left_out else "")
 
     async def run(self) -> None:
         """Follow until cancelled."""
         loop = asyncio.get_running_loop()
         executor = ThreadPoolExecutor(1, thread_name_prefix="kube-api")
         wait_seconds = FIRST_WAIT_SECONDS
+        self._ending = False
         try:
             while True:
                 began_ns = self._clock_ns()
                 try:
                     await loop.run_in_executor(executor, self._follow)
-                except DisaggError as error:
-                    self._missed(str(error))
                 except Exception as error:  # noqa: BLE001 - what a server tells must not end us
-                    self._stumbled(error)
+                    if not is_foreseen(error):
+                        # The pods are unsure until they are listed anew.
+                        self._store.distrust()
+                    self._health.fail(error)
                 # A watch that ends in good order has lasted minutes; one that ends at once, however
                 # politely, must not be begun anew all the time.
                 if self._clock_ns() - began_ns > 1e9 * LONGEST_WAIT_SECONDS:
@@ -138,8 +144,7 @@ class PodWatch:
                 pods.append(pod)
         self._store.replace(pods, reader.resource_version)
         self._listed = True
-        self._list_seconds = (self._clock_ns() - began_ns) / 1e9
-        self._heard()
+        self._health.succeed((self._clock_ns() - began_ns) / 1e9)
 
     def _items(self, path: str, reader: ListReader, began_ns: int) -> Iterator[object]:
         answer = self._open(path, LIST_SECONDS)
@@ -160,12 +165,12 @@ class PodWatch:
         )
         answer = self._open(path, seconds + 30.0)
         try:
-            self._heard()
+            self._health.succeed()
             while line := answer.line(MAX_OBJECT_CHARACTERS + 1):
                 outcome = self._store.hear(_event(line))
                 if outcome is not Next.WATCH:
                     return outcome
-                self._heard()
+                self._health.succeed()
             return Next.WATCH
         finally:
             self._close(answer)
@@ -180,25 +185,6 @@ class PodWatch:
     def _close(self, answer: ApiResponse) -> None:
         self._answer = None
         answer.close()
-
-    def _heard(self) -> None:
-        if self._why:
-            self._log.info("kube_api: tells the pods of this node")
-        self._why = ""
-        self._heard_wall = self._wall()
-
-    def _stumbled(self, error: Exception) -> None:
-        """Take what nobody foresaw as a miss, and the pods as unsure until they are listed anew."""
-        self._log.debug("the pod watch failed", exc_info=error)
-        self._store.distrust()
-        # Its text may quote what it failed on, which may be a secret.
-        why = type(error).__name__
-        self._missed(f"it fails with {why} (see --verbose); please report it")
-
-    def _missed(self, why: str) -> None:
-        if self._why != why:
-            self._why = why
-            self._log.warning("kube_api: %s", why)
 
 
 def _event(line: bytes) -> object:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from disagg_cluster.kube.nouns import Pod
@@ -13,6 +14,7 @@ from disagg_cluster.podsteps import folders
 from disagg_cluster.podsteps.complaints import Complaints, Hearing
 from disagg_cluster.podsteps.gate import Gate
 from disagg_cluster.podsteps.plan import MAX_SOCKETS, plan
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.steps import ListenerCounts, StepsListener, Told
@@ -47,14 +49,16 @@ class PodSteps:
         self._root = root
         self._hear = hear
         self._clock_ns = clock_ns
-        self._wall = wall
         self._log = log or logging.getLogger(__name__)
+        self._health = CollectorHealth(
+            COLLECTOR, self._log, recovered="all that ask are heard", clock_ns=clock_ns, wall=wall
+        )
+        self._wall = wall
         self._open: dict[str, StepsListener] = {}
         # Kept as long as the pod: an annotation put on anew must not clear its record.
         self._gates: dict[str, Gate] = {}
         self._complaints = Complaints()
         self._strange_ns: dict[str, int] = {}
-        self._problems: dict[str, str] = {}
         self._heard_wall: float | None = None
 
     def keep(
@@ -74,13 +78,20 @@ class PodSteps:
             followers: UIDs of pods with a part of an engine that is led elsewhere; such a part
                 tells no steps.
         """
-        known = tuple(pods)
-        try:
-            folders.make_root(self._root)
-            present = self._strangeness(known)
-        except DisaggError as error:
-            self._tell({"": str(error)})
-            return
+        with self._health.round() as problems:
+            self._keep(tuple(pods), loop, problems, told=told, followers=followers)
+
+    def _keep(
+        self,
+        known: tuple[Pod, ...],
+        loop: asyncio.AbstractEventLoop,
+        problems: dict[str, str],
+        *,
+        told: bool,
+        followers: Collection[str],
+    ) -> None:
+        folders.make_root(self._root)
+        present = self._strangeness(known)
         now = plan(known, self._open, present, told=told)
         for uid in now.end:
             listener = self._open.pop(uid)
@@ -88,7 +99,6 @@ class PodSteps:
             listener.close()
         for uid in self._gates.keys() - {pod.uid for pod in known}:
             del self._gates[uid]
-        problems: dict[str, str] = {}
         for uid in now.remove:
             try:
                 folders.remove_folder(self._root, uid)
@@ -104,7 +114,6 @@ class PodSteps:
             self._log.warning("%s: %s", COLLECTOR, news)
         if now.left_out:
             problems[""] = f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask to be heard"
-        self._tell(problems)
 
     def close(self) -> None:
         """Hang up on all; the folders stay, for the next daemon."""
@@ -123,11 +132,15 @@ class PodSteps:
 
     def problems(self) -> tuple[str, ...]:
         """Return what keeps pods from being heard, a line each."""
-        return tuple(self._problems.values())
+        return self._health.problems
 
     def status(self) -> CollectorStatus:
         """Return the collector `pod_steps`."""
-        return CollectorStatus(COLLECTOR, not self._problems, 0.0, self._heard_wall)
+        return replace(
+            self._health.status(),
+            duration_seconds=0.0,
+            last_success_timestamp_seconds=self._heard_wall,
+        )
 
     def _hearings(self, known: Iterable[Pod]) -> Iterator[Hearing]:
         for pod in known:
@@ -173,9 +186,3 @@ class PodSteps:
         )
         listener.open(loop)
         return listener
-
-    def _tell(self, problems: dict[str, str]) -> None:
-        for uid, problem in problems.items():
-            if self._problems.get(uid) != problem:
-                self._log.warning("%s: %s", COLLECTOR, problem)
-        self._problems = problems

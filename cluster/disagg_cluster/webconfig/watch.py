@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ from disagg_cluster.problems import ConfigError, Finding, config_error
 from disagg_cluster.webconfig.reading import WebFiles, read
 from disagg_cluster.webconfig.tls import access_of
 from disagg_exporter.access import Access
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 
 COLLECTOR = "web_config"
@@ -51,15 +51,20 @@ class WebConfigWatch:
         self._every_seconds = every_seconds
         self._settle_seconds = settle_seconds
         self._files: WebFiles | None = None
-        self._complaint = ""
         self._access = Access()
-        self._last_success_seconds: float | None = None
-        self._status = CollectorStatus(COLLECTOR, False, 0.0, None)
+        self._health = CollectorHealth(
+            COLLECTOR,
+            log,
+            subject="web config",
+            recovered=f"{path} is again what is in force",
+            level=logging.ERROR,
+        )
         self._wake = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="web-config", daemon=True)
         self._read = reading
         self._look(reading(path))
+        self._health.succeed()
 
     @property
     def access(self) -> Access:
@@ -68,7 +73,7 @@ class WebConfigWatch:
 
     def status(self) -> CollectorStatus:
         """How the last look went: failed while the file is one that cannot be used."""
-        return self._status
+        return self._health.status()
 
     def look_now(self) -> None:
         """Look at once; returns before it has."""
@@ -92,42 +97,27 @@ class WebConfigWatch:
         while not self._ending.is_set():
             self._wake.wait(self._every_seconds)
             self._wake.clear()
-            try:
-                files = self._read(self._path)
-                while files != self._files and not self._ending.wait(self._settle_seconds):
-                    before, files = files, self._read(self._path)
-                    if files == before:
-                        break
-                if not self._ending.is_set():
-                    self._look(files)
-            except ConfigError as error:
-                self._complain(str(error))
+            with self._health.round() as problems:
+                try:
+                    self._look_twice()
+                except ConfigError as error:
+                    problems[""] = f"the one before stays in force:\n{error}"
+
+    def _look_twice(self) -> None:
+        files = self._read(self._path)
+        while files != self._files and not self._ending.wait(self._settle_seconds):
+            before, files = files, self._read(self._path)
+            if files == before:
+                break
+        if not self._ending.is_set():
+            self._look(files)
 
     def _look(self, files: WebFiles) -> None:
-        began = time.monotonic()
-        success = False
-        try:
-            if files != self._files:
-                if self._files is not None and not files.text.strip():
-                    why = Finding((), "is empty now: say {} if nothing is to be asked for")
-                    raise config_error([why], str(self._path))
-                self._access = access_of(files)
-                self._log.info("web config: %s is in force", self._path)
-                self._files, self._complaint = files, ""
-            elif self._complaint:
-                self._log.info("web config: %s is again what is in force", self._path)
-                self._complaint = ""
-            success = True
-        finally:
-            if success:
-                self._last_success_seconds = time.time()
-            self._tell(success, time.monotonic() - began)
-
-    def _tell(self, success: bool, took_seconds: float) -> None:
-        self._status = CollectorStatus(COLLECTOR, success, took_seconds, self._last_success_seconds)
-
-    def _complain(self, why: str) -> None:
-        if why != self._complaint:
-            self._log.error("web config: the one before stays in force:\n%s", why)
-        self._complaint = why
-        self._tell(False, self._status.duration_seconds)
+        if files == self._files:
+            return
+        if self._files is not None and not files.text.strip():
+            why = Finding((), "is empty now: say {} if nothing is to be asked for")
+            raise config_error([why], str(self._path))
+        self._access = access_of(files)
+        self._log.info("web config: %s is in force", self._path)
+        self._files = files

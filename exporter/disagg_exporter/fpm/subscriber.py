@@ -96,7 +96,12 @@ class FpmSubscriber:
         """Hear what waits; come again at once, after a rest, or when something comes."""
         if self._socket is not listening:
             return
-        heard = self._hear_some(listening)
+        try:
+            heard = self._hear_some(listening)
+        except Exception:
+            # What one message did must not silence those behind it.
+            loop.call_later(self._rest_seconds, self._take_turn, listening, loop)
+            raise
         if heard == MESSAGES_PER_TURN:
             loop.call_soon(self._take_turn, listening, loop)
         elif heard:

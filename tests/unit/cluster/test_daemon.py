@@ -5,7 +5,8 @@ import gc
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from disagg_cluster.foreground import run
 from disagg_cluster.journal import here, load
 from disagg_cluster.layout import place
 from disagg_cluster.nodefile import from_mapping
-from disagg_cluster.parts import Parts
+from disagg_cluster.rotation import Rotation
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.stopping import end_workers, left_behind
+from disagg_exporter.collectors import Backoff, keep_running
 from disagg_exporter.devices import NoDevices
 from disagg_exporter.model import EngineStatus, Role, Snapshot
 from support.children import PYTHON, SERVER, children, free_port
@@ -207,16 +209,58 @@ def test_garbage_is_looked_for_seldom_while_a_daemon_runs_and_as_before_after_it
     assert gc.get_threshold() == before
 
 
-def test_a_part_that_ended_ends_the_daemon() -> None:
-    async def breaks() -> None:
-        raise LookupError("a bug of ours")
+def test_whatever_part_of_it_fails_is_shown_and_neither_daemon_nor_engine_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect in the middle of each of its parts at once, and then none any more."""
+    quickly = partial(keep_running, backoff=Backoff(0.02), steady_seconds=0.05)
+    monkeypatch.setattr("disagg_cluster.parts.keep_running", quickly)
+    monkeypatch.setattr("disagg_cluster.daemon.Rotation", partial(Rotation, every_seconds=0.05))
+    monkeypatch.setattr("disagg_cluster.pulse.BEAT_SECONDS", 0.05)
+
+    def trip(*_arguments: object, **_named: object) -> object:
+        raise ValueError("a bug of ours")
+
+    failing = {
+        "cpu": "disagg_exporter.devices.NoDevices.sweep",
+        "accounting": "disagg_exporter.accounting.Ledger.advance",
+        "capacity": "disagg_exporter.fullness.Fullness.advance",
+        "snapshot": "disagg_cluster.pulse.compose",
+        "upkeep": "disagg_cluster.engines.Engines.listen_for_silence",
+        "journal": "disagg_cluster.journal.encode",
+        "log_rotation": "disagg_cluster.rotation.rotate",
+        "worker_changes": "disagg_cluster.engines.Engines.changed",
+        "task:pages": "disagg_cluster.pagewatch.PageWatch._forget_gone",
+        "discovery:listed": "disagg_cluster.discovery.listed.ListedFinder.look",
+        "discovery": "disagg_cluster.discovery.scout.join",
+        "task:fpm": "disagg_cluster.discovery.told_fpm.ToldFpm.follow",
+    }
+
+    def shown(daemon: Daemon) -> dict[str, bool]:
+        collectors = daemon.snapshot.collectors if daemon.snapshot else ()
+        return {c.collector: c.success for c in collectors}
+
+    async def until(daemon: Daemon, names: Iterable[str], success: bool) -> None:
+        async with asyncio.timeout(30):
+            while any(shown(daemon).get(name) is not success for name in names):
+                await asyncio.sleep(0.02)
 
     async def story() -> None:
-        parts = Parts()
-        async with parts.running(breaks(), asyncio.sleep(1000)):
-            parts.check()
-            await asyncio.sleep(0)
-            parts.check()
+        daemon = make(folder, attach={"processes": False, "kubernetes": "never"})
+        serving = asyncio.create_task(run(daemon, lambda _snapshot: None, seconds=1e6))
+        pid = await until_ready(daemon, folder)
+        with monkeypatch.context() as broken:
+            for function in failing.values():
+                broken.setattr(function, trip)
+            os.kill(pid, signal.SIGKILL)
+            await until(daemon, failing, success=False)
+            assert not serving.done()
+        await until(daemon, failing, success=True)
+        async with asyncio.timeout(30):
+            while not any(e.up and e.pid != pid for e in daemon.snapshot.engines):  # type: ignore[union-attr]
+                await asyncio.sleep(0.02)
+        assert not serving.done()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
 
-    with pytest.raises(LookupError, match="a bug of ours"):
-        asyncio.run(story())
+    asyncio.run(story())

@@ -224,3 +224,55 @@ def test_a_listening_socket_file_is_found_and_a_connected_one_is_not(tmp_path: P
         listening.listen()
 
         assert listening_sockets(f"ipc://{path}") == {os.fstat(listening.fileno()).st_ino}
+
+
+def test_what_nobody_foresaw_of_a_check_is_shown_and_the_next_one_hears_the_publisher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("disagg_cluster.fpmfeed.CHECK_SECONDS", 0.02)
+    ledger, seen_failing = books(), False
+    trips = iter([ValueError("a bug of ours")] * 3)
+
+    def sockets(address: str) -> frozenset[int]:
+        nonlocal seen_failing
+        if (error := next(trips, None)) is not None:
+            raise error
+        seen_failing = seen_failing or not hearing.status().success
+        return listening_sockets(address)
+
+    with Publisher() as publisher:
+        hearing = feed(ledger, publisher.address, sockets=sockets)
+
+        def publish() -> None:
+            publisher.wait_for_subscriber()
+            publisher.send(STEP)
+
+        heard(hearing, publish, lambda: hearing.heard_ns is not None)
+
+    assert seen_failing
+    assert hearing.status().unexpected_failures == 3
+
+
+def test_a_message_that_trips_us_up_silences_none_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = books()
+    step, trips = ledger.step, iter([ValueError("a bug of ours")])
+
+    def trip(*arguments: Any, **named: Any) -> None:
+        if (error := next(trips, None)) is not None:
+            raise error
+        step(*arguments, **named)
+
+    monkeypatch.setattr(ledger, "step", trip)
+    with Publisher() as publisher:
+        hearing = feed(ledger, publisher.address)
+
+        def publish() -> None:
+            publisher.wait_for_subscriber()
+            for _ in range(11):
+                publisher.send(STEP)
+
+        heard(hearing, publish, lambda: told(ledger)[0] > 0)
+
+    assert hearing.status().unexpected_failures == 1

@@ -7,9 +7,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
+import pytest
+
 from disagg_cluster.pagewatch import OTHER_VERSION, PageWatch
 from disagg_cluster.telemetry.label_values import PER_ENGINE
-from disagg_exporter.model import Total
+from disagg_exporter.model import EnginePage, Total
+from disagg_exporter.pages import EngineWindow, window
+from support.children import descriptors
 from support.page_server import NoPage, page_server
 from support.raw_server import raw_server
 
@@ -395,3 +399,63 @@ def test_an_engine_that_tells_another_version_each_time_it_is_asked_does_not_fil
 
     assert OTHER_VERSION in shown
     assert len(shown - {"", OTHER_VERSION}) <= PER_ENGINE
+
+
+def test_an_unforeseen_error_over_what_two_pages_say_hurts_no_other_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tripped = 0
+
+    def trip(before: EnginePage, after: EnginePage) -> EngineWindow:
+        nonlocal tripped
+        tripped += 1
+        if tripped <= 2:
+            raise ValueError("a bug of ours")
+        return window(before, after)
+
+    monkeypatch.setattr("disagg_cluster.watchedpage.window", trip)
+    seen_failing = False
+
+    def until(pages: PageWatch) -> bool:
+        nonlocal seen_failing
+        seen_failing = seen_failing or False in successes(pages).values()
+        return tripped > 2 and all(pages.window(engine) is not None for engine in ("a", "b"))
+
+    pages = watch(answering, until)
+
+    assert seen_failing
+    assert successes(pages) == {"engine:a": True, "engine:b": True}
+    assert sum(status.unexpected_failures for status in pages.statuses()) == 2
+
+
+def test_pages_that_could_not_be_read_for_want_of_a_thread_are_read_when_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader may be begun again however its last end came, and leaves nothing open."""
+    refuse = threading.Event()
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if refuse.is_set() and thread.name.startswith("page"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def story(bases: dict[str, str]) -> None:
+        pages = PageWatch(bases, 0.05, lambda _engine: True)
+        refuse.set()
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        before = descriptors()
+        for _ in range(3):
+            with pytest.raises(RuntimeError):
+                await pages.run()
+        assert descriptors() == before
+        refuse.clear()
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while pages.page("a") is None:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with serving(answering) as bases:
+        asyncio.run(story(bases))

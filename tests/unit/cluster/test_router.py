@@ -13,7 +13,8 @@ from disagg_cluster.readiness import Target
 from disagg_cluster.router import RouterWatch, router_post
 from disagg_cluster.router_command import router_command, router_engines, start_seconds
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.model import Phase, RouterCounts, RouterEngine
+from disagg_exporter.model import Phase, RouterCounts, RouterEngine, RouterPage
+from disagg_exporter.router_pages import parse_router_page
 from support.node_files import node, worker
 
 
@@ -222,3 +223,24 @@ def test_a_page_of_somebody_else_is_a_failed_look() -> None:
 
     assert watch.status().counts is None
     assert not watch.collectors()[0].success
+
+
+def test_what_nobody_foresaw_of_a_page_fails_one_look_and_the_next_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trips = iter((ValueError("a bug of ours"),))
+
+    def parse(text: bytes, t_ns: int) -> RouterPage:
+        if (error := next(trips, None)) is not None:
+            raise error
+        return parse_router_page(text, t_ns)
+
+    monkeypatch.setattr("disagg_cluster.router.parse_router_page", parse)
+
+    failed = watched((7, page(1)))
+    assert [collector.success for collector in failed.collectors()] == [False]
+    trips = iter((ValueError("a bug of ours"),))
+    recovered = watched((7, page(1)), (7, page(2)))
+    assert [collector.success for collector in recovered.collectors()] == [True]
+    assert recovered.collectors()[0].unexpected_failures == 1
+    assert recovered.status().page is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from disagg_cluster.pagereader import Look, Seen
-from disagg_cluster.watchedpage import Watched
+from disagg_cluster.watchedpage import Watched, page_health
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http_answer import AnswerError
 from disagg_exporter.pages import PageError, parse_page
@@ -20,10 +20,10 @@ _log = logging.getLogger("disagg_node")
 
 
 def warnings(caplog: pytest.LogCaptureFixture, errors: list[DisaggError]) -> list[str]:
-    watched = Watched()
+    watched = Watched(page_health("a", _log, lambda: 0.0))
     with caplog.at_level(logging.INFO):
         for error in errors:
-            watched.take(Seen.without_page(LOOK, error), 0, 0.0, _log)
+            watched.take(Seen.without_page(LOOK, error), 0)
     return caplog.messages
 
 

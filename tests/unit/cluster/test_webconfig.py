@@ -12,7 +12,7 @@ import pytest
 
 from disagg_cluster.problems import ConfigError
 from disagg_cluster.webconfig.durations import seconds_of
-from disagg_cluster.webconfig.reading import WebFiles
+from disagg_cluster.webconfig.reading import WebFiles, read
 from disagg_cluster.webconfig.tls import load
 from disagg_cluster.webconfig.watch import WebConfigWatch
 from support.certificates import write_files
@@ -347,3 +347,23 @@ def test_a_file_that_vanishes_leaves_its_conditions(tmp_path: Path) -> None:
         until(lambda: not watch.status().success)
 
         assert watch.access.tls is not None
+
+
+def test_what_nobody_foresaw_of_a_file_is_shown_and_the_next_look_is_taken(tmp_path: Path) -> None:
+    path, trip = written(tmp_path, TLS), threading.Event()
+
+    def reading(path: Path) -> WebFiles:
+        if trip.is_set():
+            raise ValueError("a bug of ours")
+        return read(path)
+
+    log = logging.getLogger("test")
+    with WebConfigWatch(path, log, 0.01, 0.01, reading) as watch:
+        before = watch.access
+        trip.set()
+        until(lambda: not watch.status().success)
+        assert watch.access is before
+
+        trip.clear()
+        until(lambda: watch.status().success)
+        assert watch.status().unexpected_failures > 0

@@ -61,7 +61,6 @@ def watched(until: Callable[[Snapshot], bool]) -> tuple[Snapshot, str]:
         async with daemon.running():
             async with asyncio.timeout(30):
                 while daemon.snapshot is None or not until(daemon.snapshot):
-                    daemon.check()
                     await asyncio.sleep(0.05)
             shown = daemon.snapshot
             page = PageCache(lambda: shown, lambda: shown.taken_ns).page("", gzipped=False)
