@@ -75,7 +75,15 @@ class Daemon:
         self._folder = RunFolder(run_folder)
         self._on_failure = on_failure
         self._posts = {
-            w.name: post_of(w, layout.of(w.name), self._folder, config.restart, os.environ)
+            w.name: post_of(
+                w,
+                layout.of(w.name),
+                self._folder,
+                config.restart,
+                os.environ,
+                config.health,
+                config.intervals.health_seconds,
+            )
             for w in config.workers
         }
         self._ledger = Ledger()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.command import build
-from disagg_cluster.config import Restart, Worker
+from disagg_cluster.config import HealthProbes, Restart, Worker
 from disagg_cluster.config.patience import policy
 from disagg_cluster.layout import Placement
 from disagg_cluster.nodefile.sizes import ranks_of
@@ -21,6 +21,8 @@ def post_of(
     folder: RunFolder,
     restart: Restart,
     inherited: Mapping[str, str],
+    health: HealthProbes = HealthProbes(),
+    health_seconds: float = 1.0,
 ) -> Post:
     """What to run for a worker, where it answers and how patient to be with it.
 
@@ -30,7 +32,10 @@ def post_of(
         folder: Where its socket and its log are.
         restart: The node's rules; the worker's own come first.
         inherited: The environment it gets from us.
+        health: The node's rules of probes; the worker's own come first.
+        health_seconds: How often it is probed.
     """
+    probes = health.with_changes(worker.health)
     command = build(
         worker,
         placement,
@@ -42,8 +47,14 @@ def post_of(
         worker.name,
         command,
         folder.log(worker.name),
-        Target(worker.port, worker.model_name, worker.probe_host, api_key(worker, inherited)),
-        policy(worker.deadlines, restart.with_changes(worker.restart)),
+        Target(
+            worker.port,
+            worker.model_name,
+            worker.probe_host,
+            api_key(worker, inherited),
+            timeout_seconds=probes.timeout_seconds,
+        ),
+        policy(worker.deadlines, restart.with_changes(worker.restart), probes, health_seconds),
         role=worker.role,
         gpus=placement.gpus,
         ranks=ranks_of(worker),

@@ -28,7 +28,9 @@ Fetch = Callable[[str, float], bytes]
 def router_post(config: NodeConfig, router: Router, log_path: Path) -> Post:
     """What to run for the router, where it answers and how patient to be with it."""
     deadlines = router.deadlines
-    usual = policy(deadlines, config.restart.with_changes(router.restart))
+    health = config.health.with_changes(router.health)
+    restart = config.restart.with_changes(router.restart)
+    usual = policy(deadlines, restart, health, config.intervals.health_seconds)
     patience = replace(
         usual,
         start_seconds=start_seconds(config, router),
@@ -38,7 +40,13 @@ def router_post(config: NodeConfig, router: Router, log_path: Path) -> Post:
         stop_seconds=deadlines.drain_seconds + deadlines.stop_seconds,
     )
     # Its /health and /readiness speak of its engines: it must not be killed because they are gone.
-    target = Target(router.port, "", router.probe_host, health_path="/liveness")
+    target = Target(
+        router.port,
+        "",
+        router.probe_host,
+        health_path="/liveness",
+        timeout_seconds=health.timeout_seconds,
+    )
     return Post(
         ROUTER_NAME,
         router_command(config, router),

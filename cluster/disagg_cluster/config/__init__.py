@@ -14,7 +14,7 @@ from disagg_cluster.config.node import (
     Listen,
     NodeConfig,
 )
-from disagg_cluster.config.patience import Deadlines, Restart
+from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.router import Router
 from disagg_cluster.config.section import Section
 from disagg_cluster.config.worker import KvTransfer, Worker
@@ -25,6 +25,7 @@ __all__ = [
     "Dcgm",
     "Deadlines",
     "GpuPrice",
+    "HealthProbes",
     "Intervals",
     "KvTransfer",
     "Latency",

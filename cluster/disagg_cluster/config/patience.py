@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Self
+
 from pydantic import Field
 
 from disagg_cluster.config.section import Section
@@ -25,7 +27,30 @@ class Deadlines(Section):
     )
 
 
-class Restart(Section):
+class Changeable(Section):
+    """What the node says for all its workers, and each may say otherwise."""
+
+    def with_changes(self, changes: Self | None) -> Self:
+        """This with everything that `changes` says and leaves to no default."""
+        if changes is None:
+            return self
+        said = {name: getattr(changes, name) for name in changes.model_fields_set}
+        return self.model_copy(update=said)
+
+
+class HealthProbes(Changeable):
+    """How a worker is asked whether it is well."""
+
+    # More would be no number of seconds to a socket, and no answer to anybody.
+    timeout_seconds: Annotated[Seconds, Field(le=300)] = Field(
+        default=2.0, description="seconds, a number above 0 and up to 300"
+    )
+    grace_seconds: Amount = Field(
+        default=_USUAL.hang_grace_seconds, description="seconds, a number from 0 up"
+    )
+
+
+class Restart(Changeable):
     """When a worker that crashed or hangs is started again, and when it is given up."""
 
     backoff_first_seconds: Amount = Field(
@@ -43,15 +68,21 @@ class Restart(Section):
     hang_probes: Count = Field(
         default=_USUAL.hang_probes, description="a number of health probes, 1 or more"
     )
-
-    def with_changes(self, changes: Restart | None) -> Restart:
-        """This with everything that `changes` says and leaves to no default."""
-        if changes is None:
-            return self
-        told = {name: getattr(changes, name) for name in changes.model_fields_set}
-        return self.model_copy(update=told)
+    failed_retry_seconds: Amount = Field(
+        default=_USUAL.failed_retry_seconds, description="seconds, a number from 0 up"
+    )
 
 
-def policy(deadlines: Deadlines, restart: Restart) -> Policy:
-    """The patience of the supervisor, in its own words."""
-    return Policy(**dict(deadlines), **dict(restart))
+def policy(
+    deadlines: Deadlines,
+    restart: Restart,
+    health: HealthProbes = HealthProbes(),
+    health_seconds: float = _USUAL.health_seconds,
+) -> Policy:
+    """The patience of the supervisor, in its own words; it probes every `health_seconds`."""
+    return Policy(
+        **dict(deadlines),
+        **dict(restart),
+        hang_grace_seconds=health.grace_seconds,
+        health_seconds=health_seconds,
+    )

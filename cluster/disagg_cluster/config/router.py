@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from disagg_cluster.config.patience import Deadlines, Restart
+from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.section import Section
 from disagg_cluster.values import (
     AnyText,
@@ -70,6 +70,7 @@ class Router(Section):
         default={}, description="a mapping of variables to their values"
     )
     deadlines: Deadlines = Deadlines()
+    health: HealthProbes | None = None
     restart: Restart | None = None
 
     @property

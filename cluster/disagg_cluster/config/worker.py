@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from disagg_cluster.config.patience import Deadlines, Restart
+from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.section import Section
 from disagg_cluster.values import (
     AnyText,
@@ -87,6 +87,7 @@ class Worker(Section):
     )
     kv_transfer: KvTransfer | None = None
     deadlines: Deadlines = Deadlines()
+    health: HealthProbes | None = None
     restart: Restart | None = None
 
     @property

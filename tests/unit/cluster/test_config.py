@@ -150,7 +150,7 @@ def test_an_engine_is_asked_where_it_answers_on_its_own_node(
 def test_a_crash_is_handled_as_the_supervisor_would_by_itself() -> None:
     config = node(worker())
 
-    assert policy(config.workers[0].deadlines, config.restart) == Policy()
+    assert policy(config.workers[0].deadlines, config.restart, config.health) == Policy()
 
 
 def test_a_worker_changes_only_what_it_says_of_its_restarts() -> None:

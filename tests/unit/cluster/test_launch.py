@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.config import NodeConfig
+from disagg_cluster.config import HealthProbes, NodeConfig
 from disagg_cluster.launch import api_key, post_of
 from disagg_cluster.layout import place
 from disagg_cluster.nodefile import from_mapping
@@ -33,6 +33,25 @@ def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path:
     assert post.target.api_key == "k"
     assert (post.policy.stop_seconds, post.policy.hang_probes) == (3, 2)
     assert post.tag.url == "http://127.0.0.1:8100"
+
+
+def test_a_workers_own_rules_of_probes_come_before_the_nodes(tmp_path: Path) -> None:
+    node = config(health={"timeout_seconds": 30})
+    [worker] = node.workers
+    probes = HealthProbes(timeout_seconds=4.0, grace_seconds=60.0)
+
+    post = post_of(
+        worker,
+        place(node, None).of("w"),
+        RunFolder(tmp_path),
+        node.restart,
+        {},
+        probes,
+        health_seconds=5.0,
+    )
+
+    assert post.target.timeout_seconds == 30
+    assert (post.policy.hang_grace_seconds, post.policy.health_seconds) == (60, 5)
 
 
 @pytest.mark.parametrize(
