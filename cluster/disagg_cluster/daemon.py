@@ -90,7 +90,7 @@ class Daemon:
         self._fullness = Fullness(config.latency.itl_seconds)
         self._journal = Journal(self._folder.journal, _log)
         self._crew: Crew | None = None
-        self._engines = Engines(config.workers, self._tag, self._ledger)
+        self._engines = Engines(config.workers, self._tag, self._ledger, up_of=self._up)
         self._devices = DeviceWatch(source, self._ledger)
         books = self._folder, self._ledger, self._fullness
         found = attaching(config, layout, *books, self._devices, self._engines)
@@ -164,6 +164,7 @@ class Daemon:
                 self._roster.pages.page,
                 journal=self._journal,
                 health_seconds=self._config.intervals.health_seconds,
+                worked_ns=self._worked_ns,
             )
             rotation = Rotation(crew.logs, crew.log_was_cut, self._config.log_megabytes, _log)
             self._rotation = rotation
@@ -226,6 +227,14 @@ class Daemon:
     def _tag(self, worker: str) -> Tag:
         return self._posts[worker].tag if self._crew is None else self._crew.tag(worker)
 
+    def _up(self, worker: str) -> bool | None:
+        return None if self._crew is None else self._crew.up(worker)
+
+    def _worked_ns(self, worker: str) -> int | None:
+        """When a worker's engine is known to have worked; a router tells no work."""
+        is_router = self._router is not None and worker == self._router.post.name
+        return None if is_router else self._engines.worked_ns(worker, self._roster.pages)
+
     def _seldom(self) -> None:
         """Look for engines that have gone silent; try a journal again that could not be written."""
         if self._unreported:
@@ -242,6 +251,7 @@ class Daemon:
             workers=self._crew.statuses() if self._crew else (),
             collectors=(
                 self._journal.status(),
+                *(self._crew.collectors() if self._crew else ()),
                 *self._front.collectors(),
                 *(watch.collectors() if watch else ()),
                 *(self._rotation.collectors() if self._rotation else ()),

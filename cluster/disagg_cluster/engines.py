@@ -72,6 +72,7 @@ class Engines:
         workers: The node file's workers.
         tag_of: As what the present process of a worker was started, or would be.
         ledger: Told of every change.
+        up_of: Whether a worker answered its last health probe; None if nobody knows.
         clock_ns: CLOCK_MONOTONIC.
     """
 
@@ -81,8 +82,10 @@ class Engines:
         tag_of: Callable[[str], Tag],
         ledger: Ledger,
         *,
+        up_of: Callable[[str], bool | None] = lambda _name: None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        self._up_of = up_of
         self._engines = {w.name: _Engine(w, tag_of(w.name), size=model_size(w)) for w in workers}
         self._tag_of = tag_of
         self._ledger = ledger
@@ -155,7 +158,7 @@ class Engines:
                 model_name=engine.tag.model_name,
                 devices=engine.tag.gpus,
                 state=EngineState.GONE if engine.pid is None else ENGINE_STATES[engine.state],
-                up=engine.pid is not None and engine.state is WorkerState.READY,
+                up=self._up(engine),
                 source="config",
                 confidence="certain",
                 page=pages.page(name),
@@ -165,6 +168,12 @@ class Engines:
             )
             for name, engine in self._engines.items()
         )
+
+    def worked_ns(self, name: str, pages: PageWatch) -> int | None:
+        """Return an instant at or after which an engine worked, by its steps and its pages."""
+        feed = self._engines[name].feed
+        told = (feed.worked_ns if feed else None, pages.worked_ns(name))
+        return max((t_ns for t_ns in told if t_ns is not None), default=None)
 
     def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
         """Return every engine as the choice of its source sees it."""
@@ -201,6 +210,14 @@ class Engines:
             if silence != engine.silence:
                 _log.warning("%s: %s", name, silence or "its steps are heard again")
                 engine.silence = silence
+
+    def _up(self, engine: _Engine) -> bool | None:
+        """Whether its process answered the last probe; None if it serves and none could be made."""
+        serves = engine.pid is not None and engine.state in (
+            WorkerState.READY,
+            WorkerState.DRAINING,
+        )
+        return self._up_of(engine.worker.name) if serves else False
 
     def _assign(self, engine: _Engine, state: EngineState, now_ns: int) -> None:
         self._ledger.assign(

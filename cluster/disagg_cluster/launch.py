@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.command import build
 from disagg_cluster.config import HealthProbes, Restart, Worker
-from disagg_cluster.config.patience import policy
+from disagg_cluster.config.patience import USUAL_PROBES, policy
 from disagg_cluster.layout import Placement
 from disagg_cluster.nodefile.sizes import ranks_of
 from disagg_cluster.posts import Post
@@ -21,7 +21,7 @@ def post_of(
     folder: RunFolder,
     restart: Restart,
     inherited: Mapping[str, str],
-    health: HealthProbes = HealthProbes(),
+    health: HealthProbes = USUAL_PROBES,
     health_seconds: float = 1.0,
 ) -> Post:
     """What to run for a worker, where it answers and how patient to be with it.

@@ -117,7 +117,7 @@ def _row(
         role=engine.role.value,
         why=f"{why.marker} is {why.value}" if why and verdict.source != "none" else verdict.source,
         confidence=engine.confidence,
-        state=state_of(up=engine.up, registered=registered, follows=engine.follows),
+        state=state_of(up=bool(engine.up), registered=registered, follows=engine.follows),
         model_name=engine.model_name,
         pod=engine.pod,
         busy_ratio=busy_ratio,

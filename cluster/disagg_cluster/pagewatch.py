@@ -132,6 +132,10 @@ class PageWatch:
         """Return when anything answered last where its page should be."""
         return self._watched.get(engine, _UNKNOWN).answered_ns
 
+    def worked_ns(self, engine: str) -> int | None:
+        """Return an instant at or after which an engine worked, by its pages; None if unknown."""
+        return self._watched.get(engine, _UNKNOWN).worked_ns
+
     def status(self, engine: str) -> CollectorStatus | None:
         """Return how the last look at an engine went; None before the first."""
         return self._watched.get(engine, _UNKNOWN).status

@@ -23,7 +23,8 @@ _log = logging.getLogger("disagg_node")
 class StepFeed:
     """One worker's socket, open as long as the daemon lives, through all its processes.
 
-    `heard_ns` is when its present process told something last, None before it did.
+    `heard_ns` is when its present process told something last, `worked_ns` when its last step was
+    that did some work; None before. A heartbeat is no work, nor is a filler of data parallelism.
 
     Args:
         engine: The worker's name.
@@ -60,6 +61,7 @@ class StepFeed:
         self._records_seen = False
         self._heard_wall: float | None = None
         self.heard_ns: int | None = None
+        self.worked_ns: int | None = None
 
     def open(self, loop: AbstractEventLoop) -> None:
         """Listen; raises `StepsSocketError`."""
@@ -77,7 +79,7 @@ class StepFeed:
         """Forget what the process before this one told of itself."""
         self._flags = None
         self._records_seen = False
-        self.heard_ns = None
+        self.heard_ns = self.worked_ns = None
 
     @property
     def simulated(self) -> bool:
@@ -125,7 +127,11 @@ class StepFeed:
         now_ns = self._clock_ns()
         self._flags = told.flags
         self._heard_wall, self.heard_ns = self._wall(), now_ns
-        self._records_seen = self._records_seen or isinstance(told, Records)
+        if isinstance(told, Records):
+            self._records_seen = True
+            work = told.rows[~told.rows["dummy"]]
+            if len(work):
+                self.worked_ns = min(int(work["t_ns"][-1]), now_ns)
         book(told, self._ledger, self._fullness, now_ns)
 
 

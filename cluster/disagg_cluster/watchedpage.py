@@ -17,7 +17,8 @@ class Watched:
     """One engine. Its next look is due at `due_ns`; None of the rest is not known, or not any more.
 
     `window` is what happened between its last two pages, `lines` what was kept of the last one.
-    `answered_ns` is when anything answered last where its page should be.
+    `answered_ns` is when anything answered last where its page should be, `worked_ns` an instant
+    at or after which it did some work, by two pages of the same process.
     """
 
     health: CollectorHealth
@@ -29,6 +30,8 @@ class Watched:
     lines: tuple[str, ...] = ()
     tally: Tally = field(default_factory=Tally)
     answered_ns: int | None = None
+    worked_ns: int | None = None
+    _last: EnginePage | None = None
 
     @property
     def status(self) -> CollectorStatus | None:
@@ -56,6 +59,7 @@ class Watched:
         before, self.page, self.lines = self.page, seen.page, seen.lines
         if before is not None and before.kind == seen.page.kind:
             self.window = window(before, seen.page)
+        self._compare(seen.page)
         if seen.version is not None:
             self.version = seen.version
         self.tally.take(seen.page)
@@ -66,6 +70,7 @@ class Watched:
         """Take that the engine has no process; the next one counts from zero."""
         self._forget_page()
         self.health.rest()
+        self.worked_ns = self._last = None
         self.tally.begin_anew()
 
     def _miss(self, seen: Seen, now_ns: int) -> None:
@@ -73,6 +78,12 @@ class Watched:
         if seen.answered:
             self.answered_ns = now_ns
         self.health.fail(seen.error or "no page", (now_ns - seen.look.began_ns) / 1e9)
+
+    def _compare(self, page: EnginePage) -> None:
+        """See whether it worked since the page before, be it that looks in between failed."""
+        last, self._last = self._last, page
+        if last is not None and last.kind == page.kind and window(last, page).did_work:
+            self.worked_ns = last.t_ns
 
     def _forget_page(self) -> None:
         """Have nothing rather than what may be another process's."""

@@ -160,6 +160,80 @@ def test_an_engine_that_is_stopped_by_a_signal_is_not_called_ready(folder: Path)
         assert planes.daemon.page().sum("disagg_worker_restarts_total", worker="victim") == 1
 
 
+WORKING = """
+import os, signal, socket, sys, threading, time
+from disagg_steps import wire
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+said = lambda name: sys.argv[sys.argv.index(name) + 1]
+there = lambda name: os.path.exists(os.path.join({folder!r}, name))
+
+class Page(BaseHTTPRequestHandler):
+    log_message = lambda self, *_: None
+
+    def do_GET(self):
+        if there("slow"):
+            time.sleep(30)
+        page = ('{{"data": [{{"id": "%s"}}]}}' % said("--served-model-name")).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+def steps():
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    link.connect(os.environ[wire.SOCKET_ENVIRONMENT])
+    number, kind = 0, wire.HELLO
+    while True:
+        fields = dict.fromkeys(wire.Record._fields, 0) | {{
+            "version": wire.VERSION, "kind": kind, "pid": os.getpid(), "incarnation": 1,
+            "sequence": number, "t_ns": time.monotonic_ns(), "elapsed_ns": 1000000,
+            "generation_requests": 1, "generation_tokens": 1, "running": 1,
+            "steps_generation": number, "ns_generation": number * 1000000,
+        }}
+        link.send(wire.encode(wire.Record(**fields)))
+        time.sleep(0.1)
+        kind = wire.HEARTBEAT if there("idle") else wire.STEP
+        number += kind == wire.STEP
+
+threading.Thread(target=steps, daemon=True).start()
+server = ThreadingHTTPServer(("127.0.0.1", int(said("--port"))), Page)
+server.daemon_threads = True
+server.serve_forever()
+"""
+"""Goes silent when a file `slow` comes, and does no more steps once `idle` is there."""
+
+
+def test_an_engine_that_works_is_not_killed_for_its_silence_and_one_that_does_nothing_is(
+    folder: Path,
+) -> None:
+    script = WORKING.format(folder=str(folder))
+    patient = {
+        "health": {"timeout_seconds": 0.3, "grace_seconds": 0.1},
+        "restart": {"hang_probes": 3},
+    }
+    working = engine(folder, script, f"{PYTHON[0]} -S")
+    file = pair(folder, **patient, **working) | {"intervals": {"health_seconds": 0.1}}
+    with node(file, folder) as planes:
+        planes.daemon.wait_ready()
+
+        def up() -> float:
+            return planes.daemon.page().sum("disagg_engine_up", engine="victim")
+
+        assert up() == 1
+        (folder / "slow").touch()
+        wait_until("it to be shown as silent", lambda: up() == 0, TRUTH_SECONDS)
+        wait_until("it to be spared", lambda: "left alone" in planes.daemon.log(), TRUTH_SECONDS)
+        time.sleep(1.5)  # five probes: that it is not killed cannot be awaited
+        assert state(planes, "victim") == "ready"
+        unharmed(planes)
+
+        (folder / "idle").touch()
+        wait_until("it to be called hung", lambda: "hangs: " in planes.daemon.log(), TRUTH_SECONDS)
+        (folder / "slow").unlink()
+        wait_until("its successor to answer", lambda: up() == 1, 30.0)
+        assert planes.daemon.page().sum("disagg_worker_restarts_total", worker="victim") == 1
+
+
 def uptime(planes: Node) -> float:
     page = planes.daemon.page()
     return time.time() - page.sum("disagg_worker_start_timestamp_seconds", worker="victim")

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from disagg_cluster.config.attach import Attach
 from disagg_cluster.config.bridges import Bridges
-from disagg_cluster.config.patience import HealthProbes, Restart
+from disagg_cluster.config.patience import USUAL_PROBES, HealthProbes, Restart
 from disagg_cluster.config.router import Router
 from disagg_cluster.config.section import Section
 from disagg_cluster.config.worker import Worker
@@ -107,7 +107,7 @@ class NodeConfig(Section):
     listen: Listen = Listen()
     intervals: Intervals = Intervals()
     latency: Latency = Latency()
-    health: HealthProbes = HealthProbes()
+    health: HealthProbes = USUAL_PROBES
     restart: Restart = Restart()
     gpu_price: GpuPrice | None = None
     workers: Annotated[tuple[Worker, ...], Field(strict=False)] = Field(

@@ -73,10 +73,14 @@ class Restart(Changeable):
     )
 
 
+USUAL_PROBES = HealthProbes()
+"""How a node probes that says nothing of it."""
+
+
 def policy(
     deadlines: Deadlines,
     restart: Restart,
-    health: HealthProbes = HealthProbes(),
+    health: HealthProbes = USUAL_PROBES,
     health_seconds: float = _USUAL.health_seconds,
 ) -> Policy:
     """The patience of the supervisor, in its own words; it probes every `health_seconds`."""

@@ -64,7 +64,7 @@ def _view(look: OneLook, engine: EngineStatus) -> EngineView:
         model_name=engine.model_name,
         kind=engine.kind,
         version=engine.version,
-        up=engine.up,
+        up=bool(engine.up),
         source=look.verdicts[engine.engine].source,
         confidence=engine.confidence,
         pod=engine.pod,

@@ -88,7 +88,7 @@ def _engine(row: EngineRow) -> str:
         running = page.running if running is None else running
         waiting = page.waiting if waiting is None else waiting
         usage = page.kv_usage_ratio if usage is None else usage
-    state = status.state.value if status.up else f"{status.state.value}, no answer"
+    state = f"{status.state.value}, no answer" if status.up is False else status.state.value
     if status.follows is not None:
         state += f", follower of {escape(status.follows)}" if status.follows else ", follower"
     kind = " ".join(part for part in (status.kind, status.version) if part)

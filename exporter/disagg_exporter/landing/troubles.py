@@ -61,7 +61,7 @@ def _workers(snapshot: Snapshot) -> Iterator[Trouble]:
 
 def _engines(snapshot: Snapshot) -> Iterator[Trouble]:
     for engine in snapshot.engines:
-        if engine.state is EngineState.READY and not engine.up:
+        if engine.state is EngineState.READY and engine.up is False:
             text = f"Engine {engine.engine} does not answer its health probe."
             yield Trouble(Weight.BROKEN, text)
     page = snapshot.router.page if snapshot.router else None

@@ -14,7 +14,7 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "What an engine is; join on engine."),
     Family("disagg_engine_up", _G, Data.ENGINES, ("engine",), "",
            "1 when the engine answered its last health probe, 0 when it did not; absent for a "
-           "follower, which answers nobody."),
+           "follower, which answers nobody, and while the probe itself cannot be made."),
     Family("disagg_engine_follower_info", _I, Data.ENGINES, ("engine", "leader"), "",
            "An engine that is one node's part of an engine which is led elsewhere, and where the "
            "parts meet."),

@@ -24,9 +24,9 @@ def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
     for status in statuses.values():
         facts = (status.role, status.model_name, status.kind, status.version)
         sheet.put("disagg_engine_info", 1, status.engine, *facts)
-        if status.follows is None:
+        if status.follows is None and status.up is not None:
             sheet.put("disagg_engine_up", float(status.up), status.engine)
-        else:
+        if status.follows is not None:
             sheet.put("disagg_engine_follower_info", 1, status.engine, status.follows)
         if status.dynamo is not None:
             worker, registered = status.dynamo.worker, status.dynamo.registered

@@ -60,7 +60,8 @@ class EngineStatus:
     before.
     `pid` is the process above all of its own, None where none can be seen.
     `follows` is set where it is one node's part of an engine that is led elsewhere: the address at
-    which they meet, empty if nobody told it. It answers nobody, and `up` is that it is there.
+    which they meet, empty if nobody told it. It answers nobody, and `up` is that it is there; None
+    where it should answer and nobody could ask.
     """
 
     engine: str
@@ -70,7 +71,7 @@ class EngineStatus:
     model_name: str
     devices: tuple[str, ...]
     state: EngineState
-    up: bool
+    up: bool | None
     source: str
     confidence: str
     page: EnginePage | None = None

@@ -43,6 +43,12 @@ class EngineWindow:
         return any(rate is not None and rate > 0 for rate in rates)
 
     @property
+    def did_work(self) -> bool:
+        """Whether any token was computed, or any step or request finished, between the pages."""
+        finished = (self.finished_requests, self.steps)
+        return self.tokens_advanced or any(count is not None and count > 0 for count in finished)
+
+    @property
     def computed_tokens_per_second(self) -> float | None:
         """Prompt tokens computed here: prefill work."""
         return None if self.computed_tokens is None else self.computed_tokens / self.seconds

@@ -115,9 +115,7 @@ def test_the_router_is_kept_as_a_worker_whose_health_is_its_own() -> None:
 
     assert (post.name, post.log_path) == ("router", Path("/run/n/logs/router.log"))
     assert post.command == router_command(config, router)
-    assert post.target == Target(
-        80, "", "127.0.0.1", health_path="/liveness", timeout_seconds=2.0
-    )
+    assert post.target == Target(80, "", "127.0.0.1", health_path="/liveness", timeout_seconds=2.0)
     assert (post.policy.start_seconds, post.policy.crash_limit) == (960.0, 9)
 
 

@@ -98,3 +98,32 @@ def test_a_routers_fault_is_the_same_whatever_its_value() -> None:
 
 def test_an_error_without_values_is_its_own_cause() -> None:
     assert AnswerError("the answer is cut off").cause == "the answer is cut off"
+
+
+def looked_at(watched: Watched, tokens: int | None, t_ns: int) -> int | None:
+    """When it worked, by a look that found so many tokens, or no page at all."""
+    if tokens is None:
+        seen = Seen.without_page(LOOK, EngineUnreachable("no answer in time"))
+    else:
+        page = parse_page(f"vllm:generation_tokens_total {tokens}\n".encode(), t_ns)
+        seen = Seen(LOOK, page=page)
+    watched.take(seen, t_ns)
+    return watched.worked_ns
+
+
+def test_an_engine_worked_when_its_counters_have_moved_since_its_page_before() -> None:
+    watched = Watched(page_health("a", _log, lambda: 0.0))
+    looks = [(5, 1), (5, 2), (9, 3), (9, 4), (None, 5), (12, 6)]
+
+    worked = [looked_at(watched, tokens, t_ns) for tokens, t_ns in looks]
+
+    assert worked == [None, None, 2, 2, 2, 4]
+
+
+def test_what_a_process_did_says_nothing_of_its_successor() -> None:
+    watched = Watched(page_health("a", _log, lambda: 0.0))
+    looked_at(watched, 5, 1)
+    looked_at(watched, 9, 2)
+    watched.rest()
+
+    assert looked_at(watched, 70, 3) is None

@@ -203,6 +203,15 @@ def test_an_engine_that_told_nothing_has_no_load() -> None:
     assert samples(silent, "disagg_engine_up")["decode-0"] == 0.0
 
 
+def test_an_engine_that_could_not_be_asked_is_neither_up_nor_down() -> None:
+    golden = golden_snapshot()
+    unknown = dataclasses.replace(
+        golden, engines=tuple(dataclasses.replace(e, up=None) for e in golden.engines)
+    )
+
+    assert samples(unknown, "disagg_engine_up") == {}
+
+
 def test_a_worker_that_does_not_run_has_no_start() -> None:
     assert set(samples(golden_snapshot(), "disagg_worker_start_timestamp_seconds")) == {"prefill-0"}
 
