@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from disagg_cluster.config import NodeConfig
+from disagg_cluster.control.service import ControlService
+from disagg_cluster.control.views import DaemonView
 from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.engines import Engines
 from disagg_cluster.feeds import hearing
@@ -36,12 +38,13 @@ from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
 from disagg_cluster.whereabouts import leaving
 from disagg_cluster.workers import Crew
+from disagg_exporter import __version__
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.collectors import CallbackErrors, CollectorHealth
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.listen import ListenAddress
-from disagg_exporter.model import Snapshot
+from disagg_exporter.model import DaemonCounts, Snapshot
 
 _log = logging.getLogger("disagg_node")
 
@@ -116,6 +119,9 @@ class Daemon:
         self._unreported: dict[str, tuple[WorkerState, WorkerState, int | None, str]] = {}
         self._rotation: Rotation | None = None
         self._at_end: AtEnd = "stop"
+        self._control: ControlService | None = None
+        self._start_ns = time.monotonic_ns()
+        self._stopping = False
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -147,7 +153,7 @@ class Daemon:
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(RunLock(self._folder.lock))
             make_inner(self._folder.sim)
-            start_ns = time.monotonic_ns()
+            start_ns = self._start_ns = time.monotonic_ns()
             for device in self._layout.devices:
                 self._ledger.add_device(device, start_ns)
             address = stack.enter_context(self._front.running())
@@ -181,6 +187,8 @@ class Daemon:
             try:
                 crew.adopt(self._journal.read())
                 await crew.start()
+                self._control = ControlService(self._folder.control, crew, self._view, _log)
+                await stack.enter_async_context(self._control.serving())
                 yield address
                 at_end = self._at_end
             finally:
@@ -200,6 +208,7 @@ class Daemon:
             await self._crew.stop(drain=False)
 
     async def _end(self, crew: Crew, at_end: AtEnd) -> None:
+        self._stopping = True
         if at_end == "leave":
             await crew.leave()
             _log.info("the engines go on; `disagg-node stop --workers` ends them")
@@ -223,6 +232,19 @@ class Daemon:
         else:
             self._engines.changed(name, old, new, pid, why)
         del self._unreported[name]
+        if self._control is not None:
+            self._control.changed()
+
+    def _view(self) -> DaemonView:
+        """The daemon itself, as those who ask it see it."""
+        return DaemonView(
+            version=__version__,
+            pid=os.getpid(),
+            node=self._config.node,
+            run_dir=str(self._folder.path),
+            uptime_seconds=(time.monotonic_ns() - self._start_ns) / 1e9,
+            stopping=self._stopping,
+        )
 
     def _tag(self, worker: str) -> Tag:
         return self._posts[worker].tag if self._crew is None else self._crew.tag(worker)
@@ -258,7 +280,9 @@ class Daemon:
                 *((self._changes.status(),) if self._changes.has_failed else ()),
                 *self._parts.collectors(),
                 *self._callbacks.collectors(),
+                *(self._control.collectors() if self._control else ()),
             ),
             router=watch.status() if watch else None,
             simulated=self._source.name == "sim" or self._engines.simulated,
+            counts=DaemonCounts(self._control.counts() if self._control else {}),
         )

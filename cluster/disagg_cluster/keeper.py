@@ -31,10 +31,11 @@ from disagg_cluster.life import (
 )
 from disagg_cluster.logs import last_lines
 from disagg_cluster.lookout import Lookout
-from disagg_cluster.posts import Post, Surroundings
+from disagg_cluster.posts import Post, Standing, Surroundings
 from disagg_cluster.readiness import Target
 from disagg_cluster.supervise import decide, due_ns
 from disagg_cluster.supervisor.death_watch import DeathWatch
+from disagg_cluster.supervisor.pausing import is_frozen
 from disagg_cluster.supervisor.retried import RETRY_SECONDS, Retried
 from disagg_cluster.worker import Child, StartError, start
 from disagg_exporter.model import WorkerStatus
@@ -61,6 +62,7 @@ class Keeper:
         self._loop = asyncio.get_running_loop()
         self._child: Child | None = None
         self._process = post.entry(0, 0.0)
+        self._reason = ""
         self._told: tuple[WorkerState, int, int | None] = (WorkerState.STOPPED, 0, None)
         self._retried = Retried(post.name, around.supervision, around.reserve)
         self._lookout = Lookout(post.name, around, lambda: self.life, self.tell)
@@ -108,11 +110,10 @@ class Keeper:
                 decision = decide(old, heard, self._around.clock(), policy, self._around.jitter())
                 self.life = decision.life
                 why = "; ".join(decision.notes)
-                if not isinstance(heard, StartFailed):
-                    why += self._last_words(old)
+                words = "" if isinstance(heard, StartFailed) else self._last_words(old)
                 for action in decision.actions:
                     events.extend(self._do(action))
-                self._publish(why)
+                self._publish(why, words)
                 if decision.actions or self.life != old:
                     self._record()
         finally:
@@ -125,10 +126,17 @@ class Keeper:
         paused = self.life.paused_ns is not None
         return WorkerStatus(self.post.name, self.life.state, self.life.restarts, started, paused)
 
+    def standing(self) -> Standing:
+        """Where it stands, for those who decide about it from outside."""
+        return Standing(self.post, self.life, self.tag, self._pid, self._reason)
+
     def entry(self) -> Entry:
         """What the next daemon has to know of it."""
-        pid = None if self._child is None else self._child.pid
-        return self._process.model_copy(update={"life": self.life, "pid": pid})
+        return self._process.model_copy(update={"life": self.life, "pid": self._pid})
+
+    @property
+    def _pid(self) -> int | None:
+        return None if self._child is None else self._child.pid
 
     @property
     def tag(self) -> Tag:
@@ -159,7 +167,7 @@ class Keeper:
 
     def _signal(self, action: Signal) -> None:
         child = self._child
-        if child is None or self.life.incarnation != action.incarnation:
+        if child is None or self.life.incarnation != action.incarnation or is_frozen(self.life):
             return
         if not child.signal_group(action.signal):
             self._around.log.warning("%s: its group could not be signalled", self.post.name)
@@ -210,8 +218,10 @@ class Keeper:
             self.post.target, host=tag.host, port=tag.port, served_model_name=tag.model_name
         )
 
-    def _publish(self, why: str) -> None:
-        life, old_state = self.life, self._told[0]
+    def _publish(self, reason: str, words: str) -> None:
+        life, old_state, why = self.life, self._told[0], reason + words
+        if reason and (life.state, life.incarnation) != self._told[:2]:
+            self._reason = reason
         bad = life.state in (WorkerState.BACKOFF, WorkerState.FAILED)
         if why:
             change = f"{old_state} → {life.state}: " if old_state is not life.state else ""
@@ -224,7 +234,7 @@ class Keeper:
         self._retried.run("tell of its change", partial(self._tell_change, why))
 
     def _tell_change(self, why: str) -> None:
-        pid = None if self._child is None else self._child.pid
+        pid = self._pid
         told = (self.life.state, self.life.incarnation, pid)
         if told != self._told:
             self._around.on_change(self.post.name, self._told[0], told[0], pid, why)

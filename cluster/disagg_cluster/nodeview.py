@@ -12,6 +12,7 @@ from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import (
     BusyGpus,
     CollectorStatus,
+    DaemonCounts,
     Device,
     DeviceAccount,
     DeviceFailure,
@@ -31,6 +32,7 @@ from disagg_exporter.model import (
 # The page stops showing readings and accounts this long after the last look (invariant c).
 STALE_SECONDS = 10.0
 _JUMP_SECONDS = 0.5
+_NO_COUNTS = DaemonCounts()
 
 ENGINE_STATES = {
     WorkerState.STARTING: EngineState.STARTING,
@@ -147,6 +149,7 @@ def compose(
     simulated: bool,
     router: RouterStatus | None = None,
     gpu_price: GpuPrice | None = None,
+    daemon_counts: DaemonCounts = _NO_COUNTS,
 ) -> Snapshot:
     """Put one snapshot together; everything in it is frozen.
 
@@ -176,4 +179,5 @@ def compose(
         simulated=simulated,
         router=router,
         gpu_price=gpu_price,
+        daemon_counts=daemon_counts,
     )

@@ -82,6 +82,17 @@ def _not_known(_worker: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one worker stands: the tag and pid of its process, and why it is in its state."""
+
+    post: Post
+    life: Life
+    tag: Tag
+    pid: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a keeper needs from outside.
 

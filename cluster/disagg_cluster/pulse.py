@@ -19,6 +19,7 @@ from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import (
     CollectorStatus,
+    DaemonCounts,
     Device,
     GpuPrice,
     RouterStatus,
@@ -43,6 +44,7 @@ class Aside:
     collectors: tuple[CollectorStatus, ...]
     router: RouterStatus | None
     simulated: bool
+    counts: DaemonCounts
 
 
 class Pulse:
@@ -180,4 +182,5 @@ class Pulse:
             router=aside.router,
             gpu_price=self._gpu_price,
             simulated=aside.simulated,
+            daemon_counts=aside.counts,
         )

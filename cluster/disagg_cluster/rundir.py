@@ -32,6 +32,11 @@ class RunFolder:
         return self.path / "whereabouts.json"
 
     @property
+    def control(self) -> Path:
+        """Where the daemon that runs here answers requests; no worker's socket is called so."""
+        return self.path / "control.socket"
+
+    @property
     def sim(self) -> Path:
         """Where stand-ins write what their devices do."""
         return self.path / "sim"

@@ -15,8 +15,8 @@ from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry, Tag
 from disagg_cluster.keeper import Keeper
-from disagg_cluster.life import Presence, StartRequested, StopRequested, WorkerState
-from disagg_cluster.posts import OnChange, Post, Surroundings
+from disagg_cluster.life import Event, Presence, StartRequested, StopRequested, WorkerState
+from disagg_cluster.posts import OnChange, Post, Standing, Surroundings
 from disagg_cluster.probing import Probe, Probing
 from disagg_cluster.readiness import probe as probe_worker
 from disagg_cluster.supervisor.retried import SupervisionHealth
@@ -174,6 +174,14 @@ class Crew:
         """Take that a worker's log was rotated."""
         if worker in self._by_name:
             self._by_name[worker].log_was_cut()
+
+    def tell(self, worker: str, event: Event) -> None:
+        """Tell a worker what somebody asks of it."""
+        self._by_name[worker].tell(event)
+
+    def standings(self) -> tuple[Standing, ...]:
+        """Where every worker stands, in the order given."""
+        return tuple(keeper.standing() for keeper in self._keepers)
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
         """Every worker as the metrics page shows it, in the order given."""

@@ -5,15 +5,28 @@ from __future__ import annotations
 import socket
 import struct
 from pathlib import Path
+from typing import Protocol
 
 _CREDENTIALS = struct.Struct("3i")
 
 
+class PeerLink(Protocol):
+    """A connected local socket, or what asyncio shows of one."""
+
+    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
+        """As that of a socket."""
+
+
 def peer_pid(link: socket.socket) -> int:
     """Return the process that connected; 0 if it lives in a pid namespace we cannot see into."""
+    return peer_credentials(link)[0]
+
+
+def peer_credentials(link: PeerLink) -> tuple[int, int]:
+    """Return the process that connected, as `peer_pid`, and its user id."""
     credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, _uid, _gid = _CREDENTIALS.unpack(credentials)
-    return int(pid)
+    pid, uid, _gid = _CREDENTIALS.unpack(credentials)
+    return int(pid), int(uid)
 
 
 def in_session_of(leader_pid: int, pid: int, proc_root: Path | str = "/proc") -> bool:

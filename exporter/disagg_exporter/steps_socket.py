@@ -1,4 +1,4 @@
-"""The listening socket file of one worker: made, or taken over from a dead daemon."""
+"""A listening Unix socket file: made, or taken over from a dead daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class StepsSocketError(DisaggError):
     """The socket for an engine's steps cannot be had; says which path and why."""
 
 
-def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
+def listening_socket(
+    path: Path, mode: int = 0o600, kind: socket.SocketKind = socket.SOCK_SEQPACKET
+) -> socket.socket:
     """Return a non-blocking socket that listens at `path` and has these permissions.
 
     The file of a dead daemon is replaced; a living one is left alone. Raises `StepsSocketError`.
@@ -31,10 +33,10 @@ def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
             f"{path}: too long for a socket ({LONGEST_PATH_BYTES} bytes at most); "
             "choose a shorter run directory"
         )
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening = socket.socket(socket.AF_UNIX, kind)
     try:
         listening.setblocking(False)
-        _remove_stale(path)
+        _remove_stale(path, kind)
         # On the unbound socket, so that the file never exists with wider permissions.
         os.fchmod(listening.fileno(), mode)
         listening.bind(os.fspath(path))
@@ -43,7 +45,7 @@ def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise StepsSocketError(f"{path}: cannot listen for steps: {error.strerror}") from error
+        raise StepsSocketError(f"{path}: cannot listen: {error.strerror}") from error
     except StepsSocketError:
         listening.close()
         raise
@@ -77,14 +79,14 @@ def _widen(path: Path, mode: int) -> None:
         os.close(descriptor)
 
 
-def _remove_stale(path: Path) -> None:
+def _remove_stale(path: Path, kind: socket.SocketKind) -> None:
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
         raise StepsSocketError(f"{path}: there is a file that is no socket; move it away")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+    with socket.socket(socket.AF_UNIX, kind) as probe:
         probe.setblocking(False)
         try:
             probe.connect(os.fspath(path))

@@ -8,6 +8,7 @@ from disagg_exporter.model import (
     BusyGpus,
     Cell,
     CollectorStatus,
+    DaemonCounts,
     DecodeLimit,
     Device,
     DeviceAccount,
@@ -284,6 +285,7 @@ def golden_snapshot() -> Snapshot:
         ),
         worker_states=WORKER_STATES,
         simulated=True,
+        daemon_counts=DaemonCounts({("pause", "done"): 2, ("unknown", "denied"): 1}),
         router=RouterStatus(
             (
                 RouterEngine("http://127.0.0.1:8100", "prefill-0", Phase.PREFILL),

@@ -29,6 +29,9 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "1 while a worker is paused by hand: observed, never killed and never started; else 0."),
     Family("disagg_worker_start_timestamp_seconds", _G, Data.WORKERS, ("worker",), "seconds",
            "Unix time at which the running process of a worker began; absent while none runs."),
+    Family("disagg_control_requests_total", _C, Data.WORKERS, ("verb", "outcome"), "",
+           "Requests to this daemon by hand. What takes time is counted when it is accepted and "
+           "when it has ended; a request that was not understood or not let in has verb unknown."),
     Family("disagg_collector_success", _G, Data.COLLECTORS, ("collector",), "",
            "1 when the collector's last round succeeded, 0 when it failed."),
     Family("disagg_collector_duration_seconds", _G, Data.COLLECTORS, ("collector",), "seconds",

@@ -62,6 +62,9 @@ LABELS: dict[str, str] = {
     "bound": "what keeps an engine from doing more: compute, bandwidth, kv, host, none, unknown",
     "worker": "name of the child process in the node file; of a router's engine elsewhere its "
     "address",
+    "verb": "what was asked of the daemon: pause, resume, restart, status, or unknown",
+    "outcome": "what became of it: done, accepted, refused, failed, timeout, invalid (not "
+    "understood), denied (of a user who may not ask), busy (too many at a time)",
     "worker_id": "id of a Dynamo worker in hex, as its own metrics have it",
     "worker_id_decimal": "the same id in decimal, as the frontend's metrics have it",
     "collector": "which reader of devices, steps or pages",

@@ -42,6 +42,7 @@ from disagg_exporter.model.snapshot import (
 )
 from disagg_exporter.model.statuses import (
     CollectorStatus,
+    DaemonCounts,
     DynamoWorker,
     EnginePage,
     EngineStatus,
@@ -81,6 +82,7 @@ __all__ = [
     "CapacitySource",
     "Cell",
     "CollectorStatus",
+    "DaemonCounts",
     "DecodeLimit",
     "Device",
     "DeviceAccount",

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from disagg_exporter.model.accounts import BusyGpus, DeviceAccount, EngineAccount, TokenAccount
 from disagg_exporter.model.capacity import EngineCapacity
 from disagg_exporter.model.devices import Device, DeviceFailure, DeviceReading, GpuShare
-from disagg_exporter.model.statuses import CollectorStatus, EngineStatus, RouterStatus, WorkerStatus
+from disagg_exporter.model.statuses import (
+    CollectorStatus,
+    DaemonCounts,
+    EngineStatus,
+    RouterStatus,
+    WorkerStatus,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +55,4 @@ class Snapshot:
     simulated: bool = False
     router: RouterStatus | None = None
     gpu_price: GpuPrice | None = None
+    daemon_counts: DaemonCounts = field(default_factory=DaemonCounts)

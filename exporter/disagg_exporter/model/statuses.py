@@ -98,6 +98,13 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DaemonCounts:
+    """What the daemon was asked for by hand since it started, by verb and outcome."""
+
+    control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorStatus:
     """How the last round of one collector went (`nvml`, `steps`, `engine:<name>` …).
 

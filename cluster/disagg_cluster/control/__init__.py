@@ -1,0 +1,1 @@
+"""Requests to a running daemon: decided purely, done one change at a time, answered in steps."""

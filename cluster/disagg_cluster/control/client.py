@@ -1,0 +1,97 @@
+"""Asks the daemon of a run folder over its socket."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from disagg_cluster.control.replies import Reply
+from disagg_cluster.control.requests import Request, Verb
+from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_reply, encode_request
+from disagg_exporter.errors import DisaggError
+
+EXIT_REFUSED = 3
+EXIT_NO_DAEMON = 4
+EXIT_TIMEOUT = 5
+
+_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 10.0
+"""What a daemon may take beyond the deadline of a request; its own is at most a minute's margin."""
+
+
+class NoDaemonError(DisaggError):
+    """No daemon answers at a socket; the text says the way out."""
+
+    exit_code = EXIT_NO_DAEMON
+
+
+class MayNotAskError(DisaggError):
+    """The socket of the daemon may not be used by this user."""
+
+    exit_code = EXIT_REFUSED
+
+
+class BrokenOffError(DisaggError):
+    """The daemon ended, or stopped answering, before the outcome was known."""
+
+
+def new_request(verb: Verb, *, wait: bool = True, deadline_seconds: float | None = None) -> Request:
+    """A request of its own."""
+    return Request(uuid.uuid4().hex, verb, wait, deadline_seconds)
+
+
+def ask(path: Path, request: Request, patience_seconds: float | None = None) -> Iterator[Reply]:
+    """The replies to a request as they come; the last one is final.
+
+    Args:
+        path: The daemon's socket.
+        request: What is asked for.
+        patience_seconds: How long the daemon may be silent; for ever if None, which is right for
+            a change that may take minutes to the next step.
+
+    Raises:
+        NoDaemonError: Nobody listens there.
+        MayNotAskError: This user may not connect.
+        BrokenOffError: No final reply came.
+    """
+    with _connected(path) as link:
+        try:
+            link.sendall(encode_request(request))
+            link.settimeout(patience_seconds)
+            with link.makefile("rb") as stream:
+                while line := stream.readline(MOST_BYTES + 1):
+                    reply = decode_reply(line)
+                    yield reply
+                    if reply.outcome.final:
+                        return
+        except TimeoutError:
+            raise BrokenOffError(f"the daemon at {path} does not answer in time") from None
+        except WireError as error:
+            raise BrokenOffError(f"what answers at {path} is no disagg-node: {error}") from None
+        except OSError as error:
+            raise BrokenOffError(f"the daemon at {path} broke off: {error.strerror}") from None
+    raise BrokenOffError(
+        f"the daemon at {path} ended before the outcome was known; "
+        "disagg-node status shows how its successor stands"
+    )
+
+
+def _connected(path: Path) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.settimeout(_CONNECT_SECONDS)
+    try:
+        link.connect(str(path))
+    except OSError as error:
+        link.close()
+        if isinstance(error, PermissionError):
+            raise MayNotAskError(
+                f"{path} is not for this user: ask as root or as the user of the daemon"
+            ) from None
+        why = error.strerror or str(error)
+        raise NoDaemonError(
+            f"no daemon answers in {path.parent} ({why}): start one with `disagg-node start`, or "
+            "name its run folder with --run-dir or its node file with --config"
+        ) from None
+    return link

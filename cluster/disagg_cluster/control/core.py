@@ -1,0 +1,176 @@
+"""Answers requests, whatever carries them: decides, gives the orders, tells how they go.
+
+The one owner of what is under way. A transport hands it requests with their callers and passes its
+replies on; every change leaves a line in the log and a count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from disagg_cluster.control.changes import Changes, advance, take
+from disagg_cluster.control.decisions import Orders
+from disagg_cluster.control.replies import Outcome, Reply
+from disagg_cluster.control.requests import Caller, Request, Status, name_of, text_of
+from disagg_cluster.control.views import NodeView
+from disagg_cluster.life import to_ns
+
+_LOOK_SECONDS = 1.0
+"""How often a change is looked at when nobody says that anything happened."""
+
+
+class Supervisor(Protocol):
+    """Who is asked how the node stands, and is given orders."""
+
+    def view(self) -> NodeView:
+        """How the node stands now."""
+
+    def obey(self, orders: Orders) -> None:
+        """Do what was decided on."""
+
+
+class ControlCore:
+    """Decides on requests and follows the change under way; used inside one running loop.
+
+    Args:
+        supervisor: Asked and ordered.
+        log: Told of every change, its outcome and every refusal.
+        clock_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        log: logging.Logger,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._supervisor = supervisor
+        self._log = log
+        self._clock_ns = clock_ns
+        self._changes = Changes()
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._waiting: set[asyncio.Queue[Reply]] = set()
+        self._happened = asyncio.Event()
+        self._follower: asyncio.Task[None] | None = None
+
+    @property
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """How many requests came, by verb and outcome."""
+        return self._counts
+
+    def count(self, verb: str, outcome: str) -> None:
+        """Count a request that never came as far as a decision."""
+        self._counts[verb, outcome] += 1
+
+    def changed(self) -> None:
+        """A worker has changed."""
+        self._happened.set()
+
+    async def answer(self, request: Request, caller: Caller) -> AsyncGenerator[Reply, None]:
+        """Answer a request; the last reply is final. A change goes on if nobody listens any more.
+
+        Args:
+            request: What is asked for.
+            caller: Who asks; whoever may is let in by the transport.
+        """
+        if isinstance(request.verb, Status):
+            for reply in self._status(request):
+                yield reply
+            return
+        replies: asyncio.Queue[Reply] = asyncio.Queue()
+        final = self._take(request, caller)
+        if final is not None:
+            yield final
+            return
+        until_ns = _until(request, self._clock_ns())
+        self._waiting.add(replies)
+        try:
+            while final is None:
+                reply = await self._next(replies, request, until_ns)
+                final = reply if reply.outcome.final else None
+                yield reply
+        finally:
+            self._waiting.discard(replies)
+
+    async def close(self) -> None:
+        """Follow nothing any more; what was ordered goes on."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+
+    def _status(self, request: Request) -> list[Reply]:
+        node = self._supervisor.view()
+        self.count("status", Outcome.DONE)
+        workers = [Reply(request.id, Outcome.WORKER, worker=worker) for worker in node.workers]
+        return [*workers, Reply(request.id, Outcome.DONE, daemon=node.daemon)]
+
+    def _take(self, request: Request, caller: Caller) -> Reply | None:
+        """Decide and order; the answer, None if it is still to come."""
+        node = self._supervisor.view()
+        taken = take(self._changes, request, node, self._clock_ns())
+        self._changes = taken.changes
+        if not taken.again:
+            self._audit(request, caller, taken.reply)
+        if taken.orders is not None and taken.orders.workers:
+            self._supervisor.obey(taken.orders)
+        if self._changes.running is not None and (self._follower is None or self._follower.done()):
+            self._follower = asyncio.create_task(self._follow())
+        self.changed()
+        return taken.reply
+
+    async def _next(
+        self, replies: asyncio.Queue[Reply], request: Request, until_ns: int | None
+    ) -> Reply:
+        left = None if until_ns is None else max(until_ns - self._clock_ns(), 0) / 1e9
+        try:
+            return replace(await asyncio.wait_for(replies.get(), left), id=request.id)
+        except TimeoutError:
+            text = f"{text_of(request.verb)}: not done in time; it goes on"
+            way_out = "disagg-node status shows how it stands"
+            return Reply(request.id, Outcome.TIMEOUT, text, way_out)
+
+    async def _follow(self) -> None:
+        """Tell how the running change goes, until it has ended."""
+        while (running := self._changes.running) is not None:
+            self._happened.clear()
+            try:
+                changes, reply = advance(self._changes, self._supervisor.view(), self._clock_ns())
+            except Exception:  # noqa: BLE001 - a defect here must not leave those who wait without an answer
+                self._log.exception("control: request %s cannot be followed", running.id)
+                changes, text = replace(self._changes, running=None), "cannot be followed any more"
+                reply = Reply(running.id, Outcome.FAILED, text, "look at the log of the daemon")
+            self._changes = changes
+            if reply is not None:
+                self._told(name_of(running.verb), reply)
+            if changes.running is not None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._happened.wait(), _LOOK_SECONDS)
+
+    def _told(self, verb: str, reply: Reply) -> None:
+        if reply.outcome.final:
+            level = logging.INFO if reply.outcome is Outcome.DONE else logging.WARNING
+            self._log.log(level, "control: request %s: %s", reply.id, reply.text)
+            self.count(verb, reply.outcome)
+        for replies in self._waiting:
+            replies.put_nowait(reply)
+
+    def _audit(self, request: Request, caller: Caller, reply: Reply | None) -> None:
+        asked, verb = text_of(request.verb), name_of(request.verb)
+        said = "begun" if reply is None else f"{reply.outcome}, {reply.text}"
+        refused = reply is not None and reply.outcome is Outcome.REFUSED
+        level = logging.WARNING if refused else logging.INFO
+        self._log.log(level, "control: %s by %s: %s (request %s)", asked, caller, said, request.id)
+        self.count(verb, Outcome.ACCEPTED if reply is None else reply.outcome)
+
+
+def _until(request: Request, now_ns: int) -> int | None:
+    seconds = request.deadline_seconds
+    return None if seconds is None else now_ns + to_ns(seconds)

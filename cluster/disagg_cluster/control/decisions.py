@@ -1,0 +1,109 @@
+"""What is to be done about a request: orders for the supervisor, or a refusal with the way out.
+
+Pure: a request and the view of the node give the decision. Nothing is done that the supervisor
+would refuse, so that whoever asks is told why and what to do instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from disagg_cluster.control.requests import Pause, Restart, Resume, Verb, text_of
+from disagg_cluster.control.views import NodeView, WorkerView
+from disagg_cluster.life import WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Nothing is done: why, and what to do instead."""
+
+    why: str
+    way_out: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the supervisor is to do to which workers, and what is said of it.
+
+    Without a worker it is done already. What `takes_time` has an end that can be waited for.
+    """
+
+    verb: Verb
+    workers: tuple[str, ...]
+    text: str
+    takes_time: bool = False
+
+
+def decide(verb: Pause | Resume | Restart, node: NodeView) -> Orders | Refusal:
+    """Decide about a change by how the node stands."""
+    if node.daemon.stopping:
+        return Refusal("the daemon is stopping", "ask the next one, once it serves")
+    if verb.worker is None:
+        chosen = node.workers
+        if not chosen:
+            return Refusal("this node launches no workers", _ATTACHED)
+    else:
+        worker = node.worker(verb.worker)
+        if worker is None:
+            return _unknown(verb.worker, node)
+        chosen = (worker,)
+    match verb:
+        case Pause():
+            return _pause(verb, chosen)
+        case Resume():
+            return _resume(verb, chosen)
+        case Restart():
+            return _restart(verb, chosen[0])
+
+
+_ATTACHED = "engines that somebody else starts are only ever observed"
+
+
+def _unknown(name: str, node: NodeView) -> Refusal:
+    names = [worker.worker for worker in node.workers]
+    if not names:
+        return Refusal(f"no worker {name!r}: this node launches none", _ATTACHED)
+    close = difflib.get_close_matches(name, names, 1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return Refusal(f"no worker {name!r}", f"{meant}the workers are {_listed(names)}")
+
+
+def _pause(verb: Pause, chosen: tuple[WorkerView, ...]) -> Orders | Refusal:
+    stopped = [worker.worker for worker in chosen if worker.being_stopped]
+    if len(stopped) == len(chosen):
+        return Refusal(f"{_listed(stopped)}: being stopped", "wait until that has ended")
+    todo = [w.worker for w in chosen if not w.paused and not w.being_stopped]
+    if not todo:
+        return Orders(verb, (), f"{_subject(verb, chosen)} already paused")
+    return Orders(verb, tuple(todo), f"paused: {_listed(todo)}")
+
+
+def _resume(verb: Resume, chosen: tuple[WorkerView, ...]) -> Orders:
+    todo = [worker.worker for worker in chosen if worker.paused]
+    if not todo:
+        return Orders(verb, (), f"{_subject(verb, chosen)} not paused")
+    died = [w.worker for w in chosen if w.paused and w.pid is None and _waits(w)]
+    started = f"; started, as it is not running: {_listed(died)}" if died else ""
+    return Orders(verb, tuple(todo), f"supervised again: {_listed(todo)}{started}")
+
+
+def _restart(verb: Restart, worker: WorkerView) -> Orders | Refusal:
+    name = worker.worker
+    if worker.paused:
+        return Refusal(f"{name} is paused", f"disagg-node resume {name}, then restart it")
+    if worker.being_stopped:
+        return Refusal(f"{name} is being stopped", "wait until that has ended")
+    return Orders(verb, (name,), f"{text_of(verb)} begun", takes_time=True)
+
+
+def _waits(worker: WorkerView) -> bool:
+    return worker.state is WorkerState.BACKOFF
+
+
+def _subject(verb: Pause | Resume, chosen: tuple[WorkerView, ...]) -> str:
+    return "all workers are" if verb.worker is None else f"{chosen[0].worker} is"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names)

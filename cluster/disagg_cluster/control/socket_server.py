@@ -1,0 +1,221 @@
+"""The Unix socket in the run folder at which a daemon answers requests.
+
+A connection carries one request. Whoever is slow, floods, sends garbage or goes away is bounded in
+time, bytes and number, and delays nobody: not the engines, not the daemon's loop, not the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from pathlib import Path
+
+from disagg_cluster.control.core import ControlCore
+from disagg_cluster.control.replies import Outcome, Reply
+from disagg_cluster.control.requests import Caller
+from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, encode_reply
+from disagg_exporter.allowance import Allowance
+from disagg_exporter.model import CollectorStatus
+from disagg_exporter.peer import peer_credentials
+from disagg_exporter.steps_socket import (
+    FileIdentity,
+    StepsSocketError,
+    identity_of,
+    listening_socket,
+    unlink_if_same,
+)
+
+COLLECTOR = "control"
+
+_READ_SECONDS = 5.0
+_WRITE_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
+_MOST_CONNECTIONS = 32
+_LINES_PER_SECOND = 5.0
+
+
+class ControlSocket:
+    """Serves a core at a path; only the daemon's own user and root are answered.
+
+    Args:
+        path: Where; the file has the permissions 0600 and is made anew if it vanishes.
+        core: Answers.
+        log: Told of who was refused, and of a socket that cannot be had.
+        users: The user ids that are answered.
+        read_seconds, write_seconds: How long a client may take to ask, and to read one reply.
+        most_connections: How many at a time.
+        clock, wall: Seconds, monotonic and Unix.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        core: ControlCore,
+        log: logging.Logger,
+        *,
+        users: Collection[int] | None = None,
+        read_seconds: float = _READ_SECONDS,
+        write_seconds: float = _WRITE_SECONDS,
+        most_connections: int = _MOST_CONNECTIONS,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._core = core
+        self._log = log
+        self._users = frozenset((0, os.geteuid()) if users is None else users)
+        self._read_seconds = read_seconds
+        self._write_seconds = write_seconds
+        self._most_connections = most_connections
+        self._clock = clock
+        self._wall = wall
+        self._server: asyncio.Server | None = None
+        self._file: FileIdentity | None = None
+        self._open: set[asyncio.Task[None]] = set()
+        self._complaint = ""
+        self._seconds = 0.0
+        self._success_wall: float | None = None
+        self._sayings = Allowance(_LINES_PER_SECOND, time.monotonic_ns())
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Answer until the block ends; one that cannot be had now is tried for again and again."""
+        await self.look()
+        keeping = asyncio.create_task(self._keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await self._close()
+
+    async def look(self) -> None:
+        """See to it that the socket is there and is ours."""
+        if self._server is not None and identity_of(self._path) == self._file:
+            self._success_wall = self._wall()
+            return
+        began = self._clock()
+        try:
+            await self._listen()
+        except (StepsSocketError, OSError) as error:
+            self._complain(f"no requests can be answered: {error}")
+        else:
+            self._success_wall = self._wall()
+            self._complain("")
+        self._seconds = self._clock() - began
+
+    def status(self) -> CollectorStatus:
+        """The collector `control`: failed while no requests can be answered."""
+        return CollectorStatus(COLLECTOR, not self._complaint, self._seconds, self._success_wall)
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            await self.look()
+
+    async def _listen(self) -> None:
+        if self._server is not None:
+            self._log.warning("%s has vanished or was replaced: made anew", self._path)
+            self._server.close()
+            self._server = None
+        listening = listening_socket(self._path, kind=socket.SOCK_STREAM)
+        self._file = identity_of(self._path)
+        try:
+            self._server = await asyncio.start_unix_server(
+                self._connected, sock=listening, limit=MOST_BYTES
+            )
+        except BaseException:
+            listening.close()
+            raise
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        unlink_if_same(self._path, self._file)
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+        await self._core.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            await self._serve(reader, writer)
+        except OSError:
+            writer.transport.abort()
+        except Exception:  # noqa: BLE001 - a defect of one request must not end the daemon
+            self._log.exception("control: a request could not be answered")
+            self._core.count("unknown", Outcome.FAILED)
+            writer.transport.abort()
+        finally:
+            self._open.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # What is written has to be read in time: nothing waits for a client that does not.
+        writer.transport.set_write_buffer_limits(high=0)
+        pid, uid = peer_credentials(writer.get_extra_info("socket"))
+        caller = Caller(uid, pid)
+        if uid not in self._users:
+            self._core.count("unknown", "denied")
+            self._say("control: %s is refused: only root and this daemon's user may ask", caller)
+            why = "only root and the daemon's own user may ask"
+            await self._write(writer, Reply("", Outcome.REFUSED, why, "ask as one of them"))
+            return
+        if len(self._open) > self._most_connections:
+            self._core.count("unknown", "busy")
+            self._say("control: %s is refused: too many requests at a time", caller)
+            why = f"{self._most_connections} requests are being answered"
+            await self._write(writer, Reply("", Outcome.REFUSED, why, "try again"))
+            return
+        try:
+            line = await self._read(reader)
+            if not line:
+                return
+            request = decode_request(line)
+        except WireError as error:
+            self._core.count("unknown", Outcome.INVALID)
+            self._say("control: %s asked for what is not understood: %s", caller, error)
+            await self._write(
+                writer, Reply(error.request_id, Outcome.INVALID, problems=error.problems)
+            )
+            return
+        async with contextlib.aclosing(self._core.answer(request, caller)) as replies:
+            async for reply in replies:
+                await self._write(writer, reply)
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        """The line of a request; nothing if the client only looked in."""
+        try:
+            return await asyncio.wait_for(reader.readuntil(b"\n"), self._read_seconds)
+        except TimeoutError:
+            raise WireError((f"no whole line within {self._read_seconds:g} s",)) from None
+        except asyncio.LimitOverrunError:
+            raise WireError((f"the request is longer than {MOST_BYTES} bytes",)) from None
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                raise WireError(("the request ends without a line end",)) from None
+            return b""
+
+    async def _write(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
+        writer.write(encode_reply(reply))
+        await asyncio.wait_for(writer.drain(), self._write_seconds)
+
+    def _say(self, text: str, *arguments: object) -> None:
+        if self._sayings.room(time.monotonic_ns()):
+            self._sayings.spend()
+            self._log.warning(text, *arguments)
+
+    def _complain(self, why: str) -> None:
+        if why and why != self._complaint:
+            self._log.error("control: %s", why)
+        elif self._complaint and not why:
+            self._log.info("control: requests are answered again")
+        self._complaint = why

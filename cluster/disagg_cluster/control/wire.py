@@ -1,0 +1,206 @@
+"""Requests and replies as lines of JSON, the same for every stream that carries them.
+
+A request is one line, each reply one, and the last of a request has `final: true`. Keys that a
+request may not have are problems; those of a reply that we do not know are a newer daemon's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Final
+
+from pydantic import Field, ValidationError
+
+from disagg_cluster.config.section import Section
+from disagg_cluster.control.replies import Outcome, Reply
+from disagg_cluster.control.requests import (
+    VERBS,
+    Pause,
+    Request,
+    Restart,
+    Resume,
+    Status,
+    Verb,
+    name_of,
+)
+from disagg_cluster.control.views import DaemonView, WorkerView
+from disagg_cluster.life import WorkerState
+from disagg_exporter.errors import DisaggError
+
+VERSION: Final = 1
+MOST_BYTES: Final = 64 * 1024
+"""The longest line that is read or written."""
+
+_MOST_TEXT = 300
+_MOST_PROBLEMS = 10
+_ID_PATTERN = r"^[!-~]{1,64}$"
+_Id = Annotated[str, Field(pattern=_ID_PATTERN)]
+_Worker = Annotated[str, Field(min_length=1, max_length=200)]
+_Deadline = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+class WireError(DisaggError):
+    """A line that is no request or no reply; `problems` is all that is wrong with it."""
+
+    def __init__(self, problems: tuple[str, ...], request_id: str = "") -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+        self.request_id = request_id
+
+
+class _Head(Section):
+    version: int
+    id: _Id
+    verb: str
+    wait: bool = True
+    deadline_seconds: _Deadline | None = None
+
+
+class _Some(_Head):
+    worker: _Worker | None = None
+
+
+class _Restart(_Head):
+    worker: _Worker
+    drain: bool = True
+
+
+_SHAPES: dict[str, type[_Head]] = {
+    "pause": _Some,
+    "resume": _Some,
+    "restart": _Restart,
+    "status": _Head,
+}
+
+
+def encode_request(request: Request) -> bytes:
+    """One line."""
+    parts: dict[str, Any] = {"version": VERSION, "id": request.id, "verb": name_of(request.verb)}
+    parts |= asdict(request.verb)
+    if not request.wait:
+        parts["wait"] = False
+    if request.deadline_seconds is not None:
+        parts["deadline_seconds"] = request.deadline_seconds
+    return _line({key: value for key, value in parts.items() if value is not None})
+
+
+def decode_request(line: bytes) -> Request:
+    """A request.
+
+    Raises:
+        WireError: It is none, of a version or a verb that is not known here, or wrong in itself.
+    """
+    told = _mapping(line, "request")
+    request_id = told.get("id")
+    known_id = request_id if isinstance(request_id, str) and len(request_id) <= 64 else ""
+    version, verb = told.get("version"), told.get("verb")
+    if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
+        why = f"version: {version} is not known here: this daemon speaks version {VERSION}"
+        raise WireError((f"{why}; use the disagg-node that runs it",), known_id)
+    if isinstance(verb, str) and verb not in _SHAPES:
+        why = f"verb: {verb[:64]!r} is not known here; one of {', '.join(_SHAPES)}"
+        raise WireError((why,), known_id)
+    shape = _SHAPES[verb] if isinstance(verb, str) else _Head
+    try:
+        head = shape.model_validate(told)
+    except ValidationError as error:
+        wrong = error.errors()
+        if not isinstance(verb, str):
+            # Which keys a request may have beside depends on its verb.
+            wrong = [each for each in wrong if each["type"] != "extra_forbidden"]
+        raise WireError(tuple(map(_problem, wrong)), known_id) from None
+    return Request(head.id, _verb(head), head.wait, head.deadline_seconds)
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """One line, and never longer than `MOST_BYTES`."""
+    parts: dict[str, Any] = {"version": VERSION, "id": reply.id, "outcome": reply.outcome.value}
+    parts["final"] = reply.outcome.final
+    for key, text in (("text", reply.text), ("way_out", reply.way_out)):
+        if text:
+            parts[key] = text[:_MOST_TEXT]
+    if reply.problems:
+        parts["problems"] = [problem[:_MOST_TEXT] for problem in reply.problems[:_MOST_PROBLEMS]]
+    if reply.worker is not None:
+        parts["worker"] = asdict(reply.worker) | {"reason": reply.worker.reason[:_MOST_TEXT]}
+    if reply.daemon is not None:
+        parts["daemon"] = asdict(reply.daemon)
+    line = _line(parts)
+    if len(line) > MOST_BYTES:
+        # Thousands of GPUs: who asks is better told less than nothing.
+        parts["worker"]["gpus"] = []
+        line = _line(parts)
+    return line
+
+
+def decode_reply(line: bytes) -> Reply:
+    """A reply; what a newer daemon says beside is not read.
+
+    Raises:
+        WireError: It is none, or of a version that is not known here.
+    """
+    told = _mapping(line, "reply")
+    if told.get("version") != VERSION:
+        raise WireError((f"version: {told.get('version')!r} is not known here",))
+    try:
+        worker, daemon = told.get("worker"), told.get("daemon")
+        return Reply(
+            id=str(told["id"]),
+            outcome=Outcome(told["outcome"]),
+            text=str(told.get("text", "")),
+            way_out=str(told.get("way_out", "")),
+            problems=tuple(map(str, told.get("problems", ()))),
+            worker=None if worker is None else _worker(worker),
+            daemon=None if daemon is None else DaemonView(**_known(DaemonView, daemon)),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WireError((f"no reply of a daemon: {error}",)) from None
+
+
+def _verb(head: _Head) -> Verb:
+    if isinstance(head, _Restart):
+        return Restart(head.worker, head.drain)
+    if isinstance(head, _Some):
+        return Pause(head.worker) if VERBS[head.verb] is Pause else Resume(head.worker)
+    return Status()
+
+
+def _worker(told: dict[str, Any]) -> WorkerView:
+    known = _known(WorkerView, told)
+    known |= {"state": WorkerState(told["state"]), "gpus": tuple(map(str, told.get("gpus", ())))}
+    return WorkerView(**known)
+
+
+def _known(kind: type[WorkerView] | type[DaemonView], told: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {key: value for key, value in told.items() if key in names}
+
+
+def _mapping(line: bytes, what: str) -> dict[str, Any]:
+    if len(line) > MOST_BYTES:
+        raise WireError((f"the {what} is longer than {MOST_BYTES} bytes",))
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        raise WireError((f"the {what} is no JSON",)) from None
+    if not isinstance(told, dict):
+        raise WireError((f"the {what} is no JSON object",))
+    return told
+
+
+def _line(parts: dict[str, Any]) -> bytes:
+    return json.dumps(parts, separators=(",", ":")).encode() + b"\n"
+
+
+def _problem(error: Any) -> str:
+    place = ".".join(map(str, error["loc"]))
+    match error["type"]:
+        case "missing":
+            return f"{place}: is missing"
+        case "extra_forbidden":
+            return f"{place}: is not known here"
+        case "string_pattern_mismatch":
+            return f"{place}: must be 1 to 64 printable characters without spaces"
+        case _:
+            return f"{place}: {error['msg']}"

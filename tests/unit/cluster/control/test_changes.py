@@ -1,0 +1,198 @@
+"""Changes are made one at a time and each once, however often and in which order they are asked."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_cluster.control.changes import REMEMBERED, Changes, advance, take
+from disagg_cluster.control.replies import Outcome, Reply
+from disagg_cluster.control.requests import Pause, Request, Restart, Resume, Verb
+from disagg_cluster.control.views import DaemonView, NodeView, WorkerView
+from disagg_cluster.life import WorkerState
+
+S = 1_000_000_000
+DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
+A = WorkerView("a", WorkerState.READY, 1, pid=7, restart_seconds=60.0)
+B = WorkerView("b", WorkerState.READY, 1, pid=8, restart_seconds=60.0)
+NODE = NodeView(DAEMON, (A, B))
+DRAINING = replace(A, state=WorkerState.DRAINING, restarting=True)
+STARTING = replace(A, state=WorkerState.STARTING, incarnation=2, pid=9)
+ANEW = replace(A, incarnation=2, pid=9)
+
+
+class Asked:
+    """A node that is asked for one thing after the other."""
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        self.node = NODE
+        self.now_ns = 0
+        self.orders: list[tuple[str, ...]] = []
+
+    def ask(self, id: str, verb: Verb, **settings: object) -> Reply | None:
+        taken = take(self.changes, Request(id, verb, **settings), self.node, self.now_ns)  # type: ignore[arg-type]
+        self.changes = taken.changes
+        if taken.orders is not None and taken.orders.workers:
+            self.orders.append(taken.orders.workers)
+        return taken.reply
+
+    def see(self, worker: WorkerView, after_seconds: float = 0) -> Reply | None:
+        self.now_ns += round(after_seconds * S)
+        self.node = NodeView(DAEMON, (worker, B))
+        self.changes, reply = advance(self.changes, self.node, self.now_ns)
+        return reply
+
+
+def texts(asked: Asked, *workers: WorkerView) -> list[str]:
+    return [reply.text for worker in workers if (reply := asked.see(worker))]
+
+
+def test_a_restart_is_told_step_by_step_each_once_and_is_done_when_it_is_ready() -> None:
+    asked = Asked()
+
+    assert asked.ask("1", Restart("a")) is None
+    assert texts(asked, DRAINING, DRAINING, STARTING, STARTING) == [
+        "a: draining",
+        "a: starting (pid 9)",
+    ]
+    done = asked.see(ANEW, after_seconds=4)
+    assert done is not None
+    assert (done.outcome, done.text) == (Outcome.DONE, "a: ready after 4.0 s")
+    assert asked.changes.running is None
+
+
+def test_the_same_id_asks_once_while_it_goes_on_and_after_it_is_done() -> None:
+    asked = Asked()
+    for _ in range(3):
+        assert asked.ask("1", Restart("a")) is None
+    asked.see(ANEW)
+    again = asked.ask("1", Restart("a"))
+
+    assert asked.orders == [("a",)]
+    assert again is not None
+    assert again.outcome is Outcome.DONE
+
+
+def test_another_request_for_the_restart_under_way_joins_it() -> None:
+    asked = Asked()
+    asked.ask("1", Restart("a"))
+    assert asked.ask("2", Restart("a")) is None
+    asked.see(ANEW)
+
+    done = asked.ask("2", Restart("a"))
+    assert done is not None
+    assert (done.id, done.outcome) == ("2", Outcome.DONE)
+    assert asked.ask("3", Restart("a")) is None
+
+
+def test_no_other_change_that_takes_time_is_begun_meanwhile() -> None:
+    asked = Asked()
+    asked.ask("1", Restart("a"))
+    refused = asked.ask("2", Restart("b"))
+
+    assert refused is not None
+    assert refused.outcome is Outcome.REFUSED
+    assert refused.text.startswith("restart a is under way")
+    asked.see(ANEW)
+    assert asked.ask("2", Restart("b")) is None
+
+
+def test_an_id_is_not_used_for_two_things() -> None:
+    asked = Asked()
+    asked.ask("1", Restart("a"))
+    asked.ask("2", Pause("b"))
+
+    for id, verb in (("1", Restart("a", drain=False)), ("2", Resume("b"))):
+        refused = asked.ask(id, verb)
+        assert refused is not None
+        assert refused.outcome is Outcome.REFUSED
+    assert asked.orders == [("a",), ("b",)]
+
+
+def test_what_was_refused_may_be_granted_later_by_the_same_id() -> None:
+    asked = Asked()
+    asked.node = NodeView(DAEMON, (replace(A, paused_seconds=1.0), B))
+    refused = asked.ask("1", Restart("a"))
+    assert refused is not None
+    assert refused.outcome is Outcome.REFUSED
+
+    asked.node = NODE
+    assert asked.ask("1", Restart("a")) is None
+
+
+def test_who_does_not_wait_is_told_that_it_has_begun() -> None:
+    asked = Asked()
+
+    accepted = asked.ask("1", Restart("a"), wait=False)
+    assert accepted is not None
+    assert accepted.outcome is Outcome.ACCEPTED
+    assert asked.changes.running is not None
+
+
+def test_a_restart_that_takes_too_long_is_no_longer_waited_for() -> None:
+    asked = Asked()
+    asked.ask("1", Restart("a"), deadline_seconds=5.0)
+    assert asked.see(STARTING, after_seconds=4.9) is not None
+
+    late = asked.see(STARTING, after_seconds=0.1)
+    assert late is not None
+    assert late.outcome is Outcome.TIMEOUT
+    assert asked.changes.running is None
+
+
+def test_a_restart_that_is_called_off_or_fails_says_so() -> None:
+    endings = {
+        "called off by a pause": replace(A, paused_seconds=0.0),
+        "called off by a stop": replace(A, state=WorkerState.DRAINING),
+        "failed, given up": replace(ANEW, state=WorkerState.FAILED, reason="given up"),
+    }
+    for words, worker in endings.items():
+        asked = Asked()
+        asked.ask("1", Restart("a"))
+        ended = asked.see(worker)
+        assert ended is not None
+        assert ended.outcome is Outcome.FAILED
+        assert words in ended.text
+
+
+def test_one_that_crashes_on_its_way_is_waited_for_with_the_reason() -> None:
+    asked = Asked()
+    asked.ask("1", Restart("a"))
+    crashed = replace(ANEW, state=WorkerState.BACKOFF, pid=None, reason="ended with exit code 1")
+
+    assert texts(asked, crashed) == ["a: waits for its next start: ended with exit code 1"]
+    assert asked.changes.running is not None
+
+
+VERBS = st.sampled_from(
+    [Restart("a"), Restart("b"), Restart("a", drain=False), Pause("a"), Pause(), Resume()]
+)
+STATES = st.sampled_from([A, DRAINING, STARTING, ANEW, replace(A, paused_seconds=1.0)])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("123456"), VERBS, st.booleans(), STATES, st.integers(0, 40)),
+        max_size=40,
+    )
+)
+def test_however_it_is_asked_one_change_runs_at_a_time_and_each_id_is_done_once(
+    story: list[tuple[str, Verb, bool, WorkerView, int]],
+) -> None:
+    asked = Asked()
+    ordered: list[str] = []
+    for id, verb, wait, worker, seconds in story:
+        before, count = asked.changes.running, len(asked.orders)
+        reply = asked.ask(id, verb, wait=wait)
+        running = asked.changes.running
+        if len(asked.orders) > count:
+            ordered.append(id)
+            assert reply is None or reply.outcome in (Outcome.DONE, Outcome.ACCEPTED)
+        if before is not None and running is not None:
+            assert running.verb.worker == before.verb.worker
+        assert (reply is None) == (reply is None and wait and running is not None)
+        asked.see(worker, seconds)
+
+    assert len(ordered) == len(set(ordered))
+    assert len(asked.changes.answered) <= REMEMBERED

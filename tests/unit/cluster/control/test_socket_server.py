@@ -1,0 +1,316 @@
+"""The socket of a daemon: who may ask, what bounds those who ask, and that it is always there."""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disagg_cluster.control.client import BrokenOffError, NoDaemonError, ask, new_request
+from disagg_cluster.control.core import ControlCore
+from disagg_cluster.control.decisions import Orders
+from disagg_cluster.control.replies import Outcome, Reply
+from disagg_cluster.control.requests import Pause, Restart, Status, Verb
+from disagg_cluster.control.socket_server import ControlSocket
+from disagg_cluster.control.views import DaemonView, NodeView, WorkerView
+from disagg_cluster.control.wire import MOST_BYTES, encode_request
+from disagg_cluster.life import WorkerState
+
+LOG = logging.getLogger("test.control")
+READY = WorkerView("w", WorkerState.READY, 1, pid=7, restart_seconds=60.0)
+
+
+class Node:
+    """A node that does as it is told, by the test's hand."""
+
+    def __init__(self) -> None:
+        self.workers: tuple[WorkerView, ...] = (READY,)
+        self.orders: list[Orders] = []
+        self.broken = False
+
+    def view(self) -> NodeView:
+        if self.broken:
+            raise RuntimeError("a defect")
+        return NodeView(DaemonView("1.0", 1, "node", "/run/x", 1.0), self.workers)
+
+    def obey(self, orders: Orders) -> None:
+        self.orders.append(orders)
+
+
+class Site:
+    """A served socket and what is behind it."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.path = path
+        self.node = Node()
+        self.core = ControlCore(self.node, LOG)
+        self.socket = ControlSocket(path, self.core, LOG, **settings)
+
+    async def ask(self, verb: Verb, **settings: Any) -> list[Reply]:
+        return await asyncio.to_thread(lambda: list(ask(self.path, new_request(verb, **settings))))
+
+    async def sent(self, data: bytes) -> list[dict[str, Any]]:
+        """What comes back to a client that sends just this."""
+        reader, writer = await asyncio.open_unix_connection(self.path)
+        writer.write(data)
+        lines = (await reader.read()).splitlines()
+        writer.close()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="dn-") as folder:
+        yield Path(folder) / "control.socket"
+
+
+def served(site: Site, story: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(30), site.socket.serving():
+            await story()
+
+    asyncio.run(run())
+    assert not site.path.exists()
+
+
+def test_a_status_is_asked_for_and_told(path: Path) -> None:
+    site = Site(path)
+
+    async def story() -> None:
+        worker, daemon = await site.ask(Status())
+        assert worker.worker == READY
+        assert daemon.daemon is not None
+        assert daemon.daemon.version == "1.0"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert site.socket.status().success
+
+    served(site, story)
+
+
+def test_a_restart_is_told_as_it_goes_and_counted(path: Path) -> None:
+    site = Site(path)
+
+    async def story() -> None:
+        asking = asyncio.create_task(site.ask(Restart("w")))
+        while not site.node.orders:
+            await asyncio.sleep(0)
+        assert not asking.done()
+        for worker in (
+            replace(READY, state=WorkerState.STARTING, incarnation=2),
+            replace(READY, incarnation=2),
+        ):
+            site.node.workers = (worker,)
+            site.core.changed()
+            while site.core.counts["restart", "done"] < worker.state.count("ready"):
+                await asyncio.sleep(0)
+        assert (await asking)[-1].outcome is Outcome.DONE
+        assert site.core.counts["restart", "accepted"] == 1
+
+    served(site, story)
+
+
+def test_a_restart_goes_on_when_whoever_asked_has_gone(path: Path) -> None:
+    site = Site(path)
+
+    async def story() -> None:
+        request = encode_request(new_request(Restart("w")))
+        _, writer = await asyncio.open_unix_connection(path)
+        writer.write(request)
+        while not site.node.orders:
+            await asyncio.sleep(0)
+        writer.close()
+        site.node.workers = (replace(READY, incarnation=2),)
+        site.core.changed()
+        while not site.core.counts["restart", "done"]:
+            await asyncio.sleep(0)
+
+    served(site, story)
+
+
+def test_who_waits_only_so_long_is_told_that_it_goes_on(path: Path) -> None:
+    site = Site(path)
+
+    async def story() -> None:
+        late = (await site.ask(Restart("w"), deadline_seconds=0.01))[-1]
+        assert late.outcome is Outcome.TIMEOUT
+
+    served(site, story)
+
+
+def test_another_user_is_refused_counted_and_said(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(path, users=[os.geteuid() + 1])
+
+    async def story() -> None:
+        (refused,) = await site.ask(Pause())
+        assert refused.outcome is Outcome.REFUSED
+        assert "only root and the daemon's own user" in refused.text
+        assert site.node.orders == []
+        assert site.core.counts["unknown", "denied"] == 1
+
+    served(site, story)
+    assert f"uid {os.geteuid()}" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("mode", [0o600, 0o666])
+def test_a_process_of_nobody_is_refused_also_if_somebody_opened_the_file(
+    path: Path, mode: int
+) -> None:
+    script = (
+        "import os, socket, sys\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "link = socket.socket(socket.AF_UNIX)\n"
+        "try: link.connect(sys.argv[1])\n"
+        "except PermissionError: sys.exit('may not connect')\n"
+        "link.sendall(sys.argv[2].encode())\n"
+        "sys.stdout.write(link.makefile().read())\n"
+    )
+    site = Site(path)
+
+    async def story() -> None:
+        path.parent.chmod(0o755)
+        path.chmod(mode)
+        line = encode_request(new_request(Pause())).decode()
+        argv = [sys.executable, "-c", script, str(path), line]
+        ran = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True)
+        if mode == 0o600:
+            assert ran.stderr.strip() == "may not connect"
+        else:
+            assert json.loads(ran.stdout)["outcome"] == "refused"
+        assert site.node.orders == []
+
+    served(site, story)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"GET / HTTP/1.0\r\n\r\n", "the request is no JSON"),
+        (b"\0" * 1000 + b"\n", "the request is no JSON"),
+        (b"x" * (MOST_BYTES + 10), f"the request is longer than {MOST_BYTES} bytes"),
+        (b'{"version":1', "no whole line within 0.1 s"),
+    ],
+)
+def test_garbage_is_refused_in_words_and_others_are_answered(
+    path: Path, data: bytes, problem: str
+) -> None:
+    site = Site(path, read_seconds=0.1)
+
+    async def story() -> None:
+        (reply,) = await site.sent(data)
+        assert reply["problems"] == [problem]
+        assert len(await site.ask(Status())) == 2
+        assert site.core.counts["unknown", "invalid"] == 1
+
+    served(site, story)
+
+
+def test_a_client_that_says_nothing_or_reads_nothing_holds_nobody_up(path: Path) -> None:
+    site = Site(path, read_seconds=30, write_seconds=0.1)
+    site.node.workers = tuple(replace(READY, worker=f"w{n}", reason="x" * 300) for n in range(2000))
+
+    async def story() -> None:
+        silent = await asyncio.open_unix_connection(path)
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(deaf, str(path))
+            deaf.send(encode_request(new_request(Status())))
+            assert len(await site.ask(Status())) == 2001
+            while len(site.socket._open) > 1:  # until the deaf one was given up
+                await asyncio.sleep(0.01)
+        silent[1].close()
+
+    served(site, story)
+
+
+def test_no_more_than_so_many_are_answered_at_a_time(path: Path) -> None:
+    site = Site(path, most_connections=2)
+
+    async def story() -> None:
+        waiting = [await asyncio.open_unix_connection(path) for _ in range(2)]
+        (refused,) = await site.ask(Status())
+        assert refused.outcome is Outcome.REFUSED
+        for _, writer in waiting:
+            writer.close()
+        while site.socket._open:
+            await asyncio.sleep(0.01)
+        assert len(await site.ask(Status())) == 2
+
+    served(site, story)
+
+
+def test_a_defect_in_answering_ends_that_request_only(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(path)
+
+    async def story() -> None:
+        site.node.broken = True
+        with pytest.raises(BrokenOffError):
+            await site.ask(Status())
+        site.node.broken = False
+        assert len(await site.ask(Status())) == 2
+
+    served(site, story)
+    assert "a defect" in caplog.text
+
+
+def test_a_defect_in_following_a_change_leaves_nobody_waiting(path: Path) -> None:
+    site = Site(path)
+
+    async def story() -> None:
+        asking = asyncio.create_task(site.ask(Restart("w")))
+        while not site.node.orders:
+            await asyncio.sleep(0)
+        site.node.broken = True
+        site.core.changed()
+        assert (await asking)[-1].outcome is Outcome.FAILED
+
+    served(site, story)
+
+
+def test_a_socket_that_vanished_or_was_replaced_is_made_anew(path: Path) -> None:
+    site = Site(path)
+
+    async def story() -> None:
+        path.unlink()
+        with pytest.raises(NoDaemonError):
+            await site.ask(Status())
+        await site.socket.look()
+        assert len(await site.ask(Status())) == 2
+
+        path.unlink()
+        path.write_text("somebody's file")
+        await site.socket.look()
+        assert not site.socket.status().success
+        assert path.read_text() == "somebody's file"
+        path.unlink()
+        await site.socket.look()
+        assert site.socket.status().success
+        assert len(await site.ask(Status())) == 2
+
+    served(site, story)
+
+
+def test_a_file_that_somebody_put_in_its_place_is_not_removed_in_the_end(path: Path) -> None:
+    site = Site(path)
+
+    async def run() -> None:
+        async with site.socket.serving():
+            path.unlink()
+            path.write_text("somebody's file")
+
+    asyncio.run(run())
+    assert path.read_text() == "somebody's file"

@@ -1,0 +1,148 @@
+"""Requests and replies come through as they are; of what is none all problems are told at once."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_cluster.control.replies import Outcome, Reply
+from disagg_cluster.control.requests import Pause, Request, Restart, Resume, Status
+from disagg_cluster.control.views import DaemonView, WorkerView
+from disagg_cluster.control.wire import (
+    MOST_BYTES,
+    WireError,
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+from disagg_cluster.life import WorkerState
+
+IDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64)
+NAMES = st.text(min_size=1, max_size=40)
+VERBS = st.one_of(
+    st.builds(Pause, st.none() | NAMES),
+    st.builds(Resume, st.none() | NAMES),
+    st.builds(Restart, NAMES, st.booleans()),
+    st.just(Status()),
+)
+REQUESTS = st.builds(Request, IDS, VERBS, st.booleans(), st.none() | st.floats(0.001, 86_400))
+WORKERS = st.builds(
+    WorkerView,
+    worker=NAMES,
+    state=st.sampled_from(WorkerState),
+    pid=st.none() | st.integers(1, 2**22),
+    paused_seconds=st.none() | st.floats(0, 1e9),
+    reason=st.text(max_size=300),
+    gpus=st.lists(st.text(max_size=50), max_size=8).map(tuple),
+    port=st.integers(0, 65535),
+)
+DAEMONS = st.builds(
+    DaemonView, NAMES, st.integers(1, 2**22), NAMES, NAMES, st.floats(0, 1e9), st.booleans()
+)
+REPLIES = st.builds(
+    Reply,
+    IDS,
+    st.sampled_from(Outcome),
+    st.text(max_size=300),
+    st.text(max_size=300),
+    st.lists(st.text(max_size=50), max_size=5).map(tuple),
+    st.none() | WORKERS,
+    st.none() | DAEMONS,
+)
+
+
+def problems_of(told: Any) -> tuple[str, ...]:
+    try:
+        decode_request(json.dumps(told).encode())
+    except WireError as error:
+        return error.problems
+    return ()
+
+
+@given(REQUESTS)
+def test_a_request_comes_through(request: Request) -> None:
+    line = encode_request(request)
+
+    assert line.count(b"\n") == 1
+    assert decode_request(line) == request
+
+
+@given(REPLIES)
+def test_a_reply_comes_through(reply: Reply) -> None:
+    line = encode_reply(reply)
+
+    assert line.count(b"\n") == 1
+    assert json.loads(line)["final"] is reply.outcome.final
+    assert decode_reply(line) == reply
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_request_or_refused_as_one(line: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_request(line)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner),
+        max_leaves=10,
+    ),
+    st.sampled_from(["version", "id", "verb", "worker", "drain", "wait", "deadline_seconds"]),
+)
+def test_any_value_of_a_key_is_taken_or_refused_with_the_key(value: Any, key: str) -> None:
+    told = {"version": 1, "id": "1", "verb": "restart", "worker": "a", key: value}
+
+    assert all(key in problem for problem in problems_of(told))
+
+
+def test_all_that_is_wrong_with_a_request_is_said_at_once() -> None:
+    told = {"version": 1, "id": "", "verb": "restart", "drain": "yes", "color": 1}
+
+    assert problems_of(told | {"deadline_seconds": -1}) == (
+        "id: must be 1 to 64 printable characters without spaces",
+        "deadline_seconds: Input should be greater than 0",
+        "worker: is missing",
+        "drain: Input should be a valid boolean",
+        "color: is not known here",
+    )
+
+
+def test_a_version_and_a_verb_that_are_not_known_are_refused_in_words() -> None:
+    told = {"id": "1", "verb": "pause"}
+
+    assert problems_of(told | {"version": 2}) == (
+        "version: 2 is not known here: this daemon speaks version 1; "
+        "use the disagg-node that runs it",
+    )
+    assert problems_of({"version": 1, "id": "1", "verb": "reboot"}) == (
+        "verb: 'reboot' is not known here; one of pause, resume, restart, status",
+    )
+
+
+@pytest.mark.parametrize("line", [b"[" * 50_000, b'{"a":' * 9_000, b"1", b"\xff\xfe", b"{}"])
+def test_hostile_lines_are_refused(line: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_request(line)
+    with pytest.raises(WireError):
+        decode_reply(line)
+
+
+def test_no_reply_is_longer_than_a_line_may_be() -> None:
+    gpus = tuple(f"GPU-{number:036d}" for number in range(4000))
+    worker = WorkerView("a" * 200, WorkerState.READY, reason="\u20ac" * 100_000, gpus=gpus)
+    long = Reply("1", Outcome.WORKER, "\0" * 10_000, "x" * 99_999, ("y" * 9999,) * 99, worker)
+
+    assert len(encode_reply(long)) <= MOST_BYTES
+
+
+def test_what_a_newer_daemon_says_beside_is_not_read() -> None:
+    worker = WorkerView("a", WorkerState.READY)
+    told = json.loads(encode_reply(Reply("1", Outcome.WORKER, worker=worker)))
+    told["mood"] = "good"
+    told["worker"]["mood"] = "good"
+
+    assert decode_reply(json.dumps(told).encode()).worker == worker
