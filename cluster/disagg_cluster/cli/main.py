@@ -15,6 +15,14 @@ _ROWS = {
         "disagg_cluster.cli.start:start", "Launch a node file's workers, or find running engines."
     ),
     "stop": Row("disagg_cluster.cli.stop:stop", "End a daemon, or the workers that one has left."),
+    "status": Row(
+        "disagg_cluster.cli.status:status", "Show a daemon and its workers, by its own word."
+    ),
+    "pause": Row("disagg_cluster.cli.pause:pause", "Only observe workers: kill and start nothing."),
+    "resume": Row("disagg_cluster.cli.pause:resume", "Supervise paused workers again."),
+    "restart": Row(
+        "disagg_cluster.cli.restart:restart", "Drain a worker and start it anew; un-fails it, too."
+    ),
     "phases": Row(
         "disagg_cluster.cli.phases:phases", "Show who is on which GPU, in which role and phase."
     ),
@@ -56,7 +64,8 @@ main = _Main(
     _ROWS,
     help="GPU-seconds of LLM inference by phase: launch, watch and measure the prefill and "
     "decode workers of this node.",
-    epilog="Exit codes: 0 done, 1 failed, 2 bad input or usage.",
+    epilog="Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon also "
+    "3 refused, 4 no daemon answers, 5 not done in time.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 main = click.version_option(__version__, prog_name="disagg-node")(main)

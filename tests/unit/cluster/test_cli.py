@@ -44,6 +44,10 @@ Options:
 Commands:
   start       Launch a node file's workers, or find running engines.
   stop        End a daemon, or the workers that one has left.
+  status      Show a daemon and its workers, by its own word.
+  pause       Only observe workers: kill and start nothing.
+  resume      Supervise paused workers again.
+  restart     Drain a worker and start it anew; un-fails it, too.
   phases      Show who is on which GPU, in which role and phase.
   doctor      Say what is missing, and how good the numbers are.
   demo        Run a simulated node; needs no GPU.
@@ -57,7 +61,8 @@ Commands:
   report      Report how a cluster's GPU time was used.
   completion  Print the completion script of a shell.
 
-  Exit codes: 0 done, 1 failed, 2 bad input or usage.
+  Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon
+  also 3 refused, 4 no daemon answers, 5 not done in time.
 """
 
 

@@ -1,0 +1,135 @@
+"""A real daemon over stand-in engines, paused, mended and asked by its commands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from disagg_cluster import procfs
+from disagg_cluster.cli.main import main
+from disagg_cluster.demo.disaggregated_client import NIXL, complete
+from disagg_exporter.scrape import fetch
+from support.running_node import RunningNode, running_node, wait_for
+from support.two_planes import MODEL, standin_node
+
+
+class Mended:
+    """A running node and the commands that ask its daemon."""
+
+    def __init__(self, node: RunningNode, run_dir: Path) -> None:
+        self.node = node
+        self._run_dir = run_dir
+
+    def ask(self, *words: str) -> Result:
+        return CliRunner().invoke(main, [*words, "--run-dir", str(self._run_dir)])
+
+    def worker(self, name: str) -> dict[str, Any]:
+        told = json.loads(self.ask("status", "--json").stdout)
+        return next(worker for worker in told["workers"] if worker["worker"] == name)
+
+    def wait_state(self, name: str, state: str) -> dict[str, Any]:
+        def reached() -> dict[str, Any] | None:
+            worker = self.worker(name)
+            return worker if worker["state"] == state else None
+
+        return wait_for(reached, f"{name} to be {state}")
+
+
+@contextlib.contextmanager
+def mended(node_file: dict[str, Any], folder: Path) -> Iterator[Mended]:
+    with running_node(node_file, folder) as node:
+        node.wait_ready()
+        yield Mended(node, folder / "run")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)
+
+
+def test_a_pause_holds_over_a_kill_and_the_next_daemon_until_it_is_resumed(folder: Path) -> None:
+    node_file = standin_node(folder, restart={"backoff_first_seconds": 0.01})
+    with mended(node_file, folder) as first:
+        assert first.ask("pause", "decode-0").stdout == "paused: decode-0\n"
+        os.kill(first.worker("decode-0")["pid"], signal.SIGKILL)
+        died = first.wait_state("decode-0", "backoff")
+        assert died["pid"] is None
+        assert "not started again while it is paused" in died["reason"]
+        page = wait_for(
+            lambda: (page := first.node.page()).sum("disagg_worker_paused") and page, "the gauge"
+        )
+        assert page.sum("disagg_worker_paused", worker="decode-0") == 1
+        first.node.process.kill()
+        first.node.process.wait()
+
+    with running_node(node_file, folder) as node:
+        second = Mended(node, folder / "run")
+        wait_for(
+            lambda: (
+                second.ask("status").exit_code == 0
+                and second.worker("prefill-0")["state"] == "ready"
+            ),
+            "the next daemon to have adopted the other worker",
+        )
+        assert second.worker("decode-0")["pid"] is None
+        refused = second.ask("restart", "decode-0")
+        assert refused.exit_code == 3
+        assert "disagg-node resume decode-0, then restart it" in refused.stderr
+
+        assert "started, as it is not running: decode-0" in second.ask("resume").stdout
+        second.wait_state("decode-0", "ready")
+        assert second.node.page().sum("disagg_worker_restarts_total", worker="decode-0") == 1
+
+
+def test_a_restart_fails_no_request_that_was_running(folder: Path) -> None:
+    with mended(standin_node(folder), folder) as asked, ThreadPoolExecutor(1) as clients:
+        node, before = asked.node, asked.worker("decode-0")["pid"]
+        urls = node.url("prefill-0"), node.url("decode-0")
+        request = clients.submit(complete, *urls, MODEL, "word", 150, NIXL, 60.0)
+        running = f'num_requests_running{{engine="0",model_name="{MODEL}"}} 1'
+        page = f"{urls[1]}/metrics"
+        wait_for(lambda: running in fetch(page, 5.0).decode(), "the request to be running")
+        restarted = asked.ask("restart", "decode-0")
+
+        assert restarted.exit_code == 0, restarted.output
+        assert "decode-0: draining\n" in restarted.stderr
+        assert restarted.stdout.startswith("decode-0: ready after")
+        request.result()
+        after = asked.worker("decode-0")
+        assert after["pid"] != before
+        assert not procfs.is_alive(before)
+        assert after["restarts"] == 0
+
+
+def test_a_worker_that_was_given_up_is_mended_by_a_restart(folder: Path) -> None:
+    node_file = standin_node(folder, restart={"backoff_first_seconds": 0.01, "crash_limit": 1})
+    with mended(node_file, folder) as asked:
+        os.kill(asked.worker("decode-0")["pid"], signal.SIGKILL)
+        asked.wait_state("decode-0", "failed")
+
+        accepted = asked.ask("restart", "decode-0", "--no-wait", "--json")
+        assert json.loads(accepted.stdout)["outcome"] == "accepted"
+        asked.wait_state("decode-0", "ready")
+
+        late = asked.ask("restart", "decode-0", "--timeout", "0.001")
+        assert late.exit_code == 5
+        assert "it goes on" in late.stderr
+        asked.wait_state("decode-0", "ready")
+
+
+def test_without_a_daemon_the_way_out_is_said(folder: Path) -> None:
+    for words in (["pause"], ["resume"], ["restart", "w"], ["status"]):
+        ran = CliRunner().invoke(main, [*words, "--run-dir", str(folder)])
+        assert ran.exit_code == 4
+        assert "start one with `disagg-node start`" in ran.stderr
