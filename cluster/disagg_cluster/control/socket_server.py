@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from disagg_cluster.control.core import ControlCore
@@ -20,11 +20,11 @@ from disagg_cluster.control.replies import Outcome, Reply
 from disagg_cluster.control.requests import Caller
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, encode_reply
 from disagg_exporter.allowance import Allowance
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.peer import peer_credentials
 from disagg_exporter.steps_socket import (
     FileIdentity,
-    StepsSocketError,
     identity_of,
     listening_socket,
     unlink_if_same,
@@ -35,6 +35,7 @@ COLLECTOR = "control"
 _READ_SECONDS = 5.0
 _WRITE_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
+_LINGER_SECONDS = 0.5
 _MOST_CONNECTIONS = 32
 _LINES_PER_SECOND = 5.0
 
@@ -49,7 +50,6 @@ class ControlSocket:
         users: The user ids that are answered.
         read_seconds, write_seconds: How long a client may take to ask, and to read one reply.
         most_connections: How many at a time.
-        clock, wall: Seconds, monotonic and Unix.
     """
 
     def __init__(
@@ -62,8 +62,6 @@ class ControlSocket:
         read_seconds: float = _READ_SECONDS,
         write_seconds: float = _WRITE_SECONDS,
         most_connections: int = _MOST_CONNECTIONS,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
         self._core = core
@@ -72,14 +70,16 @@ class ControlSocket:
         self._read_seconds = read_seconds
         self._write_seconds = write_seconds
         self._most_connections = most_connections
-        self._clock = clock
-        self._wall = wall
         self._server: asyncio.Server | None = None
         self._file: FileIdentity | None = None
         self._open: set[asyncio.Task[None]] = set()
-        self._complaint = ""
-        self._seconds = 0.0
-        self._success_wall: float | None = None
+        self._health = CollectorHealth(
+            COLLECTOR,
+            log,
+            failing="no requests can be answered: ",
+            recovered="requests are answered again",
+            level=logging.ERROR,
+        )
         self._sayings = Allowance(_LINES_PER_SECOND, time.monotonic_ns())
 
     @contextlib.asynccontextmanager
@@ -96,22 +96,13 @@ class ControlSocket:
 
     async def look(self) -> None:
         """See to it that the socket is there and is ours."""
-        if self._server is not None and identity_of(self._path) == self._file:
-            self._success_wall = self._wall()
-            return
-        began = self._clock()
-        try:
-            await self._listen()
-        except (StepsSocketError, OSError) as error:
-            self._complain(f"no requests can be answered: {error}")
-        else:
-            self._success_wall = self._wall()
-            self._complain("")
-        self._seconds = self._clock() - began
+        with self._health.round():
+            if self._server is None or identity_of(self._path) != self._file:
+                await self._listen()
 
     def status(self) -> CollectorStatus:
         """The collector `control`: failed while no requests can be answered."""
-        return CollectorStatus(COLLECTOR, not self._complaint, self._seconds, self._success_wall)
+        return self._health.status()
 
     async def _keep(self) -> None:
         while True:
@@ -167,13 +158,14 @@ class ControlSocket:
             self._core.count("unknown", "denied")
             self._say("control: %s is refused: only root and this daemon's user may ask", caller)
             why = "only root and the daemon's own user may ask"
-            await self._write(writer, Reply("", Outcome.REFUSED, why, "ask as one of them"))
+            refused = Reply("", Outcome.REFUSED, why, "ask as one of them")
+            await self._refuse(reader, writer, refused)
             return
         if len(self._open) > self._most_connections:
             self._core.count("unknown", "busy")
             self._say("control: %s is refused: too many requests at a time", caller)
             why = f"{self._most_connections} requests are being answered"
-            await self._write(writer, Reply("", Outcome.REFUSED, why, "try again"))
+            await self._refuse(reader, writer, Reply("", Outcome.REFUSED, why, "try again"))
             return
         try:
             line = await self._read(reader)
@@ -183,9 +175,8 @@ class ControlSocket:
         except WireError as error:
             self._core.count("unknown", Outcome.INVALID)
             self._say("control: %s asked for what is not understood: %s", caller, error)
-            await self._write(
-                writer, Reply(error.request_id, Outcome.INVALID, problems=error.problems)
-            )
+            invalid = Reply(error.request_id, Outcome.INVALID, problems=error.problems)
+            await self._refuse(reader, writer, invalid)
             return
         async with contextlib.aclosing(self._core.answer(request, caller)) as replies:
             async for reply in replies:
@@ -204,6 +195,14 @@ class ControlSocket:
                 raise WireError(("the request ends without a line end",)) from None
             return b""
 
+    async def _refuse(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: Reply
+    ) -> None:
+        await self._write(writer, reply)
+        # A close over what was not read would take the answer away from the client.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(reader.read(MOST_BYTES), _LINGER_SECONDS)
+
     async def _write(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
         writer.write(encode_reply(reply))
         await asyncio.wait_for(writer.drain(), self._write_seconds)
@@ -212,10 +211,3 @@ class ControlSocket:
         if self._sayings.room(time.monotonic_ns()):
             self._sayings.spend()
             self._log.warning(text, *arguments)
-
-    def _complain(self, why: str) -> None:
-        if why and why != self._complaint:
-            self._log.error("control: %s", why)
-        elif self._complaint and not why:
-            self._log.info("control: requests are answered again")
-        self._complaint = why
