@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from math import floor, log2
 
+from disagg_exporter.attribution.learned_costs import MOST_CELLS, LearnedCell
 from disagg_exporter.stepwork import StepWork
 
 # Bins to a doubling. Where computing overtakes reading is a matter of tokens: they are told
 # apart best. Within a cell only means are kept, which is exact as long as costs are lines.
 _TOKEN_BINS, _KV_BINS, _ATTENDED_BINS = 8, 2, 1
-_MOST_CELLS = 1200
 _HEAVY = 1e6
 # Against one step of now. What weighs less tells nothing, and would fade to a weight of 0.
 _LEAST_WEIGHT = 1e-9
@@ -42,7 +43,7 @@ class Cells:
         )
         cell = self._cells.get(key)
         if cell is None:
-            if len(self._cells) >= _MOST_CELLS:
+            if len(self._cells) >= MOST_CELLS:
                 self._forget()
             cell = self._cells[key] = array("d", bytes(48))
         weight *= self._now * steps
@@ -68,6 +69,15 @@ class Cells:
             found.append((weight / self._now, work, seconds / weight))
         return found
 
+    def save(self) -> tuple[float, tuple[LearnedCell, ...]]:
+        """Return what a step of now weighs, and all cells."""
+        return self._now, tuple((*key, *_sums(cell)) for key, cell in self._cells.items())
+
+    def restore(self, now: float, cells: Iterable[LearnedCell]) -> None:
+        """Go on with what was saved, instead of what is here."""
+        self._now = now
+        self._cells = {cell[:3]: array("d", cell[3:]) for cell in cells}
+
     def _lighten(self) -> None:
         lightest = _LEAST_WEIGHT * self._now
         self._cells = {
@@ -80,4 +90,9 @@ class Cells:
     def _forget(self) -> None:
         cells = self._cells
         heaviest = sorted(cells, key=lambda key: cells[key][_WEIGHT], reverse=True)
-        self._cells = {key: cells[key] for key in heaviest[: _MOST_CELLS // 2]}
+        self._cells = {key: cells[key] for key in heaviest[: MOST_CELLS // 2]}
+
+
+def _sums(cell: array[float]) -> tuple[float, float, float, float, float, float]:
+    weight, prefill, attended, decode, decode_kv, seconds = cell
+    return weight, prefill, attended, decode, decode_kv, seconds

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Self
 
+from disagg_exporter.attribution.learned_costs import LearnedCost
 from disagg_exporter.stepcells import Cells
 from disagg_exporter.stepfit import Form, Lines, best
 from disagg_exporter.steppace import Pace
@@ -83,6 +85,38 @@ class StepCost:
         self._reach_tokens = 0.0
         self._steps = [0, 0, 0]
         self._residuals = [0.0, 0.0, 0.0]
+
+    def save(self) -> LearnedCost:
+        """Return all that is known, as plain values."""
+        lines, form, (now, cells) = self._lines, self._forms[0], self._cells.save()
+        prefill, decode, mixed = self._steps
+        prefill_residual, decode_residual, mixed_residual = self._residuals
+        return LearnedCost(
+            kv_in_tokens=form.kv_in_tokens,
+            lines=lines and (*lines.form[1:], lines.computing, lines.reading),
+            pace=self._pace.save(),
+            fits=self._fits,
+            next_fit=self._next_fit,
+            reach_tokens=self._reach_tokens,
+            steps=(prefill, decode, mixed),
+            residuals=(prefill_residual, decode_residual, mixed_residual),
+            now=now,
+            cells=cells,
+        )
+
+    @classmethod
+    def restored(cls, saved: LearnedCost) -> Self:
+        """Return a model that knows what was saved: it predicts and goes on to learn the same."""
+        cost = cls(kv_in_tokens=saved.kv_in_tokens)
+        cost._cells.restore(saved.now, saved.cells)
+        cost._pace.restore(saved.pace)
+        if saved.lines is not None:
+            requests, experts, computing, reading = saved.lines
+            cost._lines = Lines(Form(saved.kv_in_tokens, requests, experts), computing, reading)
+        cost._fits, cost._next_fit = saved.fits, saved.next_fit
+        cost._reach_tokens = saved.reach_tokens
+        cost._steps, cost._residuals = list(saved.steps), list(saved.residuals)
+        return cost
 
     def passes_over(self, kind: int) -> bool:
         """Count a pure step in if nothing would be learned from it; say whether that is so."""

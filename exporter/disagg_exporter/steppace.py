@@ -25,6 +25,14 @@ class Pace:
         ratio = 2 * self._mean - self._mean_of_means
         return max(min(ratio, _LIMIT), 1 / _LIMIT)
 
+    def save(self) -> tuple[float, float]:
+        """Return the mean and the mean of means."""
+        return self._mean, self._mean_of_means
+
+    def restore(self, saved: tuple[float, float]) -> None:
+        """Go on with what was saved."""
+        self._mean, self._mean_of_means = saved
+
     def follow(self, ratio: float, seconds: float) -> None:
         """Take one step: its length over its known cost, and its length."""
         part = seconds / (seconds + _MEMORY_SECONDS)

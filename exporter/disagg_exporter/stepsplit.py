@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_exporter.attribution.learned_costs import LearnedCost
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.stepcost import DECODE, PREFILL, CostState, StepCost
 from disagg_exporter.steprows import NOT_TOLD, Rows
@@ -34,6 +35,17 @@ class StepSplit:
         self._settling = Proxies()
         self._arriving = Proxies()
         self._preempted = False
+
+    def save(self) -> LearnedCost:
+        """Return what is known of the engine's costs; where its prompts stand is none of it."""
+        return self._cost.save()
+
+    def restore(self, saved: LearnedCost | None) -> None:
+        """Go on with what was saved, or with nothing, instead of what is known."""
+        if saved is None:
+            self._cost = StepCost(kv_in_tokens=self._kv_in_tokens)
+        else:
+            self._cost, self._kv_in_tokens = StepCost.restored(saved), saved.kv_in_tokens
 
     def restart(self) -> None:
         """Go on with a new process of the same engine: its costs stay, its prompts are gone."""

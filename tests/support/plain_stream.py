@@ -63,9 +63,9 @@ class PlainStream:
         self._pools: dict[int, list[int]] = {}
 
     @property
-    def gap_seconds(self) -> float:
-        """Host time from one step to the next while work is pending, usually."""
-        return median(self._gaps) if self._gaps else 0.0
+    def gap_seconds(self) -> float | None:
+        """Host time from one step to the next while work is pending, usually; None before any."""
+        return median(self._gaps) if self._gaps else None
 
     @property
     def working(self) -> bool:

@@ -5,6 +5,8 @@ Pure: nothing here reads a clock or a driver. The daemon feeds it and asks it (d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from disagg_exporter.accounting.activity import mean_activity
 from disagg_exporter.accounting.busy import busy_gpus, window_ns
 from disagg_exporter.accounting.committing import NodeTokens, collect, commit, drop_read
@@ -17,6 +19,7 @@ from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.slices import leaving
 from disagg_exporter.accounting.splits import Splits
 from disagg_exporter.accounting.stretch import StretchLane
+from disagg_exporter.attribution.learned_costs import LearnedCost
 from disagg_exporter.model import (
     Assignment,
     BusyGpus,
@@ -68,6 +71,21 @@ class Ledger:
         if assignment.state is EngineState.GONE:
             self._end_lanes(books, assignment.since_ns)
             books.told.end()
+
+    def costs(self, engine: str) -> Mapping[int, LearnedCost]:
+        """Return what is known of an engine's step costs, by rank."""
+        books = self._engines.get(engine)
+        return {} if books is None else books.splits.save()
+
+    def learned_steps(self, engine: str) -> int:
+        """Return how many steps an engine's costs were learned from."""
+        books = self._engines.get(engine)
+        return 0 if books is None else books.splits.steps
+
+    def restore_costs(self, engine: str, saved: Mapping[int, LearnedCost]) -> None:
+        """Go on with what was saved of an assigned engine's costs, instead of what is known."""
+        if engine in self._engines:
+            self._engines[engine].splits.restore(saved)
 
     def use(self, engine: str, method: Method, now_ns: int) -> None:
         """From now on book an engine by another source; what the one before told stays booked."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from disagg_exporter.attribution.learned_costs import LearnedCost
 from disagg_exporter.model import Split
 from disagg_exporter.stepsplit import StepSplit
 
@@ -19,6 +20,20 @@ class Splits:
         split = self._of.setdefault(engine_index, StepSplit())
         split.restart()
         return split
+
+    def save(self) -> dict[int, LearnedCost]:
+        """Return what is known of each rank's costs."""
+        return {rank: split.save() for rank, split in self._of.items()}
+
+    def restore(self, saved: Mapping[int, LearnedCost]) -> None:
+        """Go on with what was saved; of a rank that is not in it nothing is known."""
+        for rank in self._of.keys() | saved.keys():
+            self._of.setdefault(rank, StepSplit()).restore(saved.get(rank))
+
+    @property
+    def steps(self) -> int:
+        """How many steps all ranks' costs were learned from."""
+        return sum(split.state.steps for split in self._of.values())
 
     def state(self, ranks: Collection[int]) -> tuple[Split, float | None, int]:
         """Return how these ranks' mixed steps are divided, the worst residual, the steps seen."""

@@ -11,10 +11,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SAMPLES_A_CLASS = 64
+from disagg_exporter.capacity.learned_limits import (
+    MOST_CLASSES,
+    SAMPLES_A_CLASS,
+    LearnedClass,
+    LearnedCurve,
+)
+
 CLASSES_A_DOUBLING = 4
 FORGET_NS = 6 * 3600 * 1_000_000_000
-_MOST_CLASSES = 24 * CLASSES_A_DOUBLING
+_LAST_CLASS = MOST_CLASSES - 1
 _MAD_TO_DEVIATION = 1.4826
 
 
@@ -49,13 +55,13 @@ class _Class:
 
 def class_of(size: float) -> int:
     """Return the number of the class that steps of a size (1 or more) are in."""
-    return min(int(CLASSES_A_DOUBLING * math.log2(size)), _MOST_CLASSES)
+    return min(int(CLASSES_A_DOUBLING * math.log2(size)), _LAST_CLASS)
 
 
 def classes_of(sizes: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return `class_of` for several sizes."""
     classes: NDArray[np.float64] = CLASSES_A_DOUBLING * np.log2(sizes)
-    return np.minimum(classes, _MOST_CLASSES).astype(np.int64)
+    return np.minimum(classes, _LAST_CLASS).astype(np.int64)
 
 
 class Curve:
@@ -82,6 +88,21 @@ class Curve:
         kept.samples.append(Sample(size, seconds, full))
         kept.latest_ns = now_ns
         kept.point = None
+
+    def save(self, now_ns: int) -> LearnedCurve:
+        """Return all that is known, as plain values; what is forgotten by now is none of it."""
+        return tuple(
+            LearnedClass(number, max(now_ns - kept.latest_ns, 0), tuple(kept.samples))
+            for number, kept in self._classes.items()
+            if now_ns - kept.latest_ns <= FORGET_NS
+        )
+
+    def restore(self, saved: LearnedCurve, now_ns: int) -> None:
+        """Go on with what was saved, instead of what is known."""
+        self._classes = {}
+        for each in saved:
+            kept = self._classes[each.number] = _Class(latest_ns=now_ns - each.age_ns)
+            kept.samples.extend(Sample._make(sample) for sample in each.samples)
 
     def points(self, now_ns: int) -> tuple[Point, ...]:
         """Return what is known, by size."""

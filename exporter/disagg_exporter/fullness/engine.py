@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from disagg_exporter.capacity.learned_limits import LearnedLimits
 from disagg_exporter.fullness.arrived import Told
 from disagg_exporter.fullness.curve import Curve
 from disagg_exporter.fullness.itl import find_batch
@@ -30,6 +31,7 @@ class EngineFullness:
         self.decode: DecodeLimit | None = None
         self._itl_seconds = itl_seconds
         self._conclude_ns = 0
+        self._gap_seconds = 0.0
         self._prefill_curve = Curve()
         self._decode_curve = Curve()
         self._streams: dict[_Name, Stream] = {}
@@ -59,12 +61,26 @@ class EngineFullness:
             ):
                 ranks[rank] = stream
         self.load = load_of(stream.window.total for stream in ranks.values())
+        gaps = [stream.gap_seconds for stream in ranks.values() if stream.gap_seconds is not None]
+        self._gap_seconds = max(gaps, default=self._gap_seconds)
         if now_ns >= self._conclude_ns:
             self._conclude_ns = now_ns + CONCLUDE_EVERY_NS
-            gap_seconds = max((stream.gap_seconds for stream in ranks.values()), default=0.0)
-            self._conclude(now_ns, gap_seconds)
+            self._conclude(now_ns)
 
-    def _conclude(self, now_ns: int, gap_seconds: float) -> None:
-        self.prefill = find_knee(self._prefill_curve.points(now_ns), gap_seconds)
-        target_seconds = self._itl_seconds - gap_seconds
+    def save(self, now_ns: int) -> LearnedLimits:
+        """Return what the limits are read off, as plain values."""
+        return LearnedLimits(
+            self._prefill_curve.save(now_ns), self._decode_curve.save(now_ns), self._gap_seconds
+        )
+
+    def restore(self, saved: LearnedLimits, now_ns: int) -> None:
+        """Go on with what was saved, instead of what is known; the limits are there at once."""
+        self._prefill_curve.restore(saved.prefill, now_ns)
+        self._decode_curve.restore(saved.decode, now_ns)
+        self._gap_seconds = saved.gap_seconds
+        self._conclude(now_ns)
+
+    def _conclude(self, now_ns: int) -> None:
+        self.prefill = find_knee(self._prefill_curve.points(now_ns), self._gap_seconds)
+        target_seconds = self._itl_seconds - self._gap_seconds
         self.decode = find_batch(self._decode_curve.points(now_ns), target_seconds)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from disagg_exporter.capacity.learned_limits import LearnedLimits
 from disagg_exporter.fullness.activity import Activity
 from disagg_exporter.fullness.arrived import Arrived
 from disagg_exporter.fullness.bound import Evidence, bound_of
@@ -119,6 +120,22 @@ class Fullness:
             for status in engines
             if status.engine in self._engines
         )
+
+    def limits(self, engine: str, now_ns: int) -> LearnedLimits:
+        """Return what an engine's limits are read off, by both sources, as plain values."""
+        known = self._engines.get(engine)
+        if known is None:
+            return LearnedLimits()
+        page = known.page.save(now_ns)
+        steps = known.steps.save(now_ns)
+        return replace(steps, page_decode=page.page_decode, page_rates=page.page_rates)
+
+    def restore_limits(self, engine: str, saved: LearnedLimits, now_ns: int) -> None:
+        """Go on with what was saved of an engine that `advance` has heard of."""
+        known = self._engines.get(engine)
+        if known is not None:
+            known.steps.restore(saved, now_ns)
+            known.page.restore(saved, now_ns)
 
     def _digest(self) -> None:
         learn(self._told())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
+from disagg_exporter.capacity.learned_limits import MOST_RATES, LearnedLimits
 from disagg_exporter.fullness.curve import Curve
 from disagg_exporter.fullness.itl import find_batch
 from disagg_exporter.fullness.knee import KNEE_SHARE
@@ -16,7 +17,6 @@ SATURATED_NS = 10 * SECOND_NS
 """So long must requests wait without a break before the rate is called the engine's best."""
 ENOUGH_SATURATED = 3
 STALE_NS = 30 * SECOND_NS
-_RATES_KEPT = 32
 _STEADY_RATIO = 0.1
 
 
@@ -38,7 +38,7 @@ class PagedFullness:
         self._curve = Curve()
         self._window = Window()
         self._page: EnginePage | None = None
-        self._rates: deque[float] = deque(maxlen=_RATES_KEPT)
+        self._rates: deque[float] = deque(maxlen=MOST_RATES)
         self._waited_ns = 0
         self._waited_tokens = 0.0
         self._conclude_ns = 0
@@ -56,9 +56,23 @@ class PagedFullness:
         if now_ns < self._conclude_ns:
             return
         self._conclude_ns = now_ns + CONCLUDE_EVERY_NS
+        self._conclude(now_ns)
+
+    def save(self, now_ns: int) -> LearnedLimits:
+        """Return what the limits are read off, as plain values."""
+        return LearnedLimits(page_decode=self._curve.save(now_ns), page_rates=tuple(self._rates))
+
+    def restore(self, saved: LearnedLimits, now_ns: int) -> None:
+        """Go on with what was saved, instead of what is known; the limits are there at once."""
+        self._curve.restore(saved.page_decode, now_ns)
+        self._rates = deque(saved.page_rates, maxlen=MOST_RATES)
+        self._conclude(now_ns)
+
+    def _conclude(self, now_ns: int) -> None:
         self.decode = find_batch(self._curve.points(now_ns), self._itl_seconds)
-        if len(self._rates) >= ENOUGH_SATURATED:
-            self.prefill = PrefillLimit(KNEE_SHARE * median(self._rates), Sides.ONE)
+        enough = len(self._rates) >= ENOUGH_SATURATED
+        rate = median(self._rates) if enough else None
+        self.prefill = PrefillLimit(KNEE_SHARE * rate, Sides.ONE) if rate is not None else None
 
     def _read(self, before: EnginePage, page: EnginePage) -> None:
         length_ns = page.t_ns - before.t_ns

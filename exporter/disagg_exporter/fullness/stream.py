@@ -65,9 +65,9 @@ class Stream:
         self._pools: dict[int, list[float]] = {}
 
     @property
-    def gap_seconds(self) -> float:
-        """Host time from one step to the next while work is pending, usually."""
-        return median(self._gaps) if self._gaps else 0.0
+    def gap_seconds(self) -> float | None:
+        """Host time from one step to the next while work is pending, usually; None before any."""
+        return median(self._gaps) if self._gaps else None
 
     def take(self, told: Told) -> list[Stretch]:
         """Take what was told; return what of it `learn` is to be given.

@@ -8,10 +8,11 @@ earned trust, by token count. docs/decisions/0005-mixed-steps.md has the reasons
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
+from disagg_exporter.attribution.learned_shares import MOST_STRETCHES, RECENT, LearnedShares
 from disagg_exporter.model import Role, Split
 from disagg_exporter.sources.stretchcost import Columns, Costs, fit
 from disagg_exporter.sources.stretchsteps import BUCKETS, Cutting, Sums, cutting
@@ -21,11 +22,9 @@ _LEAST_SECONDS, _MOST_SECONDS, _ENOUGH_PROMPTS = 1.0, 20.0, 8
 # A stretch is not shorter than this part of all that was seen: so many are remembered, of a while
 # that grows until they are of ten seconds each.
 _PART, _LEAST_SECONDS_LATER = 1 / 120, 10.0
-_MOST_STRETCHES = 240
 _LEAST_BUSY_SECONDS = 0.01
 _ENOUGH = 12
 _MOST_BETWEEN_FITS = 24
-_RECENT = 24
 _TRUSTED_RESIDUAL = 0.25
 # Where these are in the sums of a stretch; the counts come first.
 _STEPS, _PROMPTS, _BUSY, _SECONDS = 0, 1, -2, -1
@@ -52,12 +51,12 @@ class PhaseShares:
 
     def __init__(self) -> None:
         self.stretches = 0
-        self._rows: deque[Columns] = deque(maxlen=_MOST_STRETCHES)
+        self._rows: deque[Columns] = deque(maxlen=MOST_STRETCHES)
         self._sum = np.zeros(6 + BUCKETS)
         self._costs: Costs | None = None
         self._cutting = Cutting()
         self._next_fit = _ENOUGH // 2
-        self._errors: deque[float] = deque(maxlen=_RECENT)
+        self._errors: deque[float] = deque(maxlen=RECENT)
         self._seconds_seen = 0.0
 
     def share(self, role: Role, counts: Counts, busy_seconds: float) -> float:
@@ -100,6 +99,43 @@ class PhaseShares:
         if self.stretches >= self._next_fit:
             self._next_fit += min(max(self.stretches // 4, 1), _MOST_BETWEEN_FITS)
             self._fit_anew()
+
+    def save(self) -> LearnedShares | None:
+        """Return all that is known, as plain values; None if nothing is."""
+        if not self.stretches:
+            return None
+        costs = self._costs
+        return LearnedShares(
+            stretches=self.stretches,
+            rows=tuple(tuple(row.tolist()) for row in self._rows),
+            pending=tuple(self._sum.tolist()),
+            costs=costs and (costs.step, costs.request, costs.token, *costs.experts),
+            tokens_per_second=self._cutting.tokens_per_second,
+            first_slow=self._cutting.first_slow,
+            next_fit=self._next_fit,
+            errors=tuple(self._errors),
+            seconds_seen=self._seconds_seen,
+        )
+
+    @classmethod
+    def restored(cls, saved: LearnedShares | None) -> Self:
+        """Return one that knows what was saved.
+
+        Nothing, if that is by other buckets of time between tokens than ours.
+        """
+        shares = cls()
+        if saved is None or len(saved.pending) != len(shares._sum):
+            return shares
+        shares.stretches, shares._seconds_seen = saved.stretches, saved.seconds_seen
+        shares._rows.extend(np.array(row) for row in saved.rows)
+        shares._sum = np.array(saved.pending)
+        if saved.costs is not None:
+            step, request, token, *experts = saved.costs
+            shares._costs = Costs(step, request, token, tuple(experts))
+        shares._cutting = Cutting(saved.tokens_per_second, saved.first_slow)
+        shares._next_fit = saved.next_fit
+        shares._errors.extend(saved.errors)
+        return shares
 
     @property
     def residual_ratio(self) -> float | None:

@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     """What a stream shows at the end of a second."""
 
     times_ns: tuple[int, int, int]
-    gap_seconds: float
+    gap_seconds: float | None
     sums: tuple[float, ...]
 
 
