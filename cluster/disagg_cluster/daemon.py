@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +37,9 @@ from disagg_cluster.rotation import Rotation
 from disagg_cluster.router import Gate
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
+from disagg_cluster.sourcing import Sourcing
+from disagg_cluster.telemetry.learned_file import learned_file
+from disagg_cluster.telemetry.learned_models import Learners
 from disagg_cluster.whereabouts import leaving
 from disagg_cluster.workers import Crew
 from disagg_exporter import __version__
@@ -101,6 +105,15 @@ class Daemon:
         self._router = Gate(config, config.router, self._folder) if config.router else None
         name = " in ".join(filter(None, (config.node, config.cluster)))
         self._front = Front(config.listen, config.bridges, name, lambda: self._pulse.age_seconds())
+        learners = Learners(self._ledger, self._fullness, Sourcing(self._ledger))
+        digests = {name: partial(self._command_digest, name) for name in self._posts}
+        self._learned = learned_file(
+            self._folder.learned,
+            learners,
+            lambda: (*layout.devices, *self._roster.devices()),
+            digests,
+            _log,
+        )
         self._pulse = Pulse(
             self._ledger,
             self._fullness,
@@ -111,6 +124,8 @@ class Daemon:
             show=self._front.show,
             watched=lambda: self._front.is_watched,
             seldom=self._seldom,
+            sourcing=learners.sourcing,
+            inherit=self._learned.inherit,
             gpu_price=config.price,
         )
         self._parts = Parts(_log)
@@ -173,11 +188,13 @@ class Daemon:
                 worked_ns=self._worked_ns,
             )
             rotation = Rotation(crew.logs, crew.log_was_cut, self._config.log_megabytes, _log)
+            self._learned.read()
             self._rotation = rotation
             parts = [
                 *self._roster.parts(),
                 Part("main_loop", self._pulse.run),
                 Part("log_rotation", rotation.run),
+                Part("learned", self._learned.run),
             ]
             if self._router is not None:
                 parts.append(Part("router", self._router.watch.run))
@@ -209,6 +226,7 @@ class Daemon:
 
     async def _end(self, crew: Crew, at_end: AtEnd) -> None:
         self._stopping = True
+        self._learned.end()
         if at_end == "leave":
             await crew.leave()
             _log.info("the engines go on; `disagg-node stop --workers` ends them")
@@ -257,6 +275,9 @@ class Daemon:
         is_router = self._router is not None and worker == self._router.post.name
         return None if is_router else self._engines.worked_ns(worker, self._roster.pages)
 
+    def _command_digest(self, worker: str) -> str:
+        return "" if self._crew is None else self._crew.command_digest(worker)
+
     def _seldom(self) -> None:
         """Look for engines that have gone silent; try a journal again that could not be written."""
         if self._unreported:
@@ -274,6 +295,7 @@ class Daemon:
             collectors=(
                 self._journal.status(),
                 *(self._crew.collectors() if self._crew else ()),
+                self._learned.status(),
                 *self._front.collectors(),
                 *(watch.collectors() if watch else ()),
                 *(self._rotation.collectors() if self._rotation else ()),

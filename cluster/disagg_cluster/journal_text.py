@@ -79,6 +79,12 @@ class Entry(Section):
         return life
 
     @property
+    def command_digest(self) -> str:
+        """A fingerprint of the arguments and variables that its process was started with."""
+        told = json.dumps([self.argv, self.environment])
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    @property
     def is_over(self) -> bool:
         """Whether there is nothing to go on with: stopped as it was asked to, and not paused."""
         gone = self.life.presence is Presence.GONE and self.life.state is WorkerState.STOPPED

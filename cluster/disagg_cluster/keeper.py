@@ -143,6 +143,11 @@ class Keeper:
         """As what its process was started."""
         return self.post.tag if self._child is None else self._process.tag
 
+    @property
+    def command_digest(self) -> str:
+        """A fingerprint of the command that its process was started by."""
+        return self._process.command_digest
+
     def log_was_cut(self) -> None:
         """Its log begins anew: what the present process writes is at the very front."""
         self._process = self._process.model_copy(update={"log_start_bytes": 0})

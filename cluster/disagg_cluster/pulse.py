@@ -21,6 +21,7 @@ from disagg_exporter.model import (
     CollectorStatus,
     DaemonCounts,
     Device,
+    EngineStatus,
     GpuPrice,
     RouterStatus,
     Snapshot,
@@ -60,6 +61,8 @@ class Pulse:
         watched: Whether somebody looks so often that snapshots are made at every beat; else they
             are made when the books have been advanced.
         seldom: Called every few seconds.
+        sourcing: The choice of each engine's source.
+        inherit: Called once a second with all engines: what is known of their like is theirs.
         gpu_price: What a GPU costs.
     """
 
@@ -75,6 +78,8 @@ class Pulse:
         show: Callable[[Snapshot], None],
         watched: Callable[[], bool],
         seldom: Callable[[], None],
+        sourcing: Sourcing,
+        inherit: Callable[[Sequence[EngineStatus], int], None],
         gpu_price: GpuPrice | None = None,
     ) -> None:
         self._ledger = ledger
@@ -87,7 +92,8 @@ class Pulse:
         self._watched = watched
         self._seldom = seldom
         self._gpu_price = gpu_price
-        self._sourcing = Sourcing(ledger)
+        self._sourcing = sourcing
+        self._inherit = inherit
         self._accounting, self._capacity, self._shown, self._upkeep = (
             CollectorHealth(name, _log) for name in ("accounting", "capacity", "snapshot", "upkeep")
         )
@@ -119,7 +125,9 @@ class Pulse:
         if advancing:
             with self._capacity.round():
                 readings = self._watch.look.readings(now_ns)
-                self._fullness.advance(self._roster.statuses(), now_ns, readings)
+                engines = self._roster.statuses()
+                self._fullness.advance(engines, now_ns, readings)
+                self._inherit(engines, now_ns)
         if number % SELDOM_BEATS == 0:
             with self._upkeep.round():
                 self._seldom()

@@ -27,6 +27,11 @@ class RunFolder:
         return self.path / "journal.json"
 
     @property
+    def learned(self) -> Path:
+        """What was learned of engines."""
+        return self.path / "learned.json"
+
+    @property
     def whereabouts(self) -> Path:
         """Where the daemon that runs here answers."""
         return self.path / "whereabouts.json"

@@ -9,9 +9,17 @@ from functools import partial
 
 from disagg_cluster.procfs import cpu_seconds_of_tree
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.attribution.learned_shares import LearnedShares
 from disagg_exporter.model import EnginePage, Method, Phase, Role, WorkWindow
 from disagg_exporter.roles.spanning import Part
-from disagg_exporter.sources import Heard, LeadersShare, Stretches, choose, role_window
+from disagg_exporter.sources import (
+    Heard,
+    LeadersShare,
+    PhaseShares,
+    Stretches,
+    choose,
+    role_window,
+)
 
 _log = logging.getLogger("disagg_node")
 
@@ -88,6 +96,21 @@ class Sourcing:
         self._hear_leaders(here, now_ns)
         for subject in here.values():
             self._look(subject, now_ns)
+
+    def shares(self, engine: str) -> LearnedShares | None:
+        """Return what is known of an engine's costs by its page."""
+        watched = self._watched.get(engine)
+        return None if watched is None else watched.stretches.shares.save()
+
+    def learned_stretches(self, engine: str) -> int:
+        """Return how many stretches an engine's costs were learned from."""
+        watched = self._watched.get(engine)
+        return 0 if watched is None else watched.stretches.shares.stretches
+
+    def restore_shares(self, engine: str, saved: LearnedShares | None) -> None:
+        """Go on with what was saved of an engine that was looked at, instead of what is known."""
+        if engine in self._watched:
+            self._watched[engine].stretches.shares = PhaseShares.restored(saved)
 
     def _hear_leaders(self, here: Mapping[str, Subject], now_ns: int) -> None:
         """Let the followers here know how the time of a leader that is here, too, divides."""

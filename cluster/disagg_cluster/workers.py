@@ -165,6 +165,10 @@ class Crew:
         """As what a worker's process was started."""
         return self._by_name[worker].tag
 
+    def command_digest(self, worker: str) -> str:
+        """A fingerprint of the command that a worker's process was started by."""
+        return self._by_name[worker].command_digest
+
     def logs(self) -> Mapping[str, Path]:
         """The logs of all workers, those left alone included."""
         logs = {entry.worker: Path(entry.log_path) for entry in self._strays}

@@ -1,1 +1,1 @@
-"""What is received of engines, and how it is kept within bounds."""
+"""What is received of engines, how it is kept within bounds, and what is kept of it."""
