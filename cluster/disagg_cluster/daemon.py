@@ -52,6 +52,9 @@ from disagg_exporter.model import DaemonCounts, Snapshot
 
 _log = logging.getLogger("disagg_node")
 
+_SILENT_SECONDS = 10.0
+"""A daemon that has done nothing for so long is not well."""
+
 AtEnd = Literal["stop", "leave"]
 """What becomes of the engines: drained and stopped, or left running for the next daemon."""
 
@@ -147,6 +150,13 @@ class Daemon:
     def ready(self) -> bool:
         """Whether all engines are ready."""
         return self._engines.all_ready
+
+    @property
+    def is_well(self) -> bool:
+        """Whether its books are advanced and its workers looked at; else it is better replaced."""
+        unwatched_seconds = 0.0 if self._crew is None else self._crew.unwatched_seconds
+        patience = _SILENT_SECONDS + self._config.intervals.health_seconds
+        return self._pulse.age_seconds() < _SILENT_SECONDS and unwatched_seconds < patience
 
     @property
     def on_sigterm(self) -> AtEnd:

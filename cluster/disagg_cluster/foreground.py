@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from disagg_cluster.daemon import Daemon
+from disagg_cluster.host.life_signs import LifeSigns
 from disagg_cluster.host.log_rate import LogRateLimit
+from disagg_cluster.host.service_manager import ServiceManager
 from disagg_cluster.oneheap import share_one_heap
+from disagg_cluster.statusline import line
 from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import Snapshot
 
@@ -64,6 +69,11 @@ async def run(
         hangup_ends: The end of its terminal is its end: SIGHUP is taken for a SIGINT.
     """
     share_one_heap()
+    manager = ServiceManager(os.environ, logging.getLogger(__name__))
+    signs = LifeSigns(manager, lambda: daemon.is_well, lambda: _status(daemon.snapshot))
+    if manager.watchdog_seconds is not None:
+        # A watchdog ends us by SIGABRT: where every thread was then is all that can be learned.
+        faulthandler.enable()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     hurrying: list[asyncio.Task[None]] = []
@@ -73,7 +83,13 @@ async def run(
             hurrying.append(loop.create_task(daemon.hurry()))
         elif sign is signal.SIGTERM and daemon.on_sigterm == "leave":
             daemon.leave()
+        signs.end()
         stopping.set()
+
+    def reload() -> None:
+        manager.reloading()
+        daemon.reload()
+        manager.ready()
 
     # Inherited as ignored, it would let the kernel take exit codes away from us.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -82,12 +98,13 @@ async def run(
     if hangup_ends:
         loop.add_signal_handler(signal.SIGHUP, asked, signal.SIGINT)
     else:
-        loop.add_signal_handler(signal.SIGHUP, daemon.reload)
+        loop.add_signal_handler(signal.SIGHUP, reload)
     collected = gc.get_threshold()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
     try:
-        async with daemon.running() as address:
+        async with signs.given(), daemon.running() as address:
             serving(address)
+            manager.ready()
             await _serve(daemon, address, stopping, each_second, beside, seconds)
         await asyncio.gather(*hurrying)
     finally:
@@ -119,6 +136,10 @@ async def _serve(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await stopping.wait()
+
+
+def _status(snapshot: Snapshot | None) -> str:
+    return "" if snapshot is None else line(snapshot, "").workers_text()
 
 
 def _tell(each_second: EachSecond, snapshot: Snapshot) -> bool:

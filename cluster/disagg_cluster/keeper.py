@@ -130,6 +130,11 @@ class Keeper:
         """Where it stands, for those who decide about it from outside."""
         return Standing(self.post, self.life, self.tag, self._pid, self._reason)
 
+    @property
+    def unwatched_seconds(self) -> float:
+        """How long nobody has looked at a process of it that is to be looked at."""
+        return self._lookout.unwatched_seconds
+
     def entry(self) -> Entry:
         """What the next daemon has to know of it."""
         return self._process.model_copy(update={"life": self.life, "pid": self._pid})

@@ -46,11 +46,13 @@ class Lookout:
         self._proven: frozenset[int] = frozenset()
         self._session = 0
         self._target = Target(0, "")
+        self._looked = self._loop.time()
 
     def begin(self, session: int, target: Target, in_seconds: float) -> None:
         """Look at this process from now on, for the first time in so many seconds."""
         self._session, self._target = session, target
         self._proven = frozenset()
+        self._looked = self._loop.time()
         self._later(in_seconds)
 
     async def close(self) -> None:
@@ -61,6 +63,14 @@ class Lookout:
             self._next.cancel()
         if self._probing is not None:
             await asyncio.gather(self._probing, return_exceptions=True)
+
+    @property
+    def unwatched_seconds(self) -> float:
+        """How long no look at its process has come to an end; 0 while none is to be made."""
+        life = self._life()
+        if self._closed or life.presence is not Presence.RUNNING or life.sent is not None:
+            return 0.0
+        return self._loop.time() - self._looked
 
     def _later(self, seconds: float) -> None:
         if self._next is not None:
@@ -83,6 +93,7 @@ class Lookout:
     def _look_now(self) -> None:
         life = self._life()
         if life.state is WorkerState.DRAINING:
+            self._looked = self._loop.time()
             page = self._around.page_of(self._worker)
             # A page older than the drain may not know of the last requests.
             if page is not None and page.t_ns > life.since_ns and _is_done(page):
@@ -100,6 +111,7 @@ class Lookout:
         self._probing = None
         if probing.cancelled():
             return
+        self._looked = self._loop.time()
         error = probing.exception()
         result = probing.result() if error is None else ProbeResult(Health.UNDECIDED, str(error))
         if result.proven and incarnation == self._life().incarnation:

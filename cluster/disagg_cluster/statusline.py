@@ -64,6 +64,13 @@ class Line:
             parts.append("SIMULATED")
         return "  ".join(parts)
 
+    def workers_text(self) -> str:
+        """How many workers serve, in a few words."""
+        if not self.workers:
+            return "measuring engines that others start"
+        paused = f", {self.workers_paused} paused" if self.workers_paused else ""
+        return f"{self.workers_ready} of {self.workers} workers ready{paused}"
+
     def json(self) -> str:
         """The same values as one line of JSON; what has no value is null."""
         return json.dumps(asdict(self))

@@ -187,6 +187,11 @@ class Crew:
         """Where every worker stands, in the order given."""
         return tuple(keeper.standing() for keeper in self._keepers)
 
+    @property
+    def unwatched_seconds(self) -> float:
+        """How long the worker that was looked at longest ago has not been looked at."""
+        return max((keeper.unwatched_seconds for keeper in self._keepers), default=0.0)
+
     def statuses(self) -> tuple[WorkerStatus, ...]:
         """Every worker as the metrics page shows it, in the order given."""
         return tuple(keeper.status() for keeper in self._keepers)

@@ -28,7 +28,12 @@ After=network-online.target nvidia-persistenced.service
 StartLimitIntervalSec=0
 
 [Service]
-Type=exec
+# It tells when it serves, how it goes and, again and again, that it lives; by itself only.
+Type=notify
+NotifyAccess=main
+TimeoutStartSec=300
+# A daemon whose loop or whose supervision is stuck is ended and started again; its engines go on.
+WatchdogSec=60
 User={user}
 ExecStart={program} start --quiet --config {node_file}
 # SIGHUP has it look anew at its web-config file.

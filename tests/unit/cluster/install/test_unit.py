@@ -40,6 +40,15 @@ def test_stopping_the_service_spares_the_engines() -> None:
     assert setting(text, "RestartPreventExitStatus") == "2"
 
 
+def test_the_service_is_up_once_it_serves_and_is_replaced_when_it_is_stuck() -> None:
+    text = unit()
+
+    assert setting(text, "Type") == "notify"
+    assert setting(text, "NotifyAccess") == "main"
+    assert int(setting(text, "WatchdogSec")) >= 30
+    assert setting(text, "Restart") == "on-failure"  # which an end by the watchdog is
+
+
 @pytest.mark.parametrize(
     "forbidden",
     [

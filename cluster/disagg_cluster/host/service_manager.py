@@ -1,0 +1,97 @@
+"""What a service manager is told, by the protocol of systemd's sd_notify.
+
+Datagrams to the socket that it names in our environment. That one cannot be sent is no reason for
+anything: it is logged once, and the daemon goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+_MOST_STATUS = 200
+
+
+class ServiceManager:
+    """Who started us, if it wants to be told; else everything here does nothing.
+
+    Args:
+        environ: Our environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
+        log: Told once why it cannot be told anything.
+        pid: Ours.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], log: logging.Logger, pid: int | None = None
+    ) -> None:
+        self._log = log
+        self._address = _address(environ.get("NOTIFY_SOCKET", ""))
+        self._status = ""
+        self._silent = False
+        self.watchdog_seconds = None if self._address is None else _watchdog_seconds(environ, pid)
+        """Within how long it wants a sign of life, again and again; None if it wants none."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether anybody is there to be told."""
+        return self._address is not None
+
+    def ready(self) -> None:
+        """Tell that we serve."""
+        self._send("READY=1")
+
+    def reloading(self) -> None:
+        """Tell that we look at our configuration anew; `ready` ends that."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self) -> None:
+        """Tell that we end."""
+        self._send("STOPPING=1")
+
+    def extend_timeout(self, seconds: float) -> None:
+        """Ask for so much more time to start or to end, from now."""
+        self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
+
+    def alive(self) -> None:
+        """Give a sign of life."""
+        self._send("WATCHDOG=1")
+
+    def status(self, text: str) -> None:
+        """Tell in a line how it goes; the same as before is not told again."""
+        line = " ".join(text.split())[:_MOST_STATUS]
+        if line != self._status:
+            self._status = line
+            self._send(f"STATUS={line}")
+
+    def _send(self, message: str) -> None:
+        if self._address is None:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
+                link.setblocking(False)
+                link.sendto(message.encode(errors="replace"), self._address)
+        except OSError as error:
+            if not self._silent:
+                self._log.warning("the service manager cannot be told: %s", error.strerror)
+            self._silent = True
+        else:
+            self._silent = False
+
+
+def _address(named: str) -> bytes | None:
+    """An address of the socket; None if there is none, or of a kind that we do not speak to."""
+    if named.startswith("@"):
+        return b"\0" + os.fsencode(named[1:])
+    return os.fsencode(named) if named.startswith("/") else None
+
+
+def _watchdog_seconds(environ: Mapping[str, str], pid: int | None) -> float | None:
+    told_pid = environ.get("WATCHDOG_PID", "")
+    if told_pid and told_pid != str(os.getpid() if pid is None else pid):
+        return None
+    told = environ.get("WATCHDOG_USEC", "")
+    seconds = int(told) / 1e6 if told.isascii() and told.isdigit() else 0.0
+    return seconds or None

@@ -1,0 +1,31 @@
+"""How long nobody has looked at a worker, by which a watchdog knows that supervision is stuck."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+from disagg_cluster.life import Health
+from disagg_cluster.readiness import ProbeResult, Target
+from support.crews import READY, Bridge, aboard, tiny_post
+
+
+def test_a_probe_that_never_ends_leaves_its_worker_unwatched(tmp_path: Path) -> None:
+    goes_on = threading.Event()
+    goes_on.set()
+
+    def probe(_target: Target, _pid: int, _seconds: float, _known: frozenset[int]) -> ProbeResult:
+        goes_on.wait()
+        return ProbeResult(Health.HEALTHY, "healthy")
+
+    async def story(ship: Bridge) -> None:
+        await ship.until(READY)
+        goes_on.clear()
+        try:
+            while ship.crew.unwatched_seconds < 0.3:
+                await asyncio.sleep(0.01)
+        finally:
+            goes_on.set()
+        while ship.crew.unwatched_seconds > 0.2:
+            await asyncio.sleep(0.01)
+
+    aboard([tiny_post(tmp_path)], story, probe=probe)
