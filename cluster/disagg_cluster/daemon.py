@@ -316,5 +316,7 @@ class Daemon:
             ),
             router=watch.status() if watch else None,
             simulated=self._source.name == "sim" or self._engines.simulated,
-            counts=DaemonCounts(self._control.counts() if self._control else {}),
+            counts=DaemonCounts(
+                self._control.counts() if self._control else {}, self._front.http_refusals()
+            ),
         )

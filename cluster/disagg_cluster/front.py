@@ -50,6 +50,7 @@ class Front:
         self._heartbeat_age_seconds = heartbeat_age_seconds
         self._web: WebConfigWatch | None = None
         self._onlookers = Onlookers()
+        self._server: MetricsServer | None = None
 
     @property
     def is_watched(self) -> bool:
@@ -82,7 +83,7 @@ class Front:
             if self._listen.web_config is not None:
                 self._web = _watch(Path(self._listen.web_config))
                 stack.enter_context(self._web)
-            server = MetricsServer(
+            self._server = server = MetricsServer(
                 self._listen.metrics_address,
                 self._asked,
                 lambda: "" if self._snapshot else "nothing was measured yet",
@@ -103,6 +104,10 @@ class Front:
         """How the last look at the web-config file went, and the writing for others."""
         parts = (self._web, self._job_files)
         return tuple(part.status() for part in parts if part is not None)
+
+    def http_refusals(self) -> dict[str, int]:
+        """What the server turned away, by reason; nothing before there is one."""
+        return {} if self._server is None else self._server.refusals()
 
     def _asked(self) -> Snapshot | None:
         self._onlookers.note(time.monotonic())

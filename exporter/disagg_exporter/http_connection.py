@@ -2,89 +2,119 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
-from typing import Any
 
 from disagg_exporter.access import Access
-from disagg_exporter.limited_socket import Limited
-from disagg_exporter.site import PLAIN, Answer, Site
+from disagg_exporter.http.connections import Connection
+from disagg_exporter.http.reception import LINGER_BYTES, LINGER_SECONDS
+from disagg_exporter.http.refusals import Refusal, RefusalCounts, refusal_of
+from disagg_exporter.http.request_head import HeadError, RequestHead
+from disagg_exporter.http.request_reader import RequestReader
+from disagg_exporter.http.response import refusal, response_head
+from disagg_exporter.site import Answer, Site
 
 _log = logging.getLogger(__name__)
 
+_SMALL_BODY_BYTES = 4096
+# How many requests a client may send before it has the answer to the one before: no client of note
+# does, and one that never reads could have us work for it without end.
+_REQUESTS_AHEAD = 4
 
-class ConnectionHandler(BaseHTTPRequestHandler):
+
+class ConnectionHandler:
     """Serves a connection until its end; `seconds` is the deadline of a request and of silence.
 
     `access` returns the conditions that hold now: they may change while a connection lasts.
-
-    Raises:
-        OSError: The client went away in the middle of an answer, or took it too slowly.
     """
 
-    protocol_version = "HTTP/1.1"
-    error_message_format = "%(code)d %(message)s\n"
-    error_content_type = PLAIN
-    # Head and body are two writes; the second must not wait for the first to be acknowledged.
-    disable_nagle_algorithm = True
-    connection: Limited
-
     def __init__(
-        self, client: Limited, peer: Any, site: Site, access: Callable[[], Access], seconds: float
+        self,
+        connection: Connection,
+        reader: RequestReader,
+        site: Site,
+        access: Callable[[], Access],
+        refusals: RefusalCounts,
+        seconds: float,
     ) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._reader = reader
+        self._requests_ahead = 0
         self._site = site
         self._access = access
+        self._refusals = refusals
         self._seconds = seconds
-        super().__init__(client, peer, None)  # type: ignore[arg-type] # it only keeps the server
 
-    def handle_one_request(self) -> None:
-        """Serve one request, from the wait for it to the end of its answer."""
-        self.connection.limit(self._seconds)
-        super().handle_one_request()
+    def serve(self, head: RequestHead | None) -> None:
+        """Answer all requests, of which the first may have been read already.
 
-    def _respond(self) -> None:
-        self._drop_body()
+        Raises:
+            OSError: The client went away, or took too long over a request or an answer.
+        """
+        # Head and body are two writes; the second must not wait for the first's acknowledgement.
+        self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        head = head or self._next_head(is_first=True)
+        while head is not None:
+            self._connection.begin()
+            self._client.limit(self._seconds)
+            self._requests_ahead += self._reader.is_amid_head
+            keeps = head.keeps and self._requests_ahead < _REQUESTS_AHEAD
+            self._answer(head, keeps=keeps)
+            if not keeps:
+                if head.has_body or self._reader.is_amid_head:
+                    self._linger()
+                return
+            head = self._next_head(is_first=False)
+
+    def _next_head(self, *, is_first: bool) -> RequestHead | None:
+        self._connection.begin()
+        self._client.limit(self._seconds)
+        try:
+            return self._reader.read_head()
+        except HeadError as error:
+            self._refusals.add(refusal_of(error))
+            self._client.sendall(refusal(error))
+            self._linger()
+            return None
+        except TimeoutError:
+            # Who has been answered and is silent is not refused, only no longer waited for.
+            if is_first or self._reader.is_amid_head:
+                self._refusals.add(Refusal.TIMEOUT)
+            raise
+
+    def _answer(self, head: RequestHead, *, keeps: bool) -> None:
         access = self._access()
-        refusal = access.refusal(self.headers.get("Authorization", ""))
-        if refusal is not None:
-            self._send(refusal, access.headers)
+        answer = access.refusal(head.header("authorization"))
+        if answer is None:
+            accept, encodings = head.header("accept"), head.header("accept-encoding")
+            answer = self._site.answer(head.method, head.target, accept, encodings)
+        try:
+            self._send(answer, access.headers, keeps=keeps, with_body=head.method != "HEAD")
+        except TimeoutError:
+            self._refusals.add(Refusal.TIMEOUT)
+            raise
+        _log.debug("metrics page: %s %s: %d", head.method, head.target, answer.status)
+
+    def _send(
+        self, answer: Answer, extra: tuple[tuple[str, str], ...], *, keeps: bool, with_body: bool
+    ) -> None:
+        head = response_head(answer, extra, keeps=keeps)
+        body = answer.body if with_body else b""
+        if len(body) <= _SMALL_BODY_BYTES:
+            self._client.sendall(head + body)
             return
-        accept = ", ".join(self.headers.get_all("Accept", []))
-        encodings = ", ".join(self.headers.get_all("Accept-Encoding", []))
-        answer = self._site.answer(self.command, self.path, accept, encodings)
-        self._send(answer, access.headers)
+        self._client.sendall(head)
+        self._client.sendall(body)
 
-    # The standard handler finds these by name, so the names are not ours to choose.
-    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _respond  # noqa: N815
-
-    def _drop_body(self) -> None:
-        """Read what little body there may be: the connection closes after, cleanly or not."""
-        length = self.headers.get("Content-Length", "0")
-        if length == "0" and "Transfer-Encoding" not in self.headers:
-            return
-        self.close_connection = True
-        if length.isascii() and length.isdigit() and len(length) < 10:
-            self.rfile.read(min(int(length), 65536))
-
-    def _send(self, answer: Answer, extra: tuple[tuple[str, str], ...]) -> None:
-        self.connection.limit(self._seconds)
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
-        # What the operator asks for stands in the place of ours.
-        for name, value in {**dict(answer.headers), **dict(extra)}.items():
-            self.send_header(name, value)
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body)
-
-    def version_string(self) -> str:
-        """Return what the Server header says: nothing an attacker could use."""
-        return "disagg-node"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log at debug level: a scrape each second is no news."""
-        _log.debug("metrics page: " + format, *args)
+    def _linger(self) -> None:
+        self._connection.begin()
+        self._client.limit(min(self._seconds, LINGER_SECONDS))
+        with contextlib.suppress(OSError):
+            # Of the plain socket, as a client of TLS need not say goodbye.
+            socket.socket.shutdown(self._client, socket.SHUT_WR)
+            left_bytes = LINGER_BYTES
+            while left_bytes > 0 and (count := self._reader.discard()):
+                left_bytes -= count

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from disagg_exporter.errors import DisaggError
 
+# Connections that the kernel holds for us; where it has no place left, a client tries again only
+# after a second.
+_BACKLOG = 1024
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -66,7 +69,7 @@ def open_listener(address: ListenAddress) -> socket.socket:
 def _listen(address: ListenAddress, *, dual: bool) -> socket.socket:
     family = socket.AF_INET6 if dual or ":" in address.host else socket.AF_INET
     where = (address.host, address.port)
-    return socket.create_server(where, family=family, backlog=128, dualstack_ipv6=dual)
+    return socket.create_server(where, family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
 
 
 def _way_out(error: OSError | UnicodeError, address: ListenAddress) -> str:

@@ -17,6 +17,7 @@ _TITLES = {
     Data.ROUTER: "Router",
     Data.WORKERS: "Workers",
     Data.COLLECTORS: "Collectors",
+    Data.HTTP: "Its own pages",
     Data.BUILD: "Build",
 }
 

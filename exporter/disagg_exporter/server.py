@@ -10,9 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from disagg_exporter.access import OPEN, Access
+from disagg_exporter.http.admission import ConnectionLimits
+from disagg_exporter.http.connections import Connection, Connections
+from disagg_exporter.http.reception import Arrival, Reception
+from disagg_exporter.http.refusals import Refusal, RefusalCounts
+from disagg_exporter.http.request_head import RequestHead
+from disagg_exporter.http.request_reader import RequestReader
 from disagg_exporter.http_connection import ConnectionHandler
 from disagg_exporter.landing import Landing, Lookback
 from disagg_exporter.limited_socket import Limited, LimitedSocket
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# How many connections may wait for their first request: each takes a descriptor and at most the
+# head of a request, but no thread.
+_WAITING = 256
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
     b"Content-Length: 21\r\nConnection: close\r\n\r\ntoo many connections\n"
@@ -38,7 +47,10 @@ _PLAIN_TO_TLS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may take: connections at a time, and seconds for a request or for silence."""
+    """What clients may take: connections at a time, and seconds for a request or for silence.
+
+    Half of the connections is the most that one address may hold.
+    """
 
     connections: int = 64
     client_seconds: float = 10.0
@@ -78,11 +90,11 @@ class MetricsServer:
         pages = PageCache(snapshot, now_ns)
         self._site = Site(pages, landing, why_not_ready, heartbeat_age_seconds)
         self._listener: socket.socket | None = None
-        self._accepting = threading.Thread(target=self._accept, name="metrics", daemon=True)
-        self._lock = threading.Lock()
-        self._clients: dict[threading.Thread, Limited] = {}
+        self._accepting: threading.Thread | None = None
         self._closing = threading.Event()
-        self._was_full = False
+        self._refusals = RefusalCounts()
+        share = ConnectionLimits(limits.connections, limits.connections - limits.connections // 2)
+        self._connections = Connections(share, self._refusals, _refuse)
 
     def start(self) -> ListenAddress:
         """Listen and serve; return the address with the port that was really taken.
@@ -91,26 +103,35 @@ class MetricsServer:
             ListenError: The address cannot be listened on.
         """
         self._listener = open_listener(self._listen)
+        reception = Reception(
+            self._listener,
+            ConnectionLimits(_WAITING, _WAITING // 2),
+            self._limits.client_seconds,
+            lambda: self._access().tls is not None,
+            self._hand_on,
+            self._connections.end_longest,
+            self._refusals,
+        )
+        self._accepting = threading.Thread(
+            target=reception.run, args=(self._closing,), name="metrics", daemon=True
+        )
         self._accepting.start()
         return ListenAddress(self._listen.host, self._listener.getsockname()[1])
 
     def close(self) -> None:
         """Stop listening, end every connection and wait for the threads."""
         self._closing.set()
-        if self._listener is None:
+        if self._listener is None or self._accepting is None:
             return
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() does not
         self._accepting.join()
         self._listener.close()
-        with self._lock:
-            clients = tuple(self._clients.items())
-        for _, client in clients:
-            with contextlib.suppress(OSError):
-                # Of the plain socket: that of TLS would take the ground from under its thread.
-                socket.socket.shutdown(client, socket.SHUT_RDWR)
-        for thread, _ in clients:
-            thread.join(self._limits.client_seconds)
+        self._connections.end_all(self._limits.client_seconds)
+
+    def refusals(self) -> dict[str, int]:
+        """How many connections and requests were turned away since the start, by reason."""
+        return self._refusals.read()
 
     def __enter__(self) -> Self:
         self.start()
@@ -124,72 +145,54 @@ class MetricsServer:
     ) -> None:
         self.close()
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        while not self._closing.is_set():
-            try:
-                accepted, peer = self._listener.accept()
-            except OSError:
-                # The end, or no file descriptor left: then trying at once again would spin.
-                self._closing.wait(0.1)
-                continue
-            self._admit(LimitedSocket(fileno=accepted.detach()), peer)
+    def _hand_on(self, arrival: Arrival, head: RequestHead | None) -> None:
+        connection = self._connections.open(arrival.client, arrival.address)
+        self._connections.start(connection, lambda: self._serve(connection, arrival.reader, head))
 
-    def _admit(self, client: LimitedSocket, peer: Any) -> None:
-        thread = threading.Thread(target=self._serve, args=(client, peer), daemon=True)
-        with self._lock:
-            full = len(self._clients) >= self._limits.connections
-            if not full:
-                self._clients[thread] = client
-        if full and not self._was_full:
-            _log.warning("metrics page: %d connections are open, refusing more", len(self._clients))
-        self._was_full = full
-        if full:
-            _refuse(client)
-            return
-        try:
-            thread.start()
-        except RuntimeError:  # the system has no thread left
-            with self._lock:
-                del self._clients[thread]
-            _refuse(client)
-
-    def _serve(self, client: LimitedSocket, peer: Any) -> None:
-        carrier: Limited = client
+    def _serve(
+        self, connection: Connection, reader: RequestReader, head: RequestHead | None
+    ) -> None:
         try:
             access = self._access()
-            if access.tls is not None:
-                carrier = self._encrypted(client, access.tls, access.client_names)
-            ConnectionHandler(carrier, peer, self._site, self._access, self._limits.client_seconds)
+            if head is None and access.tls is not None:
+                self._encrypt(connection, access.tls, access.client_names)
+                reader = RequestReader(connection.client)
+            ConnectionHandler(
+                connection,
+                reader,
+                self._site,
+                self._access,
+                self._refusals,
+                self._limits.client_seconds,
+            ).serve(head)
         except OSError as error:
-            _log.debug("metrics page: %s went away: %s", peer, error)
-        finally:
-            with self._lock:
-                self._clients.pop(threading.current_thread()).close()
-            client.close()
+            _log.debug("metrics page: %s went away: %s", connection.address, error)
 
-    def _encrypted(
-        self, client: LimitedSocket, context: ssl.SSLContext, names: frozenset[str]
-    ) -> Limited:
+    def _encrypt(
+        self, connection: Connection, context: ssl.SSLContext, names: frozenset[str]
+    ) -> None:
         """Begin TLS; raises OSError where the client does not, or is not one of `names`."""
         from disagg_exporter.tls_socket import greet, speaks_tls, wrap
 
+        client = connection.client
+        assert isinstance(client, LimitedSocket)
         client.limit(self._limits.client_seconds)
-        if not speaks_tls(client):
-            _refuse(client, _PLAIN_TO_TLS)
-            raise ConnectionError("it does not speak TLS")
-        wrapped = wrap(context, client)
-        with self._lock:
-            self._clients[threading.current_thread()] = wrapped
-        if self._closing.is_set():  # then close() may have looked before
-            raise ConnectionError("the server ends")
-        wrapped.limit(self._limits.client_seconds)
-        greet(wrapped, names)
-        return wrapped
+        try:
+            if not speaks_tls(client):
+                _refuse(client, _PLAIN_TO_TLS)
+                raise ConnectionError("it does not speak TLS")
+            wrapped = wrap(context, client)
+            connection.carry(wrapped)
+            wrapped.limit(self._limits.client_seconds)
+            greet(wrapped, names)
+        except OSError:
+            if not connection.is_ended:
+                self._refusals.add(Refusal.TLS)
+            raise
 
 
-def _refuse(client: LimitedSocket, words: bytes = _FULL) -> None:
-    with client, contextlib.suppress(OSError):
+def _refuse(client: Limited, words: bytes = _FULL) -> None:
+    with contextlib.suppress(OSError):
         client.limit(0.1)
         client.sendall(words)
         client.shutdown(socket.SHUT_WR)

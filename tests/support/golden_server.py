@@ -13,15 +13,14 @@ from disagg_exporter.server import Limits, MetricsServer
 from support.snapshots import TAKEN_NS, golden_snapshot
 
 
-@contextlib.contextmanager
-def serving(
+def golden_server(
     access: Access | Callable[[], Access] = OPEN,
     *,
     connections: int = 64,
     client_seconds: float = 5.0,
-) -> Iterator[int]:
-    """Serve the golden node under conditions; yield the port, and leave no thread behind."""
-    server = MetricsServer(
+) -> MetricsServer:
+    """A server of the golden node that is still to be started."""
+    return MetricsServer(
         ListenAddress("127.0.0.1", 0),
         golden_snapshot,
         lambda: "",
@@ -30,6 +29,17 @@ def serving(
         Limits(connections, client_seconds),
         (lambda: access) if isinstance(access, Access) else access,
     )
+
+
+@contextlib.contextmanager
+def serving(
+    access: Access | Callable[[], Access] = OPEN,
+    *,
+    connections: int = 64,
+    client_seconds: float = 5.0,
+) -> Iterator[int]:
+    """Serve the golden node under conditions; yield the port, and leave no thread behind."""
+    server = golden_server(access, connections=connections, client_seconds=client_seconds)
     before = threading.active_count()
     try:
         yield server.start().port

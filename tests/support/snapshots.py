@@ -285,7 +285,9 @@ def golden_snapshot() -> Snapshot:
         ),
         worker_states=WORKER_STATES,
         simulated=True,
-        daemon_counts=DaemonCounts({("pause", "done"): 2, ("unknown", "denied"): 1}),
+        daemon_counts=DaemonCounts(
+            {("pause", "done"): 2, ("unknown", "denied"): 1}, {"displaced": 2, "malformed": 0}
+        ),
         router=RouterStatus(
             (
                 RouterEngine("http://127.0.0.1:8100", "prefill-0", Phase.PREFILL),

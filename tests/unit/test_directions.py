@@ -17,6 +17,8 @@ CLUSTER = ROOT / "cluster" / "disagg_cluster"
 # Rooms within rooms; those of the house itself are told by docs/architecture.md.
 CORE = [
     "disagg_exporter.podresources_wire",
+    "disagg_exporter.http.admission",
+    "disagg_exporter.http.request_head",
     "disagg_exporter.landing.view",
     "disagg_exporter.step_messages",
     "disagg_cluster.config",

@@ -41,6 +41,8 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "Unix time of the collector's last success; absent until it has had one."),
     Family("disagg_collector_unexpected_failures_total", _C, Data.COLLECTORS, ("collector",), "",
            "Rounds of the collector that failed of a defect of this program: please report it."),
+    Family("disagg_http_refusals_total", _C, Data.HTTP, ("reason",), "",
+           "Connections and requests that the daemon's own pages turned away, by reason."),
     Family("disagg_build_info", _I, Data.BUILD, ("version",), "",
            "Which disagg-node this is."),
     Family("disagg_simulated_info", _I, Data.BUILD, (), "",

@@ -28,12 +28,13 @@ class Data(StrEnum):
     ROUTER = "router"
     WORKERS = "workers"
     COLLECTORS = "collectors"
+    HTTP = "http"
     BUILD = "build"
 
     @property
     def lasting(self) -> bool:
         """Still shown when the snapshot is stale, so that a failure can be seen at all."""
-        return self in (Data.WORKERS, Data.COLLECTORS, Data.BUILD)
+        return self in (Data.WORKERS, Data.COLLECTORS, Data.HTTP, Data.BUILD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ LABELS: dict[str, str] = {
     "for energy unobserved, too",
     "reason": "why the seconds were not work; of throttling power_cap, thermal, hw_slowdown (by a "
     "half or more), sync_boost or other (clocks that somebody set, and what drivers add); of KV "
-    "transfers transfer, notification, receive, bootstrap or expired",
+    "transfers transfer, notification, receive, bootstrap or expired; of what the pages turned "
+    "away displaced (for longest at it, as places were short), no_thread, timeout, too_large, "
+    "malformed or tls",
     "component": "stage of a request before its first token: queue, prefill, kv_transfer or "
     "first_decode",
     "clock": "what the length of a step means: engine_wait (of the engine core for the model), "

@@ -99,9 +99,13 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class DaemonCounts:
-    """What the daemon was asked for by hand since it started, by verb and outcome."""
+    """What the daemon was asked for since it started.
+
+    By hand by verb and outcome; over HTTP what it turned away, by reason.
+    """
 
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    http_refusals: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

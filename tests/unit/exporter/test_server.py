@@ -10,7 +10,7 @@ import pytest
 
 from disagg_exporter.listen import ListenAddress, ListenError
 from disagg_exporter.server import MetricsServer
-from support.golden_server import serving
+from support.golden_server import golden_server, serving
 from support.snapshots import golden_snapshot
 
 LOCAL = ListenAddress("127.0.0.1", 0)
@@ -21,6 +21,14 @@ def client(port: int) -> Iterator[http.client.HTTPConnection]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     with contextlib.closing(connection):
         yield connection
+
+
+def http_client(port: int, address: str) -> contextlib.closing[http.client.HTTPConnection]:
+    """A client of another address of this machine."""
+    source = (address, 0)
+    return contextlib.closing(
+        http.client.HTTPConnection("127.0.0.1", port, timeout=5, source_address=source)
+    )
 
 
 def raw(port: int, request: bytes) -> bytes:
@@ -103,7 +111,11 @@ def test_a_request_with_a_body_is_refused_and_its_body_is_not_taken_for_a_reques
         (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"400"),
         (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b"414"),
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\nX: " + b"y" * 70_000, b"431"),
         (b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", b"405"),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nFFFF\r\n", b"405"),
+        (b"GET / HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\nHost: x\n\n", b"400"),
     ],
 )
 def test_a_request_that_is_none_is_answered_and_closed(request_bytes: bytes, status: bytes) -> None:
@@ -142,18 +154,72 @@ def readable(connection: socket.socket, seconds: float) -> bool:
         return False
 
 
-def test_connections_beyond_the_cap_are_refused_until_one_is_free() -> None:
-    with serving(connections=2) as port:
-        with client(port) as first, client(port) as second:
-            for connection in (first, second):
-                connection.request("GET", "/healthz")
-                connection.getresponse().read()
+def test_a_newcomer_takes_the_place_of_the_one_of_its_address_that_waits_longest() -> None:
+    with serving(connections=4) as port, contextlib.ExitStack() as stack:
+        first, second, third = (stack.enter_context(client(port)) for _ in range(3))
+        for connection in (first, second, first, third):
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok\n"
 
-            assert raw(port, b"").startswith(b"HTTP/1.1 503 ")
+        first.request("GET", "/healthz")
+        assert first.getresponse().read() == b"ok\n"
+        assert second.sock is not None
+        assert second.sock.recv(1) == b""
 
-        deadline = time.monotonic() + 5
-        while not (answer := raw(port, b"GET /healthz HTTP/1.0\r\n\r\n")).endswith(b"ok\n"):
-            assert time.monotonic() < deadline, answer
+
+def test_clients_of_one_address_take_no_place_from_another() -> None:
+    with (
+        serving(connections=4) as port,
+        http_client(port, "127.0.0.9") as other,
+        contextlib.ExitStack() as stack,
+    ):
+        other.request("GET", "/healthz")
+        assert other.getresponse().read() == b"ok\n"
+        for _ in range(8):
+            connection = stack.enter_context(client(port))
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok\n"
+
+        carrier = other.sock
+        other.request("GET", "/healthz")
+        assert (other.getresponse().read(), other.sock) == (b"ok\n", carrier)
+
+
+def test_clients_that_have_not_asked_keep_nobody_out() -> None:
+    with serving(connections=2) as port, contextlib.ExitStack() as stack:
+        for start in (b"", b"GET /metrics HT") * 200:
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            slow.sendall(start)
+
+        assert raw(port, b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
+
+
+def test_what_is_turned_away_is_counted_by_reason() -> None:
+    server = golden_server(client_seconds=0.1)
+    with contextlib.closing(server):
+        port = server.start().port
+        raw(port, b"")
+        raw(port, b"GET / HTTP/1.1\r\nHost : x\r\n\r\n")
+        raw(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost : x\r\n\r\n")
+        raw(port, b"GET /" + b"a" * 20_000)
+        counted = server.refusals()
+
+    assert counted == {
+        "displaced": 0,
+        "no_thread": 0,
+        "timeout": 1,
+        "too_large": 1,
+        "malformed": 2,
+        "tls": 0,
+    }
+
+
+def test_requests_sent_ahead_are_answered_but_not_without_end() -> None:
+    with serving() as port:
+        answers = raw(port, b"GET /healthz HTTP/1.1\r\n\r\n" * 1000)
+
+    assert 2 <= answers.count(b"HTTP/1.1 200 OK\r\n") <= 10
+    assert answers.count(b"Connection: close\r\n") == 1
 
 
 def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind() -> None:
