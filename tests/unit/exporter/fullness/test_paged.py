@@ -115,7 +115,7 @@ def test_a_counter_that_began_anew_begins_a_new_minute() -> None:
         engine.second(running=20)
 
     engine.page = replace(engine.page, generation_tokens_total=0.0)
-    for _ in range(4):
+    for _ in range(3):
         engine.second(running=20)
 
     assert engine.paged.load is None
