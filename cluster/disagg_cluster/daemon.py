@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -48,7 +48,7 @@ from disagg_exporter.collectors import CallbackErrors, CollectorHealth
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.listen import ListenAddress
-from disagg_exporter.model import DaemonCounts, Snapshot
+from disagg_exporter.model import CollectorStatus, DaemonCounts, Snapshot
 
 _log = logging.getLogger("disagg_node")
 
@@ -68,6 +68,7 @@ class Daemon:
         source: The devices; closed by the caller.
         run_folder: For sockets, journal and logs; made if it is not there.
         on_failure: What becomes of the engines if the daemon itself fails.
+        beside: How those fare that are not the daemon's own, for the page.
     """
 
     def __init__(
@@ -78,12 +79,14 @@ class Daemon:
         run_folder: Path,
         *,
         on_failure: AtEnd = "stop",
+        beside: Callable[[], tuple[CollectorStatus, ...]] = tuple,
     ) -> None:
         self._config = config
         self._layout = layout
         self._source = source
         self._folder = RunFolder(run_folder)
         self._on_failure = on_failure
+        self._beside = beside
         self._posts = {
             w.name: post_of(
                 w,
@@ -304,6 +307,7 @@ class Daemon:
             workers=self._crew.statuses() if self._crew else (),
             collectors=(
                 self._journal.status(),
+                *self._beside(),
                 *(self._crew.collectors() if self._crew else ()),
                 self._learned.status(),
                 *self._front.collectors(),

@@ -38,6 +38,7 @@ from disagg_cluster.supervisor.death_watch import DeathWatch
 from disagg_cluster.supervisor.pausing import is_frozen
 from disagg_cluster.supervisor.retried import RETRY_SECONDS, Retried
 from disagg_cluster.worker import Child, StartError, start
+from disagg_exporter.collectors import explain
 from disagg_exporter.model import WorkerStatus
 
 _SHOWN_LINES = 10
@@ -191,12 +192,11 @@ class Keeper:
             child = self._around.reserve.run(self._new_child)
         except StartError as error:
             if error.refused:
-                self._around.supervision.failed(what, str(error), said=True)
+                self._around.supervision.failed(what, error)
             return StartFailed(incarnation, str(error), error.refused)
         except Exception as error:  # noqa: BLE001 - a worker without a process is started again
-            why = f"cannot start: {type(error).__name__}: {error}"
-            self._around.supervision.failed(what, why, said=True)
-            return StartFailed(incarnation, why, refused=True)
+            self._around.supervision.failed(what, error)
+            return StartFailed(incarnation, f"cannot start: {explain(error)}", refused=True)
         self._around.supervision.over(what)
         if child.log_lost:
             self._around.log.error("%s: %s", self.post.name, child.log_lost)

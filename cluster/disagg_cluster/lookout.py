@@ -118,7 +118,7 @@ class Lookout:
             self._proven = result.proven
         what = f"{self._worker}: probe"
         if result.health is Health.UNDECIDED:
-            self._around.supervision.failed(what, result.why, said=True)
+            self._around.supervision.failed(what, result.why)
         else:
             self._around.supervision.over(what)
         worked_ns = self._around.worked_ns(self._worker)

@@ -50,11 +50,11 @@ class Page:
 
 
 class RunningNode:
-    """A started daemon; its log goes to a file that failures show the end of."""
+    """A started daemon; its log goes to a file that failures show the end of, or to `output`."""
 
     start: tuple[str, ...] = (*DISAGG_NODE, "start")
 
-    def __init__(self, node_file: dict[str, Any], folder: Path) -> None:
+    def __init__(self, node_file: dict[str, Any], folder: Path, output: int | None = None) -> None:
         self.folder = folder
         self.page_url = f"http://{node_file['listen']['metrics']}/metrics"
         self.workers = {worker["name"]: worker for worker in node_file["workers"]}
@@ -65,7 +65,7 @@ class RunningNode:
         self._log = (folder / "daemon.log").open("wb")
         self.process = subprocess.Popen(
             [*self.start, "-c", str(path), "--json"],
-            stdout=self._log,
+            stdout=self._log if output is None else output,
             stderr=subprocess.STDOUT,
         )
 

@@ -15,7 +15,7 @@ import click
 
 from disagg_cluster import prometheus
 from disagg_cluster.assets import asset_dir
-from disagg_cluster.cli.start import opened_devices, say_where
+from disagg_cluster.cli.start import opened_devices, say_where, unblocked_output
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.daemon import Daemon
 from disagg_cluster.demo import realpair
@@ -58,6 +58,7 @@ def demo(
     it would measure real ones. The load swings between prompt-heavy and output-heavy. Prometheus
     is started beside it if it is installed. Ctrl-C ends everything.
     """
+    unblocked_output()
     log_to_stderr(verbose)
     with tempfile.TemporaryDirectory(prefix="disagg-demo-") as name:
         folder = Path(name)

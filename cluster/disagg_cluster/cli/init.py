@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from disagg_cluster import init as first_process
+from disagg_cluster.host.queued_output import queued_output
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -22,4 +23,5 @@ def init(command: tuple[str, ...]) -> None:
     def say(text: str) -> None:
         click.echo(f"init: {text}", err=True)
 
+    click.get_current_context().find_root().with_resource(queued_output())
     raise click.exceptions.Exit(first_process.run(command, say))

@@ -15,6 +15,7 @@ from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.daemon import Daemon
 from disagg_cluster.foreground import log_to_stderr, run
 from disagg_cluster.front import scheme_of
+from disagg_cluster.host.queued_output import QueuedOutput, queued_output
 from disagg_cluster.layout import place
 from disagg_cluster.nodefile import lines_of, load
 from disagg_cluster.rundir import default_run_dir
@@ -59,6 +60,7 @@ def start(
     """
     if extra := click.get_current_context().args:
         raise click.UsageError(f"unexpected argument {extra[0]!r}; --config names the node file")
+    output = unblocked_output()
     log_to_stderr(verbose)
     config = NodeConfig(attach=Attach()) if file is None else load(file)
     if web_config is not None:
@@ -69,10 +71,22 @@ def start(
     with opened_devices(config, run_folder) as source:
         lines = None if file is None else lines_of(file)
         layout = place(config, source.inventory(), str(file), lines)
-        daemon = Daemon(config, layout, source, run_folder, on_failure="leave")
+        daemon = Daemon(
+            config,
+            layout,
+            source,
+            run_folder,
+            on_failure="leave",
+            beside=lambda: (output.status(),),
+        )
         printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
         serving = partial(say_where, scheme=scheme)
         asyncio.run(run(daemon, printer.snapshot, serving=serving))
+
+
+def unblocked_output() -> QueuedOutput:
+    """Let nothing that is printed block from here on, the last word of the command included."""
+    return click.get_current_context().find_root().with_resource(queued_output())
 
 
 def say_where(address: ListenAddress, scheme: str = "http") -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from disagg_cluster.host.descriptor_reserve import DescriptorReserve
+from disagg_exporter.collectors import CollectorHealth, explain, is_foreseen
 from disagg_exporter.model import CollectorStatus
 
 RETRY_SECONDS = 0.5
@@ -24,32 +25,33 @@ class SupervisionHealth:
     """
 
     def __init__(self, log: logging.Logger, wall: Callable[[], float] = time.time) -> None:
-        self._log = log
-        self._wall = wall
-        self._reasons: dict[str, str] = {}
-        self._success_wall = wall()
+        self._health = CollectorHealth("supervision", log, level=logging.ERROR, wall=wall)
+        self._problems: dict[str, str] = {}
 
-    def failed(self, what: str, why: str, *, said: bool = False) -> None:
+    def failed(self, what: str, cause: Exception | str) -> None:
         """Take that something could not be done; whoever calls tries it again.
 
         Args:
             what: Whose and what.
-            why: The reason.
-            said: Whether the log has it already.
+            cause: The reason.
         """
-        if self._reasons.get(what) != why and not said:
-            self._log.error("%s: %s; tried again until it succeeds", what, why)
-        self._reasons[what] = why
+        if isinstance(cause, Exception):
+            if not is_foreseen(cause):
+                self._health.fail(cause)
+            cause = explain(cause)
+        self._problems[what] = f"{what}: {cause}"
+        self._health.report(dict(self._problems))
 
     def over(self, what: str) -> None:
         """Take that something was done, or is not to be done any more."""
-        self._reasons.pop(what, None)
+        if self._problems.pop(what, None) is not None:
+            self._health.report(dict(self._problems))
 
     def status(self) -> CollectorStatus:
         """Failed while anything that is to be done could not be."""
-        if not self._reasons:
-            self._success_wall = self._wall()
-        return CollectorStatus("supervision", not self._reasons, 0.0, self._success_wall)
+        if not self._problems:
+            self._health.succeed()
+        return self._health.status()
 
 
 class Retried:
@@ -98,8 +100,7 @@ class Retried:
         try:
             self._reserve.run(deed)
         except Exception as error:  # noqa: BLE001 - there is nobody above to take it
-            why = str(error) or type(error).__name__
-            self._health.failed(f"{self._owner}: {what}", why)
+            self._health.failed(f"{self._owner}: {what}", error)
             self._waiting[what] = self._loop.call_later(RETRY_SECONDS, self._try, what, deed)
             return False
         self._health.over(f"{self._owner}: {what}")

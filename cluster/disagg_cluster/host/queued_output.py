@@ -1,0 +1,182 @@
+"""Standard output and error that never block: a pipe nobody reads must not hold up supervision."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.model import CollectorStatus
+
+MAX_BYTES = 1 << 20
+CLOSING_SECONDS = 2.0
+
+
+class QueuedStream(io.TextIOBase):
+    """A text stream onto a descriptor, written by a thread of its own.
+
+    What does not fit into the queue is dropped, counted, and said once there is room again. The
+    thread does not keep the process from ending.
+
+    Args:
+        descriptor: Where to; it stays the caller's.
+        max_bytes: How much may wait.
+    """
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, descriptor: int, max_bytes: int = MAX_BYTES) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._max_bytes = max_bytes
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = self._dropped = 0
+        self._has_thread = False
+        self._error: OSError | None = None
+
+    @property
+    def dropped(self) -> int:
+        """How many writes were dropped since there was last room."""
+        return self._dropped
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def isatty(self) -> bool:
+        """Whether the other end is a terminal."""
+        return os.isatty(self._descriptor)
+
+    def fileno(self) -> int:
+        """The descriptor; what is written there overtakes what waits here."""
+        return self._descriptor
+
+    def write(self, text: str) -> int:
+        """Have it written in time; raises `OSError` once nothing can be written any more."""
+        if not isinstance(text, str):
+            raise TypeError(f"text is written here, not {type(text).__name__}")
+        piece = text.encode(self.encoding, self.errors)
+        with self._changed:
+            if self._error is not None:
+                raise OSError(*self._error.args)
+            if self._waiting_bytes + len(piece) > self._max_bytes:
+                self._dropped += 1
+            elif piece:
+                self._waiting.append(piece)
+                self._waiting_bytes += len(piece)
+                self._changed.notify_all()
+            self._start()
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: whoever flushes does not mean to wait for a reader."""
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until all is written; False if it is not after so many seconds, or never will be."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting_bytes, seconds)
+            return not self._waiting_bytes and self._error is None
+
+    def _start(self) -> None:
+        if self._has_thread:
+            return
+        thread = threading.Thread(target=self._write_on, name="output", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            return  # the next write tries again
+        self._has_thread = True
+
+    def _write_on(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                piece = self._waiting.popleft()
+            try:
+                self._write_all(piece)
+            except OSError as error:
+                with self._changed:
+                    self._error = error
+                    self._waiting.clear()
+                    self._waiting_bytes = 0
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._waiting_bytes -= len(piece)
+                if self._dropped and not self._waiting:
+                    self._say_dropped(piece)
+                self._changed.notify_all()
+
+    def _say_dropped(self, last: bytes) -> None:
+        end = "" if last.endswith(b"\n") else "\n"
+        note = (
+            f"{end}(left out here, as nobody read on: {self._dropped} pieces of output)\n".encode()
+        )
+        self._dropped = 0
+        self._waiting.append(note)
+        self._waiting_bytes += len(note)
+
+    def _write_all(self, piece: bytes) -> None:
+        while piece:
+            try:
+                piece = piece[os.write(self._descriptor, piece) :]
+            except BlockingIOError:
+                # Somebody who shares the terminal has made it so.
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll()
+
+
+class QueuedOutput:
+    """The streams that stand in for the process's own."""
+
+    def __init__(self, streams: Sequence[QueuedStream]) -> None:
+        self._streams = streams
+        self._health = CollectorHealth("output", logging.getLogger(__name__))
+
+    def status(self) -> CollectorStatus:
+        """Return the collector `output`: failed while anything printed is dropped."""
+        dropped = any(stream.dropped for stream in self._streams)
+        self._health.report({"": "nobody reads what is printed: it is dropped"} if dropped else {})
+        return self._health.status()
+
+
+@contextlib.contextmanager
+def queued_output() -> Iterator[QueuedOutput]:
+    """Let nothing that is printed block, on sys.stdout and sys.stderr, until the block ends.
+
+    At the end what waits is given two seconds. A stream that nobody reads even then stays as it
+    is, so that the process can end whatever it still has to say.
+    """
+    own = sys.stdout, sys.stderr
+    streams = [_in_place_of(stream) for stream in own]
+    sys.stdout, sys.stderr = (queued or plain for queued, plain in zip(streams, own, strict=True))
+    try:
+        yield QueuedOutput([stream for stream in streams if stream is not None])
+    finally:
+        until = time.monotonic() + CLOSING_SECONDS
+        drained = [s is None or s.drain(until - time.monotonic()) for s in streams]
+        if drained[0]:
+            sys.stdout = own[0]
+        if drained[1]:
+            sys.stderr = own[1]
+
+
+def _in_place_of(stream: io.TextIOBase | object) -> QueuedStream | None:
+    """A queued stream onto the same descriptor; None for a stream without one."""
+    try:
+        descriptor = stream.fileno()  # type: ignore[union-attr]
+        stream.flush()  # type: ignore[union-attr]
+    except (AttributeError, OSError, ValueError):
+        return None
+    return QueuedStream(descriptor)

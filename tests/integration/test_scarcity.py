@@ -1,0 +1,116 @@
+"""A daemon that is short of something still keeps its workers: readers, descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disagg_cluster import procfs
+from disagg_exporter.errors import DisaggError
+from support.running_node import Page, RunningNode
+from support.two_planes import standin_node, wait_until
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: Unix sockets allow 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def daemon(folder: Path, output: int | None = None) -> Iterator[RunningNode]:
+    """A daemon with two workers; none of them is left behind, whatever becomes of it."""
+    file: dict[str, Any] = standin_node(folder)
+    file["restart"] = {"backoff_first_seconds": 0.1, "backoff_max_seconds": 0.1}
+    running = RunningNode(file, folder, output)
+    try:
+        running.wait_ready()
+        yield running
+    except BaseException:
+        running.tell_logs()
+        raise
+    finally:
+        running.process.kill()
+        running.process.wait(SECONDS)
+        running._log.close()
+        for name in running.workers:
+            for pid in procfs.leaders_writing(folder / "run" / "logs" / f"{name}.log"):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def leader(folder: Path, worker: str) -> int:
+    [pid] = procfs.leaders_writing(folder / "run" / "logs" / f"{worker}.log")
+    return pid
+
+
+def page(running: RunningNode) -> Page | None:
+    """What is served; None where nothing is just now."""
+    try:
+        return running.page()
+    except DisaggError:
+        return None
+
+
+def serves_again(running: RunningNode, worker: str, restarts: int = 1) -> bool:
+    shown = page(running)
+    return (
+        shown is not None
+        and shown.sum("disagg_worker_restarts_total", worker=worker) == restarts
+        and shown.sum("disagg_worker_state", worker=worker, state="ready") == 1
+    )
+
+
+def test_output_that_nobody_reads_holds_nothing_up(folder: Path) -> None:
+    """Standard output and error are a pipe that is full from the beginning."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"." * 4096)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b".")
+    os.set_blocking(writer, True)
+    try:
+        with daemon(folder, writer) as running:
+            first = leader(folder, "decode-0")
+            os.kill(first, signal.SIGKILL)
+            wait_until("a restart", lambda: serves_again(running, "decode-0"), SECONDS)
+
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.wait(SECONDS) == 0
+            assert procfs.leaders_writing(folder / "run" / "logs" / "decode-0.log") == ()
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_more_page_clients_than_descriptors_keep_no_dead_worker_dead(folder: Path) -> None:
+    with daemon(folder) as running, contextlib.ExitStack() as stack:
+        _, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (64, hard))
+        host, _, port = running.page_url.removeprefix("http://").partition("/")[0].partition(":")
+        for _ in range(80):
+            stack.enter_context(socket.create_connection((host, int(port)), 5))
+        first = leader(folder, "decode-0")
+        os.kill(first, signal.SIGKILL)
+
+        def another() -> bool:
+            found = procfs.leaders_writing(folder / "run" / "logs" / "decode-0.log")
+            return found not in ((), (first,))
+
+        wait_until("a successor, while the clients stay", another, 8.0)
+        stack.close()
+        wait_until("it to serve", lambda: serves_again(running, "decode-0"), SECONDS)
