@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from disagg_cluster import procfs
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.control.service import ControlService
 from disagg_cluster.control.views import DaemonView
@@ -38,6 +39,7 @@ from disagg_cluster.router import Gate
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
 from disagg_cluster.sourcing import Sourcing
+from disagg_cluster.supervisor.stuck import StuckWorkersError
 from disagg_cluster.telemetry.learned_file import learned_file
 from disagg_cluster.telemetry.learned_models import Learners
 from disagg_cluster.whereabouts import leaving
@@ -177,6 +179,7 @@ class Daemon:
             ConfigError: The web-config file cannot be used; no engine was started.
             ListenError: The metrics address cannot be listened on; no engine was started.
             StepsSocketError: A steps socket cannot be made; no engine was started.
+            StuckWorkersError: On leaving, some workers could not be ended.
         """
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(RunLock(self._folder.lock))
@@ -246,7 +249,10 @@ class Daemon:
             return
         left = await crew.stop()
         if left:
-            _log.error("still there after SIGKILL: %s", ", ".join(left))
+            pids = [(worker, crew.pid(worker)) for worker in left]
+            raise StuckWorkersError(
+                [(worker, pid, procfs.state(pid) if pid else "") for worker, pid in pids]
+            )
 
     def _changed(
         self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str

@@ -18,6 +18,12 @@ def start_ticks(pid: int) -> int | None:
     return int(fields[19]) if fields else None
 
 
+def state(pid: int) -> str:
+    """The kernel's letter for what `pid` does; empty if there is no such process."""
+    fields = _stat(pid)
+    return fields[0] if fields else ""
+
+
 def is_alive(pid: int) -> bool:
     """Whether `pid` still runs; a zombie does not."""
     fields = _stat(pid)

@@ -196,6 +196,10 @@ class Crew:
         """Every worker as the metrics page shows it, in the order given."""
         return tuple(keeper.status() for keeper in self._keepers)
 
+    def pid(self, worker: str) -> int | None:
+        """The leader of a worker's present process, dead or alive; None without one."""
+        return self._by_name[worker].entry().pid
+
     def up(self, worker: str) -> bool | None:
         """Whether a worker answered its last probe; None if none has been made, or could be."""
         return self._by_name[worker].life.up

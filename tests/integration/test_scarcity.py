@@ -1,4 +1,4 @@
-"""A daemon that is short of something still keeps its workers: readers, descriptors."""
+"""A daemon that lacks readers or descriptors keeps its workers; one that cannot end them says so."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def daemon(folder: Path, output: int | None = None) -> Iterator[RunningNode]:
+def daemon(folder: Path, output: int | None = None, **deadlines: float) -> Iterator[RunningNode]:
     """A daemon with two workers; none of them is left behind, whatever becomes of it."""
     file: dict[str, Any] = standin_node(folder)
+    for worker in file["workers"]:
+        worker["deadlines"] = worker["deadlines"] | deadlines
     file["restart"] = {"backoff_first_seconds": 0.1, "backoff_max_seconds": 0.1}
     running = RunningNode(file, folder, output)
     try:
@@ -114,3 +116,36 @@ def test_more_page_clients_than_descriptors_keep_no_dead_worker_dead(folder: Pat
         wait_until("a successor, while the clients stay", another, 8.0)
         stack.close()
         wait_until("it to serve", lambda: serves_again(running, "decode-0"), SECONDS)
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """A process that nothing ends, not even SIGKILL, until the block does."""
+    group = Path(tempfile.mkdtemp(dir=FREEZER))
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+        yield
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        wait_until("it to end", lambda: not (group / "cgroup.procs").read_text(), SECONDS)
+        group.rmdir()
+
+
+@pytest.mark.skipif(not os.access(FREEZER, os.W_OK), reason="needs a freezer of control groups")
+def test_a_daemon_whose_worker_cannot_be_ended_says_so_and_ends_by_its_own_code(
+    folder: Path,
+) -> None:
+    with daemon(folder, drain_seconds=0.1, stop_seconds=0.1) as running:
+        stuck = leader(folder, "decode-0")
+        with frozen(stuck):
+            running.process.send_signal(signal.SIGINT)
+            wait_until("it to be asked", lambda: "asked to stop" in running.log(), SECONDS)
+            running.process.send_signal(signal.SIGINT)
+            assert running.process.wait(SECONDS) == 6
+        said = running.log()
+        assert f"  decode-0 (pid {stuck}): " in said
+        assert "Traceback" not in said

@@ -65,7 +65,8 @@ main = _Main(
     help="GPU-seconds of LLM inference by phase: launch, watch and measure the prefill and "
     "decode workers of this node.",
     epilog="Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon also "
-    "3 refused, 4 no daemon answers, 5 not done in time.",
+    "3 refused, 4 no daemon answers, 5 not done in time; of a daemon also 6 a worker could not be "
+    "ended.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 main = click.version_option(__version__, prog_name="disagg-node")(main)

@@ -55,8 +55,8 @@ def start(
 
     Runs until Ctrl-C or SIGTERM, which drains and stops the workers; a second Ctrl-C waits for no
     request. Should it die, the workers go on and the next start adopts them; so it is at SIGTERM
-    with `on_sigterm: leave`. Prints a line a second with the prefill:decode ratio and serves the
-    metrics page.
+    with `on_sigterm: leave`. Exits with 6 if a worker could not be ended. Prints a line a second
+    with the prefill:decode ratio and serves the metrics page.
     """
     if extra := click.get_current_context().args:
         raise click.UsageError(f"unexpected argument {extra[0]!r}; --config names the node file")

@@ -62,7 +62,8 @@ Commands:
   completion  Print the completion script of a shell.
 
   Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon
-  also 3 refused, 4 no daemon answers, 5 not done in time.
+  also 3 refused, 4 no daemon answers, 5 not done in time; of a daemon also 6 a
+  worker could not be ended.
 """
 
 

@@ -1,0 +1,61 @@
+"""Workers that nothing ends: they are named, and asking twice makes it no worse."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.supervisor.stuck import StuckWorkersError
+from disagg_cluster.worker import Child
+from disagg_cluster.workers import Crew
+from support.crews import QUICK, STARTING, tiny_post
+
+
+def test_each_stuck_worker_is_named_with_what_is_known_and_what_to_do() -> None:
+    error = StuckWorkersError([("a", 12, "D"), ("b", 13, "S"), ("c", None, "")])
+
+    assert error.exit_code == 6
+    assert str(error).splitlines() == [
+        "still there after SIGKILL:",
+        "  a (pid 12): it waits in the kernel and cannot be interrupted; see /proc/12/stack and "
+        "/proc/12/cgroup",
+        "  b (pid 13): the kernel does not let it end: its control group may be frozen; see "
+        "/proc/13/stack and /proc/13/cgroup",
+        "  c: the kernel does not let it end: its control group may be frozen",
+        "  They end once the kernel lets them; until then their ports and GPUs stay taken.",
+        "  A frozen control group has to be thawed, a hung driver or file server to be mended.",
+        "  `disagg-node stop --workers` tries again; the next `disagg-node start` waits for them.",
+    ]
+
+
+def test_a_crew_that_is_hurried_while_a_worker_is_stuck_ends_once_and_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("disagg_cluster.workers._KILL_SECONDS", 0.2)
+    policy = replace(QUICK, stop_seconds=0.1)
+    post = tiny_post(tmp_path, "import signal; signal.pause()", policy=policy)
+
+    async def story() -> None:
+        states: asyncio.Queue[tuple[object, int | None]] = asyncio.Queue()
+        crew = Crew(
+            [post],
+            lambda _worker, _old, new, pid, _why: states.put_nowait((new, pid)),
+            lambda _worker: None,
+        )
+        await crew.start()
+        state, pid = await states.get()
+        assert (state, crew.pid("w")) == (STARTING, pid)
+        assert pid is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(Child, "signal_group", lambda _child, _sign: True)
+            both = await asyncio.gather(crew.stop(), crew.stop(drain=False))
+        assert both == [("w",), ("w",)]
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    asyncio.run(story())
