@@ -16,6 +16,7 @@ from disagg_cluster.nodeview import ENGINE_STATES
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.sourcing import Subject
 from disagg_cluster.stepfeed import StepFeed
+from disagg_cluster.telemetry.engine_tls import TlsServer
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import (
     Assignment,
@@ -113,6 +114,12 @@ class Engines:
         """The roots of the engines' servers, as they are whenever they are looked up."""
         return _Urls(self._engines)
 
+    def tls_server(self, name: str) -> TlsServer:
+        """What is known of the TLS that an engine serves."""
+        engine = self._engines[name]
+        certificate_file = engine.tag.certificate_file or ""
+        return TlsServer(engine.worker.tls, certificate_file, engine.pid)
+
     def answers(self, name: str) -> bool:
         """Say whether the engine is worth asking for its page."""
         return self._engines[name].state in (WorkerState.READY, WorkerState.DRAINING)
@@ -165,6 +172,7 @@ class Engines:
                 pid=engine.pid,
                 model_size=engine.model_size,
                 serving=pages.serving(name),
+                tls=pages.tls(name),
             )
             for name, engine in self._engines.items()
         )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from socket import AF_INET, AF_INET6
 
-from disagg_cluster.readiness import Target
+from disagg_cluster.readiness import Target, question
 from disagg_cluster.tcp_tables import inodes_by_port
+from disagg_cluster.telemetry.engine_tls import client_for
 from disagg_exporter.asking import Asking
-from disagg_exporter.question import Ask, EngineUnreachable
+from disagg_exporter.question import EngineUnreachable
 
 _MAX_BYTES = 256 * 1024
 
@@ -46,7 +46,8 @@ def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
     """The numbers of those that answer their health path with 200."""
     with closing(Asking(_MAX_BYTES, keep=False)) as asking:
         for number, target in enumerate(targets):
-            asking.ask(_ask(str(number), target, patience_seconds))
+            tls = None if target.tls is None else client_for(target.tls)
+            asking.ask(question(str(number), target, target.health_path, patience_seconds, tls))
         left, answered = len(targets), set()
         while left:
             for told in asking.step():
@@ -54,15 +55,3 @@ def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
                 if not isinstance(told.page, EngineUnreachable):
                     answered.add(int(told.ask.key))
         return answered
-
-
-def _ask(key: str, target: Target, patience_seconds: float) -> Ask:
-    is_6 = ":" in target.host
-    family, host = (AF_INET6, f"[{target.host}]") if is_6 else (AF_INET, target.host)
-    return Ask(
-        key,
-        f"http://{host}:{target.port}{target.health_path}",
-        ((family, (target.host, target.port)),),
-        patience_seconds,
-        bearer=target.api_key,
-    )

@@ -38,11 +38,12 @@ class Tag(Section):
     host: HostAddress = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
     ranks: int = Field(default=1, ge=1, le=_MOST_RANKS)
+    certificate_file: AnyText | None = None
 
     @property
     def url(self) -> str:
         """The root of its server."""
-        return root_url(self.host, self.port)
+        return root_url(self.host, self.port, tls=self.certificate_file is not None)
 
 
 class Entry(Section):

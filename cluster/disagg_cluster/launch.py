@@ -53,11 +53,13 @@ def post_of(
             worker.probe_host,
             api_key(worker, inherited),
             timeout_seconds=probes.timeout_seconds,
+            tls=worker.tls.probing if worker.certificate_file is not None else None,
         ),
         policy(worker.deadlines, restart.with_changes(worker.restart), probes, health_seconds),
         role=worker.role,
         gpus=placement.gpus,
         ranks=ranks_of(worker),
+        certificate_file=worker.certificate_file,
     )
 
 

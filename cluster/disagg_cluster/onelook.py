@@ -16,6 +16,7 @@ from disagg_cluster.discovery.kubernetes import here
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.phasetable import Row, state_of
 from disagg_cluster.rundir import RunFolder
+from disagg_cluster.telemetry.engine_tls import EngineTlsClients
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.fullness import Fullness
@@ -67,6 +68,7 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
         lambda _engine: True,
         path_of=found.page_path,
         keep_lines=found.keep_lines,
+        tls_of=EngineTlsClients(found.tls_server).client,
     )
     tasks = [loop.create_task(found.run(pages, tuple)), loop.create_task(pages.run())]
     try:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from disagg_exporter.asking import Asking
 from disagg_exporter.errors import DisaggError
@@ -16,6 +17,9 @@ from disagg_exporter.model import EnginePage
 from disagg_exporter.pages import Heads, PageError, parse_page, version_path
 from disagg_exporter.question import Address, Ask, EngineRefused, EngineUnreachable, Told
 from disagg_exporter.scrape import MAX_PAGE_BYTES
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.tls_client import ClientTls
 
 KeepLines = Callable[[str, bytes], tuple[str, ...]]
 
@@ -25,8 +29,8 @@ class Look:
     """One look to be taken at an engine.
 
     `base` is the root of its server and `path` where its page is. `addresses` are none while the
-    server's name has yet to be looked up. One that is `versionless` is asked for its version, too.
-    `began_ns` is now.
+    server's name has yet to be looked up, or how to speak TLS with it (`tls`) to be found out. One
+    that is `versionless` is asked for its version, too. `began_ns` is now.
     """
 
     engine: str
@@ -35,6 +39,12 @@ class Look:
     addresses: tuple[Address, ...]
     versionless: bool
     began_ns: int
+    tls: ClientTls | None = None
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether its server is asked by TLS."""
+        return self.base.startswith("https:")
 
     @property
     def url(self) -> str:
@@ -126,7 +136,8 @@ class PageReader:
                 self._ask(order, order.url)
 
     def _ask(self, look: Look, url: str) -> None:
-        self._asking.ask(Ask(look.engine, url, look.addresses, self._deadline_seconds))
+        seconds = self._deadline_seconds
+        self._asking.ask(Ask(look.engine, url, look.addresses, seconds, tls=look.tls))
 
     def _hear(self, told: Told) -> Seen | None:
         """Return what a look has seen once it is over."""
@@ -136,7 +147,7 @@ class PageReader:
             return _with_version(page, told)
         look = self._looks.pop(engine)
         if isinstance(told.page, EngineUnreachable):
-            answered = isinstance(told.page, EngineRefused)
+            answered = isinstance(told.page, EngineRefused) or told.page.speaks
             return Seen.without_page(look, told.page, answered=answered)
         seen = self._read(look, told.page)
         if seen.page is None or not look.versionless:

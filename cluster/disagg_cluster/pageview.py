@@ -74,6 +74,7 @@ def _engines(samples: _Samples) -> Iterator[EngineView]:
     lost = _by(samples, "disagg_lost_records_total", "engine")
     followers = samples.get("disagg_engine_follower_info", ())
     leaders = {labels.get("engine", ""): labels.get("leader", "") for labels, _ in followers}
+    tls = {labels["engine"]: labels for labels, _ in samples.get("disagg_engine_tls_info", ())}
     how = {labels["engine"]: labels for labels, _ in samples.get("disagg_attribution_info", ())}
     assigned: dict[str, list[Mapping[str, str]]] = {}
     for labels, _ in samples.get("disagg_gpu_assignment_info", ()):
@@ -101,6 +102,8 @@ def _engines(samples: _Samples) -> Iterator[EngineView]:
             lost_records=lost.get(name, 0.0),
             registered=registered[name] > 0 if name in registered else None,
             follows=leaders.get(name),
+            verified=tls.get(name, {}).get("verified", ""),
+            tls_fault=tls.get(name, {}).get("fault", ""),
         )
 
 

@@ -9,19 +9,27 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from disagg_cluster.pagereader import KeepLines, Look, PageReader, Seen
 from disagg_cluster.telemetry.label_values import LabelValues
 from disagg_cluster.watchedpage import Watched, page_health
-from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts
+from disagg_exporter.http.tls_words import TlsError
+from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts, TlsStatus
 from disagg_exporter.pages import EngineWindow, page_path
 from disagg_exporter.scrape import EngineUnreachable, addresses_at_hand, look_up
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.tls_client import ClientTls
 
 # How often we see whether engines have come, and the shortest interval of looks.
 _TICK_SECONDS, _SHORTEST_SECONDS = 0.5, 0.05
 
 # One of them reads; the others look up hosts that go by names, of which a resolver may be slow.
 _MAX_THREADS = 32
+
+TlsOf = Callable[[str, str], "ClientTls"]
+"""Given an engine and its page's address; raises TlsError."""
 
 MAX_VERSION = 60
 OTHER_VERSION = "other"
@@ -40,6 +48,8 @@ class PageWatch:
         running: Whether an engine has a process worth asking.
         path_of: Where on its server an engine's page is.
         keep_lines: Which lines of an engine's page are kept as they are.
+        tls_of: How to speak TLS with an engine at an `https://` address; may take its time, and is
+            asked on other threads.
         deadline_seconds: What one question may take, however slowly the engine drips.
         clock_ns, wall: Seams.
     """
@@ -52,6 +62,7 @@ class PageWatch:
         *,
         path_of: Callable[[str], str] = lambda _engine: page_path(""),
         keep_lines: KeepLines = lambda _engine, _page: (),
+        tls_of: TlsOf | None = None,
         deadline_seconds: float = 2.0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
@@ -62,6 +73,7 @@ class PageWatch:
         self._running = running
         self._path_of = path_of
         self._keep_lines = keep_lines
+        self._tls_of = tls_of
         self._deadline_seconds = deadline_seconds
         self._clock_ns = clock_ns
         self._wall = wall
@@ -93,7 +105,7 @@ class PageWatch:
                         if look.addresses:
                             at_hand.append(look)
                         else:
-                            group.create_task(self._look_by_name(look, reader, executor))
+                            group.create_task(self._look_later(look, reader, executor))
                     reader.look(at_hand)
                     await asyncio.sleep(tick_seconds)
                 reading.result()
@@ -136,6 +148,10 @@ class PageWatch:
         """Return an instant at or after which an engine worked, by its pages; None if unknown."""
         return self._watched.get(engine, _UNKNOWN).worked_ns
 
+    def tls(self, engine: str) -> TlsStatus | None:
+        """Return how an engine that speaks TLS was known at the last look; None without TLS."""
+        return self._watched[engine].tls if engine in self._watched else None
+
     def status(self, engine: str) -> CollectorStatus | None:
         """Return how the last look at an engine went; None before the first."""
         return self._watched.get(engine, _UNKNOWN).status
@@ -156,7 +172,7 @@ class PageWatch:
             reader.forget(engine)
 
     def _due(self, tick_seconds: float, reader: PageReader) -> Iterator[Look]:
-        """The looks to be taken now, all at once; without addresses where a name is in the way."""
+        """The looks to be taken now, all at once; without addresses if more has to be known."""
         now_ns = self._clock_ns()
         for engine, base in self._bases.items():
             watched = self._at(engine)
@@ -183,21 +199,32 @@ class PageWatch:
             return None
         look = Look(engine, base, self._path_of(engine), (), watched.version is None, now_ns)
         try:
-            return replace(look, addresses=addresses_at_hand(look.url) or ())
+            addresses = addresses_at_hand(look.url) or ()
+            return look if look.speaks_tls else replace(look, addresses=addresses)
         except EngineUnreachable as error:
             watched.take(Seen.without_page(look, error), now_ns)
             return None
 
-    async def _look_by_name(
+    async def _look_later(
         self, look: Look, reader: PageReader, executor: ThreadPoolExecutor
     ) -> None:
         loop = asyncio.get_running_loop()
         try:
-            addresses = await loop.run_in_executor(executor, look_up, look.url)
+            prepared = await loop.run_in_executor(executor, self._prepared, look)
         except Exception as error:  # noqa: BLE001 - no thread, say: the next look tries again
             self._take([Seen.without_page(look, error)])
         else:
-            reader.look([replace(look, addresses=addresses)])
+            reader.look([prepared])
+
+    def _prepared(self, look: Look) -> Look:
+        """A look with what resolvers and files had to say first; on a thread of its own."""
+        addresses = addresses_at_hand(look.url) or look_up(look.url)
+        if not look.speaks_tls or self._tls_of is None:
+            return replace(look, addresses=addresses)
+        try:
+            return replace(look, addresses=addresses, tls=self._tls_of(look.engine, look.url))
+        except TlsError as error:
+            raise EngineUnreachable.by_tls(look.url, error) from None
 
     def _take(self, seen: Sequence[Seen]) -> None:
         """Take what the reader has seen."""

@@ -30,8 +30,8 @@ class Post:
     """What to run, where its log goes, where it should answer, how patient to be with it.
 
     `role` and `gpus` (UUIDs) are what it is started for, `ranks` among how many data-parallel ranks
-    it divides them. What stands `in_front` of the others is ended before them: requests it has let
-    in still need them.
+    it divides them, `certificate_file` whose certificate it shows (None without TLS). What
+    stands `in_front` of the others is ended before them: requests it has let in still need them.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Post:
     role: Role = Role.UNKNOWN
     gpus: tuple[str, ...] = ()
     ranks: int = 1
+    certificate_file: str | None = None
     in_front: bool = False
 
     @property
@@ -56,6 +57,7 @@ class Post:
             host=target.host,
             port=target.port,
             ranks=self.ranks,
+            certificate_file=self.certificate_file,
         )
 
     def entry(self, start_ticks: int, started_timestamp_seconds: float) -> Entry:

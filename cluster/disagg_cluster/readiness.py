@@ -9,10 +9,20 @@ from __future__ import annotations
 import json
 import socket
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
+from socket import AF_INET, AF_INET6
+from typing import TYPE_CHECKING
 
 from disagg_cluster.life import Health
 from disagg_cluster.listeners import Owner, listening_inodes, owner_of, session_members
+from disagg_cluster.telemetry.engine_tls import client_for
+from disagg_exporter.asking import Asking
+from disagg_exporter.http.tls_words import TlsError, Trust
+from disagg_exporter.question import Ask, EngineRefused, EngineUnreachable
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.tls_client import ClientTls
 
 _MAX_BYTES = 256 * 1024
 
@@ -26,7 +36,8 @@ class Target:
 
     An empty `served_model_name` asks for no model. `api_key` is what the models page wants.
     `health_path` answers 200 while the worker itself is well, within `timeout_seconds` where the
-    worker has a deadline of its own.
+    worker has a deadline of its own. `tls` is how TLS is spoken with a server that wants it: whose
+    socket it is, the kernel says, so a certificate that cannot be verified ends no worker.
     """
 
     port: int
@@ -35,6 +46,7 @@ class Target:
     api_key: str = field(default="", repr=False)
     health_path: str = "/health"
     timeout_seconds: float | None = None
+    tls: Trust | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +142,8 @@ def get(target: Target, path: str, until: float) -> Answer:
     Raises:
         OSError: The fault is on our side, such as no descriptor or no port left.
     """
+    if target.tls is not None:
+        return _get_by_tls(target, path, until)
     key = f"Authorization: Bearer {target.api_key}\r\n" if target.api_key else ""
     request = f"GET {path} HTTP/1.0\r\nHost: {target.host}:{target.port}\r\n{key}\r\n"
     try:
@@ -147,6 +161,40 @@ def get(target: Target, path: str, until: float) -> Answer:
     if not is_http or len(words[1]) != 3 or not words[1].isdigit():
         return Answer(why="the answer is not HTTP")
     return Answer(int(words[1]), body)
+
+
+def question(
+    key: str, target: Target, path: str, seconds: float, tls: ClientTls | None = None
+) -> Ask:
+    """A GET of one path of a worker's server."""
+    is_6 = ":" in target.host
+    family, host = (AF_INET6, f"[{target.host}]") if is_6 else (AF_INET, target.host)
+    return Ask(
+        key,
+        f"http{'s' if target.tls else ''}://{host}:{target.port}{path}",
+        ((family, (target.host, target.port)),),
+        seconds,
+        bearer=target.api_key,
+        tls=tls,
+    )
+
+
+def _get_by_tls(target: Target, path: str, until: float) -> Answer:
+    assert target.tls is not None
+    try:
+        ask = question("", target, path, _left(until), client_for(target.tls))
+        with closing(Asking(_MAX_BYTES, keep=False)) as asking:
+            asking.ask(ask)
+            (told,) = asking.step()
+    except TimeoutError:
+        return Answer(why="no answer in time")
+    except TlsError as error:
+        return Answer(why=str(error))
+    if isinstance(told.page, EngineRefused):
+        return Answer(told.page.status)
+    if isinstance(told.page, EngineUnreachable):
+        return Answer(why=str(told.page))
+    return Answer(200, told.page)
 
 
 def _receive(connection: socket.socket, until: float) -> bytes:

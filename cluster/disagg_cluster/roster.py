@@ -17,6 +17,7 @@ from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.parts import Part
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.sourcing import Subject
+from disagg_cluster.telemetry.engine_tls import EngineTlsClients, TlsServer
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import CollectorStatus, Device, EngineStatus
@@ -67,13 +68,19 @@ class Roster:
     def _page_watch(self, interval_seconds: float) -> PageWatch:
         launched, found = self._launched, self._found
         if found is None:
-            return PageWatch(launched.urls, interval_seconds, launched.answers)
+            tls_of = EngineTlsClients(launched.tls_server).client
+            return PageWatch(launched.urls, interval_seconds, launched.answers, tls_of=tls_of)
+
+        def tls_server(name: str) -> TlsServer:
+            return (launched if name in launched.urls else found).tls_server(name)
+
         return PageWatch(
             _Either(launched, found),
             interval_seconds,
             lambda name: launched.answers(name) if name in launched.urls else True,
             path_of=found.page_path,
             keep_lines=found.keep_lines,
+            tls_of=EngineTlsClients(tls_server).client,
         )
 
 

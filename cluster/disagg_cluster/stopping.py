@@ -14,6 +14,7 @@ from pathlib import Path
 
 from disagg_cluster import adoption, procfs
 from disagg_cluster.command import Command
+from disagg_cluster.config.tls import NOTHING_SAID
 from disagg_cluster.journal import Journal, here, load
 from disagg_cluster.journal_text import Entry, JournalError
 from disagg_cluster.life import Policy, WorkerState
@@ -154,7 +155,12 @@ def _post(entry: Entry) -> Post:
         entry.worker,
         Command(entry.argv, {}),
         Path(entry.log_path),
-        Target(tag.port, tag.model_name, tag.host),
+        Target(
+            tag.port,
+            tag.model_name,
+            tag.host,
+            tls=None if tag.certificate_file is None else NOTHING_SAID.probing,
+        ),
         Policy(drain_seconds=entry.drain_seconds, stop_seconds=entry.stop_seconds),
         role=tag.role,
         gpus=tag.gpus,

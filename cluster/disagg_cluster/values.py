@@ -81,14 +81,22 @@ def _host_address(text: str) -> str:
 
 
 def _root_url(text: str) -> str:
+    return _root_of(text, "http")
+
+
+def _engine_url(text: str) -> str:
+    return _root_of(text, "http", "https")
+
+
+def _root_of(text: str, *schemes: str) -> str:
     expected = "an address such as http://10.0.0.7:8100"
     bare = text.rstrip("/")
     try:
         parts = urlsplit(bare)
-        sound = parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)
+        sound = parts.scheme in schemes and bool(parts.hostname) and bool(parts.port)
     except ValueError as error:
         raise ValueError(expected) from error
-    if not sound or "@" in parts.netloc or bare != f"http://{parts.netloc}":
+    if not sound or "@" in parts.netloc or bare != f"{parts.scheme}://{parts.netloc}":
         raise ValueError(expected)
     return bare
 
@@ -102,10 +110,10 @@ def reachable(host: str) -> str:
     return "127.0.0.1" if address.version == 4 else "::1"
 
 
-def root_url(host: str, port: int) -> str:
+def root_url(host: str, port: int, *, tls: bool = False) -> str:
     """The root of a server that listens on `host`, as its own node sees it."""
-    near = reachable(host)
-    return f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
+    near, scheme = reachable(host), "https" if tls else "http"
+    return f"{scheme}://[{near}]:{port}" if ":" in near else f"{scheme}://{near}:{port}"
 
 
 def _expand(text: str) -> str:
@@ -143,6 +151,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 HostAddress = Annotated[str, AfterValidator(_host_address)]
 RootUrl = Annotated[str, AfterValidator(_root_url)]
+EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 AddressText = Annotated[str, AfterValidator(_address_text)]

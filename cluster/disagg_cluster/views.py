@@ -11,6 +11,7 @@ class EngineView:
     """One engine as the page has it; words as the labels carry them, None where it has none.
 
     `follows` is the address of the leader where it is a follower; empty if nobody told it.
+    `verified` is how it was known where it speaks TLS, `tls_fault` what is wrong with that.
     """
 
     engine: str
@@ -31,6 +32,8 @@ class EngineView:
     lost_records: float = 0.0
     registered: bool | None = None
     follows: str | None = None
+    verified: str = ""
+    tls_fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from disagg_cluster.pagereader import Seen
 from disagg_exporter.collectors import CollectorHealth
-from disagg_exporter.model import CollectorStatus, EnginePage
+from disagg_exporter.model import CollectorStatus, EnginePage, TlsStatus
 from disagg_exporter.pages import EngineWindow, Tally, window
+from disagg_exporter.question import EngineUnreachable
 
 
 @dataclass(slots=True)
@@ -18,7 +19,7 @@ class Watched:
 
     `window` is what happened between its last two pages, `lines` what was kept of the last one.
     `answered_ns` is when anything answered last where its page should be, `worked_ns` an instant
-    at or after which it did some work, by two pages of the same process.
+    at or after which it did some work, by two pages of the same process; `tls` how it was known.
     """
 
     health: CollectorHealth
@@ -32,6 +33,7 @@ class Watched:
     answered_ns: int | None = None
     worked_ns: int | None = None
     _last: EnginePage | None = None
+    tls: TlsStatus | None = None
 
     @property
     def status(self) -> CollectorStatus | None:
@@ -41,6 +43,7 @@ class Watched:
     def take(self, seen: Seen, now_ns: int) -> None:
         """Take what the last look has seen; what nobody foresaw of it is a miss."""
         self.under_way = False
+        self.tls = _tls_status(seen)
         try:
             self._take(seen, now_ns)
         except Exception as error:  # noqa: BLE001 - what an engine serves must not end us
@@ -69,6 +72,7 @@ class Watched:
     def rest(self) -> None:
         """Take that the engine has no process; the next one counts from zero."""
         self._forget_page()
+        self.tls = None
         self.health.rest()
         self.worked_ns = self._last = None
         self.tally.begin_anew()
@@ -89,6 +93,15 @@ class Watched:
         """Have nothing rather than what may be another process's."""
         self.page = self.window = self.version = None
         self.lines = ()
+
+
+def _tls_status(seen: Seen) -> TlsStatus | None:
+    error = seen.error
+    fault = error.tls_fault if isinstance(error, EngineUnreachable) else None
+    if not seen.look.speaks_tls and fault is None:
+        return None
+    verified = "" if seen.look.tls is None else seen.look.tls.verified.value
+    return TlsStatus(verified, "" if fault is None else fault.value)
 
 
 def page_health(engine: str, log: logging.Logger, wall: Callable[[], float]) -> CollectorHealth:

@@ -211,7 +211,8 @@ class Asking:
             url, status = talk.ask.url, talk.answer.status
             # Which status it is, a server may change at each look.
             cause = f"{url}: does not answer 200"
-            refused = EngineRefused(f"{url}: answers {status} instead of 200", cause=cause)
+            why = f"{url}: answers {status} instead of 200"
+            refused = EngineRefused(why, cause=cause, status=status)
             self._hang_up(talk)
             self._told.append(Told(talk.ask, refused))
         elif whole:
@@ -233,7 +234,8 @@ class Asking:
             self._connect(talk.ask, talk.end_seconds, untried)
         else:
             # A server that speaks no TLS, or wants a certificate of ours, may just hang up.
-            self._fail(talk, why, TlsFault.HUNG_UP if talk.tls is not None else None)
+            unanswered = talk.tls is not None and not talk.answer.begun
+            self._fail(talk, why, TlsFault.HUNG_UP if unanswered else None)
 
     def _fail(self, talk: _Talk, why: str, tls_fault: TlsFault | None = None) -> None:
         self._refuse(talk, EngineUnreachable(f"{talk.ask.url}: {why}", tls_fault=tls_fault))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.http.tls_words import TlsError, TlsFault
+from disagg_exporter.http.tls_words import SPEAKING_FAULTS, TlsError, TlsFault
 
 if TYPE_CHECKING:
     from disagg_exporter.http.tls_client import ClientTls
@@ -29,6 +29,11 @@ class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, name
         super().__init__(text, cause=cause)
         self.tls_fault = tls_fault
 
+    @property
+    def speaks(self) -> bool:
+        """Whether somebody is there who speaks TLS, or was expected to."""
+        return self.tls_fault in SPEAKING_FAULTS
+
     @classmethod
     def by_tls(cls, url: str, error: TlsError) -> EngineUnreachable:
         """No page because TLS with the engine's server does not come about."""
@@ -37,7 +42,16 @@ class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, name
 
 
 class EngineRefused(EngineUnreachable):
-    """Somebody answers there, but not with the page."""
+    """Somebody answers there, but not with the page.
+
+    Args:
+        text, cause: As `EngineUnreachable` has them.
+        status: That of the answer.
+    """
+
+    def __init__(self, text: str, *, cause: str = "", status: int = 0) -> None:
+        super().__init__(text, cause=cause)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)

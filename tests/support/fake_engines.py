@@ -39,6 +39,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except OSError:
             body = None
         self.send_response(404 if body is None else 200)
+        self.send_header("Content-Length", str(len(body or b"")))
         self.end_headers()
         self.wfile.write(body or b"")
     def log_message(self, *_):
@@ -56,7 +57,13 @@ def publish(port):
 if "DYN_FORWARDPASS_METRIC_PORT" in os.environ:
     port_of_steps = os.environ["DYN_FORWARDPASS_METRIC_PORT"]
     threading.Thread(target=publish, args=(port_of_steps,), daemon=True).start()
-http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+if said("--ssl-certfile"):
+    import ssl
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(said("--ssl-certfile"), said("--ssl-keyfile"))
+    server.socket = context.wrap_socket(server.socket, True, do_handshake_on_connect=False)
+server.serve_forever()
 """
 
 # How each kind is started: what stands before its own arguments.

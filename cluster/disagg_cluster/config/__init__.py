@@ -17,6 +17,7 @@ from disagg_cluster.config.node import (
 from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.router import Router
 from disagg_cluster.config.section import Section
+from disagg_cluster.config.tls import EngineTls
 from disagg_cluster.config.worker import KvTransfer, Worker
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Bridges",
     "Dcgm",
     "Deadlines",
+    "EngineTls",
     "GpuPrice",
     "HealthProbes",
     "Intervals",

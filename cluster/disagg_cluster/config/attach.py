@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from disagg_cluster.config.section import Section
-from disagg_cluster.values import EngineRole, GpuList, PathText, RootUrl
+from disagg_cluster.config.tls import EngineTls
+from disagg_cluster.values import EngineRole, EngineUrl, GpuList, PathText
 
 
 class ListedEngine(Section):
     """One engine that a person names, with as much as they care to say of it."""
 
-    url: RootUrl = Field(description="an address such as http://10.0.0.7:8100")
+    url: EngineUrl = Field(description="an address such as http://10.0.0.7:8100")
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] | None = Field(
         default=None, description="a name of 1 to 40 characters out of a-z, 0-9 and -"
     )
@@ -24,6 +25,7 @@ class ListedEngine(Section):
         default=None, description="one of prefill, decode, mixed, encode"
     )
     gpus: GpuList = Field(default=(), description="a list of GPU indices and UUIDs ([0, 1])")
+    tls: EngineTls | None = None
 
 
 class Attach(Section):
@@ -39,3 +41,4 @@ class Attach(Section):
     dynamo_files: PathText | None = Field(
         default=None, description="the path of the folder that Dynamo's DYN_FILE_KV names"
     )
+    tls: EngineTls = EngineTls()

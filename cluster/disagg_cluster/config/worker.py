@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 
 from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.section import Section
+from disagg_cluster.config.tls import EngineTls
 from disagg_cluster.values import (
     AnyText,
     Count,
@@ -25,6 +26,7 @@ from disagg_cluster.values import (
     root_url,
 )
 from disagg_exporter.model import Role
+from disagg_exporter.roles.flags import CERTIFICATE_FILE, read_flags
 
 NIXL_DEFAULT_PORT = 5600
 """Where NIXL listens for its peers when nobody says otherwise."""
@@ -86,6 +88,7 @@ class Worker(Section):
         default={}, description="a mapping of variables to their values"
     )
     kv_transfer: KvTransfer | None = None
+    tls: EngineTls = EngineTls()
     deadlines: Deadlines = Deadlines()
     health: HealthProbes | None = None
     restart: Restart | None = None
@@ -113,7 +116,13 @@ class Worker(Section):
     @property
     def url(self) -> str:
         """The root of its server, as seen from this node."""
-        return root_url(self.host, self.port)
+        return root_url(self.host, self.port, tls=self.certificate_file is not None)
+
+    @property
+    def certificate_file(self) -> str | None:
+        """From which file its server has the certificate that it shows; None without TLS."""
+        flags = read_flags(self.args)
+        return (flags.value(CERTIFICATE_FILE) or "") if flags.given(CERTIFICATE_FILE) else None
 
     @property
     def uses_bootstrap(self) -> bool:

@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,16 @@ class Options:
     gpus: tuple[int, ...] = ()
     sim_dir: Path | None = None
     costs: Costs = field(default_factory=Costs)
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The server's end of TLS; None where it is served in plain."""
+        if self.ssl_certfile is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile)
+        return context
 
 
 async def serve(options: Options, steps_socket: str | None) -> None:
@@ -65,7 +76,9 @@ async def serve(options: Options, steps_socket: str | None) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server = await loop.create_server(lambda: Connection(routes.handle), options.host, options.port)
+    server = await loop.create_server(
+        lambda: Connection(routes.handle), options.host, options.port, ssl=options.tls()
+    )
     if sender is not None:
         sender.start()
     work = asyncio.gather(steps.run(), steps.report_gpus())
@@ -99,6 +112,8 @@ def parse_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--gpus", default="", type=_indices, help="simulated GPUs, such as 0,1")
     parser.add_argument("--sim-dir", type=Path, help="folder of the simulated GPUs' files")
     parser.add_argument("--costs", default=Costs(), type=_costs, help="JSON of costs to change")
+    parser.add_argument("--ssl-certfile", type=Path, help="PEM file of its certificate, for TLS")
+    parser.add_argument("--ssl-keyfile", type=Path, help="PEM file of the certificate's key")
     options: Mapping[str, object] = vars(parser.parse_args(argv))
     return Options(**options)  # type: ignore[arg-type] # argparse has checked them
 

@@ -9,12 +9,15 @@ from dataclasses import replace
 from itertools import count
 from typing import Protocol
 
+from disagg_cluster.config import EngineTls
+from disagg_cluster.config.tls import NOTHING_SAID
 from disagg_cluster.discovery.attachment import Attachment, Urls
 from disagg_cluster.discovery.judging import Case
 from disagg_cluster.discovery.nouns import FoundEngine
 from disagg_cluster.discovery.showing import status_of, subject_of, worker_id_of
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.sourcing import Subject
+from disagg_cluster.telemetry.engine_tls import TlsServer
 from disagg_cluster.telemetry.label_values import LabelValues
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices import pseudo_device
@@ -64,6 +67,7 @@ class Attached:
         gpus: The GPUs of this node; without any, each engine gets a pseudo-device.
         told: What the engines tell of their steps.
         registering: Whether Dynamo's own discovery is read, so that its workers must be in it.
+        tls: What a person said of engines that serve TLS and of which they said nothing else.
         first_index: A number from which on pseudo-devices are free.
         clock_ns: CLOCK_MONOTONIC.
     """
@@ -75,6 +79,7 @@ class Attached:
         told: Tells,
         *,
         registering: bool = False,
+        tls: EngineTls = NOTHING_SAID,
         first_index: int = 0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -82,6 +87,7 @@ class Attached:
         self._gpus = frozenset(device.gpu for device in gpus)
         self._told = told
         self._registering = registering
+        self._tls = tls
         self._first_index = first_index
         self._clock_ns = clock_ns
         self._by_name: dict[str, Attachment] = {}
@@ -105,6 +111,19 @@ class Attached:
         if not self._left_out:
             return ""
         return f"{self._left_out} engines more than {MAX_ENGINES} were found and are left out"
+
+    def tls_server(self, name: str) -> TlsServer:
+        """What is known of the TLS that an engine serves."""
+        found = self._by_name.get(name)
+        if found is None:
+            return TlsServer()
+        engine, leader = found.engine, found.engine.leader
+        return TlsServer(
+            engine.tls or self._tls,
+            engine.certificate_file or "",
+            leader.pid if leader else None,
+            leader.start_ticks if leader else None,
+        )
 
     def page_path(self, name: str) -> str:
         """Where on its server an engine's metrics page is."""

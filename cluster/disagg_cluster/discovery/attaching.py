@@ -24,6 +24,7 @@ from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.podsteps.sockets import Hear
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.sourcing import Subject
+from disagg_cluster.telemetry.engine_tls import TlsServer
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EnginePage, EngineStatus
@@ -71,6 +72,7 @@ class Attaching:
             gpus,
             AllTold(self._told, self._published),
             registering=attach.dynamo_files is not None,
+            tls=attach.tls,
             first_index=len(devices),
         )
         self._names = Names(taken)
@@ -98,6 +100,10 @@ class Attaching:
     def devices(self) -> tuple[Device, ...]:
         """The pseudo-devices of the engines."""
         return self._attached.devices
+
+    def tls_server(self, name: str) -> TlsServer:
+        """What is known of the TLS that an engine serves."""
+        return self._attached.tls_server(name)
 
     def page_path(self, name: str) -> str:
         """Where on its server an engine's metrics page is."""

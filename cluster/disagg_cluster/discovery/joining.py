@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from disagg_cluster.discovery.nouns import Finder, FoundEngine, Sighting
+from disagg_cluster.discovery.nouns import Endpoint, Finder, FoundEngine, Sighting
 from disagg_exporter.roles import Markers
 from disagg_exporter.roles.spanning import Part
 
@@ -106,9 +106,7 @@ def _engine(seen: Sequence[Sighting]) -> FoundEngine:
         wish=next(filter(None, map(_wish, first)), "engine"),
         kind=_kind(first),
         seen_by=tuple(dict.fromkeys(s.finder for s in first)),
-        endpoints=tuple(
-            dict.fromkeys(e for s in sorted(asked, key=_nearness) for e in s.endpoints)
-        ),
+        endpoints=_endpoints(asked),
         leader=next((s.leader for s in first if s.leader), None),
         pids=frozenset().union(*(s.pids for s in first)),
         gpus=_gpus(first),
@@ -120,7 +118,22 @@ def _engine(seen: Sequence[Sighting]) -> FoundEngine:
         draining=any(s.draining for s in first),
         claimed=next((s.claimed for s in first if s.claimed), None),
         part=part,
+        certificate_file=_certificate_file(first),
+        tls=next((s.tls for s in first if s.tls), None),
     )
+
+
+def _endpoints(asked: Sequence[Sighting]) -> tuple[Endpoint, ...]:
+    """Where its page may be; that TLS is spoken there, one that knows is enough."""
+    told = [e for s in sorted(asked, key=_nearness) for e in s.endpoints]
+    secure = {endpoint for endpoint in told if endpoint.tls}
+    return tuple(replace(e, tls=e in secure) for e in dict.fromkeys(told))
+
+
+def _certificate_file(first: Sequence[Sighting]) -> str | None:
+    """As the process itself was told, in whose file system it is looked for."""
+    told = [s.certificate_file for s in sorted(first, key=_nearness) if s.certificate_file]
+    return told[0] if told else None
 
 
 def _keys(seen: Sighting) -> Iterator[str]:

@@ -46,7 +46,8 @@ class ListedFinder:
 
     def _sighting(self, engine: ListedEngine) -> Sighting:
         parts = urlsplit(engine.url)
-        endpoint = Endpoint(parts.hostname or "", parts.port or 80)
+        secure = parts.scheme == "https"
+        endpoint = Endpoint(parts.hostname or "", parts.port or 80, tls=secure)
         return Sighting(
             Finder.LISTED,
             kind=engine.engine,
@@ -55,6 +56,7 @@ class ListedFinder:
             gpus=gpus_of(engine, self._devices),
             name=engine.name or "",
             role=engine.role,
+            tls=engine.tls,
         )
 
     def _also_at(self, endpoint: Endpoint) -> tuple[Endpoint, ...]:

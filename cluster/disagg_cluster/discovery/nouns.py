@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from disagg_cluster.config import EngineTls
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Markers
 from disagg_exporter.roles.spanning import Part
@@ -26,15 +27,17 @@ class Finder(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Endpoint:
-    """Where something listens, as this node reaches it."""
+    """Where something listens, as this node reaches it; with `tls` it speaks TLS there."""
 
     host: str
     port: int
+    tls: bool = field(default=False, compare=False)
 
     @property
     def url(self) -> str:
         """The root of a server there."""
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self}"
+        scheme = "https" if self.tls else "http"
+        return f"{scheme}://[{self.host}]:{self.port}" if ":" in self.host else f"{scheme}://{self}"
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -74,7 +77,8 @@ class Sighting:
     too, without a page. `pids` are its processes, the leader's included. `gpus` are UUIDs; None
     where the finder cannot tell, and then another may. `role` and `name` are only set where a
     person said them. `markers` hold raw arguments and are never shown. `part` is set where it is
-    one of several nodes' parts of an engine.
+    one of several nodes' parts of an engine. `certificate_file` is where an engine that serves TLS
+    was told to find its certificate, `tls` what a person said of that.
     """
 
     finder: Finder
@@ -96,6 +100,8 @@ class Sighting:
     draining: bool = False
     claimed: Claimed | None = None
     part: Part | None = None
+    certificate_file: str | None = None
+    tls: EngineTls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,8 @@ class FoundEngine:
     draining: bool = False
     claimed: Claimed | None = None
     part: Part | None = None
+    certificate_file: str | None = None
+    tls: EngineTls | None = None
 
     @property
     def follows(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from disagg_cluster.discovery.nouns import Endpoint, Finder, Look, Sighting, port_of
 from disagg_cluster.discovery.servers import kind_of, told_port
+from disagg_cluster.discovery.serving_tls import certificate_file
 from disagg_cluster.kube.join import Tenant, tenants
 from disagg_cluster.kube.nouns import Container, GpuHolder, Pod
 from disagg_exporter.model import Device
@@ -104,6 +105,7 @@ def pod_sightings(
             container=container.name if len(engines) > 1 else "",
             draining=pod.deleted,
             part=part,
+            certificate_file=certificate_file(container.argv, container.env, kind),
         )
     if not engines:
         gpus = {g for c in pod.containers for g in _gpus(pod, c, held or {})}
@@ -159,9 +161,11 @@ def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:
     told = told_port(container.argv, kind)
     if told is not None and (not container.ports or told in container.ports):
         ports.append(told)
+    secure = certificate_file(container.argv, container.env, kind) is not None
     for port in dict.fromkeys(ports or container.ports[:MAX_PORTS]):
         if 0 < port < 65536:
-            yield Endpoint(pod.pod_ip, port)
+            tls = port != system and (secure or port in container.tls_ports)
+            yield Endpoint(pod.pod_ip, port, tls=tls)
 
 
 def _gpus(

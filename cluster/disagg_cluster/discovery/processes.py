@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 
 from disagg_cluster.discovery.nouns import Endpoint, Finder, Leader, Look, Sighting, port_of
@@ -17,6 +18,7 @@ from disagg_cluster.discovery.proctable import (
     read_bytes,
 )
 from disagg_cluster.discovery.servers import Parts, Server, find_servers, told_port
+from disagg_cluster.discovery.serving_tls import certificate_file
 from disagg_cluster.fpm_addresses import DYNAMO_PORT_VARIABLE
 from disagg_cluster.listeners import socket_inodes
 from disagg_cluster.tcp_tables import all_listeners
@@ -112,6 +114,7 @@ class ProcessFinder:
         likely = () if follows else tuple(_told_ports(server, kept))
         groups = read_bytes(f"{self._proc}/{pid}/cgroup", 65536)
         pod = _POD.search(groups)
+        certificate = certificate_file(server.process.argv, kept, server.kind)
         gpus: tuple[str, ...] | None = None
         if on_gpu:
             held = (gpu for p in sorted(server.pids & on_gpu.keys()) for gpu in on_gpu[p])
@@ -124,7 +127,12 @@ class ProcessFinder:
         return Sighting(
             Finder.PROCESSES,
             kind=server.kind,
-            endpoints=tuple(e for port in likely for e in listening if e.port == port),
+            endpoints=tuple(
+                replace(e, tls=certificate is not None)
+                for port in likely
+                for e in listening
+                if e.port == port
+            ),
             also_at=tuple(listening[:MAX_ADDRESSES]),
             leader=Leader(pid, server.process.start_ticks),
             pids=server.pids,
@@ -133,6 +141,7 @@ class ProcessFinder:
             markers=Markers(argv=server.process.argv, env=kept),
             pod_uid=pod[1].decode().replace("_", "-") if pod else "",
             part=part,
+            certificate_file=certificate,
         )
 
     def _listening(self, server: Server) -> Iterator[Endpoint]:

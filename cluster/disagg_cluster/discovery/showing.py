@@ -44,6 +44,7 @@ def status_of(
         pid=engine.leader.pid if engine.leader else None,
         serving=pages.serving(name),
         dynamo=_dynamo(attachment, registering=registering),
+        tls=pages.tls(name),
         follows=engine.part.head if engine.part and engine.part.follows else None,
     )
 

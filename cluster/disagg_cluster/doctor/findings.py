@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from disagg_cluster.doctor.accuracy import accuracy
 from disagg_cluster.doctor.facts import Facts, Finding, Level
+from disagg_cluster.doctor.tls import faulty, unverified
 
 _LOST_BY = {
     "nvml": (
@@ -94,13 +95,17 @@ def engines(facts: Facts) -> Iterator[Finding]:
                 f"restart {engine.engine}",
                 gain=8,
             )
-        if not engine.up:
+        by_tls = tuple(faulty(engine))
+        yield from by_tls
+        if not engine.up and not by_tls:
+            needs = "; SGLang needs --enable-metrics" if engine.kind == "sglang" else ""
             yield Finding(
                 Level.WRONG,
                 f"{engine.engine} does not answer: its load and its page are not known",
-                f"look at the log of {engine.engine}; SGLang needs --enable-metrics",
+                f"look at the log of {engine.engine}{needs}",
                 gain=6,
             )
+        yield from unverified(engine)
 
 
 def roles(facts: Facts) -> Iterator[Finding]:

@@ -71,4 +71,6 @@ def _view(look: OneLook, engine: EngineStatus) -> EngineView:
         gpus=engine.devices,
         registered=engine.dynamo.registered if engine.dynamo else None,
         follows=engine.follows,
+        verified=engine.tls.verified if engine.tls else "",
+        tls_fault=engine.tls.fault if engine.tls else "",
     )

@@ -19,7 +19,8 @@ class Container:
     `argv` is command and args; without a command the image's own program comes first, which
     nobody tells us. `env` has the values of variables on the list of what we read, and only
     those written down in the manifest. Both may hold secrets all the same: they are for the
-    finding of roles, are never shown, and are not in the repr.
+    finding of roles, are never shown, and are not in the repr. `tls_ports` are those at which its
+    manifest has it speak HTTPS.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Container:
     argv: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     ports: tuple[int, ...] = ()
+    tls_ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ MAX_ARGV_CHARACTERS = 32768
 
 # Beside what roles are read from: where some engines serve their page.
 _ENV_KEPT = NAMES_READ | {"DYN_SYSTEM_PORT"}
+_SCRAPED_AT, _SCRAPED_BY = "prometheus.io/port", "prometheus.io/scheme"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
@@ -38,6 +39,7 @@ def read_pod(told: object) -> Pod | None:
         return None
     spec, status = _mapping(member(told, "spec")), _mapping(member(told, "status"))
     phase = _text(status, "phase")
+    scraped_by_tls = _scraped_by_tls(member(metadata, "annotations"))
     return Pod(
         uid=uid,
         name=name,
@@ -49,12 +51,12 @@ def read_pod(told: object) -> Pod | None:
         ),
         phase=phase if phase in _PHASES else "",
         pod_ip=_address(_text(status, "podIP")),
-        containers=tuple(_containers(member(spec, "containers"))),
+        containers=tuple(_containers(member(spec, "containers"), scraped_by_tls)),
         deleted=bool(_text(metadata, "deletionTimestamp")),
     )
 
 
-def _containers(told: object) -> Iterator[Container]:
+def _containers(told: object, scraped: tuple[int, ...]) -> Iterator[Container]:
     room = MAX_ARGV_CHARACTERS
     for item in _list(told)[:MAX_CONTAINERS]:
         container = _mapping(item)
@@ -75,6 +77,7 @@ def _containers(told: object) -> Iterator[Container]:
             argv=tuple(argv),
             env=dict(_environment(member(container, "env"))),
             ports=tuple(_ports(member(container, "ports"))),
+            tls_ports=tuple(dict.fromkeys((*_tls_ports(container), *scraped))),
         )
 
 
@@ -84,6 +87,32 @@ def _environment(told: object) -> Iterator[tuple[str, str]]:
         name, value = variable.get("name"), variable.get("value")
         if isinstance(name, str) and isinstance(value, str) and name in _ENV_KEPT:
             yield name, value[:MAX_VALUE_CHARACTERS]
+
+
+def _tls_ports(container: Mapping[str, object]) -> Iterator[int]:
+    """The ports of which a probe, or their own name, says that HTTPS is spoken there."""
+    names = {
+        _text(_mapping(item), "name"): _mapping(item).get("containerPort")
+        for item in _list(member(container, "ports"))[:MAX_PORTS]
+    }
+    asked = [names.get(name) for name in names if name == "https" or name.startswith("https-")]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        get = _mapping(member(member(container, probe), "httpGet"))
+        if _text(get, "scheme").upper() == "HTTPS":
+            port = get.get("port")
+            asked.append(names.get(port) if isinstance(port, str) else port)
+    for port in asked:
+        if isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536:
+            yield port
+
+
+def _scraped_by_tls(annotations: object) -> tuple[int, ...]:
+    """The port that a Prometheus is told to scrape by HTTPS."""
+    told = _mapping(annotations)
+    port = _text(told, _SCRAPED_AT)
+    known = port.isascii() and port.isdecimal() and len(port) <= 5
+    by_tls = known and _text(told, _SCRAPED_BY).lower() == "https"
+    return (int(port),) if by_tls else ()
 
 
 def _ports(told: object) -> Iterator[int]:

@@ -13,6 +13,7 @@ from disagg_cluster.nodefile.oneworker import Host, check_worker
 from disagg_cluster.nodefile.peers import check_peers
 from disagg_cluster.nodefile.ports import check_ports
 from disagg_cluster.nodefile.routing import check_router
+from disagg_cluster.nodefile.tls import check_tls
 from disagg_cluster.problems import Finding, YamlPath
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.model import Device
@@ -33,6 +34,7 @@ def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[F
         host: The machine the file is for.
     """
     findings = [*_node(draft), *_names(draft), *_listed(draft)]
+    findings += check_tls(draft, host)
     findings += [*_gpus(draft, devices), *_restarts(draft)]
     findings += [*check_ports(draft), *check_peers(draft), *check_router(draft, host)]
     for position, _ in draft.workers:

@@ -174,7 +174,7 @@ class TlsChannel:
         data = self._sock.recv(_READ_BYTES)
         if not data:
             # Hung up in the middle of a record, or of the handshake.
-            raise ConnectionResetError(errno.ECONNRESET, "closed without an answer")
+            raise ConnectionResetError(errno.ECONNRESET, "closed without the end of TLS")
         self._overhead_left -= len(data)
         if self._overhead_left < 0:
             raise TlsError(TlsFault.FAILED, "too many bytes around the answer")

@@ -33,6 +33,14 @@ class TlsFault(StrEnum):
     FAILED = "handshake_failed"
 
 
+SPEAKING_FAULTS = frozenset(TlsFault) - {
+    TlsFault.HUNG_UP,
+    TlsFault.NO_TRUST,
+    TlsFault.UNREADABLE,
+    TlsFault.FAILED,
+}
+"""Those that only a server can cause which is there and works."""
+
 TLS_FAULT_TEXTS = {
     TlsFault.EXPIRED: "its certificate has expired",
     TlsFault.UNTRUSTED: "its certificate is signed by nobody whom we trust",

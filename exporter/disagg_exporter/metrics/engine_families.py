@@ -21,6 +21,11 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_registered", _G, Data.ENGINES, ("engine",), "",
            "1 when a Dynamo worker is registered where its frontends look, 0 when it answers but "
            "is not: then no request reaches it. Absent where nobody can tell."),
+    Family("disagg_engine_tls_info", _I, Data.ENGINES, ("engine", "verified", "fault"), "",
+           "How an engine that speaks TLS was known at the last look at its page: ca (its "
+           "certificate is signed by whom the node file names), pinned (it is the one that its own "
+           "process was started with) or insecure (anybody would do); and what is wrong with its "
+           "TLS, if that is why there is no page."),
     Family("disagg_engine_dynamo_worker_info", _I, Data.ENGINES,
            ("engine", "worker_id", "worker_id_decimal"), "",
            "The id of a Dynamo worker, as workers write it (hex) and as frontends do (decimal)."),

@@ -28,6 +28,9 @@ def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
             sheet.put("disagg_engine_up", float(status.up), status.engine)
         if status.follows is not None:
             sheet.put("disagg_engine_follower_info", 1, status.engine, status.follows)
+        if status.tls is not None:
+            tls = status.tls
+            sheet.put("disagg_engine_tls_info", 1, status.engine, tls.verified, tls.fault)
         if status.dynamo is not None:
             worker, registered = status.dynamo.worker, status.dynamo.registered
             ids = (worker, str(int(worker, 16)))

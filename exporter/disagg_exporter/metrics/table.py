@@ -58,6 +58,8 @@ LABELS: dict[str, str] = {
     "version": "version of the engine, or of disagg-node",
     "split": "how steps that prefill and decode at once are divided: model, tokens or none",
     "method": "how the engine's GPU-seconds were found",
+    "verified": "how the engine is known to be the one that is meant; empty if not asked by TLS",
+    "fault": "what is wrong with its TLS; empty if nothing is",
     "leader": "address at which the parts of an engine on several nodes meet, as it was told; "
     "empty if nobody told",
     "xid": "NVIDIA's number of an error; other beyond 32 different ones",

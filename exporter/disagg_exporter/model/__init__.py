@@ -50,6 +50,7 @@ from disagg_exporter.model.statuses import (
     RouterEngine,
     RouterPage,
     RouterStatus,
+    TlsStatus,
     WorkerStatus,
 )
 from disagg_exporter.model.steps import (
@@ -116,6 +117,7 @@ __all__ = [
     "StepTotals",
     "StreamKey",
     "Throttle",
+    "TlsStatus",
     "TokenAccount",
     "Total",
     "Unit",

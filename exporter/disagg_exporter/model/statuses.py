@@ -53,6 +53,18 @@ class DynamoWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsStatus:
+    """How an engine that speaks TLS was known at the last look at its page.
+
+    `verified` is `ca`, `pinned` or `insecure`; empty if it was not asked by TLS. `fault` is why no
+    page came, in a word of `TlsFault`; empty if TLS is not why.
+    """
+
+    verified: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStatus:
     """One engine as the daemon sees it beside its accounting: reachable, which kind, its page.
 
@@ -81,6 +93,7 @@ class EngineStatus:
     pid: int | None = None
     model_size: ModelSize | None = None
     follows: str | None = None
+    tls: TlsStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)

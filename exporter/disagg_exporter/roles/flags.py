@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from disagg_exporter.roles.kv_config import KvConfig, dotted, parse_kv_config
 from disagg_exporter.roles.shellwords import unquoted
 
+CERTIFICATE_FILE = "ssl-certfile"
+"""The option by which vLLM and SGLang are told to serve TLS, and with which certificate."""
+
 _SHORTEST = {
+    CERTIFICATE_FILE: "ssl-certf",
     "kv-transfer-config": "kv-transfer",
     "ec-transfer-config": "ec-transfer",
     "disaggregation-mode": "disaggregation-m",

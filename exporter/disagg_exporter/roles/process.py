@@ -37,7 +37,8 @@ class Process:
     """A command line as far as roles go.
 
     `programs` are what it runs, `env` what it sets in its own environment (a shell's
-    assignments, `env`, `docker run -e`), `claims` what its options say. `part` is which part of an
+    assignments, `env`, `docker run -e`), `claims` what its options say, `flags` the options of each
+    engine. `part` is which part of an
     engine on several nodes it is; None for a whole one, and for a script that may start either.
     """
 
@@ -45,6 +46,12 @@ class Process:
     env: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     part: Part | None = None
+    flags: tuple[Flags, ...] = ()
+
+    def option(self, name: str) -> str | None:
+        """The value of an option that all its engines are given alike, empty for none."""
+        told = {flags.value(name) or "" for flags in self.flags if flags.given(name)}
+        return told.pop() if len(told) == 1 else None
 
     @property
     def has_engine(self) -> bool:
@@ -73,14 +80,17 @@ def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
     engines = [part for part in parts if part[1].program not in _BESIDE]
     claims: list[Claim] = []
     spans: set[Part | None] = set()
+    options: list[Flags] = []
     if not engines:
         claims.extend(_not_an_engine(parts))
     for tokens, found in engines[:MAX_ENGINES] or [part for part in parts if not claims]:
         own = _own_arguments(tokens, found, whole)
         flags = read_flags([*own, *more])
+        options.append(flags)
         spans.add(part_of(found.program, own, flags, whole))
         claims.extend(_command_claims(tokens, found, flags, open_ended=_open_ended(own, whole)))
-    return Process(programs, set_here, tuple(claims), spans.pop() if len(spans) == 1 else None)
+    part = spans.pop() if len(spans) == 1 else None
+    return Process(programs, set_here, tuple(claims), part, tuple(options))
 
 
 _BESIDE = (Program.NOT_AN_ENGINE, Program.TOOL, Program.UNKNOWN)

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from disagg_cluster.config import EngineTls
 from disagg_cluster.life import Health
 from disagg_cluster.listeners import Owner, listening_inodes, owner_of
 from disagg_cluster.readiness import Answer, Facts, ProbeResult, Target, get, judge, probe
 from disagg_cluster.tcp_tables import Listener, ask_kernel, inodes_by_port, read_files
 from disagg_cluster.worker import Child, start
+from disagg_exporter.http.tls_words import Trust
+from support.certificates import authority, server_context, write_files
 from support.children import PYTHON, SERVER, free_port, wait_readable
+from support.page_server import NoPage, page_server
 
 TARGET = Target(port=8100, served_model_name="tiny")
 TINY = Answer(200, b'{"data": [{"id": "tiny"}, {"id": "lora"}]}')
@@ -257,6 +262,35 @@ def test_where_nothing_listens_there_is_no_answer() -> None:
 
     assert result.health is Health.NO_ANSWER
     assert "refused" in result.why
+
+
+def test_a_worker_that_serves_tls_is_probed_by_it(tmp_path: Path) -> None:
+    """Whose socket it is the kernel says: its certificate may be anybody's, or have expired."""
+    wants = server_context()
+    authority().configure_trust(wants)
+    wants.verify_mode = ssl.CERT_REQUIRED
+    write_files(tmp_path)
+    ours = EngineTls(cert_file=str(tmp_path / "cert.pem"), key_file=str(tmp_path / "key.pem"))
+
+    def answer(path: str) -> bytes:
+        if path == "/health":
+            return b""
+        if path == "/v1/models":
+            return b'{"data": [{"id": "tiny"}]}'
+        raise NoPage
+
+    def probed(context: ssl.SSLContext | None, tls: Trust | None, path: str) -> ProbeResult:
+        with page_server(answer, context) as base:
+            port = int(base.rpartition(":")[2])
+            target = Target(port, "tiny", health_path=path, tls=tls)
+            return probe(target, os.getsid(0), 10)
+
+    anybody = Trust(insecure=True)
+    assert probed(server_context(), anybody, "/health").health is Health.HEALTHY
+    assert probed(wants, ours.probing, "/health").health is Health.HEALTHY
+    assert probed(wants, anybody, "/health").health is Health.NO_ANSWER
+    assert probed(server_context(), anybody, "/sick").why == "/sick answers 503"
+    assert "speaks no TLS" in probed(None, anybody, "/health").why
 
 
 @pytest.fixture

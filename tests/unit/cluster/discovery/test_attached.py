@@ -65,6 +65,9 @@ class Pages:
         line = f'dynamo_component_x{{worker_id="{self.worker_id}"}} 1'
         return (line,) if name in self.known else ()
 
+    def tls(self, _name: str) -> None:
+        return None
+
     def version(self, _name: str) -> str:
         return ""
 

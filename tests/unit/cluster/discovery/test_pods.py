@@ -121,6 +121,35 @@ def test_only_ports_that_may_have_a_page_are_asked(
     assert [endpoint.port for endpoint in seen.endpoints] == ports
 
 
+TLS_ARGV = ("vllm", "serve", "m", "--ssl-certfile", "/tls/tls.crt")
+
+
+@pytest.mark.parametrize(
+    ("changes", "tls", "file"),
+    [
+        ({}, False, None),
+        ({"argv": TLS_ARGV}, True, "/tls/tls.crt"),
+        (
+            {"argv": ("sh", "-c", "vllm serve m --ssl-certfile=/tls/tls.crt $MORE")},
+            True,
+            "/tls/tls.crt",
+        ),
+        ({"argv": ("sh", "-c", "vllm serve m --ssl-certfile $CERT")}, True, ""),
+        ({"argv": ("--ssl-certfile", "/tls/tls.crt")}, True, "/tls/tls.crt"),
+        ({"tls_ports": (8000,)}, True, None),
+        ({"tls_ports": (9000,)}, False, None),
+    ],
+)
+def test_an_engine_that_serves_tls_is_asked_by_it(
+    changes: dict[str, Any], tls: bool, file: str | None
+) -> None:
+    [seen] = sightings(replace(POD, containers=(replace(VLLM, **changes),)))
+
+    assert [endpoint.tls for endpoint in seen.endpoints] == [tls]
+    assert seen.endpoints[0].url == f"http{'s' if tls else ''}://10.0.0.9:8000"
+    assert seen.certificate_file == file
+
+
 @pytest.mark.parametrize(("index", "follows"), [("0", False), ("1", True)])
 def test_a_pod_of_a_group_leads_or_follows_by_its_number(index: str, follows: bool) -> None:
     script = (

@@ -10,6 +10,7 @@ import pytest
 from disagg_cluster.doctor.facts import Facts, Finding, Level
 from disagg_cluster.doctor.findings import examine, next_step
 from disagg_cluster.views import EngineView
+from disagg_exporter.http.tls_words import TlsFault
 
 ENGINE = EngineView(
     "vllm-8000",
@@ -106,6 +107,66 @@ def test_what_could_be_better_is_said(facts: Facts, word: str, step: str) -> Non
 def test_an_engine_that_tells_its_steps_is_exact(changes: dict[str, Any], word: str) -> None:
     assert of(Level.BETTER, engine(**changes)) == []
     assert any(word in finding.what for finding in of(Level.FINE, engine(**changes)))
+
+
+@pytest.mark.parametrize("fault", TlsFault)
+def test_each_fault_of_tls_has_its_own_words_and_its_own_way_out(fault: TlsFault) -> None:
+    [found] = of(Level.WRONG, engine(up=False, kind="vllm", tls_fault=fault.value))
+    others = [
+        of(Level.WRONG, engine(up=False, tls_fault=other.value))[0]
+        for other in TlsFault
+        if other is not fault
+    ]
+
+    assert found.step
+    assert "--enable-metrics" not in found.step
+    assert found.what not in [other.what for other in others]
+    assert found.step not in [other.step for other in others]
+
+
+def test_what_is_wrong_with_the_tls_of_an_engine_is_said_whole() -> None:
+    found = {
+        fault: of(Level.WRONG, engine(up=False, tls_fault=fault.value))[0]
+        for fault in (TlsFault.EXPIRED, TlsFault.UNTRUSTED, TlsFault.TLS_WANTED)
+    }
+
+    assert [(each.what, each.step) for each in found.values()] == [
+        (
+            "vllm-8000 is not read: its certificate has expired",
+            "renew the certificate of vllm-8000",
+        ),
+        (
+            "vllm-8000 is not read: its certificate is signed by nobody whom we trust",
+            "name who signs it: `ca_file:` under its own `tls:` in the node file, "
+            "or `attach: tls:` for all",
+        ),
+        (
+            "vllm-8000 is not read: it speaks TLS and was asked in plain HTTP",
+            "list its address as https:// under `attach: endpoints:`",
+        ),
+    ]
+
+
+def test_only_sglang_is_said_to_need_an_option_for_its_page() -> None:
+    steps = {
+        kind: of(Level.WRONG, engine(up=False, kind=kind))[0].step for kind in ("vllm", "sglang")
+    }
+
+    assert steps == {
+        "vllm": "look at the log of vllm-8000",
+        "sglang": "look at the log of vllm-8000; SGLang needs --enable-metrics",
+    }
+
+
+def test_an_engine_that_anybody_could_pretend_to_be_is_told() -> None:
+    [found] = of(Level.BETTER, engine(verified="insecure"))
+
+    assert found.what == "vllm-8000 is asked by TLS, and not verified (`insecure: true`)"
+    assert of(Level.BETTER, engine(verified="pinned")) == []
+
+
+def test_a_fault_of_a_newer_daemon_is_no_end_of_the_doctor() -> None:
+    assert of(Level.WRONG, engine(tls_fault="of_tomorrow")) == []
 
 
 def test_the_next_step_is_that_of_the_worst_finding_that_gains_most() -> None:

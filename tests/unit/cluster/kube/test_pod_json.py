@@ -47,6 +47,36 @@ def test_a_pod_is_cut_to_what_we_use() -> None:
     assert (pod.pod_ip, pod.deleted, pod.lives) == ("10.0.0.7", False, True)
 
 
+@pytest.mark.parametrize(
+    ("container", "annotations", "ports"),
+    [
+        ({}, {}, ()),
+        ({"readinessProbe": {"httpGet": {"port": 8000, "scheme": "HTTPS"}}}, {}, (8000,)),
+        ({"livenessProbe": {"httpGet": {"port": "web", "scheme": "HTTPS"}}}, {}, (8000,)),
+        ({"startupProbe": {"httpGet": {"port": 8000, "scheme": "HTTP"}}}, {}, ()),
+        ({"startupProbe": {"httpGet": {"port": "none", "scheme": "HTTPS"}}}, {}, ()),
+        ({"startupProbe": {"httpGet": {"port": True, "scheme": "HTTPS"}}}, {}, ()),
+        ({"readinessProbe": {"httpGet": 7}, "livenessProbe": []}, {}, ()),
+        ({"ports": [{"name": "https", "containerPort": 8443}]}, {}, (8443,)),
+        ({}, {"prometheus.io/scheme": "https", "prometheus.io/port": "8000"}, (8000,)),
+        ({}, {"prometheus.io/scheme": "https"}, ()),
+        ({}, {"prometheus.io/scheme": "http", "prometheus.io/port": "8000"}, ()),
+        ({}, {"prometheus.io/scheme": "https", "prometheus.io/port": "9" * 5000}, ()),
+    ],
+)
+def test_ports_at_which_https_is_spoken_are_known(
+    container: dict[str, Any], annotations: dict[str, str], ports: tuple[int, ...]
+) -> None:
+    told = pod_json("a", annotations=annotations)
+    declared = [{"name": "web", "containerPort": 8000}]
+    told["spec"]["containers"][0] |= {"ports": declared, **container}
+
+    pod = read_pod(told)
+
+    assert pod is not None
+    assert pod.containers[0].tls_ports == ports
+
+
 def test_only_listed_variables_with_a_written_value_are_kept() -> None:
     told = pod_json("a")
     told["spec"]["containers"][0]["env"] = [

@@ -1,0 +1,74 @@
+"""An engine that serves TLS: whom we trust to be it, and our own certificate."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from disagg_cluster.config.section import Section
+from disagg_cluster.values import PathText
+from disagg_exporter.http.tls_words import Trust
+
+
+class EngineTls(Section):
+    """What a person says of the TLS of an engine, or of all that are found."""
+
+    ca_file: PathText | None = Field(
+        default=None, description="the path of a PEM file with those who sign its certificate"
+    )
+    server_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,252}$")] | None = (
+        Field(default=None, description="the name for which its certificate is")
+    )
+    cert_file: PathText | None = Field(
+        default=None, description="the path of our own certificate, in PEM"
+    )
+    key_file: PathText | None = Field(
+        default=None, description="the path of the private key of cert_file, in PEM"
+    )
+    insecure: bool = Field(default=False, description="true or false")
+
+    @property
+    def probing(self) -> Trust:
+        """By what a worker of our own is known that is asked for its health: by its socket."""
+        cert_file = _path(self.cert_file)
+        key_file = _path(self.key_file or self.cert_file)
+        return Trust(insecure=True, cert_file=cert_file, key_file=key_file)
+
+    def trust(self, pinned: tuple[bytes, ...], host: str) -> Trust:
+        """By what an engine is known.
+
+        Args:
+            pinned: Its own certificates, in PEM, as far as its process lets us see them.
+            host: Where it is asked. Engines are mostly asked at addresses, for which hardly any
+                certificate is: where its own is known, that decides.
+        """
+        ca_file = self.ca_file
+        if pinned and self.server_name is None and _is_address(host):
+            ca_file = None
+        return Trust(
+            ca_file=_path(ca_file),
+            pinned=pinned,
+            insecure=self.insecure,
+            server_name=self.server_name or "",
+            cert_file=_path(self.cert_file),
+            key_file=_path(self.key_file or self.cert_file),
+        )
+
+
+NOTHING_SAID = EngineTls()
+"""Of whose TLS a person says nothing: it is known by its own certificate, if that can be seen."""
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
