@@ -1,4 +1,4 @@
-"""A daemon that lacks readers or descriptors keeps its workers; one that cannot end them says so."""
+"""A daemon that lacks readers or descriptors keeps its workers; one it cannot end, it names."""
 
 from __future__ import annotations
 

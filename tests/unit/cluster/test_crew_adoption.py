@@ -15,7 +15,7 @@ from disagg_cluster import procfs
 from disagg_cluster.command import Command
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry
-from disagg_cluster.life import Health, Policy, Presence, WorkerState
+from disagg_cluster.life import Health, Life, Policy, Presence, WorkerState
 from disagg_cluster.posts import Post
 from disagg_cluster.readiness import ProbeResult, Target
 from disagg_cluster.workers import Crew
@@ -151,6 +151,22 @@ def test_a_worker_that_died_while_nobody_looked_is_started_again(
 
     aboard([worker], story, journal=journal, entries=journal.read())
     os.waitpid(pids["w"], os.WNOHANG)
+
+
+def test_a_start_that_was_only_written_down_is_made_and_is_no_crash(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    """The daemon died between its journal and the fork."""
+    worker = post()
+    life = Life(WorkerState.STARTING, Presence.RUNNING, incarnation=4, restarts=3, streak=3)
+    meant = worker.entry(procfs.now_ticks(), 0.0).model_copy(update={"life": life})
+
+    async def story(ship: Bridge) -> None:
+        await ship.until(READY)
+        assert ship.crew.statuses()[0].restarts == 3
+
+    aboard([worker], story, journal=journal, entries=[meant])
+    assert {entry.life.crashes_ns for page in journal.pages for entry in page} == {()}
 
 
 def test_a_worker_whose_command_has_changed_runs_on_as_it_was_started(

@@ -342,7 +342,13 @@ def test_a_server_that_never_accepts_is_left_at_the_deadline() -> None:
     assert answer == Answer(why="no answer in time")
 
 
-@pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\r\n"])
+MANY = b"HTTP/1.1 %b\r\n\r\n" % (b"2" * 5000)
+"""More digits than Python makes a number of."""
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\r\n", MANY]
+)
 def test_something_that_does_not_speak_http_is_no_answer(
     talker: Callable[[bytes, bool], Target], said: bytes
 ) -> None:

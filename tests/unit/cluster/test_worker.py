@@ -170,6 +170,36 @@ def test_a_signal_reaches_all_of_the_session(
 
 
 @pytest.mark.parametrize("group", ["same group", "own group"])
+def test_all_of_a_session_that_another_reaps_are_reached_one_by_one(
+    run: Callable[..., Child], ear: Ear, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody holds the number of such a group for us: it is never signalled as a whole."""
+    child = run(FORKS, str(ear.path), group, "stay")
+    grandchild = int(ear.line())
+    monkeypatch.setattr(Child, "_is_our_child", lambda _child: False)
+    monkeypatch.setattr(os, "killpg", None)
+
+    assert child.signal_group(signal.SIGTERM)
+    assert wait_readable(child.pidfd)
+    assert is_gone(grandchild)
+
+
+def test_a_stranger_whose_group_got_the_number_of_an_adopted_one_is_not_signalled(
+    run: Callable[..., Child],
+) -> None:
+    """It got it after our last look: its start was still the adopted one's then."""
+    adopted = run("pass")
+    assert wait_readable(adopted.pidfd)
+    os.waitpid(adopted.pid, 0)  # as whoever else it is a child of would
+    stranger = run("import signal; signal.pause()")
+    late = Child(stranger.pid, stranger.start_ticks, adopted.pidfd, 0)
+
+    late.signal_group(signal.SIGKILL)
+
+    assert not wait_readable(stranger.pidfd, 0.2)
+
+
+@pytest.mark.parametrize("group", ["same group", "own group"])
 def test_those_left_behind_are_found_and_killed_after_the_leader_died(
     run: Callable[..., Child], ear: Ear, group: str
 ) -> None:
