@@ -181,7 +181,7 @@ def lost() -> Row:
             "Unobserved GPUs by reason",
             "disagg_gpu_unobserved_seconds_total",
             "GPUs' worth of time of which nothing is known. Good: nothing. `no_reading`: the "
-            "device could not be read.",
+            "device could not be read; `no_daemon`: the daemon was down.",
             runbook="DisaggGpuUnobserved",
         ),
     ]

@@ -42,6 +42,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "no_record": YELLOW,
         "dummy": TEAL,
         "no_reading": VIOLET,
+        "no_daemon": GREY,
     }
 )
 """Why a second was idle, unattributed or unobserved."""

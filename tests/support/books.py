@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
+from disagg_cluster.journal_text import Where
+from disagg_cluster.telemetry.checkpoint_text import Checkpoint, decode, encode
 from disagg_exporter.accounting import Ledger, Rules
 from disagg_exporter.accounting.phase import kind_of, tokens_of
 from disagg_exporter.model import (
@@ -96,11 +99,32 @@ class Books:
         since: float = 0.0,
         model: str = "m",
         ranks: int = 1,
+        pids: tuple[int, ...] = (),
     ) -> None:
         """Assign an engine to devices (all of them unless named)."""
         devices = tuple(self.gpus if gpus is None else gpus)
-        told = Assignment(name, role, devices, state, ns(since), model_name=model, ranks=ranks)
+        told = Assignment(name, role, devices, state, ns(since), pids, model, ranks=ranks)
         self.ledger.assign(told)
+
+    def successor(
+        self,
+        written: float,
+        back: float,
+        pids: Container[int] = range(100),
+        devices: Iterable[Device] | None = None,
+    ) -> Books:
+        """Return the accounting of a daemon that comes `back` after this one last wrote its own.
+
+        It has read what this one wrote, as text. `pids` are the engines' processes that are left.
+        """
+        here = Where(boot_id="boot", pid_namespace="pids")
+        text = encode(here, Checkpoint(self.ledger.checkpoint(ns(written))))
+        after = Books(gpus=0)
+        after.gpus, after._joules = self.gpus, self._joules
+        if devices is None:
+            devices = [account.device for account in self.ledger.device_accounts()]
+        after.ledger.resume(decode(text, here, ns(back)).ledger, devices, pids, ns(back))
+        return after
 
     def step(self, teller: Teller, step: Step, now: float | None = None) -> None:
         """Deliver a record, at its own time unless told otherwise."""

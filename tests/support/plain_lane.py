@@ -250,7 +250,7 @@ class PlainLane:
         if count <= 0:
             return None
         kind = None if entry.marker else entry.kind
-        made = restored(totals, entry.told, kind, overlapped=self._overlapped)
+        made = restored(totals, entry.told, kind, timed=not self._overlapped)
         return Entry(
             entry.t_ns,
             entry.sequence - own,

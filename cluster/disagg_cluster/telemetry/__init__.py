@@ -1,1 +1,1 @@
-"""What is received of engines, how it is kept within bounds, and what is kept of it."""
+"""What is received of engines, how it is bounded, and what of it outlives the daemon."""

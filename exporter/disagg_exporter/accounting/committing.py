@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.engine_books import EngineBooks
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.model import Assignment, Phase, Role, TokenAccount
+from disagg_exporter.model.checkpoints import TokenCheckpoint
 
 
 class NodeTokens:
@@ -25,6 +26,14 @@ class NodeTokens:
         """Drop the tokens of a model: there is no sum that they would be missing from."""
         for key in [key for key in self._counts if key[2] == model_name]:
             del self._counts[key]
+
+    def checkpoint(self) -> tuple[TokenCheckpoint, ...]:
+        """Return them as they are kept."""
+        return tuple(TokenCheckpoint(*key, tokens) for key, tokens in self._counts.items())
+
+    def resume(self, before: Iterable[TokenCheckpoint]) -> None:
+        """Go on with the tokens of before."""
+        self._counts.update({each[:4]: each.tokens for each in before})
 
     def accounts(self) -> tuple[TokenAccount, ...]:
         """Return them as shown."""
@@ -81,11 +90,17 @@ def commit(
             engines[used.engine].gpu_ns[used.role, used.phase] += weighted_ns
 
 
-def drop_read(devices: Iterable[DeviceLedger], engines: Mapping[str, EngineBooks]) -> None:
-    """Let every engine forget the timeline that all devices which await it have read."""
-    read_ns: dict[str, int] = {}
+def watermarks(devices: Iterable[DeviceLedger]) -> dict[str, set[int]]:
+    """Return for each engine up to when the devices that await it have read its timelines."""
+    read_ns: defaultdict[str, set[int]] = defaultdict(set)
     for ledger in devices:
         for name in ledger.awaited():
-            read_ns[name] = min(read_ns.get(name, ledger.watermark_ns), ledger.watermark_ns)
+            read_ns[name].add(ledger.watermark_ns)
+    return read_ns
+
+
+def drop_read(devices: Iterable[DeviceLedger], engines: Mapping[str, EngineBooks]) -> None:
+    """Let every engine forget the timeline that all devices which await it have read."""
+    read_ns = watermarks(devices)
     for name, books in engines.items():
-        books.drop_read(read_ns.get(name))
+        books.drop_read(min(read_ns.get(name, ()), default=None))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from disagg_exporter.accounting.phase import Overflow
 from disagg_exporter.model import Assignment, EngineState, Reason, Role
+from disagg_exporter.model.checkpoints import DebtCheckpoint
 
-# Idle time that owed step time may be paid into, best first.
-PAYABLE = (Reason.HOST_GAP, Reason.NO_REQUEST, Reason.KV_WAIT)
+# Time that owed step time may be paid into, best first: idle, and what no daemon saw.
+PAYABLE = (Reason.HOST_GAP, Reason.NO_REQUEST, Reason.KV_WAIT, Reason.NO_DAEMON)
 
 
 class Debts:
@@ -51,6 +52,15 @@ class Debts:
         """Drop all that is known of an engine that has gone for good."""
         self.cut_ns.pop(engine, None)
         self._owed = {key: owed for key, owed in self._owed.items() if key[0] != engine}
+
+    def checkpoint(self) -> tuple[DebtCheckpoint, ...]:
+        """Return what is owed."""
+        return tuple(DebtCheckpoint(*key, *owed) for key, owed in self._owed.items() if any(owed))
+
+    def resume(self, debts: Iterable[DebtCheckpoint], cut_ns: Iterable[tuple[str, int]]) -> None:
+        """Go on with what was owed, and with what had been cut."""
+        self._owed = {(d.engine, d.role): [d.prefill_ns, d.decode_ns] for d in debts}
+        self.cut_ns.update(dict(cut_ns))
 
     def pay(
         self, idle: Counter[Reason], engines: Mapping[str, Assignment]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from disagg_exporter.accounting.absences import MOST_ABSENCES, without_gaps
 from disagg_exporter.accounting.activity import TRAIL_NS, Activity, unexplained
 from disagg_exporter.accounting.debts import Debts
 from disagg_exporter.accounting.energy import EnergyBooks, Spent
@@ -31,6 +32,7 @@ from disagg_exporter.model import (
     Role,
     Use,
 )
+from disagg_exporter.model.checkpoints import DeviceCheckpoint
 
 
 class Used(NamedTuple):
@@ -59,9 +61,53 @@ class DeviceLedger:
         self._changes: deque[tuple[int, Assignment]] = deque()
         self._samples: deque[Activity] = deque()
         self._read_ns: int | None = None
+        # The stretches without a daemon above the watermark, in order, and when the one before us
+        # took its last sample: what it watched is not unknown because its samples are.
+        self._absences: list[tuple[int, int]] = []
+        self._sampled_before_ns: int | None = None
         self._busy_until_ns = start_ns - TRAIL_NS
         # Asked for at every reading, and the same for hours.
         self._serves: tuple[Role, tuple[str, str]] | None = None
+
+    def checkpoint(self) -> DeviceCheckpoint:
+        """Return all that a successor has to know to go on with this device."""
+        sampled_ns = self._samples[-1].end_ns if self._samples else self._sampled_before_ns
+        return DeviceCheckpoint(
+            self.device,
+            self.start_ns,
+            self.watermark_ns,
+            cells=tuple(self.cells.items()),
+            engines=tuple(self._engines.values()),
+            changes=tuple(assignment for _, assignment in self._changes),
+            absences=tuple(self._absences),
+            last_death_ns=self.last_death_ns,
+            busy_until_ns=max(self._busy_until_ns, 0),
+            sampled_ns=sampled_ns,
+            debts=self.debts.checkpoint(),
+            cut_ns=tuple(self.debts.cut_ns.items()),
+            activity_ns=tuple(self.meters.activity.items()),
+            throttled_ns=tuple(self.meters.throttled.items()),
+            energy=self.energy.checkpoint(),
+        )
+
+    @classmethod
+    def resumed(
+        cls, before: DeviceCheckpoint, absence: tuple[int, int], rules: Rules
+    ) -> DeviceLedger:
+        """Return the accounting of a device as it was before an absence of all daemons."""
+        ledger = cls(before.device, before.start_ns, rules)
+        ledger.watermark_ns = before.watermark_ns
+        ledger.last_death_ns = before.last_death_ns
+        ledger.cells.update(dict(before.cells))
+        ledger._engines = {assignment.engine: assignment for assignment in before.engines}
+        ledger._changes = deque((each.since_ns, each) for each in before.changes)
+        ledger._absences = without_gaps([*before.absences, absence], MOST_ABSENCES)
+        ledger._busy_until_ns = before.busy_until_ns
+        ledger._sampled_before_ns = before.sampled_ns
+        ledger.debts.resume(before.debts, before.cut_ns)
+        ledger.meters.resume(before.activity_ns, before.throttled_ns)
+        ledger.energy.resume(before.energy)
+        return ledger
 
     def assign(self, assignment: Assignment) -> None:
         """Take a change of an engine's state or role, from `since_ns` on."""
@@ -130,6 +176,7 @@ class DeviceLedger:
             while self._changes and self._changes[0][0] <= self.watermark_ns:
                 _apply(self._engines, self._changes.popleft()[1])
             end_ns = min(target_ns, self._changes[0][0]) if self._changes else target_ns
+            absent, end_ns = self._without_daemon(end_ns)
             self.debts.close(self._engines)
             lanes = [
                 (name, lane)
@@ -137,7 +184,7 @@ class DeviceLedger:
                 for rank, lane in pieces.get(name, ())
                 if self.device.gpu in owner.of_rank(rank)
             ]
-            slices = cut(self.watermark_ns, end_ns, self._engines, lanes)
+            slices = cut(self.watermark_ns, end_ns, self._engines, lanes, absent=absent)
             used.extend(self._commit_slices(slices))
             self.watermark_ns = end_ns
         while self._samples and self._samples[0].end_ns <= self.watermark_ns:
@@ -167,9 +214,20 @@ class DeviceLedger:
             energy_joules=None if energy is None else {c: told / 1e6 for c, told in energy.items()},
         )
 
+    def _without_daemon(self, end_ns: int) -> tuple[bool, int]:
+        """Say whether a daemon ran from the watermark on, and up to when that holds at most."""
+        while self._absences and self._absences[0][1] <= self.watermark_ns:
+            del self._absences[0]
+        if not self._absences:
+            return False, end_ns
+        from_ns, until_ns = self._absences[0]
+        absent = from_ns <= self.watermark_ns
+        return absent, min(end_ns, until_ns if absent else from_ns)
+
     def _watched(self, at_ns: int) -> bool:
         fresh_ns = at_ns - self._rules.activity_fresh_ns
-        return bool(self._samples) and self._samples[-1].end_ns >= fresh_ns
+        sampled_ns = self._samples[-1].end_ns if self._samples else self._sampled_before_ns
+        return sampled_ns is not None and sampled_ns >= fresh_ns
 
     def _commit_slices(self, slices: Slices) -> list[Used]:
         role = role_of(self._engines)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from disagg_exporter.accounting.sharing import uses_within
 from disagg_exporter.accounting.slices import Slices
 from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
+from disagg_exporter.model.checkpoints import EnergyCheckpoint
 
 LONGEST_BUFFER = 1024
 """Intervals kept until the watermark has passed them; at 10 readings a second, 100 s. Beyond it
@@ -69,6 +70,29 @@ class EnergyBooks:
     def waiting(self) -> int:
         """How many intervals wait to be split."""
         return len(self._waiting)
+
+    def checkpoint(self) -> EnergyCheckpoint | None:
+        """Return what is committed, and the reading after which nothing is.
+
+        What waits to be split is told again by the next reading, as part of one long interval.
+        """
+        if self.microjoules is None:
+            return None
+        read_ns, read_microjoules = self._last or (None, 0)
+        if self._waiting:
+            read_ns = self._waiting[0].start_ns
+            read_microjoules -= sum(interval.microjoules for interval in self._waiting)
+        books = tuple(self.microjoules.items())
+        return EnergyCheckpoint(books, self.baseline_watts, read_ns, max(read_microjoules, 0))
+
+    def resume(self, before: EnergyCheckpoint | None) -> None:
+        """Go on with what was committed before."""
+        if before is None:
+            return
+        self.microjoules = Counter(dict(before.microjoules))
+        self.baseline_watts = before.baseline_watts
+        if before.read_ns is not None:
+            self._last = before.read_ns, before.read_microjoules
 
     def read(self, reading: DeviceReading, watermark_ns: int) -> None:
         """Take a device's running total; the interval since it last moved waits to be split.

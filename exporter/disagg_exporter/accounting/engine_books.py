@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.lane import Lane
 from disagg_exporter.accounting.owners import Owners
-from disagg_exporter.accounting.rules import SECOND_NS
+from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.splits import Splits
 from disagg_exporter.accounting.stretch import StretchLane
 from disagg_exporter.accounting.timeline import Pieces
 from disagg_exporter.accounting.told import Told
-from disagg_exporter.model import Assignment, EngineAccount, Method, Phase, Role, Split
+from disagg_exporter.model import Assignment, EngineAccount, Method, Phase, Role, Split, StreamKey
+from disagg_exporter.model.checkpoints import EngineCheckpoint
 
 
 @dataclass(slots=True)
@@ -34,6 +35,64 @@ class EngineBooks:
     tokens: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     lost_records: int = 0
     late_records: int = 0
+
+    def checkpoint(self, read_ns: Collection[int]) -> EngineCheckpoint:
+        """Return what it has used; `read_ns`: up to where its devices have read its timelines."""
+        stepwise = {rank: lane for rank, lane in self.lanes.items() if isinstance(lane, Lane)}
+        others = [(rank, lane) for rank, lane in self.lanes.items() if rank not in stepwise]
+        return EngineCheckpoint(
+            self.assignment,
+            self.owners.checkpoint(),
+            self.method,
+            live=tuple(lane.checkpoint(rank, read_ns) for rank, lane in stepwise.items()),
+            ended=tuple(lane.checkpoint(rank, read_ns) for rank, lane in (*self.ended, *others)),
+            reported=self.told.totals,
+            gpu_ns=tuple((*key, ns) for key, ns in self.gpu_ns.items()),
+            tokens=tuple((*key, count) for key, count in self.tokens.items()),
+            lost_records=self.lost_records,
+            late_records=self.late_records,
+        )
+
+    @classmethod
+    def resumed(cls, before: EngineCheckpoint, resumed_ns: int, rules: Rules) -> EngineBooks:
+        """Return the books of a checkpoint; nothing is known of timelines that only pages told."""
+        engine = before.assignment.engine
+        books = cls(before.assignment, Owners.resumed(before.owners), before.method)
+        for lane in before.live:
+            split = books.splits.begin(lane.engine_index)
+            resumed = Lane.resumed(engine, lane, resumed_ns, rules, split)
+            books.lanes[lane.engine_index] = resumed
+        for lane in before.ended:
+            books.ended.append((lane.engine_index, Lane.resumed(engine, lane, resumed_ns, rules)))
+        # The streams of another source are numbered by the daemon that received them.
+        streams = {
+            StreamKey(engine, stream.pid, stream.incarnation, lane.engine_index): stream.totals
+            for lane in (before.live if before.method is Method.STEPS else ())
+            for stream in lane.streams
+        }
+        books.told.resume(before.reported, streams)
+        books.gpu_ns.update({(role, phase): ns for role, phase, ns in before.gpu_ns})
+        books.tokens.update({(role, phase): count for role, phase, count in before.tokens})
+        books.lost_records, books.late_records = before.lost_records, before.late_records
+        return books
+
+    def step_lane(self, rank: int, devices: Sequence[DeviceLedger], rules: Rules) -> Lane:
+        """Return where the steps of a rank go."""
+        lane = self.lanes.get(rank)
+        if not isinstance(lane, Lane):
+            split = self.splits.begin(rank)
+            lane = Lane(self._since(self.assignment.since_ns, devices), rules, split)
+            self.lanes[rank] = lane
+        return lane
+
+    def window_lane(
+        self, start_ns: int, devices: Sequence[DeviceLedger], rules: Rules
+    ) -> StretchLane:
+        """Return where its windows go, the first of which begins then."""
+        lane = self.lanes.get(0)
+        if not isinstance(lane, StretchLane):
+            lane = self.lanes[0] = StretchLane(self._since(start_ns, devices), rules)
+        return lane
 
     def between(self, start_ns: int, end_ns: int) -> list[tuple[int, Pieces]]:
         """Return what is frozen of the stretch, lane by lane, each with its rank."""
@@ -80,6 +139,12 @@ class EngineBooks:
             residual_ratio=residual_ratio,
             fitted_steps=fitted_steps,
         )
+
+    def _since(self, wanted_ns: int, devices: Sequence[DeviceLedger]) -> int:
+        """Return from when on a new lane may book: nothing that is committed moves again."""
+        marks = [device.watermark_ns for device in devices]
+        ended = [lane.mark_ns for _, lane in self.ended]
+        return max([wanted_ns, self.assignment.since_ns, *marks, *ended])
 
     def _division(self, heard: Mapping[int, Lane | StretchLane]) -> tuple[Split, float | None, int]:
         """Return how time is divided between phases, the residual, and what was learned from."""

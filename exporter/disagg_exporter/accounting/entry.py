@@ -26,6 +26,7 @@ MARK = np.dtype(
         ("marker", np.bool_),
         ("begun", np.bool_),
         ("lost", np.int64),
+        ("unheard", np.bool_),
     ]
 )
 """What we make of a record, beside its row.
@@ -35,6 +36,7 @@ MARK = np.dtype(
 `marker`: no record, but a heartbeat that knows of a newer one than we do; it holds no time itself.
 `lost`: how many missing records it stands for. Such an entry is made anew at each look, so that
 the missing may still arrive, until it is `begun`: partly frozen, and what remains is its length.
+`unheard`: they are missing because no daemon was there to receive them, not because they were lost.
 """
 
 Marks = NDArray[np.void]

@@ -7,21 +7,29 @@ is a gapless sequence of pieces, each work or a reason for there being none; dev
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
 
 from disagg_exporter.accounting.arriving import fresh, gathered, marked
+from disagg_exporter.accounting.condensing import (
+    condensed_pieces,
+    condensed_work,
+    lost_records,
+)
 from disagg_exporter.accounting.entry import MARK, NO_GAP, Marks, Spans, Tokens
 from disagg_exporter.accounting.freezing import divide, gaps_after, laid_out, owed
 from disagg_exporter.accounting.packing import pack
-from disagg_exporter.accounting.phase import Overflow
+from disagg_exporter.accounting.phase import Overflow, before_step
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.accounting.streams import Stream, enter
 from disagg_exporter.accounting.timeline import CODES, REASONS, Timeline
-from disagg_exporter.accounting.unfrozen import Unfrozen
+from disagg_exporter.accounting.unfrozen import StepLength, Unfrozen
 from disagg_exporter.model import Reason, Step, StreamKey
+from disagg_exporter.model.checkpoints import StreamCheckpoint, TimelineCheckpoint
 from disagg_exporter.steprows import Rows, rows_of, steps_of
 from disagg_exporter.stepsplit import StepSplit
 
@@ -53,19 +61,31 @@ class Lane:
         self._born_ns = since_ns
         self._rules = rules
         self._split = split or StepSplit()
-        self._overlapped = False
+        self._overlapped = self._held_totals = False
         self._numbers: dict[StreamKey, int] = {}
         self._streams: list[Stream] = []
         self._arrived: list[tuple[StreamKey, Step | Rows, int]] = []
-        self._unfrozen = Unfrozen(since_ns)
+        self._unfrozen = Unfrozen(since_ns, rules.longest_step_ns)
         self._last_message_ns = since_ns
         self._committing_ns = since_ns
+        self._resumed_ns = since_ns
         self._gap = CODES[Reason.NO_REQUEST]
 
-    def hear(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
-        """Take a hello or a heartbeat: `said` carries the sequence and totals reached, no work."""
+    def hear(
+        self,
+        key: StreamKey,
+        said: Step,
+        *,
+        overlapped: bool,
+        held_totals: bool = False,
+        now_ns: int,
+    ) -> None:
+        """Take a hello or a heartbeat: `said` carries the sequence and totals reached, no work.
+
+        `overlapped` and `held_totals` say how its engine tells how long steps last (`StepLength`).
+        """
         self.look()
-        self._overlapped = overlapped
+        self._overlapped, self._held_totals = overlapped, overlapped and held_totals
         t_ns = max(min(said.t_ns, now_ns), 0)  # like those of records
         self._last_message_ns = max(self._last_message_ns, t_ns)
         number = self._numbers.get(key)
@@ -102,7 +122,7 @@ class Lane:
         self.look()
         return (
             now_ns - self._last_message_ns <= self._rules.live_ns
-            and now_ns - self._committing_ns <= self._rules.longest_step_ns
+            and now_ns - max(self._committing_ns, self._resumed_ns) <= self._rules.longest_step_ns
             and len(self._unfrozen) <= _MOST_UNFROZEN
         )
 
@@ -126,11 +146,68 @@ class Lane:
         self._freeze(end_ns, silent=silent)
         self.promises_work = False
 
+    def checkpoint(self, engine_index: int, read_ns: Iterable[int]) -> TimelineCheckpoint:
+        """Return all that a successor has to know to go on; `read_ns`: up to where devices read."""
+        self.look()
+        streams, work = self._streams, None
+        if self._unfrozen:
+            spans = self._unfrozen.spans(streams, self._step_length)
+            streams, work = [replace(stream) for stream in streams], condensed_work(spans)
+            enter(spans, len(spans.rows), streams)
+        last_record_ns, work_left, gap = self._unfrozen.last_record(self._gap)
+        return TimelineCheckpoint(
+            engine_index,
+            self._born_ns,
+            self.mark_ns,
+            condensed_pieces(self.timeline.pieces, read_ns),
+            tuple(
+                StreamCheckpoint(key.pid, key.incarnation, stream.sequence, stream.totals)
+                for key, stream in zip(self._numbers, streams, strict=True)
+            ),
+            work,
+            last_record_ns,
+            work_left,
+            REASONS[gap],
+            REASONS[self._gap],
+            self._overlapped,
+            self._held_totals,
+        )
+
+    @classmethod
+    def resumed(
+        cls,
+        engine: str,
+        before: TimelineCheckpoint,
+        resumed_ns: int,
+        rules: Rules,
+        split: StepSplit | None = None,
+    ) -> Lane:
+        """Return the lane of a checkpoint; it waits for its engine as for one just heard (A6)."""
+        lane = cls(before.born_ns, rules, split)
+        lane.mark_ns = before.mark_ns
+        lane.timeline = Timeline.resumed(before.pieces)
+        for pid, incarnation, sequence, totals in before.streams:
+            key = StreamKey(engine, pid, incarnation, before.engine_index)
+            lane._begin(key, Stream(sequence, totals, sequence, resumed=True))
+        lane._unfrozen.resume(before)
+        lane.promises_work = before.work_left
+        lane._committing_ns = before.last_record_ns
+        lane.last_record_ns = lane._last_message_ns = lane._resumed_ns = resumed_ns
+        lane._gap = CODES[before.earlier_gap]
+        lane._overlapped, lane._held_totals = before.overlapped, before.held_totals
+        return lane
+
     def start_counting_anew(self) -> None:
         """Reset what the ledger has just taken over."""
         self.overflows.clear()
         self.tokens.clear()
         self.lost_records = self.late_records = 0
+
+    @property
+    def _step_length(self) -> StepLength:
+        if not self._overlapped:
+            return StepLength.ELAPSED
+        return StepLength.HELD_TOTALS if self._held_totals else StepLength.RECORD_TO_RECORD
 
     def _begin(self, key: StreamKey, stream: Stream) -> int:
         number = self._numbers[key] = len(self._streams)
@@ -143,7 +220,8 @@ class Lane:
         if number is None:
             # The first message of a stream is its baseline: what came before is not ours to count.
             first = steps_of(rows[:1])[0]
-            stream = Stream(first.sequence - 1, first.totals, first.sequence - 1)
+            totals = before_step(first) if self._held_totals else first.totals
+            stream = Stream(first.sequence - 1, totals, first.sequence - 1)
             number = self._begin(key, stream)
         stream = self._streams[number]
         new = fresh(rows, stream, lambda: self._unfrozen.sequences(number))
@@ -187,7 +265,7 @@ class Lane:
             self.timeline.add(self.mark_ns, target_ns, None, reason)
             self.mark_ns = target_ns
             return
-        spans = self._unfrozen.spans(self._streams, overlapped=self._overlapped)
+        spans = self._unfrozen.spans(self._streams, self._step_length)
         placed = pack(spans.rows["t_ns"], spans.lengths_ns, self.mark_ns)
         count = int(np.searchsorted(placed.start_ns, target_ns))
         divide(spans, count, self._streams, self._split)
@@ -211,8 +289,11 @@ class Lane:
 
     def _settle(self, spans: Spans, count: int, overflows_ns: list[int]) -> None:
         marks = spans.marks[:count]
-        self.lost_records += int(marks["lost"].sum())
-        told = spans.rows["t_ns"][:count], marks["prefill_tokens"], marks["decode_tokens"]
+        self.lost_records += lost_records(marks)
+        t_ns = spans.rows["t_ns"][:count]
+        # What was told to no daemon is from before we came: so are those whose it was.
+        t_ns = np.where(marks["unheard"], np.minimum(t_ns, self._resumed_ns - 1), t_ns)
+        told = t_ns, marks["prefill_tokens"], marks["decode_tokens"]
         # Copies: the memory of what is settled is used again.
         self.tokens.append(Tokens._make(column.copy() for column in told))
         self.overflows += owed(marks, overflows_ns)

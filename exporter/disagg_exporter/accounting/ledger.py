@@ -5,20 +5,22 @@ Pure: nothing here reads a clock or a driver. The daemon feeds it and asks it (d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 
 from disagg_exporter.accounting.activity import mean_activity
 from disagg_exporter.accounting.busy import busy_gpus, window_ns
-from disagg_exporter.accounting.committing import NodeTokens, collect, commit, drop_read
+from disagg_exporter.accounting.committing import NodeTokens, collect, commit, drop_read, watermarks
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.engine_books import EngineBooks
 from disagg_exporter.accounting.lane import Lane
 from disagg_exporter.accounting.owners import Owners
+from disagg_exporter.accounting.resuming import resumed_devices
 from disagg_exporter.accounting.retired import Retired
+from disagg_exporter.accounting.returning import Returning
 from disagg_exporter.accounting.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.slices import leaving
 from disagg_exporter.accounting.splits import Splits
-from disagg_exporter.accounting.stretch import StretchLane
 from disagg_exporter.attribution.learned_costs import LearnedCost
 from disagg_exporter.model import (
     Assignment,
@@ -34,6 +36,7 @@ from disagg_exporter.model import (
     TokenAccount,
     WorkWindow,
 )
+from disagg_exporter.model.checkpoints import LedgerCheckpoint
 from disagg_exporter.steprows import Rows, totals_of
 
 
@@ -46,6 +49,51 @@ class Ledger:
         self._engines: dict[str, EngineBooks] = {}
         self._tokens = NodeTokens()
         self._retired = Retired()
+        self.returning = Returning()
+
+    def checkpoint(self, now_ns: int) -> LedgerCheckpoint:
+        """Return all that the next daemon has to know to go on where this one is now."""
+        read_ns = watermarks(self._devices.values())
+        return LedgerCheckpoint(
+            now_ns,
+            devices=tuple(ledger.checkpoint() for ledger in self._devices.values()),
+            engines=tuple(b.checkpoint(read_ns.get(name, ())) for name, b in self._engines.items()),
+            tokens=self._tokens.checkpoint(),
+            removed=self._retired.checkpoint(),
+        )
+
+    def resume(
+        self, before: LedgerCheckpoint, devices: Iterable[Device], pids: Container[int], now_ns: int
+    ) -> None:
+        """Go on where the daemon before was, before anything else is told.
+
+        `devices` are the node's now, `pids` those of the engines' processes that are still there.
+        """
+        self._tokens.resume(before.tokens)
+        self._retired.resume(before.removed)
+        self._devices, removed = resumed_devices(before, devices, now_ns, self._rules)
+        for account in removed:
+            self._retired.take(account)
+        for each in before.engines:
+            engine = each.assignment.engine
+            books = self._engines[engine] = EngineBooks.resumed(each, now_ns, self._rules)
+            if books.method is not Method.STEPS:
+                self._end_lanes(books, before.taken_ns)
+            self.returning.expect(engine, now_ns)
+            if books.assignment.pids and not any(pid in pids for pid in books.assignment.pids):
+                self.give_up(engine)
+
+    def give_up(self, engine: str) -> None:
+        """Take that the process of an engine of the daemon before is gone since we came."""
+        since_ns = self.returning.drop(engine)
+        last = self._engines[engine].assignment
+        if since_ns is not None and last.state is not EngineState.GONE:
+            self.assign(replace(last, state=EngineState.GONE, since_ns=since_ns))
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether any engine is there."""
+        return any(b.assignment.state is not EngineState.GONE for b in self._engines.values())
 
     def add_device(self, device: Device, start_ns: int) -> None:
         """Start to account for a device; one that is known already goes on as it was."""
@@ -58,6 +106,13 @@ class Ledger:
     def assign(self, assignment: Assignment) -> None:
         """Take an engine's role, devices and state from `since_ns` on; GONE is its death."""
         books = self._engines.get(assignment.engine)
+        if books is not None:
+            if self.returning.finds(books.assignment, assignment):
+                return
+            gone_ns = self.returning.come(books.assignment, assignment)
+            if gone_ns is not None:
+                gone = EngineState.GONE
+                self.assign(replace(books.assignment, state=gone, since_ns=gone_ns))
         if books is None:
             books = self._engines[assignment.engine] = EngineBooks(assignment, Owners(assignment))
         books.owners.change(assignment)
@@ -96,12 +151,20 @@ class Ledger:
             self._end_lanes(books, now_ns)
         books.method = method
 
-    def hear(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
+    def hear(
+        self,
+        key: StreamKey,
+        said: Step,
+        *,
+        overlapped: bool,
+        held_totals: bool = False,
+        now_ns: int,
+    ) -> None:
         """Take a hello or heartbeat of an engine's stream."""
         lane = self._step_lane(key)
         if lane is not None:
             self._engines[key.engine].told.take(key, said.totals)
-            lane.hear(key, said, overlapped=overlapped, now_ns=now_ns)
+            lane.hear(key, said, overlapped=overlapped, held_totals=held_totals, now_ns=now_ns)
 
     def step(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
         """Take one step record; one of an engine that is not assigned is nobody's and ignored."""
@@ -127,10 +190,8 @@ class Ledger:
             return
         if books.method is not window.method or window.method.by_step:
             return
-        lane = books.lanes.get(0)
-        if not isinstance(lane, StretchLane):
-            lane = books.lanes[0] = StretchLane(self._since(books, window.start_ns), self._rules)
         devices = self._ledgers(books.assignment)
+        lane = books.window_lane(window.start_ns, devices, self._rules)
         samples = [d.activity(lane.mark_ns, window.end_ns) for d in devices]
         lane.take(window, mean_activity(samples))
 
@@ -169,8 +230,11 @@ class Ledger:
     def engine_accounts(self, now_ns: int) -> tuple[EngineAccount, ...]:
         """Return what every engine has used, and the state its last record told."""
         self._look()
+        debts = [ledger.debts for ledger in self._devices.values()]
         return tuple(
-            books.account(now_ns, self._ledgers(books.assignment), self._cut_ns(name))
+            books.account(
+                now_ns, self._ledgers(books.assignment), sum(each.cut_ns[name] for each in debts)
+            )
             for name, books in self._engines.items()
         )
 
@@ -197,6 +261,7 @@ class Ledger:
         GPUs keep what it used, and so do the node's sums.
         """
         books = self._engines.pop(engine, None)
+        self.returning.drop(engine)
         for ledger in self._ledgers(books.assignment) if books else ():
             if ledger.device.is_pseudo:
                 self._retired.take(self._devices.pop(ledger.device.gpu).account())
@@ -226,18 +291,8 @@ class Ledger:
             return None
         if not books.told.knows(key):
             return None
-        lane = books.lanes.get(key.engine_index)
-        if not isinstance(lane, Lane):
-            split = books.splits.begin(key.engine_index)
-            since_ns = self._since(books, books.assignment.since_ns)
-            lane = books.lanes[key.engine_index] = Lane(since_ns, self._rules, split)
-        return lane
-
-    def _since(self, books: EngineBooks, wanted_ns: int) -> int:
-        """Return from when on a new lane may book: nothing that is committed moves again."""
-        marks = [ledger.watermark_ns for ledger in self._ledgers(books.assignment)]
-        ended = [lane.mark_ns for _, lane in books.ended]
-        return max([wanted_ns, books.assignment.since_ns, *marks, *ended])
+        devices = self._ledgers(books.assignment)
+        return books.step_lane(key.engine_index, devices, self._rules)
 
     def _end_lanes(self, books: EngineBooks, t_ns: int) -> None:
         for lane in books.lanes.values():
@@ -245,9 +300,6 @@ class Ledger:
         collect(books, self._devices, self._tokens)
         books.ended.extend(books.lanes.items())
         books.lanes.clear()
-
-    def _cut_ns(self, engine: str) -> int:
-        return sum(ledger.debts.cut_ns[engine] for ledger in self._devices.values())
 
     def _ledgers(self, assignment: Assignment) -> list[DeviceLedger]:
         return [self._devices[gpu] for gpu in assignment.devices if gpu in self._devices]

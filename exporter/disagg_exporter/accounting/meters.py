@@ -7,6 +7,7 @@ active the device was in it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from disagg_exporter.accounting.rules import SECOND_NS
 from disagg_exporter.model import ActivityCell, DeviceReading, Role, Throttle, Unit
@@ -33,6 +34,15 @@ class Meters:
         """The activity of each unit, by whose it was."""
         self._add_up()
         return self._activity
+
+    def resume(
+        self,
+        activity: Iterable[tuple[ActivityCell, int]],
+        throttled: Iterable[tuple[Throttle, int]],
+    ) -> None:
+        """Go on with what was added up before."""
+        self._activity.update(dict(activity))
+        self.throttled.update(dict(throttled))
 
     def read(
         self, reading: DeviceReading, before_ns: int | None, role: Role, owner: tuple[str, str]

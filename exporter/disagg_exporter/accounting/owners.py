@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from disagg_exporter.accounting.entry import Tokens
 from disagg_exporter.model import Assignment
+from disagg_exporter.model.checkpoints import OwnerCheckpoint
 
 MOST_KEPT = 64
 
@@ -21,6 +22,18 @@ class Owners:
     def __init__(self, first: Assignment) -> None:
         self._since_ns: list[int] = [first.since_ns]
         self._owners: list[Assignment] = [first]
+
+    def checkpoint(self) -> tuple[OwnerCheckpoint, ...]:
+        """Return what it was, and since when, as far back as is kept."""
+        return tuple(map(OwnerCheckpoint, self._since_ns, self._owners))
+
+    @classmethod
+    def resumed(cls, before: Sequence[OwnerCheckpoint]) -> Owners:
+        """Return the owners of before; there is one at least."""
+        owners = cls(before[0].owner)
+        owners._since_ns = [each.since_ns for each in before]
+        owners._owners = [each.owner for each in before]
+        return owners
 
     def change(self, assignment: Assignment) -> None:
         """Take what it is from `since_ns` on; changes are told in the order of time."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import Step
+from disagg_exporter.model import Step, StepTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,14 @@ def kind_of(step: Step) -> int:
         encoder_inputs=step.encoder_inputs,
         dummy=step.dummy,
     )
+
+
+def before_step(step: Step) -> StepTotals:
+    """Return a step's running totals without its own time, so far as the step tells it."""
+    elapsed_ns, kind = list(step.totals.elapsed_ns), kind_of(step)
+    elapsed_ns[kind] = max(elapsed_ns[kind] - step.elapsed_ns, 0)
+    context, generation, mixed, dummy = elapsed_ns
+    return step.totals._replace(elapsed_ns=(context, generation, mixed, dummy))
 
 
 def tokens_of(step: Step, kind: int) -> tuple[int, int]:

@@ -26,13 +26,13 @@ class Restored(NamedTuple):
     tokens: tuple[int, int]
 
 
-def restored(before: StepTotals, after: Step, kind: int | None, *, overlapped: bool) -> Restored:
+def restored(before: StepTotals, after: Step, kind: int | None, *, timed: bool) -> Restored:
     """Return what lies between a stream's totals and a later message that follows a gap.
 
     `kind` is that of the later message's own step, None for a heartbeat. The time is the lost step
     time of all kinds together, its phase the time-weighted mean of theirs (a lost mixed step
-    counts by the tokens lost). Of an overlapped engine only tokens are restored: its elapsed times
-    are mere waits (A2).
+    counts by the tokens lost). Without `timed` only tokens are restored: the totals
+    are of mere waits, as an older plugin tells them of an overlapped engine (A2).
     """
     totals = after.totals
     pairs = zip(totals.elapsed_ns, before.elapsed_ns, strict=True)
@@ -44,7 +44,7 @@ def restored(before: StepTotals, after: Step, kind: int | None, *, overlapped: b
     prefill_tokens = totals.prefill_tokens - before.prefill_tokens - own_tokens[0]
     decode_tokens = totals.decode_tokens - before.decode_tokens - own_tokens[1]
     tokens = min(max(prefill_tokens, 0), MOST), min(max(decode_tokens, 0), MOST)
-    elapsed_ns = 0 if overlapped else min(sum(elapsed), LARGEST)
+    elapsed_ns = min(sum(elapsed), LARGEST) if timed else 0
     return Restored(elapsed_ns, _mean_work(elapsed, tokens), tokens)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from disagg_exporter.accounting.forgotten import fold
 from disagg_exporter.model import ActivityCell, Cell, Device, DeviceAccount, Role
+from disagg_exporter.model.checkpoints import RemovedCheckpoint
 
 
 @dataclass(slots=True)
@@ -39,6 +41,27 @@ class Retired:
             fold(sums.cells, model_name)
             fold(sums.energy, model_name)
             fold(sums.activity, model_name)
+
+    def checkpoint(self) -> tuple[RemovedCheckpoint, ...]:
+        """Return the sums."""
+        return tuple(
+            RemovedCheckpoint(
+                gpu_name,
+                tuple(sums.cells.items()),
+                tuple(sums.activity.items()),
+                None if sums.energy is None else tuple(sums.energy.items()),
+            )
+            for gpu_name, sums in self._by_gpu_name.items()
+        )
+
+    def resume(self, before: Iterable[RemovedCheckpoint]) -> None:
+        """Go on with the sums of before."""
+        for removed in before:
+            self._by_gpu_name[removed.gpu_name] = _Sums(
+                Counter(dict(removed.seconds)),
+                Counter(dict(removed.activity_seconds)),
+                None if removed.joules is None else Counter(dict(removed.joules)),
+            )
 
     def accounts(self) -> tuple[DeviceAccount, ...]:
         """Return the sums, one account for all devices of a name; no such device is there."""

@@ -84,11 +84,14 @@ def cut(
     end_ns: int,
     engines: Mapping[str, Assignment],
     lanes: Sequence[tuple[str, Pieces]],
+    *,
+    absent: bool = False,
 ) -> Slices:
     """Cut [start, end) at every boundary of any engine's pieces.
 
     `lanes` are the frozen timelines of those that hold the device, each with its engine; where an
-    engine has no piece it has not been heard.
+    engine has no piece it has not been heard. `absent`: no daemon ran, so that nobody knows why a
+    device was not held.
     """
     bounds = [lane[side] for _, lane in lanes for side in ("start_ns", "end_ns")]
     edges = np.unique(np.concatenate([*bounds, [start_ns, end_ns]]))
@@ -97,13 +100,17 @@ def cut(
     reasons = np.array([lane[0] for lane in found]).reshape(len(lanes), len(edges) - 1)
     held = reasons == WORK
     names = tuple(engine for engine, _ in lanes)
+    if absent:
+        why = np.where(held.any(axis=0), WORK, CODES[Reason.NO_DAEMON])
+    else:
+        why = _why_idle(engines, names, reasons, held.any(axis=0))
     return Slices(
         edges,
         names,
         held,
         np.array([lane[1] for lane in found]).reshape(held.shape),
         np.array([lane[2] for lane in found]).reshape(held.shape),
-        _why_idle(engines, names, reasons, held.any(axis=0)),
+        why,
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from disagg_exporter.accounting.entry import Marks, Spans
 from disagg_exporter.model import StepTotals
-from disagg_exporter.steprows import STEPS_TOTALS, Rows, totals_of
+from disagg_exporter.steprows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, totals_of
 
 
 @dataclass(slots=True, eq=False)
@@ -19,20 +19,26 @@ class Stream:
     """One counter of an engine.
 
     Everything up to `sequence` is in the books, where its totals were `totals`; `highest` is the
-    newest record of it that came, or is known to be lost.
+    newest record of it that came, or is known to be lost. `resumed`: that was in another daemon's
+    time, and what is missing after it was told to nobody.
     """
 
     sequence: int
     totals: StepTotals
     highest: int
+    resumed: bool = False
 
 
 class Missing(NamedTuple):
-    """`records` are missing before the entry at `place`; `totals` are those before them."""
+    """`records` are missing before the entry at `place`; `totals` are those before them.
+
+    `unheard`: no daemon was there to receive them.
+    """
 
     place: int
     records: int
     totals: StepTotals
+    unheard: bool
 
 
 def steps_told(spans: Spans, count: int, streams: Sequence[Stream]) -> NDArray[np.int64]:
@@ -58,12 +64,26 @@ def enter(spans: Spans, count: int, streams: Sequence[Stream]) -> None:
             stream.sequence = int(newest["sequence"])
             stream.highest = max(stream.highest, stream.sequence)
             stream.totals = totals_of(newest)
+            stream.resumed = False
+
+
+def held_totals_since(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> NDArray[np.int64]:
+    """Return by how much each entry's totals of held time exceed those of the one before it."""
+    held = np.sum([rows[name] for name in ELAPSED_TOTALS], axis=0)
+    grown = np.zeros(len(rows), np.int64)
+    for stream, ours in _each(streams, marks):
+        _, newest = _newest_before(rows["sequence"][ours], stream.sequence)
+        sums = held[ours]
+        grown[ours] = sums - np.where(newest < 0, sum(stream.totals.elapsed_ns), sums[newest])
+    return grown
 
 
 def missing(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> Iterator[Missing]:
     """Yield where records are missing."""
     for stream, ours in _each(streams, marks):
         sequence, marker = rows["sequence"][ours], marks["marker"][ours]
+        if _is_whole(sequence, stream.sequence) and not marker.any():
+            continue  # as nearly always
         before, newest = _newest_before(sequence, stream.sequence)
         lost = sequence - before - ~marker
         if not (lost > 0).any():
@@ -72,7 +92,8 @@ def missing(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> Iterator[Mis
         for place in np.flatnonzero(lost > 0).tolist():
             last = newest[place]
             totals = stream.totals if last < 0 else totals_of(rows[at[last]])
-            yield Missing(int(at[place]), int(lost[place]), totals)
+            unheard = last < 0 and stream.resumed
+            yield Missing(int(at[place]), int(lost[place]), totals, bool(unheard))
 
 
 def _each(
@@ -85,6 +106,16 @@ def _each(
     numbers = marks["stream"]
     for number in np.unique(numbers).tolist():
         yield streams[number], numbers == number
+
+
+def _is_whole(sequence: NDArray[np.int64], settled: int) -> bool:
+    """Say whether numbers follow each other, and the last one settled, without a gap."""
+    if not len(sequence):
+        return True
+    first = int(sequence[0])
+    if first != settled + 1 or int(sequence[-1]) - first + 1 != len(sequence):
+        return False
+    return bool((sequence[1:] > sequence[:-1]).all())
 
 
 def _newest_before(

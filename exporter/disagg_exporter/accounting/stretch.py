@@ -8,17 +8,19 @@ engine explains is not taken for a stranger's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from disagg_exporter.accounting.activity import Activity
+from disagg_exporter.accounting.condensing import condensed_pieces
 from disagg_exporter.accounting.entry import Tokens
 from disagg_exporter.accounting.phase import Overflow, Work
 from disagg_exporter.accounting.recents import Recents
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.accounting.timeline import Timeline
 from disagg_exporter.model import Reason, Step, WorkWindow
+from disagg_exporter.model.checkpoints import TimelineCheckpoint
 
 
 class StretchLane:
@@ -59,6 +61,11 @@ class StretchLane:
         self.tokens.append(Tokens._make(np.array([number], np.int64) for number in told))
         self.promises_work = window.pending
         self.last_window, self.last_step = window, _load(window)
+
+    def checkpoint(self, engine_index: int, read_ns: Iterable[int]) -> TimelineCheckpoint:
+        """Return what devices have still to read; `read_ns`: up to where they have read."""
+        pieces = condensed_pieces(self.timeline.pieces, read_ns)
+        return TimelineCheckpoint(engine_index, self.mark_ns, self.mark_ns, pieces)
 
     def look(self) -> None:
         """Do nothing: every window is looked at as it comes."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.accounting.phase import Work
 from disagg_exporter.accounting.rowqueue import RowQueue
 from disagg_exporter.model import Reason
+from disagg_exporter.model.checkpoints import PieceCheckpoint
 
 Pieces = NDArray[np.void]
 """Stretches of an engine's time: an array of `PIECE`, in order."""
@@ -36,6 +39,14 @@ class Timeline:
 
     def __init__(self) -> None:
         self._pieces = RowQueue(PIECE)
+
+    @classmethod
+    def resumed(cls, pieces: Iterable[PieceCheckpoint]) -> Timeline:
+        """Return the pieces of a checkpoint."""
+        timeline = cls()
+        rows = [(*piece[:4], CODES[piece.reason]) for piece in pieces]
+        timeline.extend(np.array(rows, PIECE))
+        return timeline
 
     @property
     def pieces(self) -> Pieces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from disagg_exporter.model import StepTotals, StreamKey
@@ -45,6 +46,11 @@ class Told:
         elif totals.steps > stream.latest.steps:
             # None of them ever falls, so the first that differs tells which is the later.
             stream.latest = totals
+
+    def resume(self, reported: StepTotals, streams: Mapping[StreamKey, StepTotals]) -> None:
+        """Go on with the sums of before, and with streams that were summed up to these totals."""
+        self._steps, self._elapsed_ns = list(reported.steps), list(reported.elapsed_ns)
+        self._streams = {key: _Stream(totals, totals) for key, totals in streams.items()}
 
     def end(self) -> None:
         """Forget the streams of a process that has died; their sums stay."""

@@ -12,6 +12,8 @@ def uses_of(
     match reason:
         case Reason.STARTING | Reason.DRAINING:
             return ((Use.IDLE, reason, active_ns + quiet_ns),)
+        case Reason.NO_DAEMON:
+            return ((Use.UNOBSERVED, reason, active_ns + quiet_ns),)
         case Reason.NO_RECORD if observed:
             return (
                 (Use.UNATTRIBUTED, Reason.NO_RECORD, active_ns),

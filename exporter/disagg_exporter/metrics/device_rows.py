@@ -31,7 +31,7 @@ REASONS = {
         Reason.HOST_GAP,
     ),
     Use.UNATTRIBUTED: (Reason.STRANGER, Reason.NO_RECORD, Reason.DUMMY),
-    Use.UNOBSERVED: (Reason.NO_READING, Reason.NO_RECORD),
+    Use.UNOBSERVED: (Reason.NO_READING, Reason.NO_RECORD, Reason.NO_DAEMON),
 }
 _REASON_FAMILIES = {
     Use.IDLE: "disagg_gpu_idle_seconds_total",

@@ -28,6 +28,10 @@ class Device:
         """Whether it stands for an engine on a host without GPUs; nobody else can use it."""
         return self.device == "cpu"
 
+    def counts_as(self, other: Device) -> bool:
+        """Whether its seconds are in the same unit as another's, so that they can be added up."""
+        return self.gpu_name == other.gpu_name and self.weight == other.weight
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:

@@ -52,6 +52,7 @@ class Reason(Word):
     NO_RECORD = "no_record"
     DUMMY = "dummy"
     NO_READING = "no_reading"
+    NO_DAEMON = "no_daemon"
     NONE = ""
 
 

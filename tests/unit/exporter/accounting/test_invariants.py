@@ -53,6 +53,7 @@ EVENTS = st.lists(
             st.integers(0, 2),
         ),
         st.tuples(st.just("wait"), st.floats(0.01, 12)),
+        st.tuples(st.just("die"), st.floats(0, 40), st.sets(st.sampled_from([1, 2, 3]))),
     ),
     max_size=60,
 )
@@ -64,7 +65,7 @@ def _play(events: list[tuple[Any, ...]], check: Any) -> Books:
     books, now, where = Books(gpus=2), 0.0, dict(WHERE)
     tellers = {name: Teller(name, pid=i + 1) for i, name in enumerate(WHERE)}
     for name in WHERE:
-        books.engine(name, Role.MIXED, WHERE[name])
+        books.engine(name, Role.MIXED, WHERE[name], pids=(tellers[name].key.pid,))
     for event in events:
         match event:
             case ("step", name, elapsed, context, generated, running):
@@ -96,6 +97,10 @@ def _play(events: list[tuple[Any, ...]], check: Any) -> Books:
                 start = max(now - length, 0)
                 told = {"running": running, "prefill_tokens": 5}
                 books.window(start, now, share, busy, name, method, **told)
+            case ("die", absent, left):
+                written, now = now, now + absent
+                books = books.successor(written, now, pids=left)
+                check(books, now)
             case ("wait", seconds):
                 now += seconds
                 books.advance(now)

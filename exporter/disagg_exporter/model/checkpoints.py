@@ -1,0 +1,159 @@
+"""What of the accounting outlives a daemon: values, each a row of plain numbers and words.
+
+Durations and amounts are the very integers that the accounting counts in, so that a successor
+goes on to the nanosecond. `LedgerCheckpoint` is the whole; the rest are its parts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from disagg_exporter.model.accounts import ActivityCell, Cell
+from disagg_exporter.model.devices import Device
+from disagg_exporter.model.steps import Assignment, StepTotals
+from disagg_exporter.model.words import Method, Phase, Reason, Role, Throttle
+
+
+class PieceCheckpoint(NamedTuple):
+    """A stretch of a timeline that does not change any more: work by its shares, or a reason."""
+
+    start_ns: int
+    end_ns: int
+    prefill_share: float
+    dummy_share: float
+    reason: Reason
+
+
+class PendingWork(NamedTuple):
+    """The step time of all records that have no place in time yet, as one."""
+
+    length_ns: int
+    prefill_share: float
+    dummy_share: float
+    prefill_tokens: int
+    decode_tokens: int
+    lost_records: int
+
+
+class StreamCheckpoint(NamedTuple):
+    """How far a stream was received: its last message's sequence number and running totals."""
+
+    pid: int
+    incarnation: int
+    sequence: int
+    totals: StepTotals
+
+
+class TimelineCheckpoint(NamedTuple):
+    """One rank of an engine: what its devices have still to read, and how far it was received.
+
+    `pieces` end at `mark_ns`. `last_record_ns`, `work_left` and `gap` are of the last record: when
+    it was made, whether it left work, and why the engine rests after it; `earlier_gap` is why it
+    rests before its pending work. `held_totals`: the totals of its streams tell held time.
+    """
+
+    engine_index: int
+    born_ns: int
+    mark_ns: int
+    pieces: tuple[PieceCheckpoint, ...] = ()
+    streams: tuple[StreamCheckpoint, ...] = ()
+    pending: PendingWork | None = None
+    last_record_ns: int = 0
+    work_left: bool = False
+    gap: Reason = Reason.NO_REQUEST
+    earlier_gap: Reason = Reason.NO_REQUEST
+    overlapped: bool = False
+    held_totals: bool = False
+
+
+class OwnerCheckpoint(NamedTuple):
+    """What an engine was from an instant on."""
+
+    since_ns: int
+    owner: Assignment
+
+
+class EngineCheckpoint(NamedTuple):
+    """What one engine has used; `live` are its timelines that go on, `ended` those that do not."""
+
+    assignment: Assignment
+    owners: tuple[OwnerCheckpoint, ...]
+    method: Method
+    live: tuple[TimelineCheckpoint, ...] = ()
+    ended: tuple[TimelineCheckpoint, ...] = ()
+    reported: StepTotals = StepTotals()
+    gpu_ns: tuple[tuple[Role, Phase, float], ...] = ()
+    tokens: tuple[tuple[Role, Phase, int], ...] = ()
+    lost_records: int = 0
+    late_records: int = 0
+
+
+class EnergyCheckpoint(NamedTuple):
+    """A device's committed energy, and the reading up to which it was told."""
+
+    microjoules: tuple[tuple[Cell, int], ...]
+    baseline_watts: float | None = None
+    read_ns: int | None = None
+    read_microjoules: int = 0
+
+
+class DebtCheckpoint(NamedTuple):
+    """Step time that a device still owes an engine."""
+
+    engine: str
+    role: Role
+    prefill_ns: int
+    decode_ns: int
+
+
+class DeviceCheckpoint(NamedTuple):
+    """One device: its committed cells, who uses it, and what it has still to explain.
+
+    `engines` are its users at the watermark, `changes` what has changed since. `absences` are the
+    stretches (start, end) above the watermark in which no daemon ran.
+    """
+
+    device: Device
+    start_ns: int
+    watermark_ns: int
+    cells: tuple[tuple[Cell, int], ...] = ()
+    engines: tuple[Assignment, ...] = ()
+    changes: tuple[Assignment, ...] = ()
+    absences: tuple[tuple[int, int], ...] = ()
+    last_death_ns: int = 0
+    busy_until_ns: int = 0
+    sampled_ns: int | None = None
+    debts: tuple[DebtCheckpoint, ...] = ()
+    cut_ns: tuple[tuple[str, int], ...] = ()
+    activity_ns: tuple[tuple[ActivityCell, int], ...] = ()
+    throttled_ns: tuple[tuple[Throttle, int], ...] = ()
+    energy: EnergyCheckpoint | None = None
+
+
+class RemovedCheckpoint(NamedTuple):
+    """What devices of one name had used that are no more, in weighted seconds and joules."""
+
+    gpu_name: str
+    seconds: tuple[tuple[Cell, float], ...]
+    activity_seconds: tuple[tuple[ActivityCell, float], ...]
+    joules: tuple[tuple[Cell, float], ...] | None
+
+
+class TokenCheckpoint(NamedTuple):
+    """The node's tokens of one owner."""
+
+    role: Role
+    phase: Phase
+    model_name: str
+    engine_namespace: str
+    tokens: int
+
+
+class LedgerCheckpoint(NamedTuple):
+    """The accounting of a node as it was at `taken_ns`."""
+
+    taken_ns: int
+    devices: tuple[DeviceCheckpoint, ...] = ()
+    engines: tuple[EngineCheckpoint, ...] = ()
+    tokens: tuple[TokenCheckpoint, ...] = ()
+    removed: tuple[RemovedCheckpoint, ...] = ()
