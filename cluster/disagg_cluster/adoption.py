@@ -1,19 +1,31 @@
 """Finds what is left of the processes that a daemon before us started.
 
 Nothing is believed by its pid alone: a process is ours if it is the session leader that the
-journal names, started at the very tick it says, or if it writes the worker's own log.
+journal names, started at the very tick it says, or if what can be seen of it proves it
+(`supervisor.evidence`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from disagg_cluster import procfs
+from disagg_cluster.host.process_traits import (
+    LogPlace,
+    leaders_writing,
+    log_place,
+    mark_of,
+    own_leaders,
+    own_processes,
+    writes_log,
+)
 from disagg_cluster.journal_text import Entry
 from disagg_cluster.life import Life, Presence, WorkerState
+from disagg_cluster.listeners import Owner, listening_inodes, owner_of, session_members
+from disagg_cluster.supervisor.evidence import Sought, Traits, proves_worker
+from disagg_cluster.values import reachable
 from disagg_cluster.worker import Child
 
 
@@ -34,35 +46,66 @@ _NOTHING = Found(Presence.GONE)
 
 def find(entry: Entry) -> Found:
     """Look for the process of a journal's entry, for what it left, or for its successor."""
-    log_path, since_ticks = Path(entry.log_path), entry.start_ticks
+    log_path = Path(entry.log_path)
     if entry.life.presence is Presence.RUNNING and entry.pid is None:
         # Between fork and exec it has no argv of its own yet.
-        meant = find_unrecorded(log_path, since_ticks)
-        return replace(meant, recorded=True)
+        return replace(_find_meant(log_path, entry.start_ticks), recorded=True)
     recorded = _recorded(entry, entry.pid) if entry.pid is not None else _NOTHING
     if recorded.presence is not Presence.GONE:
         return recorded
-    return find_unrecorded(log_path, since_ticks, entry.argv)
+    tag = entry.tag
+    sought = Sought(log_path, entry.argv, reachable(tag.host), tag.port, entry.start_ticks)
+    return find_unrecorded(sought)
 
 
-def find_unrecorded(log_path: Path, since_ticks: int, argv: Sequence[str] = ()) -> Found:
-    """Look for a worker whose start was never written down.
-
-    Args:
-        log_path: Its log: the leader of its session writes there.
-        since_ticks: It started then or later.
-        argv: What it was started with; not asked for if empty.
-    """
-    for pid in procfs.leaders_writing(log_path):
-        pidfd, ticks = _pidfd(pid), procfs.start_ticks(pid)
-        if pidfd is None:
-            continue
-        # An interpreter of a script stands before what was asked for.
-        told = procfs.command_line(pid)[-len(argv) :] if argv else ()
-        if ticks is not None and ticks >= since_ticks and told == tuple(argv):
-            return Found(Presence.RUNNING, Child(pid, ticks, pidfd, 0), recorded=False)
-        os.close(pidfd)
+def find_unrecorded(sought: Sought) -> Found:
+    """Look for a worker whose start was never written down, or whose journal is lost."""
+    place, inodes = log_place(sought.log_path), _listening(sought)
+    for pid in own_leaders():
+        traits = _traits(pid, sought, place, inodes)
+        if proves_worker(traits):
+            found = _running(pid, sought.since_ticks, str(sought.log_path))
+            if found is not None:
+                return found
     return _NOTHING
+
+
+def _find_meant(log_path: Path, since_ticks: int) -> Found:
+    """Look for a start that was written down before the deed: who else would write there then?"""
+    found = (_running(pid, since_ticks, str(log_path)) for pid in leaders_writing(log_path))
+    return next(filter(None, found), _NOTHING)
+
+
+def _running(pid: int, since_ticks: int, mark: str) -> Found | None:
+    pidfd, ticks = _pidfd(pid), procfs.start_ticks(pid)
+    if pidfd is None:
+        return None
+    if ticks is None or ticks < since_ticks:
+        os.close(pidfd)
+        return None
+    return Found(Presence.RUNNING, Child(pid, ticks, pidfd, 0, mark=mark), recorded=False)
+
+
+def _traits(pid: int, sought: Sought, place: LogPlace, inodes: frozenset[int]) -> Traits:
+    writes = writes_log(pid, place)
+    # An interpreter of a script stands before what was asked for.
+    told = procfs.command_line(pid)[-len(sought.argv) :] if sought.argv else ()
+    fits = bool(sought.argv) and told == sought.argv
+    if not (writes or fits):
+        return Traits(False, False, False, False)
+    return Traits(
+        writes_log=writes,
+        argv_fits=fits,
+        bears_mark=mark_of(pid) == str(sought.log_path),
+        holds_port=bool(inodes) and owner_of(inodes, session_members(pid)) is Owner.OURS,
+    )
+
+
+def _listening(sought: Sought) -> frozenset[int]:
+    try:
+        return listening_inodes(sought.host, sought.port) if sought.port else frozenset()
+    except OSError:
+        return frozenset()
 
 
 def is_there(entry: Entry) -> bool:
@@ -88,15 +131,16 @@ def unrecorded_life(life: Life, now_ns: int) -> Life:
 def _recorded(entry: Entry, pid: int) -> Found:
     """Look for the very process that an entry names."""
     pidfd, ticks = _pidfd(pid), procfs.start_ticks(pid)
-    if pidfd is not None and ticks is not None and ticks != entry.start_ticks:
-        os.close(pidfd)
+    if pid == os.getpid() or (ticks is not None and ticks != entry.start_ticks):
+        if pidfd is not None:
+            os.close(pidfd)
         return _NOTHING
     if pidfd is None:
         # One of its session that writes its log proves that the session is still its own.
         pidfd = _member(entry, pid)
     if pidfd is None:
         return _NOTHING
-    child = Child(pid, entry.start_ticks, pidfd, entry.log_start_bytes)
+    child = Child(pid, entry.start_ticks, pidfd, entry.log_start_bytes, mark=entry.log_path)
     if procfs.is_alive(pid):
         return Found(Presence.RUNNING, child)
     if child.survivors():
@@ -106,17 +150,17 @@ def _recorded(entry: Entry, pid: int) -> Found:
 
 
 def _member(entry: Entry, session: int) -> int | None:
-    """A pidfd of a process left in a session whose leader has gone."""
-    try:
-        log = Path(entry.log_path).stat()
-    except OSError:
-        return None
-    for pid in procfs.session_pids(session):
+    """A pidfd of a process that was left by a leader who has gone."""
+    place = log_place(Path(entry.log_path))
+    for pid in own_processes():
         ticks = procfs.start_ticks(pid)
-        if ticks is None or ticks < entry.start_ticks or not procfs.writes(pid, log):
+        if ticks is None or ticks < entry.start_ticks:
+            continue
+        marked = mark_of(pid) == entry.log_path
+        if not marked and not (procfs.session_of(pid) == session and writes_log(pid, place)):
             continue
         pidfd = _pidfd(pid)
-        if pidfd is not None and procfs.session_of(pid) == session:
+        if pidfd is not None and (marked or procfs.session_of(pid) == session):
             return pidfd
         if pidfd is not None:
             os.close(pidfd)

@@ -305,6 +305,7 @@ class Daemon:
                     self._report(name)
         if self._crew is not None:
             self._crew.record()
+            self._crew.look_for_descendants()
         self._engines.listen_for_silence(self._roster.pages)
 
     def _aside(self) -> Aside:

@@ -17,6 +17,7 @@ from disagg_cluster.daemon import Daemon
 from disagg_cluster.host.life_signs import LifeSigns
 from disagg_cluster.host.log_rate import LogRateLimit
 from disagg_cluster.host.service_manager import ServiceManager
+from disagg_cluster.host.subreaper import subreaping
 from disagg_cluster.oneheap import share_one_heap
 from disagg_cluster.statusline import line
 from disagg_exporter.listen import ListenAddress
@@ -68,6 +69,18 @@ async def run(
         seconds: How long to run; for ever if None.
         hangup_ends: The end of its terminal is its end: SIGHUP is taken for a SIGINT.
     """
+    with subreaping():
+        await _run(daemon, each_second, beside, serving, seconds, hangup_ends)
+
+
+async def _run(
+    daemon: Daemon,
+    each_second: EachSecond,
+    beside: Beside,
+    serving: Callable[[ListenAddress], None],
+    seconds: float | None,
+    hangup_ends: bool,
+) -> None:
     share_one_heap()
     manager = ServiceManager(os.environ, logging.getLogger(__name__))
     signs = LifeSigns(manager, lambda: daemon.is_well, lambda: _status(daemon.snapshot))

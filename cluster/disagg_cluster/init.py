@@ -7,7 +7,6 @@ that a dead daemon has left become its children and go on until the next daemon 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import time
@@ -16,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from disagg_cluster.crashes import backoff_seconds
+from disagg_cluster.host.subreaper import become_subreaper
 from disagg_cluster.life import Policy
 from disagg_exporter.errors import DisaggError
 
@@ -29,7 +29,6 @@ PASSED_ON = (
 )
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 _RESET = (*PASSED_ON, signal.SIGPIPE)
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 _PLANNED = (0, 2)
 
 PATIENCE = Policy(backoff_first_seconds=1.0, backoff_max_seconds=30.0, steady_seconds=60.0)
@@ -83,7 +82,8 @@ def run(argv: Sequence[str], say: Callable[[str], None], *, policy: Policy = PAT
     # Blocked, they wait until we ask for them: none is lost, none comes in between.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, listened)
     try:
-        _adopt_orphans()
+        # Where we are not the first process, be what it is to those below us.
+        become_subreaper()
         return _supervise(argv, listened, say, policy)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -174,8 +174,3 @@ def _bury(daemon: int) -> int | None:
             if pid == daemon:
                 found = status
     return found
-
-
-def _adopt_orphans() -> None:
-    """Where we are not the first process, be what it is to those below us."""
-    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)

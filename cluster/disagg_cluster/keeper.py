@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from disagg_cluster import procfs
-from disagg_cluster.adoption import Found, unrecorded_life
+from disagg_cluster.adoption import Found, find_unrecorded, unrecorded_life
 from disagg_cluster.command import child_environment
+from disagg_cluster.host.process_traits import WORKER_MARK
 from disagg_cluster.journal_text import Entry, Tag
 from disagg_cluster.life import (
     Action,
@@ -36,6 +37,7 @@ from disagg_cluster.readiness import Target
 from disagg_cluster.supervise import decide, due_ns
 from disagg_cluster.supervisor.death_watch import DeathWatch
 from disagg_cluster.supervisor.pausing import is_frozen
+from disagg_cluster.supervisor.port_holder import port_holder
 from disagg_cluster.supervisor.retried import RETRY_SECONDS, Retried
 from disagg_cluster.worker import Child, StartError, start
 from disagg_exporter.collectors import explain
@@ -145,6 +147,11 @@ class Keeper:
         return None if self._child is None else self._child.pid
 
     @property
+    def child(self) -> Child | None:
+        """Its process; None without one."""
+        return self._child
+
+    @property
     def tag(self) -> Tag:
         """As what its process was started."""
         return self.post.tag if self._child is None else self._process.tag
@@ -201,14 +208,29 @@ class Keeper:
         if child.log_lost:
             self._around.log.error("%s: %s", self.post.name, child.log_lost)
         self._child = child
+        if child.start_ticks < self._process.start_ticks:
+            self._process = self._new_process(child.start_ticks)
         present = {"start_ticks": child.start_ticks, "log_start_bytes": child.log_start_bytes}
         self._process = self._process.model_copy(update=present)
         self._watch(child, in_seconds=self._around.health_seconds)
         return None
 
     def _new_child(self) -> Child:
-        command = self.post.command
+        """Start it, or go on with the one that is there although nobody knew of it."""
+        command, target = self.post.command, self.post.target
+        held = port_holder(target.host, target.port)
+        if held is not None:
+            found = find_unrecorded(self.post.sought)
+            if found.child is None:
+                raise StartError(held, refused=True)
+            self._around.log.warning(
+                "%s: %s; it is its own and is adopted, not started a second time",
+                self.post.name,
+                held,
+            )
+            return found.child
         environment = child_environment(self._around.environment, command.env)
+        environment[WORKER_MARK] = str(self.post.log_path)
         return start(command.argv, environment, self.post.log_path, self.post.cwd)
 
     def _record(self) -> None:

@@ -13,6 +13,7 @@ from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.journal_text import Entry, Tag, digest
 from disagg_cluster.life import Life, Policy, WorkerState
 from disagg_cluster.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.evidence import Sought
 from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_exporter.model import EnginePage, Role
 
@@ -59,6 +60,12 @@ class Post:
             ranks=self.ranks,
             certificate_file=self.certificate_file,
         )
+
+    @property
+    def sought(self) -> Sought:
+        """How a process started by it is recognised."""
+        target = self.target
+        return Sought(self.log_path, self.command.argv, target.host, target.port)
 
     def entry(self, start_ticks: int, started_timestamp_seconds: float) -> Entry:
         """What the journal says of a process started by it, before there is one."""

@@ -32,34 +32,12 @@ def is_alive(pid: int) -> bool:
 
 def session_pids(session: int) -> tuple[int, ...]:
     """The processes of a session, its leader and zombies included, in no order."""
-    return tuple(pid for pid in _pids() if session_of(pid) == session)
+    return tuple(pid for pid in pids() if session_of(pid) == session)
 
 
 def now_ticks() -> int:
     """Now, in the clock of `start_ticks`: nothing that starts from here on has less."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-
-
-def leaders_writing(log_path: Path) -> tuple[int, ...]:
-    """The living session leaders whose standard output is this file, oldest first."""
-    try:
-        log = log_path.stat()
-    except OSError:
-        return ()
-    found = []
-    for pid in _pids():
-        if writes(pid, log) and session_of(pid) == pid and is_alive(pid):
-            found.append((start_ticks(pid) or 0, pid))
-    return tuple(pid for _, pid in sorted(found))
-
-
-def writes(pid: int, log: os.stat_result) -> bool:
-    """Whether a process has this file as its standard output; False if we may not see."""
-    try:
-        output = (_PROC / str(pid) / "fd" / "1").stat()
-    except OSError:
-        return False
-    return os.path.samestat(output, log)
 
 
 def cpu_seconds_of_tree(pid: int) -> float | None:
@@ -73,6 +51,12 @@ def cpu_seconds_of_tree(pid: int) -> float | None:
     ticks = sum(int(fields[number]) for number in range(11, 15))
     below = (cpu_seconds_of_tree(child) for child in _children(pid))
     return ticks / os.sysconf("SC_CLK_TCK") + sum(seconds or 0.0 for seconds in below)
+
+
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None if it has gone."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
 
 
 def session_of(pid: int) -> int | None:
@@ -108,7 +92,8 @@ def pid_namespace() -> str:
         return ""
 
 
-def _pids() -> list[int]:
+def pids() -> list[int]:
+    """All processes that we see, in no order."""
     # Thousands of entries: no Path for each.
     return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208
 

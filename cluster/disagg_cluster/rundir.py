@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,16 @@ class RunFolder:
     def log(self, worker: str) -> Path:
         """Where a worker's output goes."""
         return self.path / "logs" / f"{worker}.log"
+
+
+_NAMES = re.compile(
+    r"lock|.+\.json(\.rejected)?|sim|pods|attached|logs|.+\.sock|control\.socket|\..+\.part"
+)
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file of this name in a run folder may be one of ours."""
+    return _NAMES.fullmatch(name) is not None
 
 
 def default_run_dir(environ: Mapping[str, str], uid: int) -> Path:

@@ -18,6 +18,7 @@ from disagg_cluster.host.file_locks import flock_holder
 from disagg_cluster.host.presence import Presence, present
 from disagg_cluster.host.private_dir import UnsafeDirError, make_private
 from disagg_cluster.host.private_file import NotPrivateError, open_private
+from disagg_cluster.rundir import is_ours
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.steps_socket import identity_of
 
@@ -99,7 +100,7 @@ class RunLock:
 
     def _make_folder(self) -> None:
         try:
-            for note in make_private(self._path.parent, self._path.name):
+            for note in make_private(self._path.parent, is_ours):
                 _log.warning("run folder: %s", note)
         except UnsafeDirError as error:
             raise RunLockError(f"cannot use the run folder: {error} (`run_dir:`)") from error

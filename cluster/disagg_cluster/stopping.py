@@ -8,11 +8,11 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from disagg_cluster import adoption, procfs
+from disagg_cluster import adoption
 from disagg_cluster.command import Command
 from disagg_cluster.config.tls import NOTHING_SAID
 from disagg_cluster.journal import Journal, here, load
@@ -23,6 +23,7 @@ from disagg_cluster.posts import Post
 from disagg_cluster.readiness import Target
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock, holder
+from disagg_cluster.supervisor.unrecorded import entry_of, unrecorded
 from disagg_cluster.workers import Crew
 
 Say = Callable[[str], None]
@@ -71,17 +72,29 @@ def end_daemon(folder: RunFolder, say: Say, patience_seconds: float | None = Non
     return Ended("daemon", pid, ended)
 
 
-def end_workers(folder: RunFolder, say: Say) -> tuple[Ended, ...]:
-    """Drain and end, and if need be kill, the workers that the journal names.
+def end_workers(
+    folder: RunFolder, say: Say, ports: Mapping[str, int] | None = None
+) -> tuple[Ended, ...]:
+    """Drain and end, and if need be kill, the workers that the journal names, and proven others.
+
+    Args:
+        folder: Their run folder, there or not.
+        say: Told each change of a worker.
+        ports: Where each worker listens, as far as it is known.
 
     Raises:
-        RunLockError: A daemon runs in the folder.
+        RunLockError: A daemon runs in the folder, or the folder is not ours.
     """
-    if not folder.lock.exists():
+    if not folder.lock.exists() and not unrecorded(folder, (), ports):
         return ()
     with RunLock(folder.lock):
         journal = Journal(folder.journal, _log)
         left = [entry for entry in journal.read() if adoption.is_there(entry)]
+        names = {entry.worker for entry in left}
+        for found in unrecorded(folder, [entry.pid for entry in left], ports):
+            if found.proven and found.worker not in names:
+                say(f"{found.worker} (pid {found.pid}): no journal names it, and it is ours")
+                left.append(entry_of(found, folder, ports))
         return asyncio.run(_end_all(left, journal, say)) if left else ()
 
 
@@ -92,12 +105,7 @@ def left_behind(folder: RunFolder) -> tuple[Entry, ...]:
 
 def unnamed(folder: RunFolder, known: Collection[int | None]) -> tuple[tuple[str, int], ...]:
     """Processes that write a worker's log although no journal names them: worker and pid."""
-    return tuple(
-        (log.stem, pid)
-        for log in sorted((folder.path / "logs").glob("*.log"))
-        for pid in procfs.leaders_writing(log)
-        if pid not in known
-    )
+    return tuple((found.worker, found.pid) for found in unrecorded(folder, known))
 
 
 async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[Ended, ...]:

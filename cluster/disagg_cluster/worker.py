@@ -18,7 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster import procfs
+from disagg_cluster.host.process_traits import WORKER_MARK
 from disagg_cluster.logs import LogError, open_log
+from disagg_cluster.supervisor.family import Family
 from disagg_exporter.errors import DisaggError
 
 # What the command itself is to blame for: it would fail as well on a machine with everything left.
@@ -61,6 +63,7 @@ class Child:
         pidfd: Becomes readable when the leader dies; ours to close.
         log_start_bytes: How long the log already was.
         log_lost: Why nothing is written to its log; empty if something is.
+        family: Who belongs to it beside its session.
     """
 
     def __init__(
@@ -70,12 +73,15 @@ class Child:
         pidfd: int,
         log_start_bytes: int,
         log_lost: str = "",
+        *,
+        mark: str = "",
     ) -> None:
         self.pid = pid
         self.start_ticks = start_ticks
         self.pidfd = pidfd
         self.log_start_bytes = log_start_bytes
         self.log_lost = log_lost
+        self.family = Family(pid, start_ticks, mark)
 
     def exit_code(self) -> int | None:
         """The dead leader's exit code, or minus the signal that ended it; does not reap.
@@ -91,9 +97,9 @@ class Child:
         return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
 
     def survivors(self) -> tuple[int, ...]:
-        """The living members of its session besides the leader; buries the dead ones.
+        """The living of its session and family besides the leader; buries its session's dead.
 
-        Orphans fall to us where we are the first process of a container, and would stay zombies.
+        Orphans fall to us and would stay zombies.
         """
         if not self._is_ours():
             return ()
@@ -101,11 +107,11 @@ class Child:
         living = tuple(pid for pid in members if procfs.is_alive(pid))
         for pid in set(members).difference(living):
             _bury(pid)
-        return living
+        return living + self.family.escaped()
 
     def watch(self, pid: int) -> int | None:
-        """A pidfd (the caller closes it) of a member of its session; None if it has gone."""
-        pidfd = _member_pidfd(pid, self.pid)
+        """A pidfd (the caller closes it) of one who belongs to it; None if it has gone."""
+        pidfd = _member_pidfd(pid, self.family)
         # Asked once more: were its number a stranger's by now, so would be the member.
         if pidfd is not None and not self._is_ours():
             os.close(pidfd)
@@ -113,7 +119,7 @@ class Child:
         return pidfd
 
     def signal_group(self, sign: signal.Signals) -> bool:
-        """Signal the whole session; False if the pid is no more ours, or may not be signalled.
+        """Signal session and family; False if the pid is no more ours, or may not be signalled.
 
         The number of the group is only used while a child of our own holds it, be it as a zombie.
         Any other may be reaped, and its number be a stranger's, between two of our looks.
@@ -221,7 +227,8 @@ def start(
         os.waitpid(process.pid, 0)
         text = f"cannot watch {argv[0]}: {error.strerror}"
         raise StartError(text, refused=True, errno=error.errno) from error
-    return Child(process.pid, ticks, pidfd, log_start_bytes, log_lost)
+    mark = env.get(WORKER_MARK, "")
+    return Child(process.pid, ticks, pidfd, log_start_bytes, log_lost, mark=mark)
 
 
 def _start_text(argv: Sequence[str], cwd: Path | None, error: OSError | ValueError) -> str:
@@ -246,13 +253,13 @@ def _group_of(pid: int) -> int | None:
         return None
 
 
-def _member_pidfd(pid: int, session: int) -> int | None:
+def _member_pidfd(pid: int, family: Family) -> int | None:
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return None
     # Asked after the pidfd was opened, so that the answer is about the process it stands for.
-    if procfs.session_of(pid) == session:
+    if family.includes(pid):
         return pidfd
     os.close(pidfd)
     return None

@@ -8,10 +8,13 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from disagg_cluster import adoption
 from disagg_cluster.host.descriptor_reserve import DescriptorReserve
+from disagg_cluster.host.subreaper import is_subreaper
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry, Tag
 from disagg_cluster.keeper import Keeper
@@ -19,6 +22,7 @@ from disagg_cluster.life import Event, Presence, StartRequested, StopRequested, 
 from disagg_cluster.posts import OnChange, Post, Standing, Surroundings
 from disagg_cluster.probing import Probe, Probing
 from disagg_cluster.readiness import probe as probe_worker
+from disagg_cluster.supervisor.descendants import Descendants
 from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus
 
@@ -79,6 +83,7 @@ class Crew:
             worked_ns=worked_ns,
         )
         self._log = log
+        self._descendants = Descendants(is_subreaper())
         self._journal = journal
         self._strays: tuple[Entry, ...] = ()
         self._unadopted: dict[str, Entry] = {}
@@ -112,7 +117,7 @@ class Crew:
             if entry is not None:
                 keeper.adopt(entry, adoption.find(entry), wanted=wanted)
                 continue
-            found = adoption.find_unrecorded(post.log_path, 0, post.command.argv)
+            found = adoption.find_unrecorded(post.sought)
             if found.presence is not Presence.GONE:
                 keeper.adopt(None, found, wanted=wanted)
 
@@ -173,6 +178,15 @@ class Crew:
         """The logs of all workers, those left alone included."""
         logs = {entry.worker: Path(entry.log_path) for entry in self._strays}
         return logs | {keeper.post.name: keeper.post.log_path for keeper in self._keepers}
+
+    def look_for_descendants(self) -> None:
+        """See who is below each worker now: it is ended with it though it leaves its session."""
+        children = [keeper.child for keeper in self._keepers if keeper.child is not None]
+        # Without a descriptor left it is looked again in some seconds.
+        with suppress(OSError):
+            self._descendants.look([child.pid for child in children])
+        for child in children:
+            child.family.descendants = partial(self._descendants.of, child.pid)
 
     def log_was_cut(self, worker: str) -> None:
         """Take that a worker's log was rotated."""

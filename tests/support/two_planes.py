@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from disagg_cluster import procfs
 from disagg_cluster.demo.disaggregated_client import NIXL, CompletionError, complete
+from disagg_cluster.host.process_traits import leaders_writing
 from disagg_exporter.errors import DisaggError
 from support.children import free_port
 from support.running_node import DISAGG_NODE, Page, RunningNode
@@ -151,7 +151,7 @@ def node(node_file: dict[str, Any], folder: Path, under_init: bool = False) -> I
             running.daemon._log.close()
         running.stop("--workers")
         for log in (running.run_dir / "logs").glob("*.log"):
-            assert procfs.leaders_writing(log) == (), f"left behind: {log.stem}"
+            assert leaders_writing(log) == (), f"left behind: {log.stem}"
 
 
 def wait_until(what: str, probe: object, seconds: float = 60.0) -> None:

@@ -33,13 +33,15 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
     """
     if file is not None and run_dir is not None:
         raise click.UsageError("say either --config or --run-dir")
-    configured = load(file).run_folder if file is not None else run_dir
+    config = None if file is None else load(file)
+    configured = run_dir if config is None else config.run_folder
+    ports = {} if config is None else {worker.name: worker.port for worker in config.workers}
     folder = RunFolder(configured or default_run_dir(os.environ, os.getuid()))
 
     daemon = end_daemon(folder, _say)
     ended: tuple[Ended, ...] = ()
     if workers and (daemon is None or daemon.ended):
-        ended = end_workers(folder, _say)
+        ended = end_workers(folder, _say, ports)
     left = [(entry.worker, entry.pid) for entry in left_behind(folder)]
     strangers = unnamed(folder, [pid for _, pid in left])
     if as_json:
@@ -57,7 +59,8 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
         hint = "" if workers else "; --workers ends it"
         _say(f"{worker} (pid {pid}): still runs{hint}")
     for worker, pid in strangers:
-        _say(f"pid {pid} writes the log of {worker}, but no journal names it: it is left alone")
+        hint = "it is left alone" if workers else "--workers ends it if it is ours"
+        _say(f"pid {pid} writes the log of {worker}, but no journal names it: {hint}")
     if left or strangers or not (daemon is None or daemon.ended):
         raise click.exceptions.Exit(1)
 

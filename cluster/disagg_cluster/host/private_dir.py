@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from disagg_exporter.errors import DisaggError
@@ -18,15 +19,16 @@ class UnsafeDirError(DisaggError):
     """A folder that somebody else can lead us astray in; the text says why, and the way out."""
 
 
-def make_private(path: Path, mark: str) -> tuple[str, ...]:
+def make_private(path: Path, is_ours: Callable[[str], bool]) -> tuple[str, ...]:
     """Make a folder of our own, or see that the one that is there is; say what was changed.
 
     A link on its way is followed if we or root laid it. A folder that others may enter is closed to
-    them if it is empty or bears our mark; a system's folder, named by mistake, is left as it is.
+    them if nothing but ours is in it: a system's folder, named by mistake, is left as it is, and
+    refused if others may write into it.
 
     Args:
         path: Absolute, or from the present folder.
-        mark: The name of a file that makes it known as one of ours.
+        is_ours: Whether a name is one that we give to a file in such a folder.
 
     Raises:
         UnsafeDirError: It, a link to it or something in it belongs to somebody else, anybody may
@@ -40,7 +42,7 @@ def make_private(path: Path, mark: str) -> tuple[str, ...]:
     _check_way(real)
     descriptor = os.open(real, _FLAGS)
     try:
-        return _close_to_others(path, descriptor, mark)
+        return _close_to_others(path, descriptor, is_ours)
     finally:
         os.close(descriptor)
 
@@ -103,19 +105,20 @@ def _is_volume(path: Path, found: os.stat_result) -> bool:
     return found.st_uid == _ROOT and not found.st_mode & stat.S_ISVTX and path.is_mount()
 
 
-def _close_to_others(path: Path, descriptor: int, mark: str) -> tuple[str, ...]:
+def _close_to_others(
+    path: Path, descriptor: int, is_ours: Callable[[str], bool]
+) -> tuple[str, ...]:
     found = os.fstat(descriptor)
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.geteuid():
         return _check_given(path, found)
     if not mode & 0o077:
         return ()
-    names = os.listdir(descriptor)
-    if mode & stat.S_ISVTX or (names and mark not in names):
-        raise UnsafeDirError(
-            f"{path} is open to other users (mode {mode:04o}) and holds other things than ours; "
-            "choose a folder of its own"
-        )
+    if not all(map(is_ours, os.listdir(descriptor))):
+        holds = f"{path} is open to other users (mode {mode:04o}) and holds other things than ours"
+        if mode & _OTHERS_WRITE:
+            raise UnsafeDirError(f"{holds}; choose a folder of its own")
+        return (f"{holds}: it stays so, and others may see the names in it",)
     os.fchmod(descriptor, MODE)
     # Closed first: from here on nobody can add to what is found.
     foreign = _foreign_entry(descriptor) if mode & _OTHERS_WRITE else None

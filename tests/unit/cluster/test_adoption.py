@@ -1,6 +1,7 @@
 """What is left of a worker is found by more than its pid, and nobody else is touched."""
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -12,10 +13,26 @@ import pytest
 from disagg_cluster import procfs
 from disagg_cluster.adoption import find, find_unrecorded, is_there
 from disagg_cluster.command import Command
+from disagg_cluster.host.process_traits import (
+    WORKER_MARK,
+    leaders_writing,
+    log_place,
+    mark_of,
+    writes_log,
+)
 from disagg_cluster.journal_text import Entry, Tag, digest
 from disagg_cluster.life import Life, Presence, WorkerState
+from disagg_cluster.supervisor.evidence import Sought
 from disagg_cluster.worker import Child, start
-from support.children import PYTHON, Ear, descriptors, is_gone, wait_readable
+from support.children import (
+    PYTHON,
+    SERVER,
+    Ear,
+    descriptors,
+    free_port,
+    is_gone,
+    wait_readable,
+)
 
 SLEEPS = "import signal; signal.pause()"
 LEAVES = """
@@ -215,7 +232,7 @@ def test_an_interpreter_before_the_arguments_is_no_difference(log: Path, tmp_pat
     script.chmod(0o755)
     child = start([str(script), "--port", "1"], dict(os.environ), log)
 
-    found = find_unrecorded(log, 0, (str(script), "--port", "1"))
+    found = find_unrecorded(Sought(log, (str(script), "--port", "1"), "127.0.0.1", 0))
     assert found.child is not None
     assert found.child.pid == child.pid
     found.child.let_go()
@@ -231,16 +248,140 @@ def test_one_that_does_not_lead_its_session_is_not_a_worker(
     left = int(ear.line())
     assert wait_readable(child.pidfd)
 
-    assert procfs.writes(left, log.stat())
-    assert procfs.leaders_writing(log) == ()
+    assert writes_log(left, log_place(log))
+    assert leaders_writing(log) == ()
+
+
+OVERWRITES = """
+import ctypes, ctypes.util, os, signal, sys
+# As setproctitle does: arguments and environment are one piece of memory.
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+begin, end = int(fields[45]), int(fields[48])
+ctypes.memset(begin, 0, end - begin)
+ctypes.memmove(begin, b"VLLM::APIServer", 15)
+"""
+
+
+def sought(log: Path, port: int = 0, argv: tuple[str, ...] = (*PYTHON, SLEEPS)) -> Sought:
+    return Sought(log, argv, "127.0.0.1", port)
+
+
+def take_away(log: Path, how: str) -> None:
+    """What becomes of a log under a running engine."""
+    if how == "deleted":
+        log.unlink()
+    elif how == "folder deleted":
+        shutil.rmtree(log.parent)
+    elif how == "moved":
+        log.rename(log.with_name(f"{log.name}.1"))
+    else:
+        log.rename(log.with_name(f"{log.name}.1"))
+        log.touch()
+
+
+LOST = pytest.mark.parametrize("how", ["deleted", "folder deleted", "moved", "moved and made anew"])
+
+
+@pytest.fixture
+def log_of_its_own(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    return tmp_path / "logs" / "w.log"
+
+
+@LOST
+def test_a_worker_whose_log_is_gone_is_found_by_where_it_still_writes(
+    log_of_its_own: Path, how: str
+) -> None:
+    log = log_of_its_own
+    child = start([*PYTHON, SLEEPS], dict(os.environ), log)
+    try:
+        while procfs.command_line(child.pid)[-1:] != (SLEEPS,):
+            os.sched_yield()
+        take_away(log, how)
+        found = find_unrecorded(sought(log))
+        assert found.child is not None
+        assert (found.child.pid, found.recorded) == (child.pid, False)
+        found.child.let_go()
+        assert find_unrecorded(sought(log, argv=("other",))).child is None
+    finally:
+        child.signal_group(signal.SIGKILL)
+        assert wait_readable(child.pidfd)
+        child.reap()
+
+
+def test_an_engine_with_a_title_of_its_own_is_found_by_log_and_port(
+    log_of_its_own: Path, ear: Ear
+) -> None:
+    port, log = free_port(), log_of_its_own
+    serves = SERVER.replace(
+        "while True:", "print('up', file=open(sys.argv[3], 'w'))\nwhile True:", 1
+    )
+    argv = [*PYTHON, OVERWRITES + serves.replace("sys.argv", "ARGV"), str(port), "m", str(ear.path)]
+    argv[len(PYTHON)] = "import sys\nARGV = list(sys.argv)\n" + argv[len(PYTHON)]
+    child = start(argv, os.environ | {WORKER_MARK: str(log)}, log)
+    try:
+        assert ear.line() == "up"
+        assert procfs.command_line(child.pid)[:1] == ("VLLM::APIServer",)
+        assert mark_of(child.pid) == ""
+        take_away(log, "folder deleted")
+
+        found = find_unrecorded(sought(log, port))
+        assert found.child is not None
+        assert found.child.pid == child.pid
+        found.child.let_go()
+        assert find_unrecorded(sought(log, free_port())).child is None
+    finally:
+        child.signal_group(signal.SIGKILL)
+        assert wait_readable(child.pidfd)
+        child.reap()
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved and made anew"])
+def test_those_left_by_a_leader_are_found_when_their_log_has_been_moved(
+    run: Callable[..., Child], ear: Ear, log: Path, how: str
+) -> None:
+    leader, left = leave(run, ear, "log")
+    take_away(log, how)
+
+    found = find(entry(log, leader))
+    assert found.presence is Presence.LEFTOVER
+    assert found.child is not None
+    assert found.child.survivors() == (left,)
+    assert found.child.signal_group(signal.SIGKILL)
+    assert is_gone(left)
+    found.child.reap()
+
+
+def test_a_helper_in_another_session_is_what_is_left_of_a_worker(log: Path, ear: Ear) -> None:
+    script = LEAVES.replace("if sys.argv[2]", "os.setsid()\n    if sys.argv[2]")
+    argv = [*PYTHON, script, str(ear.path), "elsewhere"]
+    child = start(argv, os.environ | {WORKER_MARK: str(log)}, log)
+    helper = int(ear.line())
+    assert wait_readable(child.pidfd)
+    os.waitpid(child.pid, 0)
+
+    found = find(entry(log, child))
+    assert found.presence is Presence.LEFTOVER
+    assert found.child is not None
+    assert found.child.survivors() == (helper,)
+    assert found.child.signal_group(signal.SIGKILL)
+    assert is_gone(helper)
+    found.child.reap()
+    child.let_go()
+
+
+def test_we_ourselves_are_nobodys_worker_whatever_a_journal_says(log: Path) -> None:
+    ticks = procfs.start_ticks(os.getpid())
+
+    assert find(entry(log, None, pid=os.getpid(), start_ticks=ticks)).presence is Presence.GONE
 
 
 def test_what_a_process_runs_and_where_it_lives_is_told_by_the_kernel() -> None:
     assert procfs.command_line(os.getpid())[0].endswith(Path(sys.executable).name)
     assert procfs.command_line(2**22 + 1) == ()
     assert procfs.session_of(2**22 + 1) is None
-    assert not procfs.writes(2**22 + 1, Path(__file__).stat())
-    assert procfs.leaders_writing(Path("/nowhere")) == ()
+    assert not writes_log(2**22 + 1, log_place(Path(__file__)))
+    assert leaders_writing(Path("/nowhere")) == ()
     assert procfs.boot_id()
     assert procfs.pid_namespace().startswith("pid:[")
     mine = procfs.start_ticks(os.getpid())

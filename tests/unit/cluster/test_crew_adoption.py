@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -399,3 +400,24 @@ def test_a_crew_that_has_not_looked_yet_overwrites_nothing(
         await crew.stop()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("how", ["adopted", "about to be started"])
+def test_an_engine_whose_run_folder_was_deleted_is_found_and_not_started_a_second_time(
+    tmp_path: Path, how: str
+) -> None:
+    folder = tmp_path / "run"
+    (folder / "logs").mkdir(parents=True)
+    worker = tiny_post(folder / "logs")
+    pids = leave_ready([worker], Written(folder / "journal.json"))
+    shutil.rmtree(folder)
+    (folder / "logs").mkdir(parents=True)
+
+    async def story(ship: Bridge) -> None:
+        ready = await ship.until(READY)
+        assert ready.pid == pids["w"]
+        assert [status.restarts for status in ship.crew.statuses()] == [0]
+
+    journal = Written(folder / "journal.json")
+    aboard([worker], story, journal=journal, entries=() if how == "adopted" else None)
+    assert is_gone(pids["w"], 0)

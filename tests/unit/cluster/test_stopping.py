@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,13 +14,17 @@ from click.testing import CliRunner
 
 from disagg_cluster import procfs
 from disagg_cluster.cli.stop import stop
+from disagg_cluster.host.process_traits import WORKER_MARK
 from disagg_cluster.journal import Journal
+from disagg_cluster.life import Policy
 from disagg_cluster.posts import Post
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
 from disagg_cluster.stopping import end_daemon, end_workers, left_behind, unnamed
+from disagg_cluster.supervisor import unrecorded as unrecorded_workers
+from disagg_cluster.supervisor.unrecorded import unrecorded
 from disagg_cluster.worker import start
-from support.children import PYTHON, Ear, wait_readable
+from support.children import PYTHON, Ear, is_gone, wait_readable
 from support.crews import READY, Bridge, aboard, tiny_post
 
 
@@ -114,6 +119,79 @@ def test_a_process_that_no_journal_names_is_told_and_left_alone(
         f"pid {stranger} writes the log of w, but no journal names it: it is left alone\n"
     )
     assert procfs.is_alive(stranger)
+
+
+@pytest.mark.parametrize("lost", ["journal", "folder"])
+def test_workers_whose_journal_is_lost_are_told_of_and_ended(
+    folder: RunFolder, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Their pages tell of no requests, and nobody knows what deadlines they had.
+    monkeypatch.setattr(unrecorded_workers, "_USUAL", Policy(drain_seconds=0.2))
+    pids = leave(folder, replace(tiny_post(folder.path), log_path=folder.log("w")))
+    folder.journal.unlink() if lost == "journal" else shutil.rmtree(folder.path)
+
+    code, _, err = run("--run-dir", str(folder.path))
+    assert code == 1
+    assert f"pid {pids['w']} writes the log of w" in err
+    assert "--workers ends it" in err
+
+    code, _, err = run("--run-dir", str(folder.path), "--workers")
+    assert f"w (pid {pids['w']}): no journal names it, and it is ours" in err
+    assert code == 0
+    assert is_gone(pids["w"], 0)
+
+
+def test_a_helper_that_outlived_its_worker_and_its_journal_is_ended(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    ear = Ear(tmp_path)
+    script = (
+        "import os, signal, sys\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    os.dup2(os.open('/dev/null', os.O_WRONLY), 1)\n"
+        "    print(os.getpid(), file=open(sys.argv[1], 'w'), flush=True)\n"
+        "    signal.pause()\n"
+    )
+    environment = os.environ | {WORKER_MARK: str(folder.log("w"))}
+    child = start([*PYTHON, script, str(ear.path)], environment, folder.log("w"))
+    helper = int(ear.line())
+    ear.close()
+    assert wait_readable(child.pidfd)
+    os.waitpid(child.pid, 0)
+    child.let_go()
+
+    assert [found.pid for found in unrecorded(folder)] == [helper]
+    code, _, _ = run("--run-dir", str(folder.path), "--workers")
+    assert code == 0
+    assert is_gone(helper, 0)
+
+
+def test_the_daemon_of_a_deleted_folder_is_found_and_asked_to_stop(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    ear = Ear(tmp_path)
+    holds = (
+        "import signal, sys\nfrom pathlib import Path\n"
+        "from disagg_cluster.runlock import RunLock\n"
+        "with RunLock(Path(sys.argv[1])):\n"
+        "    print('held', file=open(sys.argv[2], 'w'), flush=True)\n"
+        "    signal.sigwait([signal.SIGINT])\n"
+    )
+    holds = "import signal\nsignal.pthread_sigmask(0, [signal.SIGINT])\n" + holds
+    argv = [PYTHON[0], "-c", holds, str(folder.lock), str(ear.path)]
+    child = start(argv, dict(os.environ), tmp_path / "daemon.log")
+    try:
+        assert ear.line() == "held"
+        shutil.rmtree(folder.path)
+        outcome = end_daemon(folder, lambda _text: None)
+        assert outcome is not None
+        assert (outcome.pid, outcome.ended) == (child.pid, True)
+    finally:
+        child.signal_group(signal.SIGKILL)
+        assert wait_readable(child.pidfd)
+        child.reap()
+        ear.close()
 
 
 def test_workers_that_were_not_asked_for_are_told_of(folder: RunFolder, tmp_path: Path) -> None:

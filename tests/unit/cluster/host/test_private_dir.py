@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.host.private_dir import UnsafeDirError, make_inner, make_private
+from disagg_cluster.rundir import is_ours
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -18,9 +19,9 @@ def mode(path: Path) -> int:
 def test_a_folder_that_is_made_is_closed_to_others(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "run"
 
-    assert make_private(folder, "lock") == ()
+    assert make_private(folder, is_ours) == ()
     assert mode(folder) == 0o700
-    assert make_private(folder, "lock") == ()
+    assert make_private(folder, is_ours) == ()
 
 
 @pytest.mark.parametrize("was", [0o755, 0o750, 0o777])
@@ -30,20 +31,33 @@ def test_a_folder_of_ours_that_was_open_is_closed_and_said(tmp_path: Path, was: 
     (folder / "lock").touch()
     folder.chmod(was)
 
-    [note] = make_private(folder, "lock")
+    [note] = make_private(folder, is_ours)
     assert f"(mode 0{was:o}) and is closed to them now" in note
     assert mode(folder) == 0o700
 
 
-@pytest.mark.parametrize("was", [0o755, 0o777, 0o1777])
-def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Path, was: int) -> None:
+def test_a_folder_of_something_else_stays_as_it_is_and_is_said(tmp_path: Path) -> None:
     """`run_dir: /run`, as root: closing that to others would stop the whole machine."""
+    folder = tmp_path / "run"
+    (folder / "dbus").mkdir(parents=True)
+    (folder / "lock").touch()
+    folder.chmod(0o755)
+
+    [note] = make_private(folder, is_ours)
+    assert "holds other things than ours: it stays so" in note
+    assert mode(folder) == 0o755
+
+
+@pytest.mark.parametrize("was", [0o777, 0o1777, 0o770])
+def test_a_folder_of_something_else_that_others_may_write_into_is_refused(
+    tmp_path: Path, was: int
+) -> None:
     folder = tmp_path / "run"
     (folder / "dbus").mkdir(parents=True)
     folder.chmod(was)
 
     with pytest.raises(UnsafeDirError, match="choose a folder of its own"):
-        make_private(folder, "lock")
+        make_private(folder, is_ours)
     assert mode(folder) == was
 
 
@@ -57,7 +71,7 @@ def test_what_others_put_into_an_open_folder_is_found(tmp_path: Path) -> None:
     folder.chmod(0o777)
 
     with pytest.raises(UnsafeDirError, match=r"journal\.json in it belongs to one of them"):
-        make_private(folder, "lock")
+        make_private(folder, is_ours)
 
 
 @needs_root
@@ -67,7 +81,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(folder, NOBODY, NOBODY)
 
     with pytest.raises(UnsafeDirError, match=rf"belongs to another user \(uid {NOBODY}\); choose"):
-        make_private(folder, "lock")
+        make_private(folder, is_ours)
 
 
 @needs_root
@@ -79,7 +93,7 @@ def test_a_link_that_another_user_laid_is_refused(tmp_path: Path, where: str) ->
 
     path = tmp_path / "run" if where == "run" else tmp_path / "above" / "run"
     with pytest.raises(UnsafeDirError, match="is a link that another user laid"):
-        make_private(path, "lock")
+        make_private(path, is_ours)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -87,7 +101,7 @@ def test_a_link_of_our_own_is_followed(tmp_path: Path) -> None:
     (tmp_path / "big-disk").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "big-disk")
 
-    assert make_private(tmp_path / "link" / "run", "lock") == ()
+    assert make_private(tmp_path / "link" / "run", is_ours) == ()
     assert (tmp_path / "big-disk" / "run").is_dir()
 
 
@@ -97,16 +111,16 @@ def test_a_way_on_which_anybody_can_replace_the_folder_is_refused(tmp_path: Path
     shared.chmod(0o777)
 
     with pytest.raises(UnsafeDirError, match=r"anybody may replace what is in .*; choose another"):
-        make_private(shared / "run", "lock")
+        make_private(shared / "run", is_ours)
     shared.chmod(0o1777)
-    assert make_private(shared / "run", "lock") == ()
+    assert make_private(shared / "run", is_ours) == ()
 
 
 def test_a_file_in_its_place_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "run").touch()
 
     with pytest.raises(FileExistsError):
-        make_private(tmp_path / "run", "lock")
+        make_private(tmp_path / "run", is_ours)
 
 
 def test_an_inner_folder_is_closed_and_a_link_of_ours_to_another_disk_is_used(

@@ -1,0 +1,63 @@
+"""Who belongs to a worker though he left its session: a helper that called setsid, say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from disagg_cluster import procfs
+from disagg_cluster.host.process_traits import mark_of, own_processes
+
+ProcessId = tuple[int, int]
+"""A pid and the clock tick at which it started: together they are never used again."""
+
+
+class Family:
+    """The processes of one worker that are outside the session of its leader.
+
+    Known by the mark that every process of a worker inherits, by having been seen among the
+    leader's descendants, or by the worker's control group.
+
+    Args:
+        leader: The leader's pid, which is the number of its session.
+        start_ticks: When the leader started; its family is no older.
+        mark: What its processes have inherited (`process_traits`); none is looked for if empty.
+
+    Attributes:
+        descendants: Those that were seen below the leader at any time.
+        in_group: The pids in its control group.
+    """
+
+    def __init__(self, leader: int, start_ticks: int, mark: str) -> None:
+        self._leader = leader
+        self._start_ticks = start_ticks
+        self._mark = mark
+        self.descendants: Callable[[], Collection[ProcessId]] = frozenset
+        self.in_group: Callable[[], Collection[int]] = frozenset
+
+    def escaped(self) -> tuple[int, ...]:
+        """The living that are in other sessions than the leader's, in no order."""
+        descendants, group = self.descendants(), self.in_group()
+        if not (self._mark or descendants or group):
+            return ()
+        return tuple(
+            pid
+            for pid in own_processes()
+            # Session 0 is the kernel's, or one that began outside our container.
+            if procfs.session_of(pid) not in (self._leader, 0)
+            and procfs.is_alive(pid)
+            and self._is_kin(pid, descendants, group)
+        )
+
+    def includes(self, pid: int) -> bool:
+        """Whether a process, now and by this number, belongs to it."""
+        return procfs.session_of(pid) == self._leader or self._is_kin(
+            pid, self.descendants(), self.in_group()
+        )
+
+    def _is_kin(self, pid: int, descendants: Collection[ProcessId], group: Collection[int]) -> bool:
+        ticks = procfs.start_ticks(pid)
+        if ticks is None or ticks < self._start_ticks or pid == self._leader:
+            return False
+        if (pid, ticks) in descendants or pid in group:
+            return True
+        return self._mark != "" and mark_of(pid) == self._mark

@@ -1,0 +1,118 @@
+"""Workers of a run folder that no journal names: it was lost with the folder, say."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from disagg_cluster import procfs
+from disagg_cluster.host.process_traits import mark_of, own_leaders, stdout_path
+from disagg_cluster.journal_text import Entry, Tag
+from disagg_cluster.life import Life, Policy, Presence, WorkerState
+from disagg_cluster.listeners import (
+    Owner,
+    listening_inodes,
+    owner_of,
+    session_members,
+    socket_inodes,
+)
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.supervisor.evidence import Traits, proves_worker
+from disagg_cluster.tcp_tables import all_listeners
+
+_LOG = re.compile(r"([a-z0-9-]{1,40})\.log(\..*)?")
+_USUAL = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """The first process of what is left of a worker. `proven`: it is ours beyond doubt."""
+
+    worker: str
+    pid: int
+    start_ticks: int
+    argv: tuple[str, ...]
+    proven: bool
+
+
+def unrecorded(
+    folder: RunFolder, known: Collection[int | None] = (), ports: Mapping[str, int] | None = None
+) -> tuple[Unrecorded, ...]:
+    """What writes a log of the folder, deleted or not, or bears its mark: each worker's oldest.
+
+    Args:
+        folder: Its folder, there or not.
+        known: Pids that a journal names; they and their families are left out.
+        ports: Where each worker listens, as far as it is known.
+    """
+    logs = f"{os.path.realpath(folder.path)}/logs"
+    first: dict[str, Unrecorded] = {}
+    named: set[str] = set()
+    for pid in own_leaders():
+        written, marked = _worker_of(stdout_path(pid), logs), _worker_of(mark_of(pid), logs)
+        worker = written or marked
+        if pid in known:
+            named.add(worker)
+        if not worker or worker in first or worker in named:
+            continue
+        holds = _holds(pid, (ports or {}).get(worker, 0))
+        # What has inherited the mark and writes elsewhere is a helper that outlived its worker.
+        traits = Traits(True, argv_fits=False, bears_mark=bool(marked), holds_port=holds)
+        proven = proves_worker(traits)
+        ticks = procfs.start_ticks(pid)
+        if ticks is not None:
+            first[worker] = Unrecorded(worker, pid, ticks, procfs.command_line(pid), proven)
+    return tuple(found for _, found in sorted(first.items()))
+
+
+def entry_of(found: Unrecorded, folder: RunFolder, ports: Mapping[str, int] | None = None) -> Entry:
+    """What a journal would say of it, as far as it can be seen.
+
+    One that listens nowhere has no requests to wait for.
+    """
+    port = (ports or {}).get(found.worker) or _port_of(found)
+    return Entry(
+        worker=found.worker,
+        life=Life(WorkerState.READY, Presence.RUNNING, incarnation=1),
+        pid=found.pid,
+        start_ticks=found.start_ticks,
+        argv=tuple(word.replace("\0", "") for word in found.argv),
+        environment="",
+        log_path=str(folder.log(found.worker).absolute()),
+        log_start_bytes=0,
+        started_timestamp_seconds=0.0,
+        tag=Tag(port=port),
+        drain_seconds=_USUAL.drain_seconds if port else 0.0,
+        stop_seconds=_USUAL.stop_seconds,
+    )
+
+
+def _worker_of(path: str, logs: str) -> str:
+    """The worker whose log of this folder a path names; empty if it names none."""
+    parent, _, name = path.rpartition("/")
+    fits = _LOG.fullmatch(name)
+    return fits[1] if fits and (parent == logs or os.path.realpath(parent) == logs) else ""
+
+
+def _holds(pid: int, port: int) -> bool:
+    try:
+        inodes = listening_inodes("127.0.0.1", port) if port else frozenset()
+    except OSError:
+        return False
+    return bool(inodes) and owner_of(inodes, session_members(pid)) is Owner.OURS
+
+
+def _port_of(found: Unrecorded) -> int:
+    """Where it says it listens, else where one of its session does; 0 if nowhere."""
+    for option, value in pairwise(found.argv):
+        if option == "--port" and value.isdigit() and int(value) <= 65535:
+            return int(value)
+    try:
+        listening = all_listeners()
+        held = {inode for pid in session_members(found.pid) for inode in socket_inodes(pid)}
+    except OSError:
+        return 0
+    return min((port for inode, (_, port) in listening.items() if inode in held), default=0)

@@ -1,0 +1,25 @@
+"""A process is a worker's if what is seen of it is nobody else's."""
+
+import pytest
+
+from disagg_cluster.supervisor.evidence import Traits, proves_worker
+
+
+@pytest.mark.parametrize(
+    ("writes", "fits", "mark", "port", "proven"),
+    [
+        (True, True, False, False, True),
+        (True, False, True, False, True),
+        (True, False, False, True, True),
+        (True, False, False, False, False),
+        (False, True, True, True, True),
+        (False, True, True, False, False),
+        (False, True, False, True, False),
+        (False, False, True, True, False),
+        (False, False, False, False, False),
+    ],
+)
+def test_the_log_and_one_more_prove_it_and_without_the_log_all_the_rest(
+    writes: bool, fits: bool, mark: bool, port: bool, proven: bool
+) -> None:
+    assert proves_worker(Traits(writes, fits, mark, port)) is proven
