@@ -26,7 +26,7 @@ from disagg_cluster.engines import Engines
 from disagg_cluster.feeds import hearing
 from disagg_cluster.front import Front
 from disagg_cluster.host.private_dir import make_inner
-from disagg_cluster.journal import Journal
+from disagg_cluster.journal import Journal, here
 from disagg_cluster.journal_text import Tag
 from disagg_cluster.launch import post_of
 from disagg_cluster.layout import Layout
@@ -40,6 +40,8 @@ from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
 from disagg_cluster.sourcing import Sourcing
 from disagg_cluster.supervisor.stuck import StuckWorkersError
+from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
+from disagg_cluster.telemetry.continuity import Continuity
 from disagg_cluster.telemetry.learned_file import learned_file
 from disagg_cluster.telemetry.learned_models import Learners
 from disagg_cluster.whereabouts import leaving
@@ -110,6 +112,8 @@ class Daemon:
         books = self._folder, self._ledger, self._fullness
         found = attaching(config, layout, *books, self._devices, self._engines)
         self._roster = Roster(self._engines, found, config.intervals.pages_seconds)
+        kept = CheckpointFile(self._folder.checkpoints, self._folder.journal, here(), _log)
+        self._continuity = Continuity(self._ledger, kept, _log, lambda: self._roster.names)
         self._router = Gate(config, config.router, self._folder) if config.router else None
         name = " in ".join(filter(None, (config.node, config.cluster)))
         self._front = Front(config.listen, config.bridges, name, lambda: self._pulse.age_seconds())
@@ -134,6 +138,7 @@ class Daemon:
             seldom=self._seldom,
             sourcing=learners.sourcing,
             inherit=self._learned.inherit,
+            save=self._continuity.save,
             gpu_price=config.price,
         )
         self._parts = Parts(_log)
@@ -185,8 +190,10 @@ class Daemon:
             stack.enter_context(RunLock(self._folder.lock))
             make_inner(self._folder.sim)
             start_ns = self._start_ns = time.monotonic_ns()
+            self._resume(start_ns)
             for device in self._layout.devices:
                 self._ledger.add_device(device, start_ns)
+            stack.callback(self._hand_over)
             address = stack.enter_context(self._front.running())
             stack.enter_context(leaving(self._folder.whereabouts, address, self._config.listen))
             feeds = hearing(
@@ -239,6 +246,18 @@ class Daemon:
         """While it is leaving: wait for no more requests."""
         if self._crew is not None and self._at_end == "stop":
             await self._crew.stop(drain=False)
+
+    def _resume(self, now_ns: int) -> None:
+        """Go on with the accounting of the daemon before."""
+        before = self._continuity.resume(self._layout.devices, now_ns)
+        if before is not None:
+            self._roster.resume(before.names)
+            self._pulse.resume(before.wall_offset_seconds)
+
+    def _hand_over(self) -> None:
+        """Leave the accounting to the next daemon."""
+        now_ns = time.monotonic_ns()
+        self._continuity.finish(now_ns, self._pulse.wall_offset_seconds(now_ns))
 
     async def _end(self, crew: Crew, at_end: AtEnd) -> None:
         self._stopping = True
@@ -303,6 +322,8 @@ class Daemon:
             with self._changes.round():
                 for name in tuple(self._unreported):
                     self._report(name)
+        names = [status.engine for status in self._roster.statuses()]
+        self._continuity.look(names, time.monotonic_ns())
         if self._crew is not None:
             self._crew.record()
             self._crew.look_for_descendants()
@@ -317,6 +338,7 @@ class Daemon:
                 *self._beside(),
                 *(self._crew.collectors() if self._crew else ()),
                 self._learned.status(),
+                self._continuity.status(),
                 *self._front.collectors(),
                 *(watch.collectors() if watch else ()),
                 *(self._rotation.collectors() if self._rotation else ()),

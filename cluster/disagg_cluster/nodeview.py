@@ -91,6 +91,10 @@ class WallClock:
     def __init__(self) -> None:
         self._offset_seconds: float | None = None
 
+    def resume(self, offset_seconds: float) -> None:
+        """Go on with the offset of the daemon before, unless the wall clock jumped since."""
+        self._offset_seconds = offset_seconds
+
     def offset_seconds(self, now_ns: int, wall_seconds: float) -> float:
         """Return Unix time minus monotonic time; it changes only when the wall clock jumped."""
         offset_seconds = wall_seconds - now_ns / 1e9

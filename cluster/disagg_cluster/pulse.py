@@ -63,6 +63,7 @@ class Pulse:
         seldom: Called every few seconds.
         sourcing: The choice of each engine's source.
         inherit: Called once a second with all engines: what is known of their like is theirs.
+        save: Writes the books down, given the time and Unix time minus it; before they are shown.
         gpu_price: What a GPU costs.
     """
 
@@ -80,6 +81,7 @@ class Pulse:
         seldom: Callable[[], None],
         sourcing: Sourcing,
         inherit: Callable[[Sequence[EngineStatus], int], None],
+        save: Callable[[int, float], None],
         gpu_price: GpuPrice | None = None,
     ) -> None:
         self._ledger = ledger
@@ -91,6 +93,7 @@ class Pulse:
         self._show = show
         self._watched = watched
         self._seldom = seldom
+        self._save = save
         self._gpu_price = gpu_price
         self._sourcing = sourcing
         self._inherit = inherit
@@ -104,6 +107,14 @@ class Pulse:
     def age_seconds(self) -> float:
         """How long ago the last beat was; much more than `BEAT_SECONDS` if the loop hangs."""
         return (time.monotonic_ns() - self._beat_ns) / 1e9
+
+    def resume(self, wall_offset_seconds: float) -> None:
+        """Tell Unix time as the daemon before did: what it has shown does not move."""
+        self._wall.resume(wall_offset_seconds)
+
+    def wall_offset_seconds(self, now_ns: int) -> float:
+        """Return Unix time minus monotonic time."""
+        return self._wall.offset_seconds(now_ns, time.time())
 
     async def run(self) -> None:
         """Beat until cancelled."""
@@ -175,12 +186,15 @@ class Pulse:
         aside = self._aside()
         engines = self._roster.statuses()
         if self._books is None or not self._books.are_of(engines):
+            # A counter that was shown and not written down would have been higher than our
+            # successor's: then every `increase()` over our death counts it twice.
+            self._save(now_ns, self.wall_offset_seconds(now_ns))
             self._books = read_books(self._ledger, self._fullness, engines, now_ns)
         return compose(
             self._books,
             self._ledger.busy(now_ns),
             now_ns,
-            self._wall.offset_seconds(now_ns, time.time()),
+            self.wall_offset_seconds(now_ns),
             devices=(*self._devices, *self._roster.devices()),
             look=self._watch.look,
             engines=engines,

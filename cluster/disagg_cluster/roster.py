@@ -38,6 +38,16 @@ class Roster:
         self.pages = self._page_watch(interval_seconds)
         """The metrics pages of all engines."""
 
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What the found engines are called, by what they are recognised by."""
+        return self._found.names.by_key if self._found else {}
+
+    def resume(self, names: Mapping[str, str]) -> None:
+        """Call found engines what the daemon before called them."""
+        if self._found:
+            self._found.names.resume(names)
+
     def parts(self) -> tuple[Part, ...]:
         """What has to run all the time: reading the pages, and looking for engines."""
         reading = Part("pages", self.pages.run)

@@ -33,6 +33,11 @@ class RunFolder:
         return self.path / "learned.json"
 
     @property
+    def checkpoints(self) -> tuple[Path, Path]:
+        """The accounting, for the next daemon to go on with; written in turn."""
+        return self.path / "accounting-0.json", self.path / "accounting-1.json"
+
+    @property
     def whereabouts(self) -> Path:
         """Where the daemon that runs here answers."""
         return self.path / "whereabouts.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import threading
 import time
@@ -117,10 +118,10 @@ class Node:
         self.daemon = RunningNode(self.node_file, self.folder)
         return self.daemon
 
-    def kill_daemon(self) -> None:
-        """As `kill -9` does."""
-        self.daemon.process.kill()
-        self.daemon.process.wait()
+    def end_daemon(self, how: signal.Signals) -> None:
+        """End the daemon by a signal; with SIGKILL it cannot say a word."""
+        self.daemon.process.send_signal(how)
+        self.daemon.process.wait(20)
         self.daemon._log.close()
 
     def pids(self) -> dict[str, int]:

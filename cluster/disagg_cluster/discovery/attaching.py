@@ -75,7 +75,7 @@ class Attaching:
             tls=attach.tls,
             first_index=len(devices),
         )
-        self._names = Names(taken)
+        self.names = Names(taken)
         self._ours = ours
         self._interval_seconds = interval_seconds
         self._kept: dict[str, tuple[float, tuple[str, ...]]] = {}
@@ -152,7 +152,7 @@ class Attaching:
         self._scout = Scout(
             self._finders,
             self._attached,
-            self._names,
+            self.names,
             pages,
             peers,
             ours=self._ours,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2s
 
@@ -34,6 +34,15 @@ class Names:
     def __init__(self, taken: Sequence[str] = ()) -> None:
         self._taken = frozenset(taken)
         self._by_key: dict[str, str] = {}
+
+    @property
+    def by_key(self) -> Mapping[str, str]:
+        """The names that are remembered, by what their engines are recognised by."""
+        return self._by_key
+
+    def resume(self, by_key: Mapping[str, str]) -> None:
+        """Remember the names that a daemon before gave."""
+        self._by_key |= {key: name for key, name in by_key.items() if name not in self._taken}
 
     def name(self, engines: Sequence[FoundEngine]) -> tuple[FoundEngine, ...]:
         """Return the engines with their names; no two of them have the same."""

@@ -1,0 +1,148 @@
+"""The checkpoint of the accounting on disk: as it was shown last, or not there at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from disagg_cluster.host.private_file import open_private
+from disagg_cluster.journal_text import Where
+from disagg_cluster.telemetry.checkpoint_text import (
+    MOST_BYTES,
+    Checkpoint,
+    CheckpointError,
+    decode,
+    encode,
+)
+from disagg_exporter.collectors import explain
+
+# A daemon that checkpoints does so each second; what is older than the journal is not its last.
+_MOST_BEHIND_NS = 10_000_000_000
+
+
+class CheckpointFile:
+    """Two files, written in turn, so that a daemon which dies while it writes leaves the other.
+
+    Each is written over in its place: a rename each second would send it to the disk each second.
+    What is shown on the page was written before. One that cannot be written takes both away: a
+    successor that went on from an older one would show counters that had been higher before, and
+    every `increase()` would count them twice. Without any it begins at zero, which is a counter
+    reset like others.
+
+    Args:
+        paths: Where they are; their folder exists.
+        journal: A file that every daemon of this folder writes, also one that knows no checkpoints.
+        where: What pids mean here.
+        log: Told when it cannot be trusted.
+    """
+
+    def __init__(
+        self,
+        paths: tuple[Path, Path],
+        journal: Path,
+        where: Where,
+        log: logging.Logger,
+    ) -> None:
+        self._paths = paths
+        self._turn = 0
+        self._journal = journal
+        self._where = where
+        self._log = log
+
+    def read(self, now_ns: int) -> Checkpoint | None:
+        """Return what the daemon before left; None if that is nothing, or not to be trusted.
+
+        What is not trusted is kept beside it, `<checkpoint>.rejected`, and said.
+        """
+        found: list[Checkpoint] = []
+        wrong: list[str] = []
+        for path in self._paths:
+            try:
+                content = self._load(path, now_ns)
+            except CheckpointError as error:
+                wrong.append(f"{path}: {error}")
+                self._put_aside(path)
+            else:
+                found += [] if content is None else [content]
+        if found:
+            # The one whose write was cut short, if there is one, was never shown.
+            return max(found, key=lambda each: each.ledger.taken_ns)
+        if wrong:
+            why = "; ".join(wrong)
+            self._log.warning("counters begin at zero: no checkpoint can be trusted: %s", why)
+        return None
+
+    def write(self, content: Checkpoint) -> None:
+        """Replace the older of them.
+
+        Raises:
+            CheckpointError: It could not be written; nothing is left to go on with.
+        """
+        path = self._paths[self._turn]
+        try:
+            _write_over(path, encode(self._where, content))
+        except OSError as error:
+            self.remove()
+            raise CheckpointError(
+                f"cannot write the checkpoint {path}: {explain(error)}; counters begin at zero if "
+                "the daemon dies now"
+            ) from error
+        self._turn = 1 - self._turn
+
+    def remove(self) -> None:
+        """Leave nothing to go on with.
+
+        Raises:
+            CheckpointError: It could not be removed.
+        """
+        for path in self._paths:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise CheckpointError(
+                    f"cannot remove the checkpoint {path}: {explain(error)}; counters go on from "
+                    "an old one if the daemon dies now"
+                ) from error
+
+    def _load(self, path: Path, now_ns: int) -> Checkpoint | None:
+        try:
+            with os.fdopen(open_private(path, os.O_RDONLY), "rb") as file:
+                written_ns = os.fstat(file.fileno()).st_mtime_ns
+                text = file.read(MOST_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CheckpointError(f"it cannot be read: {error.strerror}") from error
+        if len(text) > MOST_BYTES:
+            raise CheckpointError("it is too long")
+        if self._journal_written_ns() > written_ns + _MOST_BEHIND_NS:
+            raise CheckpointError("another disagg-node has run here since it was written")
+        content = decode(text, self._where, now_ns)
+        # From here on the journal may be written again before the checkpoint is.
+        os.utime(path)
+        return content
+
+    def _put_aside(self, path: Path) -> None:
+        try:
+            path.replace(path.with_name(f"{path.name}.rejected"))
+        except OSError as error:
+            self._log.warning("cannot keep it aside: %s", error.strerror)
+
+    def _journal_written_ns(self) -> int:
+        try:
+            return self._journal.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+
+def _write_over(path: Path, text: bytes) -> None:
+    """Write a file in its place. Not synced: what a power cut leaves of it is of another boot."""
+    descriptor = open_private(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        written = 0
+        while written < len(text):
+            written += os.pwrite(descriptor, text[written:], written)
+        os.ftruncate(descriptor, len(text))
+    finally:
+        os.close(descriptor)

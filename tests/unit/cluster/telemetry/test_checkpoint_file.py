@@ -1,0 +1,88 @@
+"""The files of a checkpoint: the last that was whole, or none."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.journal_text import Where
+from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
+from disagg_cluster.telemetry.checkpoint_text import Checkpoint, CheckpointError, encode
+from disagg_exporter.model.checkpoints import LedgerCheckpoint
+
+HERE = Where(boot_id="boot", pid_namespace="pids")
+LOG = logging.getLogger("checkpoints")
+
+
+def file_in(folder: Path, where: Where = HERE) -> CheckpointFile:
+    paths = folder / "accounting-0.json", folder / "accounting-1.json"
+    return CheckpointFile(paths, folder / "journal.json", where, LOG)
+
+
+def content(taken_ns: int, names: int = 0) -> Checkpoint:
+    return Checkpoint(LedgerCheckpoint(taken_ns), names={str(n): "name" for n in range(names)})
+
+
+def test_the_last_that_was_written_is_read(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    assert file.read(100) is None
+    for taken_ns in range(1, 4):
+        # A shorter one leaves nothing of the longer that was there.
+        file.write(content(taken_ns, names=4 - taken_ns))
+        assert file_in(tmp_path).read(100) == content(taken_ns, names=4 - taken_ns)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_one_whose_write_was_cut_short_leaves_the_one_before(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    for taken_ns in (1, 2, 3):
+        file.write(content(taken_ns, names=10))
+    torn = tmp_path / "accounting-1.json"
+    torn.write_bytes(encode(HERE, content(4, names=20))[:200] + torn.read_bytes()[200:])
+
+    assert file_in(tmp_path).read(100) == content(3, names=10)
+
+
+def test_what_is_not_trusted_is_kept_aside_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file_in(tmp_path).write(content(1))
+
+    assert file_in(tmp_path, Where(boot_id="next", pid_namespace="pids")).read(100) is None
+    assert "counters begin at zero" in caplog.text
+    assert "it is from before the last boot" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["accounting-0.json.rejected"]
+
+
+def test_one_that_cannot_be_written_takes_the_other_away(tmp_path: Path) -> None:
+    """A successor that went on from it would show less than was shown, and not begin at zero."""
+    file = file_in(tmp_path)
+    file.write(content(1))
+    (tmp_path / "accounting-1.json").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(CheckpointError, match="counters begin at zero if the daemon dies now"):
+        file.write(content(2))
+    assert list(tmp_path.iterdir()) == []
+    file.write(content(3))
+    assert file_in(tmp_path).read(100) == content(3)
+
+
+def test_one_that_is_older_than_another_daemon_is_not_gone_on_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That daemon knew no checkpoints: what it showed began at zero."""
+    file_in(tmp_path).write(content(1))
+    path, journal = tmp_path / "accounting-0.json", tmp_path / "journal.json"
+    journal.touch()
+    assert file_in(tmp_path).read(100) == content(1)
+    os.utime(path, (1000, 1000))
+    os.utime(journal, (1005, 1005))
+    assert file_in(tmp_path).read(100) == content(1)
+    os.utime(path, (1000, 1000))
+    os.utime(journal, (1011, 1011))
+
+    assert file_in(tmp_path).read(100) is None
+    assert "another disagg-node has run here since" in caplog.text

@@ -1,0 +1,116 @@
+"""The accounting from one daemon to the next, over real files."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from disagg_cluster.journal_text import Where
+from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
+from disagg_cluster.telemetry.continuity import LINGER_NS, RETURN_NS, Continuity
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import Device, EngineState, Reason, Use
+from support.books import Books, Teller, ns
+
+HERE = Where(boot_id="boot", pid_namespace="pids")
+LOG = logging.getLogger("continuity")
+STARTED = {1: 100, 2: 200}
+GPU = Device("g0", 0, "H100", "nvidia0")
+
+
+def continuity(folder: Path, ledger: Ledger, started: dict[int, int] = STARTED) -> Continuity:
+    paths = folder / "accounting-0.json", folder / "accounting-1.json"
+    file = CheckpointFile(paths, folder / "journal.json", HERE, LOG)
+    return Continuity(ledger, file, LOG, start_ticks=started.get)
+
+
+def left_behind(folder: Path) -> Books:
+    """A busy engine, and a daemon that has died at 20 s."""
+    books, teller = Books(), Teller()
+    books.engine(pids=(1,))
+    for number in range(200):
+        books.step(teller, teller.decode((number + 1) / 10, 0.1, running=1))
+    books.advance(20)
+    continuity(folder, books.ledger).save(ns(20), 5.0)
+    return books
+
+
+def resumed(folder: Path, started: dict[int, int] = STARTED) -> tuple[Books, Continuity]:
+    after = Books(gpus=0)
+    following = continuity(folder, after.ledger, started)
+    before = following.resume([GPU], ns(50))
+    assert before is not None
+    assert before.wall_offset_seconds == 5.0
+    return after, following
+
+
+def test_an_engine_whose_process_is_another_one_now_is_not_awaited(tmp_path: Path) -> None:
+    """Its pid was used again: it began at another tick."""
+    left_behind(tmp_path)
+    after, _ = resumed(tmp_path, {1: 101})
+    after.advance(57)
+
+    assert after.seconds() == {"decode": 20, "unobserved": 31}
+    assert after.reasons(Use.UNOBSERVED) == {Reason.NO_DAEMON: 30, Reason.NO_READING: 1}
+
+
+def test_an_engine_that_is_not_found_again_is_given_up_and_forgotten(tmp_path: Path) -> None:
+    left_behind(tmp_path)
+    after, following = resumed(tmp_path)
+    after.advance(57)
+    assert after.watermark() == 14
+
+    following.look((), ns(50) + RETURN_NS - 1)
+    assert after.ledger.has_engines
+    following.look((), ns(50) + RETURN_NS)
+    assert not after.ledger.has_engines
+    after.advance(86)
+    assert after.unbalanced() == []
+    assert after.watermark() == 80
+    assert after.seconds()["decode"] == 20
+    assert len(after.ledger.engine_accounts(ns(86))) == 1
+
+    following.look((), ns(50) + RETURN_NS + LINGER_NS)
+    assert after.ledger.engine_accounts(ns(150)) == ()
+    assert after.seconds()["decode"] == 20
+
+
+def test_an_engine_that_comes_back_late_is_not_forgotten(tmp_path: Path) -> None:
+    left_behind(tmp_path)
+    after, following = resumed(tmp_path)
+    following.look((), ns(50) + RETURN_NS)
+    after.engine(since=85, pids=(1,))
+    following.look(("e",), ns(50) + RETURN_NS + LINGER_NS)
+
+    assert after.ledger.has_engines
+
+
+def test_with_the_last_engine_ends_the_accounting(tmp_path: Path) -> None:
+    """Who has stopped all engines wants no hours of nothing on the next page."""
+    books = left_behind(tmp_path)
+    ending = continuity(tmp_path, books.ledger)
+    ending.finish(ns(21), 5.0)
+    assert list(tmp_path.iterdir())
+
+    books.engine(state=EngineState.GONE, since=22, pids=(1,))
+    ending.finish(ns(22), 5.0)
+    assert list(tmp_path.iterdir()) == []
+    assert continuity(tmp_path, Ledger()).resume([GPU], ns(50)) is None
+
+
+def test_a_checkpoint_that_cannot_be_written_is_a_failed_collector(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    books = left_behind(folder)
+    keeping = continuity(folder, books.ledger)
+    keeping.save(ns(21), 5.0)
+    assert keeping.status().success
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+    keeping.save(ns(22), 5.0)
+    assert not keeping.status().success
+    folder.mkdir()
+    keeping.save(ns(23), 5.0)
+    assert keeping.status().success
