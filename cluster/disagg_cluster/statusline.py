@@ -90,7 +90,7 @@ def line(
     known = (prefill + decode) * snapshot.busy_window_seconds >= _LEAST_GPU_SECONDS
     return Line(
         clock=clock,
-        prefill_decode_ratio=prefill / decode if decode > 0 else None,
+        prefill_decode_ratio=prefill / decode if known and decode > 0 else None,
         prefill_share_ratio=prefill / (prefill + decode) if known else None,
         busy_prefill_gpus=prefill,
         busy_decode_gpus=decode,

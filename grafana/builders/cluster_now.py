@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from grafana.builders.asks import Ask, each
 from grafana.builders.board import Row
-from grafana.builders.cluster_queries import BOTH, C, foreign_share, ratio, share
+from grafana.builders.cluster_queries import (
+    BOTH,
+    C,
+    foreign_share,
+    ratio,
+    ratio_of_this_moment,
+    share,
+)
 from grafana.builders.marks import firing
 from grafana.builders.palette import FULLNESS, PHASES, ROLES
 from grafana.builders.panels import numbers
@@ -19,8 +26,8 @@ def time() -> Row:
             "P:D of this moment",
             "GPU time in prefill over GPU time in decode within the last seconds; provisional. It "
             "swings with each burst: judge the split by the 5-minute figure beside it. Empty while "
-            "nothing decodes.",
-            [Ask(ratio(fast, C))],
+            "nothing decodes, or less than a GPU-second was worked.",
+            [Ask(ratio_of_this_moment())],
             decimals=2,
         ),
         numbers(

@@ -6,7 +6,7 @@ from typing import Any
 
 from grafana.builders.asks import Ask, each
 from grafana.builders.board import Row
-from grafana.builders.cluster_queries import BOTH, OBSERVED, C, foreign_share
+from grafana.builders.cluster_queries import BOTH, OBSERVED, C, enough, foreign_share
 from grafana.builders.frame import THIRD
 from grafana.builders.palette import BLUE, ORANGE, PHASES, REASONS, ROLES, UNITS
 from grafana.builders.panels import lines
@@ -43,7 +43,7 @@ def pools() -> Row:
             [
                 Ask(
                     f'sum by (role) ({work}{{{C}, phase=~"prefill|decode"}})'
-                    f' / (sum by (role) ({work}{{{C}, role!="none"}}) > 0)',
+                    f' / (sum by (role) ({work}{{{C}, role!="none"}}) {enough("rate1m")})',
                     "{{role}}",
                 )
             ],

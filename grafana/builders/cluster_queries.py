@@ -8,21 +8,39 @@ BOTH = ("prefill", "decode")
 OBSERVED = (*BOTH, "idle", "unattributed")
 
 
+_ENOUGH = {"rate1m": ">= 1 / 60", "rate5m": ">= 1 / 300"}
+
+
+def enough(window: str) -> str:
+    """What a rate of GPU-seconds must be to stand under a ratio: 1 GPU-second in its window."""
+    return _ENOUGH[window]
+
+
 def ratio(metric: str, matchers: str, by: str = "") -> str:
-    """Prefill over decode of a recorded metric, where decode is above 0."""
+    """Prefill over decode of recorded GPU-seconds, where decode has at least one."""
     total = f"sum{f' by ({by})' if by else ''}"
     return (
         f'{total} ({metric}{{{matchers}, phase="prefill"}})'
-        f' / ({total} ({metric}{{{matchers}, phase="decode"}}) > 0)'
+        f' / ({total} ({metric}{{{matchers}, phase="decode"}}) {enough(_window(metric))})'
     )
 
 
 def share(metric: str, matchers: str, by: str = "") -> str:
-    """Prefill's share of both phases, where there is any work."""
+    """Prefill's share of both phases' recorded GPU-seconds, where there is at least one."""
     total = f"sum{f' by ({by})' if by else ''}"
     return (
         f'{total} ({metric}{{{matchers}, phase="prefill"}})'
-        f' / ({total} ({metric}{{{matchers}, phase=~"prefill|decode"}}) > 0)'
+        f' / ({total} ({metric}{{{matchers}, phase=~"prefill|decode"}})'
+        f" {enough(_window(metric))})"
+    )
+
+
+def ratio_of_this_moment() -> str:
+    """Prefill over decode of what is busy now, where it is at least one GPU-second."""
+    busy = f"cluster:disagg_busy_gpus:sum{{{C}"
+    return (
+        f'sum ({busy}, phase="prefill"}}) / (sum ({busy}, phase="decode"}}) > 0)'
+        f" and (sum (cluster:disagg_busy_gpu_seconds:sum{{{C}}}) >= 1)"
     )
 
 
@@ -31,5 +49,9 @@ def foreign_share(role: str, phase: str, window: str) -> str:
     metric = f"cluster_role_model_gpu:disagg_phase_gpu_seconds:{window}"
     return (
         f'sum ({metric}{{{C}, role="{role}", phase="{phase}"}})'
-        f' / (sum ({metric}{{{C}, role="{role}", phase=~"prefill|decode"}}) > 0)'
+        f' / (sum ({metric}{{{C}, role="{role}", phase=~"prefill|decode"}}) {enough(window)})'
     )
+
+
+def _window(metric: str) -> str:
+    return metric.rpartition(":")[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana.builders.asks import Ask
 from grafana.builders.board import MODEL_LINK, NODE_LINK, Row
-from grafana.builders.cluster_queries import C, M, ratio
+from grafana.builders.cluster_queries import C, M, enough, ratio
 from grafana.builders.palette import BLUE, GREEN, PHASES
 from grafana.builders.panels import lines
 from grafana.builders.tables import Column, rows
@@ -32,7 +32,7 @@ def work() -> Row:
             "What a million tokens of each phase cost, over 5 minutes, on a log axis. Good: low "
             "and steady. Decode climbs when batches get small, prefill when prompts get short or "
             "long contexts are read.",
-            [Ask(f"{seconds} / ({tokens} > 0) * 1e6", "{{phase}}")],
+            [Ask(f"({seconds} {enough('rate5m')}) / ({tokens} > 0) * 1e6", "{{phase}}")],
             width=6,
             log=10,
             filled=0,

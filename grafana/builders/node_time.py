@@ -67,7 +67,12 @@ def now() -> Row:
             "Unattributed, 5 min",
             "Share of observed GPU time that was busy for nothing an engine told us of. Good: "
             "below 1 %. More: somebody else uses the GPUs, or an engine does not tell its steps.",
-            [Ask(f"sum ({rate(phases, unexplained, '5m')}) / (sum ({rate(phases, N, '5m')}) > 0)")],
+            [
+                Ask(
+                    f"sum ({rate(phases, unexplained, '5m')})"
+                    f" / (sum ({rate(phases, N, '5m')}) >= 1 / 300)"
+                )
+            ],
             unit="percentunit",
             decimals=1,
             steps=((None, "green"), (0.01, "yellow"), (0.05, "red")),
@@ -92,7 +97,7 @@ def gpus() -> Row:
 
     def part(phase: str) -> Ask:
         seconds = f"increase(disagg_gpu_phase_seconds_total{{{in_phase(phase)}}}[$__range])"
-        return Ask(f"sum by (gpu) ({seconds}) / ({every} > 0)")
+        return Ask(f"sum by (gpu) ({seconds}) / ({every} >= 1)")
 
     return "GPUs over time", [
         states(

@@ -96,12 +96,12 @@ class Report:
 
     @property
     def prefill_share_ratio(self) -> float | None:
-        """P / (P + D), of the sums."""
+        """P / (P + D), of the sums; None below one busy GPU-second."""
         return _over(self.gpu_hours["prefill"], self.busy_gpu_hours)
 
     @property
     def prefill_decode_ratio(self) -> float | None:
-        """P / D, of the sums."""
+        """P / D, of the sums; None below one GPU-second of decode."""
         return _over(self.gpu_hours["prefill"], self.gpu_hours["decode"])
 
     @property
@@ -227,5 +227,5 @@ def _notes(
     return notes
 
 
-def _over(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
+def _over(part_hours: float, whole_hours: float) -> float | None:
+    return part_hours / whole_hours if whole_hours * HOUR_SECONDS >= 1 else None

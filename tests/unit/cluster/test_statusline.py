@@ -52,9 +52,12 @@ def test_a_ratio_without_decode_has_no_value() -> None:
     assert shown.prefill_share_ratio == 1.0
 
 
-def test_a_share_of_almost_nothing_has_no_value() -> None:
+def test_a_share_and_a_ratio_of_almost_nothing_have_no_value() -> None:
     """A8: absent below one busy GPU-second in the window; a longer window may hold one."""
-    assert line(_snapshot(0.3, 0.3), "").prefill_share_ratio is None
+    almost_nothing = line(_snapshot(0.3, 0.3), "")
+
+    assert almost_nothing.prefill_share_ratio is None
+    assert almost_nothing.prefill_decode_ratio is None
     assert line(_snapshot(0.3, 0.3, window=2.0), "").prefill_share_ratio == 0.5
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from disagg_cluster.report.figures import Price, report_of
 from disagg_cluster.report.incidents import incidents
-from disagg_cluster.report.past import COST, ENERGY, IDLE, SHOWBACK, Firing
+from disagg_cluster.report.past import COST, ENERGY, IDLE, SHOWBACK, SPLIT, Firing
 from support.histories import ALERT, PERIOD, curve, four_hours
 
 COVERED = (1.0, 0.0, 0.5, 1.0)
@@ -37,6 +37,16 @@ def test_ratios_are_taken_last() -> None:
     assert report.prefill_share_ratio == pytest.approx(0.4)
     assert report.prefill_decode_ratio == pytest.approx(2 / 3)
     assert report.occupancy_ratio == pytest.approx(5 / 8)
+
+
+def test_a_ratio_of_less_than_a_gpu_second_has_no_value() -> None:
+    """A8: half a GPU-second of each phase is enough for a share, not for a ratio."""
+    second = 1 / 3600 / 0.5  # the third hour is known for half of it
+    cells = {("m", phase): (None, None, second / 2, None) for phase in ("prefill", "decode")}
+    report = report_of(four_hours(**{SPLIT: curve(cells, (0.0, 0.0, 0.5, 0.0))}), None, None)
+
+    assert report.busy_gpu_hours * 3600 == pytest.approx(1.0)
+    assert report.prefill_decode_ratio is None
 
 
 def test_idle_time_is_told_by_reason_with_what_it_cost() -> None:
