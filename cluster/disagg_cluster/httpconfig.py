@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, ValidationError
 
 from disagg_cluster.config.section import Section
+from disagg_cluster.host.bounded_file import read_bounded
 from disagg_cluster.nodefile.draft import text_keys_only
 from disagg_cluster.nodefile.marked import read_yaml
 from disagg_cluster.nodefile.wording import misfits
@@ -24,6 +25,8 @@ from disagg_cluster.values import AnyText
 
 if TYPE_CHECKING:
     import ssl
+
+_MOST_BYTES = 1_000_000
 
 
 class BasicAuth(Section):
@@ -121,7 +124,7 @@ def load(path: Path) -> Pass:
         ConfigError: It cannot be used; all its problems are in the error.
     """
     try:
-        marked = read_yaml(path.read_text(encoding="utf-8"))
+        marked = read_yaml(read_bounded(path, _MOST_BYTES).decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         why = "not text in UTF-8" if isinstance(error, ValueError) else error.strerror
         raise config_error([Finding((), f"cannot be read: {why}")], str(path)) from None
@@ -175,7 +178,7 @@ def _secret(section: Section, name: str, key: str, folder: Path, findings: list[
     if path is None:
         return inline or ""
     try:
-        return (folder / path).read_text(encoding="utf-8").strip()
+        return read_bounded(folder / path, _MOST_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "not text in UTF-8"
         findings.append(Finding((name, f"{key}_file"), f"cannot be read: {why}"))

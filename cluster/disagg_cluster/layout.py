@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.problems import Finding, YamlPath, config_error, path_text
 from disagg_exporter.devices import DeviceKind, pseudo_device
 from disagg_exporter.model import Device
+
+# More devices than this are not imagined, however many a file asks for; nor more of them listed.
+_MOST_ASSUMED, _MOST_SHOWN = 16_384, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class Placement:
         return tuple(device.gpu for device in self.devices)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """Who has which device, and which devices nobody has."""
 
@@ -47,7 +52,11 @@ class Layout:
 
     def of(self, worker: str) -> Placement:
         """The placement of a worker of the configuration."""
-        return next(placed for placed in self.placements if placed.worker == worker)
+        return self._by_worker[worker]
+
+    @cached_property
+    def _by_worker(self) -> dict[str, Placement]:
+        return {placed.worker: placed for placed in self.placements}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +128,21 @@ def share(wanted: Sequence[Wish], devices: Sequence[Device]) -> Sharing:
     if not devices:
         _share_cpu(sharing, wanted)
         return sharing
+    called: dict[object, list[Device]] = {}
+    for device in devices:
+        for name in (device.index, device.gpu):
+            called.setdefault(name, []).append(device)
     for wish in wanted:
         if not wish.gpus:
             message = "no GPUs given; on a node with GPUs every worker needs its own"
             hint = "say how many (gpus: 1) or which (gpus: [0])"
             sharing.findings.append(Finding(("workers", wish.position), message, hint))
         elif isinstance(wish.gpus, tuple):
-            _share_named(sharing, wish, wish.gpus)
+            _share_named(sharing, wish, wish.gpus, called)
+    free = deque(sharing.free)
     for wish in wanted:
         if isinstance(wish.gpus, int) and wish.gpus:
-            _share_any(sharing, wish, wish.gpus)
+            _share_any(sharing, wish, wish.gpus, free)
     return sharing
 
 
@@ -148,7 +162,7 @@ def assume(config: NodeConfig) -> tuple[Device, ...] | None:
             else None
         )
     highest = max((item for item in asked if isinstance(item, int)), default=-1)
-    plain = highest + 1 + counted
+    plain = min(highest + 1 + counted, _MOST_ASSUMED)
     uuids = dict.fromkeys(item for item in asked if isinstance(item, str))
     by_index = [_assumed(index, f"index {index}") for index in range(plain)]
     by_uuid = [_assumed(plain + place, uuid) for place, uuid in enumerate(uuids)]
@@ -172,15 +186,23 @@ def _share_cpu(sharing: Sharing, wanted: Sequence[Wish]) -> None:
             sharing.findings.append(Finding(path, "GPUs wanted, but this node has none", hint))
 
 
-def _share_named(sharing: Sharing, wish: Wish, named: tuple[int | str, ...]) -> None:
+def _share_named(
+    sharing: Sharing,
+    wish: Wish,
+    named: tuple[int | str, ...],
+    called: Mapping[object, Sequence[Device]],
+) -> None:
     got: list[Device] = []
-    devices = sharing.devices
     for item in named:
-        found = [device for device in devices if item in (device.index, device.gpu)]
+        found = called.get(item, ())
         message, hint = "", ""
         if not found:
-            has = [device.index if isinstance(item, int) else device.gpu for device in devices]
-            message, hint = f"there is no GPU {item}", f"this node has {', '.join(map(str, has))}"
+            has = [
+                device.index if isinstance(item, int) else device.gpu for device in sharing.devices
+            ]
+            more = ", …" if len(has) > _MOST_SHOWN else ""
+            message = f"there is no GPU {item}"
+            hint = f"this node has {', '.join(map(str, has[:_MOST_SHOWN]))}{more}"
         elif len(found) > 1:
             message = f"GPU {item} is divided into {len(found)} instances"
             hint = f"name them by UUID: {', '.join(device.gpu for device in found)}"
@@ -196,11 +218,12 @@ def _share_named(sharing: Sharing, wish: Wish, named: tuple[int | str, ...]) -> 
     sharing.given[wish.position] = tuple(got)
 
 
-def _share_any(sharing: Sharing, wish: Wish, count: int) -> None:
-    free = sharing.free
-    sharing.given[wish.position] = free[:count]
-    for device in free[:count]:
+def _share_any(sharing: Sharing, wish: Wish, count: int, free: deque[Device]) -> None:
+    left = len(free)
+    got = tuple(free.popleft() for _ in range(min(count, left)))
+    sharing.given[wish.position] = got
+    for device in got:
         sharing.owners[device.gpu] = wish
-    if count > len(free):
-        message = f"{count} GPUs wanted, {len(free)} of {len(sharing.devices)} free"
+    if count > left:
+        message = f"{count} GPUs wanted, {left} of {len(sharing.devices)} free"
         sharing.findings.append(Finding(("workers", wish.position, "gpus"), message))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from disagg_cluster.config import Restart
+from disagg_cluster.config import Restart, Worker
 from disagg_cluster.layout import Wish, share
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.oneworker import Host, check_worker
@@ -37,8 +37,8 @@ def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[F
     findings += check_tls(draft, host)
     findings += [*_gpus(draft, devices), *_restarts(draft)]
     findings += [*check_ports(draft), *check_peers(draft), *check_router(draft, host)]
-    for position, _ in draft.workers:
-        findings += check_worker(draft, position, host)
+    for position, worker in draft.workers:
+        findings += check_worker(draft, position, worker, host)
     return tuple(findings)
 
 
@@ -81,14 +81,19 @@ def _listed(draft: Draft) -> Iterator[Finding]:
     attach = draft.config.attach
     if attach is None or not draft.sure("attach"):
         return
+    workers: dict[tuple[str, int], tuple[int, Worker]] = {}
+    for position, worker in draft.workers:
+        if draft.sure("workers", position):
+            for host in ("localhost", "127.0.0.1", worker.host, worker.probe_host):
+                workers.setdefault((host, worker.port), (position, worker))
     for number, engine in enumerate(attach.endpoints):
         parts = urlsplit(engine.url)
-        for position, worker in draft.workers:
-            here = parts.hostname in ("localhost", "127.0.0.1", worker.host, worker.probe_host)
-            if here and (parts.port or 80) == worker.port and draft.sure("workers", position):
-                message = f"{engine.url} is {worker.name} (workers[{position}])"
-                hint = "leave it out: workers are measured anyhow"
-                yield Finding(("attach", "endpoints", number, "url"), message, hint)
+        found = workers.get((parts.hostname or "", parts.port or 80))
+        if found is not None:
+            position, worker = found
+            message = f"{engine.url} is {worker.name} (workers[{position}])"
+            hint = "leave it out: workers are measured anyhow"
+            yield Finding(("attach", "endpoints", number, "url"), message, hint)
 
 
 def _gpus(draft: Draft, devices: Sequence[Device] | None) -> Iterator[Finding]:

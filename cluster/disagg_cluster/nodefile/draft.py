@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,7 +25,7 @@ _GONE = "(left out)"
 """Stands where a worker was, so that those after it keep their places."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Draft:
     """A configuration made of what could be understood, and the paths that could not.
 
@@ -36,7 +37,7 @@ class Draft:
     positions: tuple[int, ...]
     doubts: tuple[YamlPath, ...] = ()
 
-    @property
+    @cached_property
     def workers(self) -> tuple[tuple[int, Worker], ...]:
         """The workers with their places in the file."""
         return tuple(zip(self.positions, self.config.workers, strict=True))
@@ -48,13 +49,27 @@ class Draft:
 
     def sure(self, *path: object) -> bool:
         """Whether the value at `path`, or its absence, is what the file's author meant."""
-        return not any(doubt[: len(path)] == path[: len(doubt)] for doubt in self.doubts)
+        if path in self._above_doubts:
+            return False
+        return not any(path[:length] in self._in_doubt for length in range(len(path) + 1))
 
     def label(self, position: int) -> str:
         """What to call a worker in a message."""
         path = ("workers", position)
-        names = [worker.name for place, worker in self.workers if place == position]
-        return names[0] if names and self.sure(*path, "name") else path_text(path)
+        name = self._names.get(position)
+        return name if name and self.sure(*path, "name") else path_text(path)
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        return {position: worker.name for position, worker in self.workers}
+
+    @cached_property
+    def _in_doubt(self) -> frozenset[YamlPath]:
+        return frozenset(self.doubts)
+
+    @cached_property
+    def _above_doubts(self) -> frozenset[YamlPath]:
+        return frozenset(doubt[:length] for doubt in self.doubts for length in range(len(doubt)))
 
 
 def understand(raw: object, folder: Path | None = None) -> tuple[Draft | None, tuple[Finding, ...]]:

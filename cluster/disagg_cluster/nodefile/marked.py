@@ -15,6 +15,10 @@ MAX_DEPTH = 30
 MAX_PATHS = 50_000
 """No node file says more; YAML anchors can make gigabytes out of ten lines."""
 
+_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# PyYAML's own reader takes seconds for a megabyte.
+_SLOWLY_CHARACTERS = 65_536
+
 
 @dataclass(frozen=True, slots=True)
 class Marked:
@@ -32,33 +36,67 @@ class _TooMuchError(Exception):
     """The document is larger or deeper than any node file."""
 
 
+# ValueError: PyYAML takes `2026-13-45` for a date and lets the date's complaint through.
+_REFUSED = (yaml.YAMLError, _TooMuchError, RecursionError, ValueError)
+
+
 def read_yaml(text: str) -> Marked:
     """Read one YAML document; never raises, whatever the text."""
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        lines: dict[YamlPath, int] = {}
-        findings = []
-        for path, line, double in _walk(loader, node, ()) if node else ():
-            first = lines.setdefault(path, line)
-            if double:
-                findings.append(_twice(path, first, line))
-            if len(lines) > MAX_PATHS:
-                raise _TooMuchError
-        value = loader.construct_document(node) if node else None
-        return Marked(value, lines, tuple(findings))
+        _measure(text)
+        return _marked(_Loader(text))
     except yaml.MarkedYAMLError as error:
+        # libyaml is ten times as fast, and sometimes of another opinion, or of fewer words.
+        return _refused(error) if len(text) > _SLOWLY_CHARACTERS else _slowly(text)
+    except _REFUSED as error:
+        return _refused(error)
+
+
+def _slowly(text: str) -> Marked:
+    try:
+        return _marked(yaml.SafeLoader(text))
+    except _REFUSED as error:
+        return _refused(error)
+
+
+def _refused(error: Exception) -> Marked:
+    if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         words = ", ".join(part for part in (error.context, error.problem) if part)
         at = mark.line + 1 if mark else None
         hint = "indent with spaces; YAML takes no tabs" if "'\\t'" in words else ""
         return _unreadable(f"not valid YAML: {words}", at, hint)
-    except (_TooMuchError, RecursionError):
+    if isinstance(error, (_TooMuchError, RecursionError)):
         return _unreadable("too large or nested too deeply for a node file")
-    except (yaml.YAMLError, ValueError) as error:
-        # ValueError: PyYAML takes `2026-13-45` for a date and lets the date's complaint through.
-        hint = "put what looks like a date or a number, but is none, in quotes"
-        return _unreadable(f"not valid YAML: {error}".splitlines()[0], hint=hint)
+    hint = "put what looks like a date or a number, but is none, in quotes"
+    return _unreadable(f"not valid YAML: {error}".splitlines()[0], hint=hint)
+
+
+def _measure(text: str) -> None:
+    """Refuse what is too deep or too much, event by event: making nodes of it would recurse."""
+    loader, depth, count = _Loader(text), 0, 0
+    while loader.check_event():
+        event = loader.get_event()  # type: ignore[no-untyped-call] # of types-PyYAML
+        count += 1
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH or count > 4 * MAX_PATHS:
+            raise _TooMuchError
+
+
+def _marked(loader: yaml.SafeLoader) -> Marked:
+    node = loader.get_single_node()
+    lines: dict[YamlPath, int] = {}
+    findings = []
+    for count, (path, line, double) in enumerate(_walk(loader, node, ()) if node else ()):
+        first = lines.setdefault(path, line)
+        if double:
+            findings.append(_twice(path, first, line))
+        # Not those in `lines`: keys that are merged again and again are no new ones.
+        if count > MAX_PATHS:
+            raise _TooMuchError
+    value = loader.construct_document(node) if node else None
+    return Marked(value, lines, tuple(findings))
 
 
 def _walk(

@@ -37,9 +37,8 @@ ELSEWHERE = Host(exists=lambda _path: True, executable=lambda _program: True)
 """A machine that we cannot ask, and which has whatever a file says that it has."""
 
 
-def check_worker(draft: Draft, position: int, host: Host) -> Iterator[Finding]:
+def check_worker(draft: Draft, position: int, worker: Worker, host: Host) -> Iterator[Finding]:
     """Everything wrong between the values of the worker at this place of the file."""
-    worker = next(worker for place, worker in draft.workers if place == position)
     at = ("workers", position)
     if not draft.sure(*at, "engine"):
         return

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.problems import Finding, YamlPath
 
+LAST_PORT = 65535
+
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
@@ -18,24 +20,39 @@ class _Claim:
     ports: range
 
 
+class _Ledger:
+    """Who has which port; the first who wants it has it."""
+
+    def __init__(self) -> None:
+        self._taken = bytearray(LAST_PORT + 1)
+        self._owners: list[_Claim | None] = [None] * (LAST_PORT + 1)
+
+    def take(self, claim: _Claim) -> tuple[int, _Claim] | None:
+        """Give a claim what is free of its ports; return the first that is not, and whose it is."""
+        first, end = claim.ports[0], min(claim.ports[-1], LAST_PORT) + 1
+        clash = self._taken.find(1, first, end)
+        owner = self._owners[clash] if clash >= 0 else None
+        while (start := self._taken.find(0, first, end)) >= 0:
+            first = self._taken.find(1, start, end)
+            first = end if first < 0 else first
+            self._taken[start:first] = b"\1" * (first - start)
+            self._owners[start:first] = [claim] * (first - start)
+        return None if owner is None else (clash, owner)
+
+
 def check_ports(draft: Draft) -> Iterator[Finding]:
     """Every port that two parts of the node would listen on."""
-    earlier: list[_Claim] = []
+    ledger = _Ledger()
     for claim in _claims(draft):
-        if claim.ports[-1] > 65535:
-            yield Finding(claim.path, f"ports {_span(claim.ports)} are needed; the last is 65535")
-        for other in earlier:
-            common = range(
-                max(claim.ports[0], other.ports[0]), 1 + min(claim.ports[-1], other.ports[-1])
-            )
-            if common:
-                hint = "each needs ports of its own"
-                if max(len(claim.ports), len(other.ports)) > 1:
-                    hint = f"wanted here: {_span(claim.ports)}, there: {_span(other.ports)}"
-                message = f"port {common[0]} already belongs to {other.owner}"
-                yield Finding(claim.path, message, hint)
-                break
-        earlier.append(claim)
+        if claim.ports[-1] > LAST_PORT:
+            message = f"ports {_span(claim.ports)} are needed; the last is {LAST_PORT}"
+            yield Finding(claim.path, message)
+        if (clash := ledger.take(claim)) is not None:
+            port, other = clash
+            hint = "each needs ports of its own"
+            if max(len(claim.ports), len(other.ports)) > 1:
+                hint = f"wanted here: {_span(claim.ports)}, there: {_span(other.ports)}"
+            yield Finding(claim.path, f"port {port} already belongs to {other.owner}", hint)
 
 
 def _claims(draft: Draft) -> Iterator[_Claim]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from disagg_cluster.config import NodeConfig
+from disagg_cluster.host.bounded_file import read_bounded
 from disagg_cluster.layout import assume
 from disagg_cluster.nodefile.checks import check
 from disagg_cluster.nodefile.draft import understand
@@ -15,6 +16,9 @@ from disagg_cluster.problems import ConfigError, Finding, Problem, YamlPath, con
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.model import Device
 from disagg_exporter.simdevices import SimDevices
+
+MOST_BYTES = 1_000_000
+"""No node file is larger."""
 
 
 def load(path: Path, host: Host = THIS_HOST) -> NodeConfig:
@@ -68,7 +72,7 @@ def expected_devices(config: NodeConfig) -> tuple[Device, ...] | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bounded(path, MOST_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
         raise ConfigError([Problem("", None, f"cannot be read: {why}")], str(path)) from error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from disagg_cluster.host.bounded_file import read_bounded
 from disagg_cluster.nodefile.draft import text_keys_only, without
 from disagg_cluster.nodefile.marked import read_yaml
 from disagg_cluster.nodefile.wording import Misfit, misfits
@@ -100,8 +101,4 @@ def _names(text: bytes) -> dict[str, str]:
 
 
 def _read_bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise OSError(f"larger than {MOST_BYTES} bytes")
-    return content
+    return read_bounded(path, MOST_BYTES)
