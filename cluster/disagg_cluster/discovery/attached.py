@@ -245,7 +245,11 @@ class Attached:
             evidence = verdict.evidence
             why = f"{evidence[0].marker} is {evidence[0].value}" if evidence else "no marker"
             how = f"{verdict.source}, {verdict.confidence}"
-            _log.info("%s: role %s (%s: %s)", attachment.engine.name, verdict.answer, how, why)
+            name, was = attachment.engine.name, ""
+            if old.is_definite and verdict.is_definite and old.role is not verdict.role:
+                attachment.role_changes += 1
+                was = f", no longer {old.role}"
+            _log.info("%s: role %s%s (%s: %s)", name, verdict.answer, was, how, why)
 
     def _assign(self, attachment: Attachment, state: EngineState, now_ns: int) -> None:
         """Tell the ledger where an engine stands, if that has changed."""

@@ -21,7 +21,8 @@ class Attachment:
 
     `at` is which of its endpoints is asked, `paged` whether that one has shown a page of an
     engine. `answered_ns` is when it answered last, `ready_ns` since when it does; a follower
-    answers nobody and is taken at its being there. `worker_id` is Dynamo's, in hex. `told`
+    answers nobody and is taken at its being there. `worker_id` is Dynamo's, in hex,
+    `role_changes` how often it went from one known role to another. `told`
     is what the ledger was told last. `gone_ns` is set while the engine is not there.
     """
 
@@ -34,6 +35,7 @@ class Attachment:
     gone_ns: int | None = None
     model_name: str = ""
     worker_id: str = ""
+    role_changes: int = 0
     pseudo: Device | None = None
     told: Assignment | None = None
 

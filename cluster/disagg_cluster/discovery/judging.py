@@ -9,6 +9,7 @@ from disagg_exporter.model import Role
 from disagg_exporter.roles import Confidence, Markers, Peers, Traffic, Verdict, explain
 from disagg_exporter.roles.claims import Kind
 from disagg_exporter.roles.page import page_claims
+from disagg_exporter.roles.switching import SwitchingRole
 from disagg_exporter.roles.traffic import traffic_claim
 
 # Over how long traffic is looked at: long enough for twenty requests, short enough for a change.
@@ -40,6 +41,7 @@ class Judge:
 
     def __init__(self) -> None:
         self._past: dict[str, list[tuple[float, Traffic]]] = {}
+        self._switching: dict[str, SwitchingRole] = {}
 
     def judge(
         self, cases: Sequence[Case], peers: Iterable[KnownPeer], now_seconds: float
@@ -51,10 +53,18 @@ class Judge:
             peers: Engines of this node that were launched.
             now_seconds: Now, on any clock that only goes forward.
         """
-        for gone in self._past.keys() - {case.name for case in cases}:
-            del self._past[gone]
+        names = {case.name for case in cases}
+        for remembered in (self._past, self._switching):
+            for gone in remembered.keys() - names:
+                del remembered[gone]
         whole = {case.name: self._with_traffic(case, now_seconds) for case in cases}
         alone = {case.name: _verdict(case, whole[case.name]) for case in cases}
+        for case in cases:
+            if alone[case.name].switches:
+                whole[case.name] = self._as_it_switches(case, now_seconds)
+                alone[case.name] = _verdict(case, whole[case.name])
+            else:
+                self._switching.pop(case.name, None)
         sides = [("", peer.model_name, peer.role) for peer in peers]
         sides += [
             (case.name, case.model_name, alone[case.name].role)
@@ -76,15 +86,22 @@ class Judge:
             self._past.pop(case.name, None)
             return markers
         past = self._past.setdefault(case.name, [])
-        if past and _fell(past[-1][1], total):
+        if past and total.fell_below(past[-1][1]):
             past.clear()
         while len(past) > 1 and now_seconds - past[1][0] >= TRAFFIC_SECONDS:
             past.pop(0)
-        recent = _since(past[0][1], total) if past else None
+        recent = total.since(past[0][1]) if past else None
         if not past or now_seconds - past[-1][0] >= TRAFFIC_SECONDS / _STEPS:
             past.append((now_seconds, total))
         # Too little of late says nothing; then all since the engine's start counts.
         return replace(markers, traffic=recent) if recent and _enough(recent) else markers
+
+    def _as_it_switches(self, case: Case, now_seconds: float) -> Markers:
+        """Its markers with the traffic that told its role last, of which little has to be left."""
+        switching = self._switching.setdefault(case.name, SwitchingRole())
+        total = page_claims(case.page)[1]
+        told_by = switching.told_by if total is None else switching.take(total, now_seconds)
+        return replace(case.markers, page=case.page, traffic=told_by or Traffic())
 
 
 def _verdict(case: Case, markers: Markers) -> Verdict:
@@ -103,25 +120,6 @@ def _peers(case: Case, sides: Sequence[tuple[str, str, Role]]) -> Peers:
     return Peers(prefill=Role.PREFILL in roles, decode=Role.DECODE in roles)
 
 
-def _fell(before: Traffic, now: Traffic) -> bool:
-    pairs = zip(_numbers(before), _numbers(now), strict=True)
-    return any(old is not None and new is not None and new < old for old, new in pairs)
-
-
-def _since(before: Traffic, now: Traffic) -> Traffic:
-    pairs = zip(_numbers(before), _numbers(now), strict=True)
-    return Traffic(*(None if old is None or new is None else new - old for old, new in pairs))
-
-
 def _enough(traffic: Traffic) -> bool:
     told = traffic_claim(traffic)
     return told is not None and told.kind is Kind.TRAFFIC
-
-
-def _numbers(traffic: Traffic) -> tuple[float | None, ...]:
-    return (
-        traffic.finished_requests,
-        traffic.computed_tokens,
-        traffic.external_tokens,
-        traffic.generation_tokens,
-    )

@@ -45,6 +45,7 @@ def status_of(
         serving=pages.serving(name),
         dynamo=_dynamo(attachment, registering=registering),
         tls=pages.tls(name),
+        role_changes=attachment.role_changes,
         follows=engine.part.head if engine.part and engine.part.follows else None,
     )
 

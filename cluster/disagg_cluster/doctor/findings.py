@@ -112,7 +112,10 @@ def roles(facts: Facts) -> Iterator[Finding]:
     """Whether it is known what the engines are for."""
     for engine in facts.engines:
         how = "label its pod disagg-node/role, or start it with DISAGG_NODE_ROLE"
-        if engine.role == "unknown":
+        if engine.role == "unknown" and engine.source == "dynamic":
+            what = f"{engine.engine} can switch roles, and has done too little to tell which it has"
+            yield Finding(Level.BETTER, what)
+        elif engine.role == "unknown":
             why = "does not yet" if engine.follows is None else "is told by its leader only"
             yield Finding(
                 Level.BETTER,

@@ -18,6 +18,9 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_follower_info", _I, Data.ENGINES, ("engine", "leader"), "",
            "An engine that is one node's part of an engine which is led elsewhere, and where the "
            "parts meet."),
+    Family("disagg_engine_role_changes_total", _C, Data.ENGINES, ("engine",), "",
+           "How often a found engine went from one known role to another; absent for one that this "
+           "node launched, whose role is the node file's."),
     Family("disagg_engine_registered", _G, Data.ENGINES, ("engine",), "",
            "1 when a Dynamo worker is registered where its frontends look, 0 when it answers but "
            "is not: then no request reaches it. Absent where nobody can tell."),

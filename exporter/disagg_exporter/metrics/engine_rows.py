@@ -28,6 +28,7 @@ def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
             sheet.put("disagg_engine_up", float(status.up), status.engine)
         if status.follows is not None:
             sheet.put("disagg_engine_follower_info", 1, status.engine, status.follows)
+        sheet.put("disagg_engine_role_changes_total", status.role_changes, status.engine)
         if status.tls is not None:
             tls = status.tls
             sheet.put("disagg_engine_tls_info", 1, status.engine, tls.verified, tls.fault)

@@ -71,6 +71,7 @@ class EngineStatus:
     `serving` counts since the daemon first saw the engine's page, through all its restarts; None
     before.
     `pid` is the process above all of its own, None where none can be seen.
+    `role_changes` is how often it went from one known role to another; None where a person said it.
     `follows` is set where it is one node's part of an engine that is led elsewhere: the address at
     which they meet, empty if nobody told it. It answers nobody, and `up` is that it is there; None
     where it should answer and nobody could ask.
@@ -94,6 +95,7 @@ class EngineStatus:
     model_size: ModelSize | None = None
     follows: str | None = None
     tls: TlsStatus | None = None
+    role_changes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Source(StrEnum):
     RAY_SERVE = "ray-serve"
     ROLE_LABEL = "role-label"
     NAME = "name"
+    DYNAMIC = "dynamic"
     TRAFFIC = "traffic"
     PEERS = "peers"
     NONE = "none"
@@ -52,6 +53,10 @@ class Kind(IntEnum):
     NOTE = 5
 
 
+DYNAMIC_WORD = "dynamic"
+"""What engines and people call a role that may change while the engine runs."""
+TOO_LITTLE = "too little"
+
 Says: TypeAlias = Role | None
 """A role; `Role.UNKNOWN` for a marker that does not decide; None for `not_an_engine`."""
 
@@ -71,6 +76,16 @@ class Claim:
     says: Says
     confidence: Confidence
     note: str = ""
+
+    @property
+    def is_enough(self) -> bool:
+        """Of a claim by traffic: whether there was enough to tell by, whatever it told."""
+        return self.value != TOO_LITTLE
+
+    @property
+    def switches(self) -> bool:
+        """Whether it says that the role may change."""
+        return self.kind is Kind.NOTE and self.value == DYNAMIC_WORD
 
     @property
     def word(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from disagg_exporter.model import Role
 from disagg_exporter.roles.claims import Claim, Kind, Says, Source
@@ -61,6 +62,9 @@ def judge(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict
         return _verdict(program[0], program[0].confidence, claims, peers)
     if has_engine:
         said = [claim for claim in said if claim.says is not None]
+    if any(claim.switches for claim in claims):
+        explicit = [claim for claim in said if claim.source is Source.EXPLICIT]
+        return _stated(explicit, claims, peers) if explicit else _switching(claims, peers)
     if said:
         return _stated(said, claims, peers)
     conditional = next((c for c in claims if c.kind is Kind.CONDITIONAL), None)
@@ -85,6 +89,15 @@ def _stated(said: Sequence[Claim], claims: Sequence[Claim], peers: Peers) -> Ver
     return _verdict(first, sure.lowered(_dissent(first.says, claims)), claims, peers)
 
 
+def _switching(claims: Sequence[Claim], peers: Peers) -> Verdict:
+    """By what it does; what it was started as, or is called, may be over."""
+    traffic = _of_kind(claims, Kind.TRAFFIC)
+    if traffic is not None:
+        return replace(_verdict(traffic, Confidence.MEDIUM, claims, peers), switches=True)
+    unknown = _unknown(claims, peers)
+    return replace(unknown, source=Source.DYNAMIC.value, switches=True)
+
+
 def _dissent(says: Says, claims: Sequence[Claim]) -> int:
     """Steps of confidence to take off for what the other markers say."""
     others = [c for c in claims if c.says not in (Role.UNKNOWN, says)]
@@ -96,8 +109,7 @@ def _dissent(says: Says, claims: Sequence[Claim]) -> int:
     ):
         return 2
     fetches = says is Role.PREFILL and any(_FETCH in claim.marker for claim in claims)
-    changes = any(claim.value == "dynamic" for claim in claims)
-    return 1 if others or fetches or changes else 0
+    return 1 if others or fetches else 0
 
 
 def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Verdict:

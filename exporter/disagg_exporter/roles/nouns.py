@@ -56,6 +56,26 @@ class Traffic:
     external_tokens: float | None = None
     generation_tokens: float | None = None
 
+    def fell_below(self, before: Traffic) -> bool:
+        """Whether something was counted down: another process counts."""
+        return any(
+            old is not None and new is not None and new < old
+            for old, new in zip(before._numbers(), self._numbers(), strict=True)
+        )
+
+    def since(self, before: Traffic) -> Traffic:
+        """What was done since an earlier look at the same counters."""
+        pairs = zip(before._numbers(), self._numbers(), strict=True)
+        return Traffic(*(None if old is None or new is None else new - old for old, new in pairs))
+
+    def _numbers(self) -> tuple[float | None, ...]:
+        return (
+            self.finished_requests,
+            self.computed_tokens,
+            self.external_tokens,
+            self.generation_tokens,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Markers:
@@ -96,7 +116,8 @@ class Evidence:
 class Verdict:
     """What an engine is for, by which source, how surely, and everything that was weighed.
 
-    With `is_engine` False it is a router, a client or the like, and `role` is `none`.
+    With `is_engine` False it is a router, a client or the like, and `role` is `none`. One that
+    `switches` can change its role while it runs, and is judged by what it does.
     """
 
     role: Role
@@ -104,6 +125,12 @@ class Verdict:
     confidence: Confidence
     evidence: tuple[Evidence, ...] = ()
     is_engine: bool = True
+    switches: bool = False
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether it is an engine whose role is known."""
+        return self.is_engine and self.role not in (Role.UNKNOWN, Role.NONE)
 
     @property
     def answer(self) -> str:

@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterator
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.claims import Claim, Source, conditional_decode, note, stated, weak
+from disagg_exporter.roles.claims import (
+    DYNAMIC_WORD,
+    Claim,
+    Source,
+    conditional_decode,
+    note,
+    stated,
+    weak,
+)
 from disagg_exporter.roles.flags import Flags
 from disagg_exporter.roles.nouns import Confidence
 from disagg_exporter.roles.programs import Found, Program
@@ -23,6 +31,7 @@ _SWITCHES = (
     ("multimodal-processor", None),
     ("ec-processor", None),
 )
+ROLE_SWITCH = "enable-pd-role-switch"
 _ROLE_OPTIONS = (
     *("role", "splitwise-role", "instance-role", "role-type", "pd-role", "engine-role"),
     *("worker-role", "worker-type"),
@@ -41,6 +50,8 @@ _RAY_TITLE = re.compile(r"PD(Prefill|Decode)Server|(?<![A-Za-z])(Prefill|Decode)
 def option_claims(found: Found, flags: Flags, title: str) -> Iterator[Claim]:
     """What a command's options claim; `title` is its first word, which Ray uses as a name."""
     yield from _mode(found.program, flags)
+    if flags.has(ROLE_SWITCH):
+        yield note(Source.SGLANG, f"--{ROLE_SWITCH}", DYNAMIC_WORD, "changes its role")
     for name, role in _SWITCHES:
         if flags.has(name):
             source = Source.PROGRAM if role is None else Source.DYNAMO
@@ -73,9 +84,7 @@ def _mode(program: Program, flags: Flags) -> Iterator[Claim]:
     dynamo = program.is_dynamo or (program is Program.UNKNOWN and word in _DYNAMO_WORDS)
     source = Source.DYNAMO if dynamo else Source.SGLANG
     if recognised:
-        switches = flags.has("enable-pd-role-switch")
-        sure = Confidence.MEDIUM if switches else Confidence.HIGH
-        yield stated(source, MODE, word, recognised[1], sure)
+        yield stated(source, MODE, word, recognised[1], Confidence.HIGH)
     else:
         yield note(source, MODE, "?", "no mode that we know")
 

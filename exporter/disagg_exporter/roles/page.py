@@ -116,7 +116,7 @@ def _claims(seen: _Seen) -> Iterator[Claim]:
     for word in sorted(seen.engine_types):
         marker = "page label engine_type"
         if not (recognised := role_word(word)):
-            yield note(Source.SGLANG, marker, "dynamic" if word == "dynamic" else "?", "may change")
+            yield note(Source.SGLANG, marker, "?", "no role that we know")
         elif recognised[1] is Role.MIXED:
             # Older builds wrote `unified` whatever the engine did.
             yield stated(Source.SGLANG, marker, *recognised, Confidence.LOW)

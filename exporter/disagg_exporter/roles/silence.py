@@ -33,9 +33,7 @@ def silence_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Ite
             if flags.config("kv-transfer-config") is None:
                 yield _mixed(Source.VLLM, "no --kv-transfer-config", "hands no KV over")
         case Program.SGLANG | Program.DYNAMO_SGLANG:
-            if flags.has("enable-pd-role-switch"):
-                yield note(Source.SGLANG, "--enable-pd-role-switch", "present", "changes its role")
-            else:
+            if not any(claim.switches for claim in said):
                 yield _mixed(_source(program), "no --disaggregation-mode", "default: aggregated")
         case Program.DYNAMO_TRTLLM:
             yield _mixed(Source.DYNAMO, "no --disaggregation-mode", "default: aggregated")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.claims import Claim, Kind, Source, note
+from disagg_exporter.roles.claims import TOO_LITTLE, Claim, Kind, Source, note
 from disagg_exporter.roles.nouns import Confidence, Traffic
 
 MIN_REQUESTS = 20
@@ -23,7 +23,7 @@ def traffic_claim(traffic: Traffic) -> Claim | None:
     if requests is None:
         return _by_tokens(computed, external, made)
     if requests < MIN_REQUESTS or prompt <= 0:
-        return note(Source.TRAFFIC, _MARKER, "too little", "too few requests to tell")
+        return note(Source.TRAFFIC, _MARKER, TOO_LITTLE, "too few requests to tell")
     per_request = made / requests
     if external / prompt >= _MOST and per_request >= _MANY_TOKENS:
         return _says(Role.DECODE, "prompts come from elsewhere, answers are long")
@@ -38,7 +38,7 @@ def _by_tokens(computed: float, external: float, made: float) -> Claim:
     """The same where nobody counts requests, as on SGLang's page."""
     total = computed + external + made
     if total < MIN_TOKENS:
-        return note(Source.TRAFFIC, _MARKER, "too little", "too few tokens to tell")
+        return note(Source.TRAFFIC, _MARKER, TOO_LITTLE, "too few tokens to tell")
     if external > 0:
         return note(Source.TRAFFIC, _MARKER, "undecided", "requests are not counted")
     if made <= _ALMOST_NONE * computed:

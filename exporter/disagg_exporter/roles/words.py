@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.claims import Claim, Source, note, stated, weak
+from disagg_exporter.roles.claims import DYNAMIC_WORD, Claim, Source, note, stated, weak
 from disagg_exporter.roles.nouns import Confidence
 
 MAX_NAME_CHARS = 512
@@ -14,6 +14,7 @@ _WORDS = {
     Role.PREFILL: ("prefill", "prefiller", "prefill-only", "prefill-worker", "p-instance"),
     Role.DECODE: ("decode", "decoder", "decode-only", "decode-worker", "d-instance"),
     Role.ENCODE: ("encode", "encoder", "encode-only", "encode-worker", "e-instance"),
+    Role.UNKNOWN: (DYNAMIC_WORD,),
     Role.MIXED: (
         *("both", "mixed", "mix", "agg", "aggregate", "aggregated", "all", "pd", "p-d"),
         *("unified", "hybrid", "null", "prefill-decode", "prefill-and-decode", "decode-prefill"),

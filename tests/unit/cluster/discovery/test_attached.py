@@ -37,6 +37,7 @@ SECOND_NS = 1_000_000_000
 GPU = Device("GPU-a", 0, "H100", "nvidia0")
 PREFILL = Verdict(Role.PREFILL, "vllm", Confidence.HIGH)
 DECODE = Verdict(Role.DECODE, "traffic", Confidence.LOW)
+NONE = Confidence.NONE
 ROUTER = Verdict(Role.NONE, "program", Confidence.HIGH, is_engine=False)
 
 
@@ -302,6 +303,18 @@ def test_engines_that_keep_coming_and_going_take_no_room_from_those_that_stay() 
     assert node.attached.lost == ""
     assert len(node.statuses()) == 2
     assert len(node.attached.devices) <= 2 * MAX_ENGINES
+
+
+def test_a_change_of_role_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    node = Node()
+    decodes, unknown = replace(PREFILL, role=Role.DECODE), Verdict(Role.UNKNOWN, "dynamic", NONE)
+    with caplog.at_level("INFO"):
+        for verdict in (PREFILL, PREFILL, unknown, PREFILL, decodes, decodes):
+            node.see(engine(), e=verdict)
+
+    assert node.statuses()["e"].role_changes == 1
+    assert 'disagg_engine_role_changes_total{engine="e"} 1.0' in node.page()
+    assert caplog.messages[-1] == "e: role decode, no longer prefill (vllm, high: no marker)"
 
 
 def model_names(node: Node, family: str = "disagg_node_phase_seconds_total") -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from disagg_cluster.discovery.judging import TRAFFIC_SECONDS, Case, Judge, KnownPeer
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Confidence, Markers
@@ -79,3 +81,43 @@ def test_what_a_person_said_is_certain() -> None:
         "config",
         Confidence.CERTAIN,
     )
+
+
+SWITCHES = Markers(
+    argv=(
+        *("python", "-m", "sglang.launch_server", "--disaggregation-mode", "prefill"),
+        "--enable-pd-role-switch",
+    )
+)
+
+
+def sglang(computed: float, made: float) -> tuple[str, ...]:
+    name = "sglang:realtime_tokens_total"
+    return (f'{name}{{mode="prefill_compute"}} {computed}', f'{name}{{mode="decode"}} {made}')
+
+
+def test_an_engine_that_can_switch_is_judged_by_what_it_does_not_by_its_flag() -> None:
+    judge = Judge()
+    verdict = judge.judge([Case("e", SWITCHES)], (), 0.0)["e"]
+    assert (verdict.role, verdict.source) == (Role.UNKNOWN, "dynamic")
+
+    [told] = judge.judge([Case("e", SWITCHES, sglang(100, 900_000))], (), 2.0).values()
+    assert (told.role, told.source, told.confidence) == (
+        Role.DECODE,
+        "traffic",
+        Confidence.MEDIUM,
+    )
+
+
+def test_a_switch_counts_once_it_lasts_and_a_rest_changes_nothing() -> None:
+    judge, roles = Judge(), []
+    computed, made = 100.0, 900_000.0
+    for second in range(0, 120, 2):
+        if 20 <= second < 80:
+            computed += 10_000
+        roles.append(role(judge, Case("e", SWITCHES, sglang(computed, made)), at=float(second)))
+
+    assert set(roles) == {Role.DECODE, Role.PREFILL}
+    assert [a is b for a, b in pairwise(roles)].count(False) == 1
+    assert roles[25] is Role.PREFILL
+    assert roles[-1] is Role.PREFILL

@@ -147,6 +147,15 @@ def test_what_is_wrong_with_the_tls_of_an_engine_is_said_whole() -> None:
     ]
 
 
+def test_an_engine_that_switches_roles_is_not_to_be_given_one() -> None:
+    [found] = of(Level.BETTER, engine(role="unknown", source="dynamic"))
+
+    assert (found.what, found.step) == (
+        "vllm-8000 can switch roles, and has done too little to tell which it has",
+        "",
+    )
+
+
 def test_only_sglang_is_said_to_need_an_option_for_its_page() -> None:
     steps = {
         kind: of(Level.WRONG, engine(up=False, kind=kind))[0].step for kind in ("vllm", "sglang")

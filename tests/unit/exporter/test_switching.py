@@ -1,0 +1,93 @@
+"""Engines that can switch roles have the role of what they do, and keep it until another lasts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_exporter.model import Role
+from disagg_exporter.roles import Traffic
+from disagg_exporter.roles.switching import WINDOW_SECONDS, SwitchingRole
+
+PREFILLS, DECODES, BOTH = (100_000.0, 10.0), (10.0, 100_000.0), (50_000.0, 50_000.0)
+RESTS, LITTLE = (0.0, 0.0), (3000.0, 1.0)
+
+
+class Story:
+    """What an engine does, a window at a time, and the role that it is given meanwhile."""
+
+    def __init__(self, computed: float = 0.0, made: float = 0.0) -> None:
+        self.switching, self.seconds = SwitchingRole(), 0.0
+        self.computed, self.made = computed, made
+        self.look()
+
+    def look(self) -> None:
+        total = Traffic(None, self.computed, 0.0, self.made)
+        self.switching.take(total, self.seconds)
+
+    def does(self, *windows: tuple[float, float]) -> list[Role | None]:
+        roles = []
+        for computed, made in windows:
+            self.seconds += WINDOW_SECONDS
+            self.computed, self.made = self.computed + computed, self.made + made
+            self.look()
+            roles.append(self.switching.role)
+        return roles
+
+
+def test_what_it_has_done_so_far_tells_first() -> None:
+    assert Story(100, 900_000).switching.role is Role.DECODE
+    assert Story(100, 100).switching.role is None
+
+
+def test_another_role_counts_once_two_windows_tell_of_it() -> None:
+    story = Story(100, 900_000)
+
+    assert story.does(PREFILLS, PREFILLS) == [Role.DECODE, Role.PREFILL]
+
+
+def test_the_window_in_which_it_switches_is_no_role_of_its_own() -> None:
+    story = Story(100, 900_000)
+
+    assert story.does(DECODES, BOTH, PREFILLS, PREFILLS) == [
+        Role.DECODE,
+        Role.DECODE,
+        Role.DECODE,
+        Role.PREFILL,
+    ]
+
+
+def test_what_flaps_from_window_to_window_changes_nothing() -> None:
+    story = Story(100, 900_000)
+
+    assert set(story.does(*(PREFILLS, DECODES) * 20)) == {Role.DECODE}
+
+
+def test_one_that_rests_keeps_its_role() -> None:
+    assert set(Story(900_000, 100).does(*(RESTS,) * 30)) == {Role.PREFILL}
+
+
+def test_little_traffic_is_looked_at_for_longer() -> None:
+    story = Story(100, 900_000)
+
+    assert story.does(*(LITTLE,) * 8)[-1] is Role.PREFILL
+
+
+def test_a_process_that_begins_anew_is_judged_anew() -> None:
+    story = Story(100, 900_000)
+    story.computed = story.made = 0.0
+    story.does(RESTS)
+
+    assert story.switching.role is None
+
+
+@given(st.lists(st.sampled_from([PREFILLS, DECODES, BOTH, RESTS, LITTLE]), max_size=40))
+def test_no_two_changes_follow_each_other_within_a_window(
+    windows: list[tuple[float, float]],
+) -> None:
+    roles = Story(100, 900_000).does(*windows)
+    changes = [at for at in range(1, len(roles)) if roles[at] is not roles[at - 1]]
+
+    assert all(after - before >= 2 for before, after in pairwise(changes))
