@@ -16,6 +16,7 @@ import pytest
 
 from disagg_cluster import procfs
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.headroom import RESERVED_DESCRIPTORS
 from support.running_node import Page, RunningNode
 from support.two_planes import standin_node, wait_until
 
@@ -106,6 +107,9 @@ def test_more_page_clients_than_descriptors_keep_no_dead_worker_dead(folder: Pat
         host, _, port = running.page_url.removeprefix("http://").partition("/")[0].partition(":")
         for _ in range(80):
             stack.enter_context(socket.create_connection((host, int(port)), 5))
+        held = Path("/proc") / str(running.process.pid) / "fd"
+        few = 64 - RESERVED_DESCRIPTORS + 4  # what the daemon opens for a moment itself
+        wait_until("clients to leave some", lambda: len(list(held.iterdir())) <= few, SECONDS)
         first = leader(folder, "decode-0")
         os.kill(first, signal.SIGKILL)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from disagg_exporter.http.admission import ConnectionLimits, address_of, displaced_by
+from disagg_exporter.http.headroom import is_scarce
 from disagg_exporter.http.refusals import Refusal, RefusalCounts, refusal_of
 from disagg_exporter.http.request_head import HeadError, RequestHead
 from disagg_exporter.http.request_reader import RequestReader
@@ -116,6 +117,8 @@ class Reception:
             self._take_in(accepted, peer)
 
     def _take_in(self, accepted: socket.socket, peer: Any) -> None:
+        if is_scarce(accepted.fileno()):
+            self._make_room()
         address = address_of(peer)
         number = displaced_by(address, self._arrivals.values(), self._limits)
         if number is not None:
