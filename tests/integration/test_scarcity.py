@@ -36,7 +36,8 @@ def daemon(folder: Path, output: int | None = None, **deadlines: float) -> Itera
     file: dict[str, Any] = standin_node(folder)
     for worker in file["workers"]:
         worker["deadlines"] = worker["deadlines"] | deadlines
-    file["restart"] = {"backoff_first_seconds": 0.1, "backoff_max_seconds": 0.1}
+    quick = {"backoff_first_seconds": 0.1, "backoff_max_seconds": 0.1}
+    file["restart"] = quick | {"crash_limit": 2}
     running = RunningNode(file, folder, output)
     try:
         running.wait_ready()
@@ -75,51 +76,48 @@ def serves_again(running: RunningNode, worker: str, restarts: int = 1) -> bool:
     )
 
 
-def test_output_that_nobody_reads_holds_nothing_up(folder: Path) -> None:
-    """Standard output and error are a pipe that is full from the beginning."""
+@contextlib.contextmanager
+def full_pipe() -> Iterator[int]:
+    """The end of a pipe that nobody reads and that takes nothing more."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writer, b"." * 4096)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writer, b".")
+    for piece in (b"." * 4096, b"."):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, piece)
     os.set_blocking(writer, True)
-    try:
-        with daemon(folder, writer) as running:
-            first = leader(folder, "decode-0")
-            os.kill(first, signal.SIGKILL)
-            wait_until("a restart", lambda: serves_again(running, "decode-0"), SECONDS)
-
-            running.process.send_signal(signal.SIGTERM)
-            assert running.process.wait(SECONDS) == 0
-            assert procfs.leaders_writing(folder / "run" / "logs" / "decode-0.log") == ()
-    finally:
-        os.close(reader)
-        os.close(writer)
+    yield writer
+    os.close(reader)
+    os.close(writer)
 
 
-def test_more_page_clients_than_descriptors_keep_no_dead_worker_dead(folder: Path) -> None:
-    with daemon(folder) as running, contextlib.ExitStack() as stack:
+def test_neither_unread_output_nor_a_flood_of_page_clients_keeps_a_dead_worker_dead(
+    folder: Path,
+) -> None:
+    """Standard output and error are a full pipe, and there are fewer descriptors than clients."""
+    with full_pipe() as output, daemon(folder, output) as running:
         _, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (64, hard))
         host, _, port = running.page_url.removeprefix("http://").partition("/")[0].partition(":")
-        for _ in range(80):
-            stack.enter_context(socket.create_connection((host, int(port)), 5))
-        held = Path("/proc") / str(running.process.pid) / "fd"
-        few = 64 - RESERVED_DESCRIPTORS + 4  # what the daemon opens for a moment itself
-        wait_until("clients to leave some", lambda: len(list(held.iterdir())) <= few, SECONDS)
-        first = leader(folder, "decode-0")
-        os.kill(first, signal.SIGKILL)
+        with contextlib.ExitStack() as clients:
+            for _ in range(80):
+                clients.enter_context(socket.create_connection((host, int(port)), 5))
+            held = Path("/proc") / str(running.process.pid) / "fd"
+            few = 64 - RESERVED_DESCRIPTORS + 4  # what the daemon opens for a moment itself
+            wait_until("clients to leave some", lambda: len(list(held.iterdir())) <= few, SECONDS)
+            first = leader(folder, "decode-0")
+            os.kill(first, signal.SIGKILL)
 
-        def another() -> bool:
-            found = procfs.leaders_writing(folder / "run" / "logs" / "decode-0.log")
-            return found not in ((), (first,))
+            def another() -> bool:
+                found = procfs.leaders_writing(folder / "run" / "logs" / "decode-0.log")
+                return found not in ((), (first,))
 
-        wait_until("a successor, while the clients stay", another, 8.0)
-        stack.close()
+            wait_until("a successor, while the clients stay", another, 8.0)
         wait_until("it to serve", lambda: serves_again(running, "decode-0"), SECONDS)
+
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(SECONDS) == 0
+        assert procfs.leaders_writing(folder / "run" / "logs" / "decode-0.log") == ()
 
 
 FREEZER = Path("/sys/fs/cgroup/freezer")
@@ -153,3 +151,43 @@ def test_a_daemon_whose_worker_cannot_be_ended_says_so_and_ends_by_its_own_code(
         said = running.log()
         assert f"  decode-0 (pid {stuck}): " in said
         assert "Traceback" not in said
+
+
+PIDS = Path("/sys/fs/cgroup/pids")
+
+
+@contextlib.contextmanager
+def no_more_threads(pid: int) -> Iterator[None]:
+    """Let a process have no thread and no child more than it has now."""
+    group = Path(tempfile.mkdtemp(dir=PIDS))
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "pids.max").write_text("1")
+        yield
+    finally:
+        (PIDS / "cgroup.procs").write_text(str(pid))
+        for started in (group / "cgroup.procs").read_text().split():
+            (PIDS / "cgroup.procs").write_text(started)
+        group.rmdir()
+
+
+@pytest.mark.skipif(not os.access(PIDS, os.W_OK), reason="needs control groups that count pids")
+def test_without_a_thread_or_a_process_more_nobody_is_given_up_or_forgotten(folder: Path) -> None:
+    with daemon(folder) as running:
+
+        def well() -> bool:
+            shown = page(running)
+            return (
+                shown is not None
+                and shown.sum("disagg_engine_up") == 2
+                and shown.sum("disagg_collector_success", collector="supervision") == 1
+            )
+
+        with no_more_threads(running.process.pid):
+            os.kill(leader(folder, "decode-0"), signal.SIGKILL)
+            refused = "not counted as a crash"
+            wait_until("refused starts", lambda: running.log().count(refused) > 2, SECONDS)
+            assert "supervision: decode-0: start: " in running.log()
+        wait_until("it to serve", lambda: serves_again(running, "decode-0"), SECONDS)
+        wait_until("all to be well", well, SECONDS)
+        assert "hangs" not in running.log()
