@@ -26,6 +26,7 @@ from disagg_cluster.engines import Engines
 from disagg_cluster.feeds import hearing
 from disagg_cluster.front import Front
 from disagg_cluster.host.private_dir import make_inner
+from disagg_cluster.host.run_dir_watch import RunDirWatch
 from disagg_cluster.journal import Journal, here
 from disagg_cluster.journal_text import Tag
 from disagg_cluster.launch import post_of
@@ -146,6 +147,7 @@ class Daemon:
         self._changes = CollectorHealth("worker_changes", _log)
         self._unreported: dict[str, tuple[WorkerState, WorkerState, int | None, str]] = {}
         self._rotation: Rotation | None = None
+        self._folder_watch: RunDirWatch | None = None
         self._at_end: AtEnd = "stop"
         self._control: ControlService | None = None
         self._start_ns = time.monotonic_ns()
@@ -187,7 +189,7 @@ class Daemon:
             StuckWorkersError: On leaving, some workers could not be ended.
         """
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(RunLock(self._folder.lock))
+            lock = stack.enter_context(RunLock(self._folder.lock))
             make_inner(self._folder.sim)
             start_ns = self._start_ns = time.monotonic_ns()
             self._resume(start_ns)
@@ -195,7 +197,8 @@ class Daemon:
                 self._ledger.add_device(device, start_ns)
             stack.callback(self._hand_over)
             address = stack.enter_context(self._front.running())
-            stack.enter_context(leaving(self._folder.whereabouts, address, self._config.listen))
+            listen = self._config.listen
+            word = stack.enter_context(leaving(self._folder.whereabouts, address, listen))
             feeds = hearing(
                 self._posts.values(), self._engines, self._folder, self._ledger, self._fullness
             )
@@ -210,13 +213,22 @@ class Daemon:
                 health_seconds=self._config.intervals.health_seconds,
                 worked_ns=self._worked_ns,
             )
-            rotation = Rotation(crew.logs, crew.log_was_cut, self._config.log_megabytes, _log)
+            limit, writers = self._config.log_megabytes, crew.writers
+            rotation = Rotation(crew.logs, crew.log_was_cut, limit, _log, writers=writers)
+            watch = self._folder_watch = RunDirWatch(
+                self._folder.path,
+                (self._folder.logs, self._folder.sim),
+                (("lock", lock), ("journal", self._journal), ("whereabouts", word)),
+                _log,
+                (lock.answer, crew.record),
+            )
             self._learned.read()
             self._rotation = rotation
             parts = [
                 *self._roster.parts(),
                 Part("main_loop", self._pulse.run),
                 Part("log_rotation", rotation.run),
+                Part("run_folder", watch.run),
                 Part("learned", self._learned.run),
             ]
             if self._router is not None:
@@ -342,6 +354,7 @@ class Daemon:
                 *self._front.collectors(),
                 *(watch.collectors() if watch else ()),
                 *(self._rotation.collectors() if self._rotation else ()),
+                *((self._folder_watch.status(),) if self._folder_watch else ()),
                 *((self._changes.status(),) if self._changes.has_failed else ()),
                 *self._parts.collectors(),
                 *self._callbacks.collectors(),
@@ -350,6 +363,8 @@ class Daemon:
             router=watch.status() if watch else None,
             simulated=self._source.name == "sim" or self._engines.simulated,
             counts=DaemonCounts(
-                self._control.counts() if self._control else {}, self._front.http_refusals()
+                self._control.counts() if self._control else {},
+                self._front.http_refusals(),
+                self._folder_watch.restored if self._folder_watch else 0,
             ),
         )

@@ -13,6 +13,7 @@ from disagg_cluster.journal_text import Entry, JournalError, Where, decode, enco
 from disagg_cluster.wholefile import write_whole
 from disagg_exporter.collectors import CollectorHealth, explain
 from disagg_exporter.model import CollectorStatus
+from disagg_exporter.steps_socket import FileIdentity, identity_of
 
 _MOST_BYTES = 64 << 20
 _AHEAD_TICKS = 100
@@ -95,6 +96,7 @@ class Journal:
         self._log = log
         self._where = where or Where(boot_id=procfs.boot_id(), pid_namespace=procfs.pid_namespace())
         self._written: str | None = None
+        self._identity: FileIdentity | None = None
         self._health = CollectorHealth(
             "journal",
             log,
@@ -127,6 +129,15 @@ class Journal:
                 why = f"cannot write the journal {self._path}: {explain(error)}"
                 raise JournalError(f"{why}; workers may be lost if the daemon dies now") from error
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether what lies at its path is what we wrote; so, too, before we have written."""
+        return self._written is None or identity_of(self._path) == self._identity
+
+    def restore(self) -> None:
+        """Forget what was written: the next `write` writes it, whatever it is."""
+        self._written = None
+
     def status(self) -> CollectorStatus:
         """The collector `journal`: failed while what is on disk is not what is."""
         return self._health.status()
@@ -136,7 +147,7 @@ class Journal:
         if text != self._written:
             # It need not be synced: what a power cut leaves of it is of another boot.
             write_whole(self._path, text.encode(), 0o600)
-            self._written = text
+            self._written, self._identity = text, identity_of(self._path)
 
     def _put_aside(self) -> None:
         try:

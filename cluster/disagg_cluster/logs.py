@@ -124,6 +124,40 @@ def rotate(log_path: Path, limit_bytes: int, copy: Copy = copy_file) -> bool:
     return True
 
 
+def recover_deleted(pid: int, log_path: Path) -> bool:
+    """Move what a process has written to its deleted log to the log's path; say whether it has.
+
+    The process writes on to the deleted file, which nobody would see and nothing keep short. A line
+    written between the copy and the cut is lost.
+
+    Args:
+        pid: Whose standard output it is.
+        log_path: Where the log was.
+
+    Raises:
+        LogError: The log cannot be made anew; what was written is still where it is.
+    """
+    output = Path(f"/proc/{pid}/fd/1")
+    real = f"{os.path.realpath(log_path.parent)}/{log_path.name}"
+    try:
+        if os.readlink(output) != f"{real} (deleted)" or output.stat().st_size == 0:  # noqa: PTH115
+            return False
+    except OSError:
+        return False
+    try:
+        make_inner(log_path.parent)
+        target = open_private(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(target, "ab") as log, output.open("r+b") as deleted:
+            shutil.copyfileobj(deleted, log, 1 << 20)
+            deleted.truncate(0)
+    except UnsafeDirError as error:
+        raise LogError(f"cannot make the log {log_path} anew: {error}") from error
+    except OSError as error:
+        why = f"cannot make the log {log_path} anew: {error.strerror}"
+        raise LogError(why, errno=error.errno) from error
+    return True
+
+
 def _copy_to(part: Path, log_path: Path, copy: Copy) -> None:
     """Copy a log; its older parts go if there is no room otherwise."""
     try:

@@ -48,6 +48,11 @@ class RunFolder:
         return self.path / "control.socket"
 
     @property
+    def logs(self) -> Path:
+        """The folder of the workers' logs."""
+        return self.path / "logs"
+
+    @property
     def sim(self) -> Path:
         """Where stand-ins write what their devices do."""
         return self.path / "sim"
@@ -68,7 +73,7 @@ class RunFolder:
 
     def log(self, worker: str) -> Path:
         """Where a worker's output goes."""
-        return self.path / "logs" / f"{worker}.log"
+        return self.logs / f"{worker}.log"
 
 
 _NAMES = re.compile(

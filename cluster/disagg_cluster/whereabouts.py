@@ -73,6 +73,8 @@ class EndpointFile:
             # Commands then have to be told by --url.
             _log.warning("cannot write %s: %s", self._path, error.strerror)
 
+    restore = write
+
     def remove(self) -> None:
         """Take it away, if nobody has put his own there since."""
         unlink_if_same(self._path, self._identity)

@@ -179,6 +179,11 @@ class Crew:
         logs = {entry.worker: Path(entry.log_path) for entry in self._strays}
         return logs | {keeper.post.name: keeper.post.log_path for keeper in self._keepers}
 
+    def writers(self) -> Mapping[str, int]:
+        """Who writes each log now: the leaders of those that run."""
+        children = ((keeper.post.name, keeper.child) for keeper in self._keepers)
+        return {name: child.pid for name, child in children if child is not None}
+
     def look_for_descendants(self) -> None:
         """See who is below each worker now: it is ended with it though it leaves its session."""
         children = [keeper.child for keeper in self._keepers if keeper.child is not None]

@@ -6,15 +6,17 @@ be the engine's is listened to.
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from disagg_exporter.allowance import Allowance
+from disagg_exporter.errors import DisaggError
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import StreamKey
 from disagg_exporter.peer import in_session_of, peer_pid
@@ -51,6 +53,11 @@ STREAMS_PER_CONNECTION = 16
 # they wake nobody. The kernel holds some hundred messages for us meanwhile.
 REST_SECONDS = 0.25
 
+# How soon it is seen that a socket's file was removed or replaced.
+LOOK_SECONDS = 2.0
+
+_log = logging.getLogger("disagg_node")
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerCounts:
@@ -77,7 +84,8 @@ class StepsListener:
     loop's thread, in the order in which its connection sent it, within `rest_seconds` of it.
 
     `mode` are the permissions of its file. With `messages_per_second`, what is sent beyond stays
-    with its sender, whose plugin counts what it could not send.
+    with its sender, whose plugin counts what it could not send. `make_folder` makes the socket's
+    folder anew, should it vanish.
     """
 
     def __init__(
@@ -91,6 +99,7 @@ class StepsListener:
         rest_seconds: float = REST_SECONDS,
         mode: int = 0o600,
         messages_per_second: float | None = None,
+        make_folder: Callable[[], object] = lambda: None,
     ) -> None:
         self._path = path
         self._engine = engine
@@ -99,6 +108,9 @@ class StepsListener:
         self._clock_ns = clock_ns
         self._rest_seconds = rest_seconds
         self._mode = mode
+        self._make_folder = make_folder
+        self._watch: TimerHandle | None = None
+        self._complaint = ""
         self._allowance = (
             None if messages_per_second is None else Allowance(messages_per_second, clock_ns())
         )
@@ -121,6 +133,27 @@ class StepsListener:
         self._loop = loop
         self._beat = beat_of(loop, self._rest_seconds)
         loop.add_reader(self._socket, self._accept, self._socket, loop, self._beat)
+        self._watch = loop.call_later(LOOK_SECONDS, self.look)
+
+    def look(self) -> None:
+        """See whether the file is still there, and make it anew if not; does so on a clock, too."""
+        if self._socket is None or self._loop is None:
+            return
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_later(LOOK_SECONDS, self.look)
+        if self.is_in_place:
+            return
+        try:
+            self._make_folder()
+            self.restore()
+        except (OSError, DisaggError) as error:
+            if str(error) != self._complaint:
+                _log.warning("%s has vanished and cannot be made anew: %s", self._path, error)
+            self._complaint = str(error)
+            return
+        self._complaint = ""
+        _log.warning("%s has vanished or was replaced: made anew", self._path)
 
     @property
     def is_in_place(self) -> bool:
@@ -154,6 +187,8 @@ class StepsListener:
         """Hang up on everyone and remove the socket file. Delivers nothing."""
         if self._socket is None or self._loop is None or self._beat is None:
             return
+        if self._watch is not None:
+            self._watch.cancel()
         # The file goes first: once we no longer listen, it may already be our successor's.
         unlink_if_same(self._path, self._identity)
         self._loop.remove_reader(self._socket)

@@ -85,6 +85,7 @@ class ToldSteps:
             self._hear_process,
             clock_ns=self._clock_ns,
             messages_per_second=MESSAGES_PER_SECOND,
+            make_folder=lambda: make_inner(self._path.parent),
         )
         try:
             make_inner(self._path.parent)

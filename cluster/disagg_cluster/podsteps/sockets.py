@@ -165,6 +165,10 @@ class PodSteps:
         }
         return {name: (now_ns - self._strange_ns.get(name, now_ns)) / 1e9 for name in present}
 
+    def _make_folder(self, uid: str) -> Path:
+        folders.make_root(self._root)
+        return folders.make_folder(self._root, uid)
+
     def _listen(self, uid: str, loop: asyncio.AbstractEventLoop) -> StepsListener:
         gate = self._gates.setdefault(uid, Gate(self._clock_ns()))
 
@@ -175,7 +179,7 @@ class PodSteps:
                 self._hear(uid, admitted)
 
         listener = StepsListener(
-            folders.make_folder(self._root, uid),
+            self._make_folder(uid),
             uid,
             # Whoever reaches this socket is in this pod: no other has its folder.
             lambda _pid: listener.counts.connected < MAX_CONNECTIONS,
@@ -183,6 +187,7 @@ class PodSteps:
             clock_ns=self._clock_ns,
             mode=0o666,
             messages_per_second=MESSAGES_PER_SECOND,
+            make_folder=lambda: self._make_folder(uid),
         )
         listener.open(loop)
         return listener

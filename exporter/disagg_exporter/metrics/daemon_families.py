@@ -43,6 +43,9 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "Rounds of the collector that failed of a defect of this program: please report it."),
     Family("disagg_http_refusals_total", _C, Data.HTTP, ("reason",), "",
            "Connections and requests that the daemon's own pages turned away, by reason."),
+    Family("disagg_run_folder_restores_total", _C, Data.WORKERS, (), "",
+           "How often the run folder, or its lock, journal or a folder in it, was found removed or "
+           "replaced and was made anew."),
     Family("disagg_build_info", _I, Data.BUILD, ("version",), "",
            "Which disagg-node this is."),
     Family("disagg_simulated_info", _I, Data.BUILD, (), "",

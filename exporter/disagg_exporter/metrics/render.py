@@ -85,6 +85,8 @@ def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.put("disagg_control_requests_total", count, verb, outcome)
     for reason, count in snapshot.daemon_counts.http_refusals.items():
         sheet.put("disagg_http_refusals_total", count, reason)
+    restores = snapshot.daemon_counts.run_folder_restores
+    sheet.put("disagg_run_folder_restores_total", restores)
     for status in snapshot.collectors:
         name, last = status.collector, status.last_success_timestamp_seconds
         sheet.put("disagg_collector_success", float(status.success), name)

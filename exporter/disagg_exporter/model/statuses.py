@@ -116,11 +116,13 @@ class WorkerStatus:
 class DaemonCounts:
     """What the daemon was asked for since it started.
 
-    By hand by verb and outcome; over HTTP what it turned away, by reason.
+    By hand by verb and outcome; over HTTP what it turned away, by reason. `run_folder_restores`
+    counts how often its run folder, or something in it, had to be made anew.
     """
 
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
     http_refusals: Mapping[str, int] = field(default_factory=dict)
+    run_folder_restores: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,12 +16,15 @@ import pytest
 from disagg_cluster import procfs
 from disagg_cluster.daemon import AtEnd, Daemon
 from disagg_cluster.foreground import run
+from disagg_cluster.host import run_dir_watch
 from disagg_cluster.journal import here, load
 from disagg_cluster.layout import place
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.rotation import Rotation
 from disagg_cluster.rundir import RunFolder
+from disagg_cluster.runlock import RunLock, RunLockError, holder
 from disagg_cluster.stopping import end_workers, left_behind
+from disagg_exporter import steps
 from disagg_exporter.collectors import Backoff, keep_running
 from disagg_exporter.devices import NoDevices
 from disagg_exporter.model import EngineStatus, Role, Snapshot
@@ -112,6 +116,49 @@ def test_a_daemon_that_fails_treats_its_engines_as_it_was_made_to(
     assert procfs.is_alive(pids[0]) is lives
     if lives:
         end(folder)
+
+
+@pytest.mark.parametrize("removed", ["folder", "lock", "journal.json", "logs", "w.sock"])
+def test_a_run_folder_that_was_deleted_is_restored_and_the_next_daemon_adopts(
+    folder: Path, removed: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_dir_watch, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(steps, "LOOK_SECONDS", 0.05)
+    run_folder = RunFolder(folder / "run")
+    victim = run_folder.path / ("" if removed == "folder" else removed)
+
+    async def first() -> int:
+        daemon = make(folder)
+        async with daemon.running():
+            pid = await until_ready(daemon, folder)
+            shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+            everything = (
+                run_folder.lock,
+                run_folder.journal,
+                run_folder.whereabouts,
+                run_folder.logs,
+                run_folder.sim,
+                run_folder.socket("w"),
+            )
+            async with asyncio.timeout(20):
+                while not all(path.exists() for path in everything):
+                    await asyncio.sleep(0.02)
+            assert holder(run_folder.lock) == os.getpid()
+            assert load(run_folder.journal, here())[0].pid == pid
+            with pytest.raises(RunLockError), RunLock(run_folder.lock, patience_seconds=0):
+                pass
+            daemon.leave()
+            return pid
+
+    async def second() -> int:
+        daemon = make(folder)
+        async with daemon.running():
+            return await until_ready(daemon, folder)
+
+    pid = asyncio.run(first())
+    assert "made anew" in caplog.text
+    assert asyncio.run(second()) == pid
+    assert not procfs.is_alive(pid)
 
 
 def test_the_next_daemon_shows_an_engine_as_what_it_was_started(folder: Path) -> None:

@@ -3,11 +3,21 @@
 import asyncio
 import errno
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from disagg_cluster.logs import LogError, copy_file, last_lines, open_log, rotate
+from disagg_cluster.logs import (
+    LogError,
+    copy_file,
+    last_lines,
+    open_log,
+    recover_deleted,
+    rotate,
+)
 from disagg_cluster.rotation import Rotation
 
 
@@ -73,6 +83,39 @@ def test_a_rotation_cuts_no_file_that_a_link_leads_to(log: Path, tmp_path: Path)
     assert rotate(log, 1) is False
     assert last_lines(log, 5) == ()
     assert victim.read_text() == "theirs, and long"
+
+
+def test_what_is_written_to_a_deleted_log_is_moved_to_its_place(log: Path) -> None:
+    """The writer has the deleted file open still: it would fill the disk unseen."""
+    script = "import sys\nfor word in sys.stdin: print(word.strip(), flush=True)"
+    with (
+        open_log(log)[0] as output,
+        subprocess.Popen(
+            [sys.executable, "-S", "-c", script], stdin=subprocess.PIPE, stdout=output, text=True
+        ) as writer,
+    ):
+        assert writer.stdin is not None
+
+        def says(word: str) -> None:
+            assert writer.stdin is not None
+            print(word, file=writer.stdin, flush=True)
+            while Path(f"/proc/{writer.pid}/fd/1").stat().st_size == 0:
+                os.sched_yield()
+
+        says("before")
+        assert recover_deleted(writer.pid, log) is False
+        log.unlink()
+        log.parent.rmdir()
+        assert recover_deleted(writer.pid, log) is True
+        assert log.read_text() == "before\n"
+        assert recover_deleted(writer.pid, log) is False
+        says("after")
+        assert recover_deleted(writer.pid, log) is True
+        assert log.read_text() == "before\nafter\n"
+        assert Path(f"/proc/{writer.pid}/fd/1").stat().st_size == 0
+        assert recover_deleted(writer.pid, log.with_name("other.log")) is False
+        writer.stdin.close()
+    assert recover_deleted(writer.pid, log) is False
 
 
 def test_a_short_log_and_one_that_is_not_there_are_left_alone(log: Path) -> None:
