@@ -20,11 +20,11 @@ from typing import Literal
 from disagg_cluster import procfs
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.control.service import ControlService
-from disagg_cluster.control.views import DaemonView
 from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.engines import Engines
 from disagg_cluster.feeds import hearing
 from disagg_cluster.front import Front
+from disagg_cluster.hooks.configured import failure_hook
 from disagg_cluster.host.private_dir import make_inner
 from disagg_cluster.host.run_dir_watch import RunDirWatch
 from disagg_cluster.journal import Journal, here
@@ -40,6 +40,7 @@ from disagg_cluster.router import Gate
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
 from disagg_cluster.sourcing import Sourcing
+from disagg_cluster.supervisor.change_reports import ChangeReports
 from disagg_cluster.supervisor.stuck import StuckWorkersError
 from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
 from disagg_cluster.telemetry.continuity import Continuity
@@ -47,9 +48,8 @@ from disagg_cluster.telemetry.learned_file import learned_file
 from disagg_cluster.telemetry.learned_models import Learners
 from disagg_cluster.whereabouts import leaving
 from disagg_cluster.workers import Crew
-from disagg_exporter import __version__
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.collectors import CallbackErrors, CollectorHealth
+from disagg_exporter.collectors import CallbackErrors
 from disagg_exporter.devices import DeviceSource
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.listen import ListenAddress
@@ -57,8 +57,7 @@ from disagg_exporter.model import CollectorStatus, DaemonCounts, Snapshot
 
 _log = logging.getLogger("disagg_node")
 
-_SILENT_SECONDS = 10.0
-"""A daemon that has done nothing for so long is not well."""
+_SILENT_SECONDS = 10.0  # A daemon that has done nothing for so long is not well.
 
 AtEnd = Literal["stop", "leave"]
 """What becomes of the engines: drained and stopped, or left running for the next daemon."""
@@ -144,14 +143,12 @@ class Daemon:
         )
         self._parts = Parts(_log)
         self._callbacks = CallbackErrors(_log)
-        self._changes = CollectorHealth("worker_changes", _log)
-        self._unreported: dict[str, tuple[WorkerState, WorkerState, int | None, str]] = {}
+        self._changes = ChangeReports(self._changed, _log)
         self._rotation: Rotation | None = None
         self._folder_watch: RunDirWatch | None = None
         self._at_end: AtEnd = "stop"
-        self._control: ControlService | None = None
-        self._start_ns = time.monotonic_ns()
-        self._stopping = False
+        self._control = ControlService(config.node, self._folder, _log)
+        self._hook = failure_hook(config, self._folder.hook_log, os.environ, _log)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -191,7 +188,7 @@ class Daemon:
         async with contextlib.AsyncExitStack() as stack:
             lock = stack.enter_context(RunLock(self._folder.lock))
             make_inner(self._folder.sim)
-            start_ns = self._start_ns = time.monotonic_ns()
+            start_ns = time.monotonic_ns()
             self._resume(start_ns)
             for device in self._layout.devices:
                 self._ledger.add_device(device, start_ns)
@@ -207,14 +204,17 @@ class Daemon:
             stack.enter_context(looking)
             crew = self._crew = Crew(
                 (*([self._router.post] if self._router else []), *self._posts.values()),
-                self._changed,
+                self._changes.take,
                 self._roster.pages.page,
                 journal=self._journal,
                 health_seconds=self._config.intervals.health_seconds,
                 worked_ns=self._worked_ns,
+                on_failure=self._hook.tell,
             )
             limit, writers = self._config.log_megabytes, crew.writers
-            rotation = Rotation(crew.logs, crew.log_was_cut, limit, _log, writers=writers)
+            rotation = self._rotation = Rotation(
+                crew.logs, crew.log_was_cut, limit, _log, writers=writers
+            )
             watch = self._folder_watch = RunDirWatch(
                 self._folder.path,
                 (self._folder.logs, self._folder.sim),
@@ -223,13 +223,13 @@ class Daemon:
                 (lock.answer, crew.record),
             )
             self._learned.read()
-            self._rotation = rotation
             parts = [
                 *self._roster.parts(),
                 Part("main_loop", self._pulse.run),
                 Part("log_rotation", rotation.run),
                 Part("run_folder", watch.run),
                 Part("learned", self._learned.run),
+                Part("failure_hook", self._hook.run),
             ]
             if self._router is not None:
                 parts.append(Part("router", self._router.watch.run))
@@ -239,8 +239,7 @@ class Daemon:
             try:
                 crew.adopt(self._journal.read())
                 await crew.start()
-                self._control = ControlService(self._folder.control, crew, self._view, _log)
-                await stack.enter_async_context(self._control.serving())
+                await stack.enter_async_context(self._control.serving(crew))
                 yield address
                 at_end = self._at_end
             finally:
@@ -272,7 +271,7 @@ class Daemon:
         self._continuity.finish(now_ns, self._pulse.wall_offset_seconds(now_ns))
 
     async def _end(self, crew: Crew, at_end: AtEnd) -> None:
-        self._stopping = True
+        self._control.refuse()
         self._learned.end()
         if at_end == "leave":
             await crew.leave()
@@ -288,31 +287,12 @@ class Daemon:
     def _changed(
         self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str
     ) -> None:
-        """Pass a change of a worker on to those it concerns; supervision goes on whatever it is."""
-        self._unreported[name] = (old, new, pid, why)
-        with self._changes.round():
-            self._report(name)
-
-    def _report(self, name: str) -> None:
-        old, new, pid, why = self._unreported[name]
+        """Pass a change of a worker on to those it concerns."""
         if self._router is not None and name == self._router.post.name:
             self._router.changed(pid)
         else:
             self._engines.changed(name, old, new, pid, why)
-        del self._unreported[name]
-        if self._control is not None:
-            self._control.changed()
-
-    def _view(self) -> DaemonView:
-        """The daemon itself, as those who ask it see it."""
-        return DaemonView(
-            version=__version__,
-            pid=os.getpid(),
-            node=self._config.node,
-            run_dir=str(self._folder.path),
-            uptime_seconds=(time.monotonic_ns() - self._start_ns) / 1e9,
-            stopping=self._stopping,
-        )
+        self._control.changed()
 
     def _tag(self, worker: str) -> Tag:
         return self._posts[worker].tag if self._crew is None else self._crew.tag(worker)
@@ -330,10 +310,7 @@ class Daemon:
 
     def _seldom(self) -> None:
         """Look for engines that have gone silent; try a journal again that could not be written."""
-        if self._unreported:
-            with self._changes.round():
-                for name in tuple(self._unreported):
-                    self._report(name)
+        self._changes.try_again()
         names = [status.engine for status in self._roster.statuses()]
         self._continuity.look(names, time.monotonic_ns())
         if self._crew is not None:
@@ -355,16 +332,18 @@ class Daemon:
                 *(watch.collectors() if watch else ()),
                 *(self._rotation.collectors() if self._rotation else ()),
                 *((self._folder_watch.status(),) if self._folder_watch else ()),
-                *((self._changes.status(),) if self._changes.has_failed else ()),
+                *self._changes.collectors(),
                 *self._parts.collectors(),
                 *self._callbacks.collectors(),
-                *(self._control.collectors() if self._control else ()),
+                *self._control.collectors(),
+                *self._hook.collectors(),
             ),
             router=watch.status() if watch else None,
             simulated=self._source.name == "sim" or self._engines.simulated,
             counts=DaemonCounts(
-                self._control.counts() if self._control else {},
+                self._control.counts(),
                 self._front.http_refusals(),
                 self._folder_watch.restored if self._folder_watch else 0,
+                self._hook.counts(),
             ),
         )

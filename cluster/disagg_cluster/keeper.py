@@ -30,12 +30,13 @@ from disagg_cluster.life import (
     Unwatched,
     WorkerState,
 )
-from disagg_cluster.logs import last_lines
+from disagg_cluster.logs import last_lines, shown_end
 from disagg_cluster.lookout import Lookout
 from disagg_cluster.posts import Post, Standing, Surroundings
 from disagg_cluster.readiness import Target
 from disagg_cluster.supervise import decide, due_ns
 from disagg_cluster.supervisor.death_watch import DeathWatch
+from disagg_cluster.supervisor.failures import FailureReports, has_crashed
 from disagg_cluster.supervisor.pausing import is_frozen
 from disagg_cluster.supervisor.port_holder import port_holder
 from disagg_cluster.supervisor.retried import RETRY_SECONDS, Retried
@@ -68,6 +69,8 @@ class Keeper:
         self._reason = ""
         self._told: tuple[WorkerState, int, int | None] = (WorkerState.STOPPED, 0, None)
         self._retried = Retried(post.name, around.supervision, around.reserve)
+        whose = post.name, post.role_text, post.log_path
+        self._failures = FailureReports(*whose, around.on_failure, around.wall)
         self._lookout = Lookout(post.name, around, lambda: self.life, self.tell)
         self._deaths = DeathWatch(self._retried, self._exited, self._gone)
         self._closed = False
@@ -113,10 +116,12 @@ class Keeper:
                 decision = decide(old, heard, self._around.clock(), policy, self._around.jitter())
                 self.life = decision.life
                 why = "; ".join(decision.notes)
-                words = "" if isinstance(heard, StartFailed) else self._last_words(old)
+                pid = self._told[2]
+                lines = self._last_lines(old, heard)
                 for action in decision.actions:
                     events.extend(self._do(action))
-                self._publish(why, words)
+                self._publish(why, shown_end(self.post.log_path, lines))
+                self._failures.take(old, decision.life, heard, why, pid, lines)
                 if decision.actions or self.life != old:
                     self._record()
         finally:
@@ -272,12 +277,11 @@ class Keeper:
             self._around.on_change(self.post.name, self._told[0], told[0], pid, why)
             self._told = told
 
-    def _last_words(self, old: Life) -> str:
-        """The end of the log, if the worker has just crashed."""
-        if self.life.crashes_ns[-1:] in ((), old.crashes_ns[-1:]):
-            return ""
-        lines = last_lines(self.post.log_path, _SHOWN_LINES, self._process.log_start_bytes)
-        return f"; end of {self.post.log_path}:\n  " + "\n  ".join(lines) if lines else ""
+    def _last_lines(self, old: Life, heard: Event) -> tuple[str, ...]:
+        """The end of the log, if a process has just crashed."""
+        if isinstance(heard, StartFailed) or not has_crashed(old, self.life):
+            return ()
+        return last_lines(self.post.log_path, _SHOWN_LINES, self._process.log_start_bytes)
 
     def _exited(self, code: int | None, alone: bool) -> None:
         if alone:

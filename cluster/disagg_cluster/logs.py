@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -84,6 +84,11 @@ def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, .
         return ()
     lines = text.splitlines()[-count:] if count > 0 else []
     return tuple(line[-_LINE_CHARACTERS:] for line in lines)
+
+
+def shown_end(log_path: Path, lines: Sequence[str]) -> str:
+    """The last lines of a log as they are shown after what has happened; empty without any."""
+    return f"; end of {log_path}:\n  " + "\n  ".join(lines) if lines else ""
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -66,11 +66,15 @@ class Lookout:
 
     @property
     def unwatched_seconds(self) -> float:
-        """How long no look at its process has come to an end; 0 while none is to be made."""
+        """How long no look at its process has come to an end, beyond what one may take.
+
+        0 while none is to be made.
+        """
         life = self._life()
         if self._closed or life.presence is not Presence.RUNNING or life.sent is not None:
             return 0.0
-        return self._loop.time() - self._looked
+        may_take_seconds = self._target.timeout_seconds or 0.0
+        return max(self._loop.time() - self._looked - may_take_seconds, 0.0)
 
     def _later(self, seconds: float) -> None:
         if self._next is not None:

@@ -14,6 +14,7 @@ from disagg_cluster.journal_text import Entry, Tag, digest
 from disagg_cluster.life import Life, Policy, WorkerState
 from disagg_cluster.readiness import ProbeResult, Target
 from disagg_cluster.supervisor.evidence import Sought
+from disagg_cluster.supervisor.failures import Failure, OnFailure
 from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_exporter.model import EnginePage, Role
 
@@ -46,6 +47,11 @@ class Post:
     ranks: int = 1
     certificate_file: str | None = None
     in_front: bool = False
+
+    @property
+    def role_text(self) -> str:
+        """What it is started for, in a word."""
+        return "router" if self.in_front else self.role.value
 
     @property
     def tag(self) -> Tag:
@@ -90,6 +96,10 @@ def _not_known(_worker: str) -> None:
     return None
 
 
+def _not_told(_failure: Failure) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where one worker stands: the tag and pid of its process, and why it is in its state."""
@@ -110,7 +120,7 @@ class Surroundings:
     `Probing`. `environment` is what children inherit. `clock` is CLOCK_MONOTONIC in ns, `wall`
     Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
     finished a step or a request, None if none is known. `supervision` is told of what could not be
-    done, `reserve` gives descriptors when there are none left.
+    done, `reserve` gives descriptors when there are none left. `on_failure` is told of failures.
     """
 
     on_change: OnChange
@@ -126,3 +136,4 @@ class Surroundings:
     supervision: SupervisionHealth
     reserve: DescriptorReserve
     worked_ns: Callable[[str], int | None] = _not_known
+    on_failure: OnFailure = _not_told

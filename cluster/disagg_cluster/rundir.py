@@ -53,6 +53,11 @@ class RunFolder:
         return self.path / "logs"
 
     @property
+    def hook_log(self) -> Path:
+        """Where the output of the command goes that is told of failures."""
+        return self.path / "on_worker_failure.log"
+
+    @property
     def sim(self) -> Path:
         """Where stand-ins write what their devices do."""
         return self.path / "sim"

@@ -101,6 +101,14 @@ def _root_of(text: str, *schemes: str) -> str:
     return bare
 
 
+def _hook_url(text: str) -> str:
+    parts = urlsplit(text)
+    sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    if not sound or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("no address of a web server")
+    return text
+
+
 @lru_cache(maxsize=256)  # asked for at every look at an engine
 def reachable(host: str) -> str:
     """The address at which a server that listens on `host` answers on its own node."""
@@ -131,6 +139,10 @@ def _placed_program(text: str, info: ValidationInfo) -> str:
     return _placed(text, info) if "/" in text else text
 
 
+def _placed_command(argv: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    return (_placed_program(_expand(argv[0]), info), *argv[1:])
+
+
 def _placed_model(text: str, info: ValidationInfo) -> str:
     return _placed(text, info) if is_model_path(text) else text
 
@@ -144,6 +156,9 @@ Text = Annotated[str, Field(pattern=r"^[^\x00]+$")]
 AnyText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 PathText = Annotated[Text, AfterValidator(_expand), AfterValidator(_placed)]
 ProgramText = Annotated[Text, AfterValidator(_expand), AfterValidator(_placed_program)]
+CommandWords = Annotated[
+    tuple[Text, ...], Field(min_length=1, strict=False), AfterValidator(_placed_command)
+]
 ModelText = Annotated[Text, AfterValidator(_expand), AfterValidator(_placed_model)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -152,6 +167,7 @@ Count = Annotated[int, Field(ge=1)]
 HostAddress = Annotated[str, AfterValidator(_host_address)]
 RootUrl = Annotated[str, AfterValidator(_root_url)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
+HookUrl = Annotated[str, AfterValidator(_hook_url)]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 AddressText = Annotated[str, AfterValidator(_address_text)]

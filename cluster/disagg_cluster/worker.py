@@ -179,15 +179,20 @@ class Child:
 
 
 def start(
-    argv: Sequence[str], env: Mapping[str, str], log_path: Path, cwd: Path | None = None
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    log_path: Path,
+    cwd: Path | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> Child:
-    """Start a child in its own session, stdin empty, both outputs appended to its log.
+    """Start a child in its own session, both outputs appended to its log.
 
     Args:
         argv: Program and arguments; the program is searched on the PATH of `env`.
         env: The whole environment.
         log_path: Appended to; O_APPEND lets a copy-truncate rotation work under a running engine.
         cwd: Where it starts; ours if None.
+        stdin: A descriptor for its standard input, which is empty otherwise.
 
     Raises:
         StartError: The log cannot be opened, or the program cannot be run. A full disk is no
@@ -204,7 +209,7 @@ def start(
                 list(argv),
                 env=dict(env),
                 cwd=cwd,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log,
                 stderr=log,
                 close_fds=True,

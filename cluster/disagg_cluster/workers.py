@@ -23,6 +23,7 @@ from disagg_cluster.posts import OnChange, Post, Standing, Surroundings
 from disagg_cluster.probing import Probe, Probing
 from disagg_cluster.readiness import probe as probe_worker
 from disagg_cluster.supervisor.descendants import Descendants
+from disagg_cluster.supervisor.failures import OnFailure
 from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus
 
@@ -43,6 +44,7 @@ class Crew:
         probe_seconds: The deadline of one probe of a worker that names none.
         environment: What the workers inherit; ours by default.
         worked_ns: When a worker worked last, see `Surroundings`.
+        on_failure: Told of each failure of a worker.
         probe, clock, wall, jitter, log: Seams; see `Surroundings`.
     """
 
@@ -57,6 +59,7 @@ class Crew:
         probe_seconds: float = 2.0,
         environment: Mapping[str, str] | None = None,
         worked_ns: Callable[[str], int | None] = lambda _worker: None,
+        on_failure: OnFailure = lambda _failure: None,
         probe: Probe = probe_worker,
         clock: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
@@ -81,6 +84,7 @@ class Crew:
             supervision=self._supervision,
             reserve=self._reserve,
             worked_ns=worked_ns,
+            on_failure=on_failure,
         )
         self._log = log
         self._descendants = Descendants(is_subreaper())

@@ -128,6 +128,30 @@ def test_a_worker_that_was_given_up_is_mended_by_a_restart(folder: Path) -> None
         asked.wait_state("decode-0", "ready")
 
 
+def test_a_crash_is_told_to_the_hook_and_a_hook_that_hangs_delays_no_restart(folder: Path) -> None:
+    told = folder / "told"
+    hook = {"command": ["sh", "-c", f"cat >> {told}; sleep 300"], "events": ["crashed"]}
+    quick = {"backoff_first_seconds": 0.01}
+    node_file = standin_node(folder, restart=quick, on_worker_failure=hook)
+    with mended(node_file, folder) as asked:
+        pid = asked.worker("decode-0")["pid"]
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: told.exists() and told.read_text().endswith("\n"), "the hook to be told")
+        asked.wait_state("decode-0", "ready")
+
+        failure = json.loads(told.read_text())
+        assert (failure["event"], failure["worker"], failure["node"]) == (
+            "crashed",
+            "decode-0",
+            "test",
+        )
+        assert (failure["exit_code"], failure["pid"]) == (-9, pid)
+        assert any("stand-in engine decode-0" in line for line in failure["log_lines"])
+        page = asked.node.page()
+        assert page.sum("disagg_failure_hook_events_total", outcome="delivered") == 0
+        assert page.sum("disagg_worker_restarts_total", worker="decode-0") == 1
+
+
 def test_without_a_daemon_the_way_out_is_said(folder: Path) -> None:
     for words in (["pause"], ["resume"], ["restart", "w"], ["status"]):
         ran = CliRunner().invoke(main, [*words, "--run-dir", str(folder)])

@@ -286,7 +286,9 @@ def golden_snapshot() -> Snapshot:
         worker_states=WORKER_STATES,
         simulated=True,
         daemon_counts=DaemonCounts(
-            {("pause", "done"): 2, ("unknown", "denied"): 1}, {"displaced": 2, "malformed": 0}
+            {("pause", "done"): 2, ("unknown", "denied"): 1},
+            {"displaced": 2, "malformed": 0},
+            hook_events={"delivered": 3},
         ),
         router=RouterStatus(
             (

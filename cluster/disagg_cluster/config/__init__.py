@@ -6,6 +6,7 @@ whose file says something else, and what the JSON schema says.
 
 from disagg_cluster.config.attach import Attach, ListedEngine
 from disagg_cluster.config.bridges import Bridges
+from disagg_cluster.config.failure_hook import FailureHook
 from disagg_cluster.config.node import (
     Dcgm,
     GpuPrice,
@@ -26,6 +27,7 @@ __all__ = [
     "Dcgm",
     "Deadlines",
     "EngineTls",
+    "FailureHook",
     "GpuPrice",
     "HealthProbes",
     "Intervals",

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from disagg_cluster.config.attach import Attach
 from disagg_cluster.config.bridges import Bridges
+from disagg_cluster.config.failure_hook import FailureHook
 from disagg_cluster.config.patience import USUAL_PROBES, HealthProbes, Restart
 from disagg_cluster.config.router import Router
 from disagg_cluster.config.section import Section
@@ -109,6 +110,7 @@ class NodeConfig(Section):
     latency: Latency = Latency()
     health: HealthProbes = USUAL_PROBES
     restart: Restart = Restart()
+    on_worker_failure: FailureHook | None = None
     gpu_price: GpuPrice | None = None
     workers: Annotated[tuple[Worker, ...], Field(strict=False)] = Field(
         default=(), description="a list of workers"

@@ -60,7 +60,7 @@ def worker_view(standing: Standing, now_ns: int) -> WorkerView:
         restarting=life.restarting,
         restarts=life.restarts,
         reason=standing.reason,
-        role="router" if post.in_front else tag.role.value,
+        role=post.role_text if post.in_front else tag.role.value,
         gpus=tag.gpus,
         host=tag.host,
         port=tag.port,

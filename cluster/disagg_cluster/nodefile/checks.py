@@ -33,7 +33,7 @@ def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[F
         devices: What the node has, as far as the file tells.
         host: The machine the file is for.
     """
-    findings = [*_node(draft), *_names(draft), *_listed(draft)]
+    findings = [*_node(draft), *_hook(draft, host), *_names(draft), *_listed(draft)]
     findings += check_tls(draft, host)
     findings += [*_gpus(draft, devices), *_restarts(draft)]
     findings += [*check_ports(draft), *check_peers(draft), *check_router(draft, host)]
@@ -58,6 +58,17 @@ def _node(draft: Draft) -> Iterator[Finding]:
             message = f"{socket} is too long for a Unix socket"
             hint = f"its path may have {LONGEST_SOCKET_PATH_BYTES} bytes"
             yield Finding(("run_dir",), message, hint)
+
+
+def _hook(draft: Draft, host: Host) -> Iterator[Finding]:
+    hook, at = draft.config.on_worker_failure, "on_worker_failure"
+    if hook is None or not all(draft.sure(at, key) for key in ("command", "url")):
+        return
+    if (hook.command is None) is (hook.url is None):
+        both = "both command and url are given" if hook.url else "neither command nor url is given"
+        yield Finding((at,), both, "say one of them")
+    if hook.command is not None and not host.executable(hook.command[0]):
+        yield Finding((at, "command", 0), f"{hook.command[0]} cannot be run here", "")
 
 
 def _names(draft: Draft) -> Iterator[Finding]:

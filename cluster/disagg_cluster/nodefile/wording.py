@@ -23,6 +23,8 @@ _OF_A_VALUE = {
 _SECRET = frozenset({"env", "basic_auth_users", "key", "basic_auth", "authorization"})
 """What stands at or below these keys may be a password, or a hash or key as good as one."""
 
+_SECRET_PATHS = frozenset({("on_worker_failure", "url"), ("on_worker_failure", "command")})
+
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
@@ -69,10 +71,15 @@ def _misfit(error: ErrorDetails, path: YamlPath, raw: object, root: type[BaseMod
         value = _value(path, raw)
         inside = len(path) > len(spot.path)
         told = error["msg"].removeprefix("Value error, ")
-        expected = _OF_A_VALUE.get(kind, told) if inside else spot.expected
-        seen = shown(value) if _SECRET.isdisjoint(path) else kind_of(value)
+        listed = kind == "literal_error"
+        expected = _OF_A_VALUE.get(kind, told) if inside and not listed else spot.expected
+        seen = kind_of(value) if _is_secret(path) else shown(value)
         finding = Finding(path, f"expected {expected}, not {seen}", _hint(kind, spot, value))
     return Misfit(finding, spot.path, (spot.path,))
+
+
+def _is_secret(path: YamlPath) -> bool:
+    return not _SECRET.isdisjoint(path) or path[:2] in _SECRET_PATHS
 
 
 def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel]) -> Misfit:

@@ -32,6 +32,9 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
     Family("disagg_control_requests_total", _C, Data.WORKERS, ("verb", "outcome"), "",
            "Requests to this daemon by hand. What takes time is counted when it is accepted and "
            "when it has ended; a request that was not understood or not let in has verb unknown."),
+    Family("disagg_failure_hook_events_total", _C, Data.WORKERS, ("outcome",), "",
+           "Failures of workers that on_worker_failure was told of, could not be told of, or "
+           "was not told of because too many newer ones came; absent without it."),
     Family("disagg_collector_success", _G, Data.COLLECTORS, ("collector",), "",
            "1 when the collector's last round succeeded, 0 when it failed."),
     Family("disagg_collector_duration_seconds", _G, Data.COLLECTORS, ("collector",), "seconds",

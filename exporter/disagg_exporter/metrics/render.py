@@ -87,6 +87,8 @@ def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.put("disagg_http_refusals_total", count, reason)
     restores = snapshot.daemon_counts.run_folder_restores
     sheet.put("disagg_run_folder_restores_total", restores)
+    for outcome, count in snapshot.daemon_counts.hook_events.items():
+        sheet.put("disagg_failure_hook_events_total", count, outcome)
     for status in snapshot.collectors:
         name, last = status.collector, status.last_success_timestamp_seconds
         sheet.put("disagg_collector_success", float(status.success), name)

@@ -68,7 +68,8 @@ LABELS: dict[str, str] = {
     "address",
     "verb": "what was asked of the daemon: pause, resume, restart, status, or unknown",
     "outcome": "what became of it: done, accepted, refused, failed, timeout, invalid (not "
-    "understood), denied (of a user who may not ask), busy (too many at a time)",
+    "understood), denied (of a user who may not ask), busy (too many at a time); of failures told "
+    "to the hook: delivered, failed or dropped",
     "worker_id": "id of a Dynamo worker in hex, as its own metrics have it",
     "worker_id_decimal": "the same id in decimal, as the frontend's metrics have it",
     "collector": "which reader of devices, steps or pages",

@@ -118,11 +118,13 @@ class DaemonCounts:
 
     By hand by verb and outcome; over HTTP what it turned away, by reason. `run_folder_restores`
     counts how often its run folder, or something in it, had to be made anew.
+    `hook_events` are the failures that the hook was told of, by outcome; empty without one.
     """
 
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
     http_refusals: Mapping[str, int] = field(default_factory=dict)
     run_folder_restores: int = 0
+    hook_events: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from disagg_cluster.config import (
     Dcgm,
     Deadlines,
     EngineTls,
+    FailureHook,
     GpuPrice,
     HealthProbes,
     Intervals,
@@ -45,6 +46,7 @@ SECTIONS: dict[str, type[Section]] = {
     "`intervals`": Intervals,
     "`latency`": Latency,
     "`dcgm`": Dcgm,
+    "`on_worker_failure`": FailureHook,
     "`gpu_price`": GpuPrice,
     "`bridges`": Bridges,
 }

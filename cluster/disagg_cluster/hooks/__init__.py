@@ -1,0 +1,1 @@
+"""Who outside is told when a worker fails."""

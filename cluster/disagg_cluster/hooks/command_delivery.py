@@ -1,0 +1,95 @@
+"""Delivers a failure to a command: on its standard input, within a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from disagg_cluster import worker
+from disagg_cluster.hooks.failure_hook import HookError
+from disagg_cluster.logs import LogError, rotate
+
+_REAP_SECONDS = 2.0
+_MOST_LOG_BYTES = 1_000_000
+_INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
+_INHERITED_PREFIXES = ("LC_", "SSL_CERT_")
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
+
+
+class CommandDelivery:
+    """Runs a command in a session of its own for each failure.
+
+    Args:
+        argv: Program and arguments.
+        environ: Ours; the command gets what a program needs of it, and no more: neither tokens nor
+            what our service manager told us.
+        log_path: Its output is appended there.
+        deadline_seconds: How long it may take; then all of its session is killed.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str],
+        log_path: Path,
+        deadline_seconds: float,
+    ) -> None:
+        self._argv = tuple(argv)
+        self._environment = {key: value for key, value in environ.items() if _is_needed(key)}
+        self._log_path = log_path
+        self._deadline_seconds = deadline_seconds
+
+    async def deliver(self, data: bytes) -> None:
+        """Run it to its end, or raise `HookError`."""
+        # A file in memory: unlike a pipe it never waits for somebody who does not read.
+        with os.fdopen(os.memfd_create("failure"), "wb+", buffering=0) as told:
+            told.write(data)
+            told.seek(0)
+            child = worker.start(self._argv, self._environment, self._log_path, stdin=told.fileno())
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                await _ended(child)
+            code = child.exit_code()
+        except TimeoutError:
+            raise HookError(f"it took more than {self._deadline_seconds:g} s") from None
+        finally:
+            await _end(child)
+            with contextlib.suppress(LogError):
+                rotate(self._log_path, _MOST_LOG_BYTES)
+        if code:
+            ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise HookError(f"the command ended with {ended}; see {self._log_path}")
+
+
+async def _ended(child: worker.Child) -> None:
+    """Wait for the death of a leader."""
+    loop = asyncio.get_running_loop()
+    dead = loop.create_future()
+    loop.add_reader(child.pidfd, _settle, dead)
+    try:
+        await dead
+    finally:
+        loop.remove_reader(child.pidfd)
+
+
+def _settle(dead: asyncio.Future[None]) -> None:
+    if not dead.done():
+        dead.set_result(None)
+
+
+async def _end(child: worker.Child) -> None:
+    """Kill what is left of it, and take its leader out of the process table."""
+    child.signal_group(signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REAP_SECONDS):
+            await _ended(child)
+    child.reap()
+    child.let_go()
+
+
+def _is_needed(name: str) -> bool:
+    return name in _INHERITED or name.startswith(_INHERITED_PREFIXES) or name.lower() in _PROXIES
