@@ -143,4 +143,5 @@ def book(told: Told, ledger: Ledger, fullness: Fullness, now_ns: int) -> None:
         fullness.steps(told.key, told.rows, overlapped=overlapped)
     elif told.step is not None:
         fullness.hear(told.key, told.step)
-        ledger.hear(told.key, told.step, overlapped=overlapped, now_ns=now_ns)
+        held = bool(told.flags & wire.HELD_TOTALS)
+        ledger.hear(told.key, told.step, overlapped=overlapped, held_totals=held, now_ns=now_ns)

@@ -107,8 +107,8 @@ def work() -> Row:
         lines(
             "Mean time of a step by kind",
             "Seconds of a step. A generation step is what a stream waits for its next token: it "
-            "must stay below your limit for inter-token latency. With async scheduling these are "
-            "mere waits.",
+            "must stay below your limit for inter-token latency. With async scheduling and an "
+            "older plugin these are mere waits.",
             [
                 Ask(
                     f"sum by (kind) ({rate('disagg_engine_step_seconds_total')})"

@@ -14,7 +14,7 @@ from disagg_exporter.accounting.rowqueue import RowQueue
 from disagg_exporter.accounting.streams import Missing, Stream, held_totals_since, missing
 from disagg_exporter.accounting.timeline import CODES
 from disagg_exporter.model.checkpoints import TimelineCheckpoint
-from disagg_exporter.steprows import ROW, Rows, steps_of
+from disagg_exporter.steprows import ELAPSED_TOTALS, ROW, Rows, steps_of
 
 
 class StepLength(Enum):
@@ -191,6 +191,10 @@ def _with_lost(spans: Spans, lost: Iterable[Missing], length: StepLength) -> Spa
         kind = int(spans.marks["kind"][gap.place]) if own else None
         made = restored(gap.totals, step, kind, timed=length is not StepLength.RECORD_TO_RECORD)
         rows["sequence"][number] = step.sequence - own
+        if kind is not None:
+            # Frozen by itself it must leave the step its own time, which only these totals tell.
+            held = rows[ELAPSED_TOTALS[kind]]
+            held[number] = max(held[number] - step.elapsed_ns, 0)
         rows["elapsed_ns"][number] = made.elapsed_ns
         one = marks[number]
         one["lost"], one["unheard"] = min(gap.records, MOST), gap.unheard

@@ -46,7 +46,8 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_step_seconds_total", _C, Data.ENGINES, ("engine", "role", "kind"),
            "seconds",
            "Seconds the engine says its steps took, on each of its devices. Of an engine with "
-           "async scheduling these are mere waits."),
+           "async scheduling it is the time that they held them; "
+           "told by an older plugin, mere waits."),
     Family("disagg_engine_requests", _G, Data.ENGINES, ("engine", "role", "state"), "",
            "Requests in an engine: running, waiting for room, or deferred (waiting for something "
            "else, such as KV to arrive). From its step records; from its metrics page where it "

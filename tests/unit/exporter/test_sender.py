@@ -66,7 +66,7 @@ def test_it_says_hello_once_and_then_beats(daemon: BareDaemon, make: Callable[..
     assert [r.kind for r in records] == [wire.HELLO, wire.HEARTBEAT, wire.HEARTBEAT]
     assert [r.t_ns for r in records] == [101, 102, 103]
     assert {(r.pid, r.engine_index, r.flags, r.incarnation, r.sequence) for r in records} == {
-        (os.getpid(), 3, wire.OVERLAPPED, 100, 0)
+        (os.getpid(), 3, wire.OVERLAPPED | wire.HELD_TOTALS, 100, 0)
     }
 
 

@@ -102,7 +102,7 @@ def test_a_stream_is_heard_from_hello_to_hanging_up(tmp_path: Path) -> None:
     ]
     assert {m.key for m in (hello, step, heartbeat, gone)} == {step.key}
     assert (step.key.engine, step.key.pid, step.key.engine_index) == ("decode-0", os.getpid(), 1)
-    assert {m.flags for m in (hello, step, heartbeat, gone)} == {wire.OVERLAPPED}
+    assert {m.flags for m in (hello, step, heartbeat, gone)} == {wire.OVERLAPPED | wire.HELD_TOTALS}
     assert hello.step is not None
     assert hello.step.sequence == 0
     assert step.step is not None

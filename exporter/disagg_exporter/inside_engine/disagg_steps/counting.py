@@ -34,8 +34,13 @@ class Facts(NamedTuple):
     preemptions: int = 0
 
 
-def count(totals: list[int], facts: Facts, *, dummy: bool = False) -> None:
-    """Add one step to the totals: its kind, its time and the tokens it computed."""
+def count(
+    totals: list[int], facts: Facts, *, held_ns: int | None = None, dummy: bool = False
+) -> None:
+    """Add one step to the totals: its kind, its time and the tokens it computed.
+
+    `held_ns` is its time where that is not its `elapsed_ns`.
+    """
     # What `step_kind` would say, without the call: nearly all steps of a decode engine are such.
     kind = wire.GENERATION
     if facts.context_tokens or facts.encoder_inputs or dummy:
@@ -49,7 +54,7 @@ def count(totals: list[int], facts: Facts, *, dummy: bool = False) -> None:
             dummy=dummy,
         )
     totals[STEPS + kind] += 1
-    totals[ELAPSED + kind] += facts.elapsed_ns
+    totals[ELAPSED + kind] += facts.elapsed_ns if held_ns is None else held_ns
     if kind == wire.GENERATION:
         # Context tokens in a generation step are recomputes of transferred prompts (A4).
         totals[DECODE_TOKENS] += facts.context_tokens + facts.generation_tokens

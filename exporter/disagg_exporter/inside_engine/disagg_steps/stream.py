@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import wire
-from .counting import DROPS, NOTHING_YET, Facts, count
+from .counting import DROPS, ELAPSED, NOTHING_YET, Facts, count
 
 
 class Told(NamedTuple):
@@ -41,11 +41,13 @@ class Stream:
     ) -> None:
         self.drops = 0
         self._head = (pid, engine_index, wire.BYTES, incarnation)
-        self._flags = flags
+        self._overlapped = bool(flags & wire.OVERLAPPED)
+        self._flags = flags | wire.HELD_TOTALS if self._overlapped else flags
         self._read = read
         self._sequence = 0
         self._totals = list(NOTHING_YET)
         self._last = Facts()
+        self._held_since_ns = 0
 
     def record(self, t_ns: int, told: tuple[Any, ...]) -> bytes | None:
         """Return the next record; None if there is none to make, or if it cannot be made."""
@@ -55,13 +57,18 @@ class Stream:
                 return None
             facts, counted, dummy = read
             totals = self._totals.copy()
+            held_ns = self._held_ns(t_ns, facts, counted) if self._overlapped else None
             if counted:
-                count(totals, facts, dummy=dummy)
+                count(totals, facts, held_ns=held_ns, dummy=dummy)
+            elif held_ns:
+                totals[ELAPSED + wire.GENERATION] += held_ns
             flags = self._flags | wire.DUMMY if dummy else self._flags
             record = self._packed(wire.STEP, flags, self._sequence + 1, t_ns, facts, totals)
         except Exception:  # noqa: BLE001 # who knows what an engine of another version tells
             self.drops += 1
             return None
+        if counted or not (_leaves_work(facts) and _leaves_work(self._last)):
+            self._held_since_ns = t_ns
         # Only now: a poisoned total would make every later record unsendable.
         self._totals, self._last = totals, facts
         self._sequence += 1
@@ -78,6 +85,17 @@ class Stream:
         )
         return self._packed(kind, self._flags, self._sequence, t_ns, state, self._totals)
 
+    def _held_ns(self, t_ns: int, facts: Facts, counted: bool) -> int:
+        """Return how long a step of an overlapped engine held its devices.
+
+        From the record before it, where that left work, because `elapsed_ns` is only a wait; the
+        first after a rest tells it. A state that tells of work left ends no step.
+        """
+        if not _leaves_work(self._last):
+            return facts.elapsed_ns
+        ends = counted or not _leaves_work(facts)
+        return max(t_ns - self._held_since_ns, 0) if ends else 0
+
     def _packed(
         self, kind: int, flags: int, sequence: int, t_ns: int, facts: Facts, totals: list[int]
     ) -> bytes:
@@ -85,3 +103,7 @@ class Stream:
         totals[DROPS] = self.drops
         head = (wire.VERSION, kind, flags, *self._head, sequence, t_ns)
         return wire.pack(*head, *facts, *totals)
+
+
+def _leaves_work(facts: Facts) -> bool:
+    return bool(facts.running or facts.waiting)

@@ -19,8 +19,9 @@ HELLO, STEP, HEARTBEAT = 1, 2, 3
 
 # Flags. OVERLAPPED: async scheduling or pipeline parallel, `elapsed_ns` is only a wait (A2).
 # DUMMY: a data-parallel filler step. NO_DETAILS: the engine runs without iteration details, so
-# steps carry no counts and no time. SIMULATED: the engine is a stand-in, and says so.
-OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED = 1, 2, 4, 8
+# steps carry no counts and no time. SIMULATED: the engine is a stand-in, and says so. HELD_TOTALS:
+# the engine is overlapped, and the `ns_*` totals are of the time that its steps held their devices.
+OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED, HELD_TOTALS = 1, 2, 4, 8, 16
 
 # The kinds of steps that running totals are kept for, in the order of the total_* arrays.
 CONTEXT, GENERATION, MIXED, DUMMY_STEP = range(4)
@@ -35,7 +36,8 @@ class Record(NamedTuple):
     `record_bytes` is how far apart the records of its packet begin; 0 says that the packet is
     this one record.
     `deferred` are waiting requests blocked by something other than room (KV still to arrive).
-    The four `steps_*` and `ns_*` totals are context, generation, mixed and dummy steps.
+    The four `steps_*` and `ns_*` totals are context, generation, mixed and dummy steps; `ns_*` sums
+    `elapsed_ns`, or held time with the flag HELD_TOTALS.
     """
 
     version: int

@@ -1,0 +1,187 @@
+"""Overlapped engines whose plugin adds up held time: what is lost of them has a length."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.inside_engine.disagg_steps.counting import Facts
+from disagg_exporter.inside_engine.disagg_steps.stream import Stream, Told
+from disagg_exporter.model import Phase, Role, StreamKey
+from disagg_exporter.step_messages import runs_of
+from support.books import Books, ns
+
+KEY = StreamKey("e", 1, 1, 0)
+
+
+class Event(NamedTuple):
+    """A step, or a state without one, some time after the event before."""
+
+    after: float
+    elapsed: float = 0.01
+    context_tokens: int = 0
+    running: int = 1
+    counted: bool = True
+
+
+class Overlapped:
+    """An engine with async scheduling, told of by our plugin, or by one that adds up waits."""
+
+    def __init__(self, books: Books, *, held_totals: bool = True) -> None:
+        self.books = books
+        self.now = 0.0
+        self._held_totals = held_totals
+        self._stream = Stream(1, 0, 1, wire.OVERLAPPED, lambda *told: Told(*told))
+
+    def play(self, events: list[Event], heard: bool = True) -> None:
+        for event in events:
+            self.now = round(self.now + event.after, 6)
+            facts = Facts(
+                ns(event.elapsed) if event.counted else 0,
+                context_requests=int(event.context_tokens > 0),
+                context_tokens=event.context_tokens if event.counted else 0,
+                computed_tokens=event.context_tokens if event.counted else 0,
+                generation_tokens=int(event.counted and not event.context_tokens),
+                running=event.running,
+            )
+            record = self._stream.record(ns(self.now), (facts, event.counted))
+            assert record is not None
+            if heard:
+                self.deliver(record)
+
+    def beat(self) -> None:
+        self.deliver(self._stream.standing(wire.HEARTBEAT, ns(self.now)))
+
+    def deliver(self, packet: bytes) -> None:
+        [run], bad = runs_of([packet])
+        assert not bad
+        assert run.flags == wire.OVERLAPPED | wire.HELD_TOTALS
+        told = run.told(KEY)
+        if run.rows is not None:
+            self.books.ledger.steps(KEY, run.rows, now_ns=ns(self.now))
+        elif run.step is not None:
+            self.books.ledger.hear(
+                told.key,
+                run.step,
+                overlapped=True,
+                held_totals=self._held_totals,
+                now_ns=ns(self.now),
+            )
+
+    def rest(self) -> None:
+        """Let so much time pass that everything is committed."""
+        for _ in range(20):
+            self.now = round(self.now + 1, 6)
+            self.beat()
+            self.books.advance(self.now)
+
+    @property
+    def held(self) -> dict[Phase, float]:
+        """The seconds that the plugin has added up, of context and of generation."""
+        [run], _ = runs_of([self._stream.standing(wire.HEARTBEAT, 0)])
+        assert run.step is not None
+        context, generation, mixed, dummy = run.step.totals.elapsed_ns
+        assert mixed == dummy == 0
+        return {Phase.PREFILL: context / 1e9, Phase.DECODE: generation / 1e9}
+
+
+def engine(*, held_totals: bool = True) -> Overlapped:
+    books = Books()
+    books.engine(role=Role.MIXED)
+    overlapped = Overlapped(books, held_totals=held_totals)
+    overlapped.beat()
+    return overlapped
+
+
+def test_a_step_is_held_from_record_to_record_and_the_first_after_a_rest_for_its_wait() -> None:
+    running = engine()
+    running.play([Event(5, elapsed=0.2), Event(0.3), Event(0.4, running=0), Event(7, elapsed=0.1)])
+
+    assert running.held == {Phase.PREFILL: 0, Phase.DECODE: pytest.approx(0.2 + 0.3 + 0.4 + 0.1)}
+
+
+def test_a_state_between_two_steps_is_part_of_the_second() -> None:
+    running = engine()
+    running.play([Event(5, elapsed=0.2), Event(0.3, counted=False), Event(0.4, context_tokens=9)])
+    # What waits for its first step holds nothing yet but the devices; what has gone held them.
+    running.play([Event(1, counted=False, running=0), Event(3, counted=False), Event(0.5)])
+
+    assert running.held == {
+        Phase.PREFILL: pytest.approx(0.7),
+        Phase.DECODE: pytest.approx(0.2 + 1 + 0.5),
+    }
+
+
+EVENTS = st.lists(
+    st.builds(
+        Event,
+        after=st.floats(0.001, 3).map(lambda seconds: round(seconds, 6)),
+        elapsed=st.floats(0, 0.001).map(lambda seconds: round(seconds, 6)),
+        context_tokens=st.integers(0, 2),
+        running=st.integers(0, 1),
+        counted=st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(EVENTS)
+def test_whole_streams_are_accounted_alike_by_either_plugin(events: list[Event]) -> None:
+    """Only which phase a state between two steps belongs to is known better."""
+    sums = []
+    for held_totals in (True, False):
+        running = engine(held_totals=held_totals)
+        running.play([*events, Event(1, running=0)])
+        running.rest()
+        booked = running.books.engine_seconds(running.now)
+        assert sum(booked.values()) == pytest.approx(sum(running.held.values()), abs=1e-6)
+        sums.append(booked)
+        assert running.books.unbalanced() == []
+    if all(event.counted for event in events):
+        assert sums[0] == pytest.approx(sums[1], abs=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVENTS, EVENTS, EVENTS, st.booleans(), st.booleans())
+def test_what_is_lost_or_told_to_no_daemon_is_made_good(
+    before: list[Event], lost: list[Event], after: list[Event], dies: bool, beats: bool
+) -> None:
+    running = engine()
+    running.play(before)
+    running.books.advance(running.now)
+    died = running.now
+    running.play(lost, heard=False)
+    if dies:
+        running.books = running.books.successor(died, running.now)
+        running.books.advance(running.now)
+    if beats:
+        running.beat()
+    running.play([*after, Event(1, running=0)])
+    running.rest()
+
+    booked = running.books.engine_seconds(running.now)
+    assert booked == pytest.approx(running.held, abs=1e-6)
+    assert running.books.cut(running.now) == running.books.owed(running.now) == 0
+    assert running.books.unbalanced() == []
+
+
+@pytest.mark.parametrize("absent", [5.0, 600.0])
+def test_an_older_plugin_tells_no_length_and_none_is_made_up(absent: float) -> None:
+    """A span does not reach across an absence: the engine may have rested meanwhile."""
+    running = engine(held_totals=False)
+    running.play([Event(0.5)] * 40)
+    running.books.advance(running.now)
+    died = running.now
+    running.play([Event(absent / 10)] * 10, heard=False)
+    running.books = running.books.successor(died, running.now)
+    running.play([*[Event(0.5)] * 4, Event(1, running=0)])
+    running.rest()
+
+    booked = running.books.engine_seconds(running.now)
+    assert booked[Phase.DECODE] == pytest.approx(19.51 + 0.01 + 3 * 0.5 + 1, abs=1e-6)
+    assert running.books.seconds()["unobserved"] == pytest.approx(absent, abs=0.51)
