@@ -107,7 +107,9 @@ class Daemon:
         self._fullness = Fullness(config.latency.itl_seconds)
         self._journal = Journal(self._folder.journal, _log)
         self._crew: Crew | None = None
-        self._engines = Engines(config.workers, self._tag, self._ledger, up_of=self._up)
+        self._engines = Engines(
+            config.workers, self._tag, self._ledger, up_of=self._up, served=self._served
+        )
         self._devices = DeviceWatch(source, self._ledger)
         books = self._folder, self._ledger, self._fullness
         found = attaching(config, layout, *books, self._devices, self._engines)
@@ -299,6 +301,9 @@ class Daemon:
 
     def _up(self, worker: str) -> bool | None:
         return None if self._crew is None else self._crew.up(worker)
+
+    def _served(self, worker: str) -> bool:
+        return self._crew is not None and self._crew.served(worker)
 
     def _worked_ns(self, worker: str) -> int | None:
         """When a worker's engine is known to have worked; a router tells no work."""

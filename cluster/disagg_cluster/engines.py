@@ -74,6 +74,7 @@ class Engines:
         tag_of: As what the present process of a worker was started, or would be.
         ledger: Told of every change.
         up_of: Whether a worker answered its last health probe; None if nobody knows.
+        served: Whether a worker that starts served before, under an earlier daemon.
         clock_ns: CLOCK_MONOTONIC.
     """
 
@@ -84,9 +85,11 @@ class Engines:
         ledger: Ledger,
         *,
         up_of: Callable[[str], bool | None] = lambda _name: None,
+        served: Callable[[str], bool] = lambda _name: False,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._up_of = up_of
+        self._served = served
         self._engines = {w.name: _Engine(w, tag_of(w.name), size=model_size(w)) for w in workers}
         self._tag_of = tag_of
         self._ledger = ledger
@@ -122,7 +125,10 @@ class Engines:
 
     def answers(self, name: str) -> bool:
         """Say whether the engine is worth asking for its page."""
-        return self._engines[name].state in (WorkerState.READY, WorkerState.DRAINING)
+        state = self._engines[name].state
+        # An adopted one may serve although it has not answered a probe: its page will tell.
+        goes_on = state is WorkerState.STARTING and self._served(name)
+        return goes_on or state in (WorkerState.READY, WorkerState.DRAINING)
 
     @property
     def all_ready(self) -> bool:

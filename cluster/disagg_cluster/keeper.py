@@ -38,6 +38,7 @@ from disagg_cluster.supervise import decide, due_ns
 from disagg_cluster.supervisor.death_watch import DeathWatch
 from disagg_cluster.supervisor.failures import FailureReports, has_crashed
 from disagg_cluster.supervisor.pausing import is_frozen
+from disagg_cluster.supervisor.planned_start import PlannedStart
 from disagg_cluster.supervisor.port_holder import port_holder
 from disagg_cluster.supervisor.retried import RETRY_SECONDS, Retried
 from disagg_cluster.worker import Child, StartError, start
@@ -73,6 +74,7 @@ class Keeper:
         self._failures = FailureReports(*whose, around.on_failure, around.wall)
         self._lookout = Lookout(post.name, around, lambda: self.life, self.tell)
         self._deaths = DeathWatch(self._retried, self._exited, self._gone)
+        self._planned_start = PlannedStart(around.clock, around.wall)
         self._closed = False
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -132,7 +134,9 @@ class Keeper:
         running = self._child is not None
         started = self._process.started_timestamp_seconds if running else None
         paused = self.life.paused_ns is not None
-        return WorkerStatus(self.post.name, self.life.state, self.life.restarts, started, paused)
+        life = self.life
+        planned = self._planned_start.seconds(life, self.post.policy)
+        return WorkerStatus(self.post.name, life.state, life.restarts, started, paused, planned)
 
     def standing(self) -> Standing:
         """Where it stands, for those who decide about it from outside."""

@@ -227,6 +227,10 @@ class Crew:
         """Whether a worker answered its last probe; None if none has been made, or could be."""
         return self._by_name[worker].life.up
 
+    def served(self, worker: str) -> bool:
+        """Whether a worker that starts was ready before, under an earlier daemon."""
+        return self._by_name[worker].life.served
+
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return how supervision itself fares."""
         self._reserve.refill()

@@ -277,7 +277,7 @@ def golden_snapshot() -> Snapshot:
         ),
         workers=(
             WorkerStatus("prefill-0", "ready", 0, WALL_OFFSET_SECONDS + 900.5),
-            WorkerStatus("decode-0", "backoff", 3, None, paused=True),
+            WorkerStatus("decode-0", "backoff", 3, None, True, WALL_OFFSET_SECONDS + 1007.5),
         ),
         collectors=(
             CollectorStatus("nvml", True, 0.0025, WALL_OFFSET_SECONDS + 1000),

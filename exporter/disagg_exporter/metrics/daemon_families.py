@@ -29,6 +29,9 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "1 while a worker is paused by hand: observed, never killed and never started; else 0."),
     Family("disagg_worker_start_timestamp_seconds", _G, Data.WORKERS, ("worker",), "seconds",
            "Unix time at which the running process of a worker began; absent while none runs."),
+    Family("disagg_worker_next_start_timestamp_seconds", _G, Data.WORKERS, ("worker",), "seconds",
+           "Unix time at which a worker that crashed or was given up is started next; absent while "
+           "no start is planned."),
     Family("disagg_control_requests_total", _C, Data.WORKERS, ("verb", "outcome"), "",
            "Requests to this daemon by hand. What takes time is counted when it is accepted and "
            "when it has ended; a request that was not understood or not let in has verb unknown."),

@@ -81,6 +81,8 @@ def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
         sheet.put("disagg_worker_paused", float(worker.paused), worker.worker)
         start = worker.start_timestamp_seconds
         sheet.put("disagg_worker_start_timestamp_seconds", start, worker.worker)
+        following = worker.next_start_timestamp_seconds
+        sheet.put("disagg_worker_next_start_timestamp_seconds", following, worker.worker)
     for (verb, outcome), count in snapshot.daemon_counts.control_requests.items():
         sheet.put("disagg_control_requests_total", count, verb, outcome)
     for reason, count in snapshot.daemon_counts.http_refusals.items():

@@ -102,6 +102,7 @@ class EngineStatus:
 class WorkerStatus:
     """One supervised child process; `start_timestamp_seconds` is None while it is not running.
 
+    `next_start_timestamp_seconds` is when it is started next, None where that is not planned.
     One that is `paused` is observed and nothing else, because somebody asked for that.
     """
 
@@ -110,6 +111,7 @@ class WorkerStatus:
     restarts: int
     start_timestamp_seconds: float | None
     paused: bool = False
+    next_start_timestamp_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
