@@ -14,6 +14,7 @@ from disagg_exporter.roles.claims import (
 )
 from disagg_exporter.roles.kv_config import parse_kv_config
 from disagg_exporter.roles.nouns import Confidence
+from disagg_exporter.roles.programs import Program
 from disagg_exporter.roles.spanning import NAMES_OF_PARTS
 from disagg_exporter.roles.transfer import kv_claims
 from disagg_exporter.roles.words import (
@@ -47,6 +48,7 @@ SWITCH_NAMES = {
     "DYN_SGL_MULTIMODAL_ENCODE_WORKER": Role.ENCODE,
 }
 _TENSORRT_NAME = "TRTLLM_DISAGG_ROLE"
+_TENSORRT_PROGRAMS = (Program.TENSORRT_LLM, Program.DYNAMO_TRTLLM, Program.OTHER_ENGINE)
 _LMCACHE_NAMES = ("LMCACHE_PD_ROLE", "LMCACHE_NIXL_ROLE")
 _LMCACHE_ROLES = {"sender": Role.PREFILL, "receiver": Role.DECODE, "both": Role.UNKNOWN}
 _KV_CONFIG_NAMES = ("VLLM_KV_TRANSFER_CONFIG", "KV_TRANSFER_CONFIG")
@@ -77,24 +79,35 @@ NAMES_READ = frozenset(
 """All that may be kept of an environment for the finding of a role, and of followers."""
 
 
-def environment_claims(env: Mapping[str, str], mode_on_command_line: bool) -> Iterator[Claim]:
+def environment_claims(
+    env: Mapping[str, str], mode_on_command_line: bool, program: Program = Program.UNKNOWN
+) -> Iterator[Claim]:
     """What the environment claims.
+
+    Variables that only some program reads say nothing of another one, whatever they hold. One that
+    we do not know may be a start script, which reads any.
 
     Args:
         env: The variables; those not listed here are not read.
         mode_on_command_line: The command line gives the mode, which beats the environment.
+        program: What reads them.
     """
+    anything = program is Program.UNKNOWN
     if EXPLICIT_NAME in env:
         yield explicit_claim(EXPLICIT_NAME, env[EXPLICIT_NAME])
     yield from _aibrix(env)
-    yield from _dynamo(env, mode_on_command_line)
-    if known := tensorrt_word(env.get(_TENSORRT_NAME, "")):
+    if anything or program.is_dynamo:
+        yield from _dynamo(env, mode_on_command_line)
+    known = tensorrt_word(env.get(_TENSORRT_NAME, ""))
+    if known and (anything or program in _TENSORRT_PROGRAMS):
         yield stated(Source.TENSORRT_LLM, _TENSORRT_NAME, *known, Confidence.HIGH)
     for name in _LMCACHE_NAMES:
         word = plain(env.get(name, ""))
         if word in _LMCACHE_ROLES:
             yield stated(Source.LMCACHE, name, word, _LMCACHE_ROLES[word], Confidence.HIGH)
-    yield from _kv(env)
+    if anything:
+        # Scripts make options of these; no engine reads them itself.
+        yield from _kv(env)
     for name in _ROLE_NAMES:
         if name in env and (recognised := role_word(env[name])):
             yield stated(Source.ROLE_LABEL, name, *recognised, Confidence.MEDIUM)

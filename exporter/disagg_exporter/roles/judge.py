@@ -13,6 +13,7 @@ from disagg_exporter.roles.nouns import Confidence, Evidence, Markers, Peers, Ve
 from disagg_exporter.roles.options import MODE
 from disagg_exporter.roles.page import page_claims
 from disagg_exporter.roles.process import read_process
+from disagg_exporter.roles.programs import Program
 from disagg_exporter.roles.traffic import traffic_claim
 from disagg_exporter.roles.words import name_claim
 
@@ -29,8 +30,8 @@ def explain(markers: Markers) -> Verdict:
     process = read_process(markers.argv, markers.env)
     claims = list(process.claims)
     mode_given = any(claim.marker == MODE for claim in claims)
-    env = {**markers.env, **process.env}
-    claims += environment_claims(env, mode_given)
+    for program, env in process.environments or ((Program.UNKNOWN, markers.env),):
+        claims += environment_claims(env, mode_given, program)
     spoken = (*MODE_NAMES, *SWITCH_NAMES)
     if any(claim.kind is Kind.STATED and claim.marker in spoken for claim in claims):
         # The option is silent because the environment speaks for it.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from disagg_exporter.roles.claims import Claim, Source, stated
 from disagg_exporter.roles.environment import ARGUMENT_NAMES
 from disagg_exporter.roles.flags import Flags, read_flags
 from disagg_exporter.roles.nouns import Confidence
 from disagg_exporter.roles.options import option_claims
-from disagg_exporter.roles.programs import Found, Program, find_program
+from disagg_exporter.roles.programs import Found, Program
+from disagg_exporter.roles.scopes import Command, scoped
 from disagg_exporter.roles.shellwords import MAX_TOKEN_CHARS, commands, split_arguments
 from disagg_exporter.roles.silence import silence_claims
 from disagg_exporter.roles.spanning import Part, part_of
 
-_ASSIGNMENT = re.compile(r"(?:--env=|-e=?)?([A-Z][A-Z0-9_]{0,79})=(.*)", re.S)
 MAX_ENGINES = 32
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|[@*0-9])")
 _ONE_VARIABLE = re.compile(
@@ -36,14 +36,14 @@ _ROUTER_OPTIONS = (
 class Process:
     """A command line as far as roles go.
 
-    `programs` are what it runs, `env` what it sets in its own environment (a shell's
-    assignments, `env`, `docker run -e`), `claims` what its options say, `flags` the options of each
-    engine. `part` is which part of an
-    engine on several nodes it is; None for a whole one, and for a script that may start either.
+    `programs` are what it runs, `environments` those of its engines, each with what reads it and
+    with what is set for it here (a shell's assignments, `env`, `docker run -e`), `claims` what its
+    options say, `flags` the options of each engine. `part` is which part of an engine on several
+    nodes it is; None for a whole one, and for a script that may start either.
     """
 
     programs: tuple[Program, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    environments: tuple[tuple[Program, Mapping[str, str]], ...] = ()
     claims: tuple[Claim, ...] = ()
     part: Part | None = None
     flags: tuple[Flags, ...] = ()
@@ -62,48 +62,59 @@ class Process:
 
 def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
     """Read a command line; `env` resolves the variables that hold more arguments."""
-    parts = [(tokens, find_program(tokens)) for tokens in commands(argv)] or _arguments_only(env)
-    set_here = {
-        match[1]: match[2]
-        for tokens, found in parts
-        for token in tokens[: found.arguments_at or len(tokens)]
-        if (match := _ASSIGNMENT.fullmatch(token))
-    }
-    whole = {**env, **set_here}
-    programs = tuple(found.program for _, found in parts)
-    more = [
-        argument
-        for name in ARGUMENT_NAMES
-        if name in whole
-        for argument in split_arguments(whole[name])
-    ]
-    engines = [part for part in parts if part[1].program not in _BESIDE]
+    parts = list(scoped(commands(argv), env)) or _arguments_only(env)
+    programs = tuple(part.found.program for part in parts)
+    engines = [part for part in parts if part.found.program not in _BESIDE]
     claims: list[Claim] = []
     spans: set[Part | None] = set()
     options: list[Flags] = []
     if not engines:
         claims.extend(_not_an_engine(parts))
-    for tokens, found in engines[:MAX_ENGINES] or [part for part in parts if not claims]:
+    read = engines[:MAX_ENGINES] or [part for part in parts if not claims]
+    for part in read:
+        tokens, found, whole = part.tokens, part.found, part.known
         own = _own_arguments(tokens, found, whole)
+        more = _more_arguments(found, whole)
         flags = read_flags([*own, *more])
         options.append(flags)
         spans.add(part_of(found.program, own, flags, whole))
-        claims.extend(_command_claims(tokens, found, flags, open_ended=_open_ended(own, whole)))
-    part = spans.pop() if len(spans) == 1 else None
-    return Process(programs, set_here, tuple(claims), part, tuple(options))
+        said = _command_claims(tokens, found, flags, open_ended=_open_ended(own, whole))
+        # Where nothing else is known, they are all that is told of the engine's own arguments.
+        claims.extend(map(_perhaps, said) if more and tokens else said)
+    spanning = spans.pop() if len(spans) == 1 else None
+    environments = tuple((part.found.program, {**env, **part.read}) for part in read or parts)
+    return Process(programs, environments, tuple(claims), spanning, tuple(options))
 
 
 _BESIDE = (Program.NOT_AN_ENGINE, Program.TOOL, Program.UNKNOWN)
-_Part = tuple[list[str], Found]
 
 
-def _arguments_only(env: Mapping[str, str]) -> list[_Part]:
+def _arguments_only(env: Mapping[str, str]) -> list[Command]:
     """A process of which we know nothing but arguments in its environment."""
-    return [([], Found(Program.UNKNOWN))] if any(name in env for name in ARGUMENT_NAMES) else []
+    given = any(name in env for name in ARGUMENT_NAMES)
+    return [Command([], Found(Program.UNKNOWN), env)] if given else []
 
 
-def _not_an_engine(parts: Sequence[_Part]) -> Iterator[Claim]:
-    for tokens, found in parts:
+def _more_arguments(found: Found, env: Mapping[str, str]) -> list[str]:
+    """Options in variables that an unknown program may read: an image's own start script.
+
+    An engine reads none of them itself, and a script that does names them.
+    """
+    if found.program is not Program.UNKNOWN:
+        return []
+    names = (name for name in ARGUMENT_NAMES if name in env)
+    return [argument for name in names for argument in split_arguments(env[name])]
+
+
+def _perhaps(claim: Claim) -> Claim:
+    """A claim of options that are there only if a program that we do not know takes them up."""
+    sure = min(claim.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
+    return replace(claim, confidence=sure)
+
+
+def _not_an_engine(parts: Sequence[Command]) -> Iterator[Claim]:
+    for part in parts:
+        tokens, found = part.tokens, part.found
         # Scripts of all kinds wait and fetch: a tool says something only where it is all there is.
         tool = found.program is Program.TOOL and len(parts) == 1
         if tool or found.program is Program.NOT_AN_ENGINE:

@@ -123,17 +123,35 @@ _SUBCOMMANDS: dict[str, dict[str, Program]] = {
     },
     "lmcache": {},
 }
+# What they are given is text to them, not a command that they run here.
+_READERS = re.compile(
+    r"echo|printf|e?grep|cat|tee|sed|awk|ls|which|type|test|\[|pgrep|p?kill|killall|ps|logger|touch|rm"
+    r"|cp|mv|mkdir|chmod|ln|find|pip3?|apt(-get)?|git|alias|ssh|trap"
+)
+_KEYWORDS = frozenset({"if", "then", "else", "elif", "while", "until", "do", "!", "{", "time"})
+# They run what comes after their own options, which need not have values.
+_LAUNCHERS = frozenset(
+    (
+        *("uv", "poetry", "pipenv", "hatch", "pixi", "rye", "conda", "mamba", "micromamba"),
+        *("mpirun", "mpiexec", "srun", "systemd-run", "unshare", "sudo", "doas", "nsys", "ncu"),
+    )
+)
 _WRAPPER_FLAG = re.compile(r"--?[\w-]+")
 _MAX_SEARCHED = 256
 
 
 def find_program(tokens: Sequence[str]) -> Found:
     """The program that a command runs, past `env`, `numactl`, `python -m` and other wrappers."""
+    begin = next((at for at, token in enumerate(tokens) if token not in _KEYWORDS), 0)
+    first = program_name(tokens[begin]) if tokens else ""
+    if _READERS.fullmatch(first):
+        return Found(Program.TOOL, "client or tool", begin + 1)
     for at, token in enumerate(tokens[:_MAX_SEARCHED]):
-        before = tokens[at - 1] if at else ""
-        if token.startswith("-") or (at and _is_value(before, tokens[:at])):
-            continue
         name = program_name(token)
+        if token.startswith("-"):
+            continue
+        if at and _is_value(tokens, at) and not (first in _LAUNCHERS and _serves(tokens, at)):
+            continue
         if name in _SUBCOMMANDS:
             return _by_subcommand(name, tokens, at)
         if name == "lmdeploy":
@@ -144,22 +162,33 @@ def find_program(tokens: Sequence[str]) -> Found:
         for pattern, program, word in _RULES:
             if pattern.fullmatch(name):
                 return Found(program, word, at + 1)
-    first = tokens[0].strip() if tokens else ""
-    own = first.startswith("/") or "/" not in first
-    if own and _BESIDE_BY_NAME.fullmatch(program_name(first)):
+    whole = tokens[0].strip() if tokens else ""
+    own = whole.startswith("/") or "/" not in whole
+    if own and _BESIDE_BY_NAME.fullmatch(first):
         return Found(Program.NOT_AN_ENGINE, "router or sidecar", 1)
     return Found(Program.UNKNOWN)
 
 
-def _is_value(before: str, earlier: Sequence[str]) -> bool:
-    """Whether the token after `before` is an option's value rather than a program.
+def _is_value(tokens: Sequence[str], at: int) -> bool:
+    """Whether a token is the value of the option before it rather than a program.
 
     After the first long option of an engine anything is a value; wrappers' options are short,
-    carry `=` or come before the word `python`, and `-m` is what names a module.
+    carry `=` or come before the word `python`, and `-m` is what names a module: `torchrun`, too,
+    runs one, while `numactl -m` has a number. Behind `--` stands what is run.
     """
+    before = tokens[at - 1]
+    if before == "--":
+        return False
     if before == "-m":
-        return not any(program_name(word).startswith("py") for word in earlier)
+        python = any(program_name(word).startswith("py") for word in tokens[:at])
+        return not python and "." not in tokens[at]
     return before.startswith("--") and "=" not in before and bool(_WRAPPER_FLAG.fullmatch(before))
+
+
+def _serves(tokens: Sequence[str], at: int) -> bool:
+    """Whether an engine's program and its subcommand stand here, which no option has as value."""
+    table = _SUBCOMMANDS.get(program_name(tokens[at]), {})
+    return at + 1 < len(tokens) and tokens[at + 1] in table
 
 
 def _by_subcommand(name: str, tokens: Sequence[str], at: int) -> Found:

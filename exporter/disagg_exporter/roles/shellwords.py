@@ -6,6 +6,8 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
+from disagg_exporter.roles.heredocs import without_data
+
 MAX_TOKENS = 4096
 MAX_TOKEN_CHARS = 32 * 1024
 MAX_CHARS = 128 * 1024
@@ -15,6 +17,10 @@ MAX_PROGRAM_CHARS = 255
 MAX_COMMANDS = 2048
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "busybox"})
+# They give a shell what stands behind their `-c`.
+_SCRIPT_RUNNERS = _SHELLS | {"su", "runuser", "script", "flock"}
+OPEN, CLOSE = "(", ")"
+"""A command of this one word begins or ends a subshell, whose variables are its own."""
 _SCRIPT_FLAG = re.compile(r"-[a-zA-Z]*c")
 _SEPARATORS = frozenset(";&|\n")
 _FLAG_AND_VALUE = re.compile(r"--?[A-Za-z][\w.+-]*\s")
@@ -23,7 +29,8 @@ _FLAG_AND_VALUE = re.compile(r"--?[A-Za-z][\w.+-]*\s")
 def commands(argv: Sequence[str]) -> list[list[str]]:
     """Every simple command of a command line; scripts given to a shell are taken apart.
 
-    A plain argument vector is one command. What is longer than the bounds above is cut.
+    A plain argument vector is one command. A subshell stands between `[OPEN]` and `[CLOSE]`. What
+    is longer than the bounds above is cut.
     """
     tokens = list(_bounded(argv))
     if not tokens:
@@ -54,7 +61,7 @@ def _command(tokens: list[str], depth: int) -> list[list[str]]:
     if depth >= MAX_DEPTH:
         return [tokens]
     for at, token in enumerate(tokens[:64]):
-        if program_name(token) in _SHELLS:
+        if program_name(token) in _SCRIPT_RUNNERS:
             for flag in range(at + 1, min(len(tokens) - 1, at + 12)):
                 if _SCRIPT_FLAG.fullmatch(tokens[flag]):
                     rest = [word for word in tokens[flag + 1 : flag + 3] if word != "--"]
@@ -67,15 +74,40 @@ def _command(tokens: list[str], depth: int) -> list[list[str]]:
 
 def _script(text: str, arguments: list[str], depth: int) -> list[list[str]]:
     """The commands of a script; `arguments` are what it sees as `$0`, `$1` and so on."""
-    found = [command for words in _split(text) if words for command in _command(list(words), depth)]
+    found = [
+        command for words in _simple(text) if words for command in _command(list(words), depth)
+    ]
     if arguments and re.search(r"\$\{?[@*]", text):
-        found = [command + _opened(arguments) for command in found] or [_opened(arguments)]
+        more = _opened(arguments)
+        found = [c if c in ([OPEN], [CLOSE]) else c + more for c in found] or [more]
     return found
 
 
 def split_arguments(text: str) -> list[str]:
     """Arguments held in one string, as in an environment variable."""
     return _opened([word for words in _split(text[:MAX_TOKEN_CHARS]) for word in words])
+
+
+def _simple(text: str) -> Iterator[list[str]]:
+    """A script's words, command by command, subshells as commands of their own."""
+    depth = 0
+    for words in _split(without_data(text)):
+        while words and words[0].startswith(OPEN):
+            depth += 1
+            yield [OPEN]
+            words = [word for word in (words[0][1:], *words[1:]) if word]
+        closing = 0
+        while depth > closing and words and words[-1].endswith(CLOSE) and _is_closing(words[-1]):
+            closing += 1
+            words = [word for word in (*words[:-1], words[-1][:-1]) if word]
+        yield words
+        depth -= closing
+        yield from [[CLOSE]] * closing
+
+
+def _is_closing(word: str) -> bool:
+    """Whether its last bracket closes none of its own, such as that of `$(VARIABLE)`."""
+    return word.count(CLOSE) > word.count(OPEN)
 
 
 def _split(text: str) -> Iterator[list[str]]:
