@@ -149,6 +149,7 @@ class Daemon:
         self._rotation: Rotation | None = None
         self._folder_watch: RunDirWatch | None = None
         self._at_end: AtEnd = "stop"
+        self._ending = False
         self._control = ControlService(config.node, self._folder, _log)
         self._hook = failure_hook(config, self._folder.hook_log, os.environ, _log)
 
@@ -240,7 +241,8 @@ class Daemon:
             at_end = self._on_failure
             try:
                 crew.adopt(self._journal.read())
-                await crew.start()
+                if not self._ending:
+                    await crew.start()
                 await stack.enter_async_context(self._control.serving(crew))
                 yield address
                 at_end = self._at_end
@@ -250,6 +252,10 @@ class Daemon:
     def reload(self) -> None:
         """While it serves: look anew at what may change under it, which is the web-config file."""
         self._front.reload()
+
+    def ending(self) -> None:
+        """Take that it is about to end: it starts nothing that does not run yet."""
+        self._ending = True
 
     def leave(self) -> None:
         """While it serves: let the engines go on alone when it ends."""

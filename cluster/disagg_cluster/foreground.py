@@ -28,6 +28,8 @@ Beside = Callable[[Daemon, ListenAddress], AbstractContextManager[None]]
 """What runs beside the daemon once its workers are ready: a load, say."""
 
 
+_LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 # New objects since the last look for cyclic garbage, and how many looks at the young until the
 # older are looked at. What a beat makes lives for a second and is no cycle; when each step was an
 # object, the looking was a tenth of a busy daemon's time with Python's own 700.
@@ -97,6 +99,7 @@ async def _run(
         elif sign is signal.SIGTERM and daemon.on_sigterm == "leave":
             daemon.leave()
         signs.end()
+        daemon.ending()
         stopping.set()
 
     def reload() -> None:
@@ -112,6 +115,10 @@ async def _run(
         loop.add_signal_handler(signal.SIGHUP, asked, signal.SIGINT)
     else:
         loop.add_signal_handler(signal.SIGHUP, reload)
+    # Whoever starts us may have them blocked until somebody listens: what came is heard now.
+    if {signal.SIGINT, signal.SIGTERM} & signal.sigpending():
+        daemon.ending()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _LISTENED)
     collected = gc.get_threshold()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
     try:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from disagg_cluster import procfs
 from disagg_cluster.crashes import backoff_seconds
 from disagg_cluster.host.subreaper import become_subreaper
 from disagg_cluster.life import Policy
@@ -30,6 +31,7 @@ PASSED_ON = (
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 _RESET = (*PASSED_ON, signal.SIGPIPE)
 _PLANNED = (0, 2)
+_GRACE_SECONDS = 10.0
 
 PATIENCE = Policy(backoff_first_seconds=1.0, backoff_max_seconds=30.0, steady_seconds=60.0)
 
@@ -109,6 +111,9 @@ def _supervise(
                 policy=policy,
             )
             if what.code is not None:
+                # Told to end before it could listen, it was killed instead of ending its engines.
+                if asked and status < 0 and _has_children():
+                    return _drain(argv, signal.Signals(-status), listened, say)
                 return what.code
             seconds = what.seconds
             ended = f"by signal {-status}" if status < 0 else f"with exit code {status}"
@@ -116,7 +121,7 @@ def _supervise(
         sign = _wait(seconds, listened)
         if sign is not None:
             say(f"asked to end by {sign.name} while no daemon ran")
-            return 128 + sign
+            return _drain(argv, sign, listened, say) if _has_children() else 128 + sign
         daemon = None
         try:
             daemon = _start(argv)
@@ -126,11 +131,57 @@ def _supervise(
             say(f"{error}; the next start is in {seconds:.1f} s")
 
 
-def _start(argv: Sequence[str]) -> int:
+def _drain(
+    argv: Sequence[str],
+    sign: signal.Signals,
+    listened: set[signal.Signals],
+    say: Callable[[str], None],
+) -> int:
+    """Have a daemon end the engines that a dead one has left; else end them ourselves."""
+    if sign not in _ENDING:
+        sign = signal.SIGTERM
+    say(f"engines are left: a daemon is started to end them by {sign.name}")
+    status = 1
+    try:
+        # Blocked until it listens, so that it is not killed before.
+        daemon = _start(argv, (sign,))
+        os.kill(daemon, sign)
+        status, _ = _watch(daemon, listened)
+    except InitError as error:
+        say(str(error))
+    if status != 0 and _has_children():
+        say("it did not: they are told to end")
+        _end_children(_GRACE_SECONDS)
+    return status if status >= 0 else 128 - status
+
+
+def _end_children(seconds: float) -> None:
+    """Tell the sessions of all our children to end, wait, and kill those that do not."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for pid in procfs.children_of(os.getpid()):
+            with suppress(ProcessLookupError, PermissionError):
+                # Only a leader's session is surely nobody else's.
+                (os.killpg if procfs.session_of(pid) == pid else os.kill)(pid, sign)
+        until = time.monotonic() + seconds
+        while _has_children() and (left := until - time.monotonic()) > 0:
+            signal.sigtimedwait({signal.SIGCHLD}, min(left, 1.0))
+            _bury(0)
+
+
+def _has_children() -> bool:
+    _bury(0)
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _start(argv: Sequence[str], blocked: Sequence[signal.Signals] = ()) -> int:
     try:
         # A group of its own: a Ctrl-C in a terminal reaches it through us, and once.
         return os.posix_spawnp(
-            argv[0], list(argv), os.environ, setpgroup=0, setsigmask=(), setsigdef=_RESET
+            argv[0], list(argv), os.environ, setpgroup=0, setsigmask=blocked, setsigdef=_RESET
         )
     except OSError as error:
         raise InitError(f"cannot start {argv[0]}: {error.strerror}") from error

@@ -49,7 +49,7 @@ def cpu_seconds_of_tree(pid: int) -> float | None:
     if not fields:
         return None
     ticks = sum(int(fields[number]) for number in range(11, 15))
-    below = (cpu_seconds_of_tree(child) for child in _children(pid))
+    below = (cpu_seconds_of_tree(child) for child in children_of(pid))
     return ticks / os.sysconf("SC_CLK_TCK") + sum(seconds or 0.0 for seconds in below)
 
 
@@ -108,7 +108,7 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     """The processes that any thread of a process has started and that are still its children."""
     found = []
     try:

@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
+import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -40,21 +42,25 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def make(folder: Path, on_failure: AtEnd = "leave", role: str = "mixed", **changes: Any) -> Daemon:
-    """A daemon over one tiny worker."""
+def node_file(folder: Path, role: str = "mixed") -> dict[str, Any]:
+    """A node with one tiny worker."""
     serves = SERVER.replace("sys.argv[1]", "said('--port')")
     serves = serves.replace("sys.argv[2]", "said('--served-model-name')")
     program = folder / "engine"
     program.write_text(f"#!{PYTHON[0]} -SE\n{ARGUMENTS}{serves}")
     program.chmod(0o755)
     worker = {"name": "w", "role": role, "model": "tiny", "port": free_port()}
-    file = {
+    return {
         "devices": "cpu",
         "listen": {"metrics": "127.0.0.1:0"},
         "intervals": {"health_seconds": 0.05},
         "workers": [{**worker, "python": str(program), "deadlines": {"drain_seconds": 0.1}}],
     }
-    config = from_mapping(file | changes, "node.yaml")
+
+
+def make(folder: Path, on_failure: AtEnd = "leave", role: str = "mixed", **changes: Any) -> Daemon:
+    """A daemon over one tiny worker."""
+    config = from_mapping(node_file(folder, role) | changes, "node.yaml")
     source = NoDevices()
     layout = place(config, source.inventory())
     return Daemon(config, layout, source, folder / "run", on_failure=on_failure)
@@ -205,6 +211,33 @@ def test_a_signal_means_what_the_node_file_says(
     assert procfs.is_alive(asyncio.run(story())) is lives
     if lives:
         end(folder)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_told_to_end_before_it_could_listen_a_daemon_ends_what_is_left_and_starts_nothing(
+    folder: Path, left: bool
+) -> None:
+    """As an init does it whose daemon is down: the signal waits until it is listened to."""
+
+    async def first() -> int:
+        daemon = make(folder)
+        async with daemon.running():
+            daemon.leave()
+            return await until_ready(daemon, folder)
+
+    pid = asyncio.run(first()) if left else None
+    file = folder / "node.json"
+    file.write_text(json.dumps(node_file(folder) | {"run_dir": str(folder / "run")}))
+    argv = [sys.executable, "-m", "disagg_cluster.cli", "start", "-c", str(file), "--quiet"]
+    with (folder / "said").open("wb") as said:
+        output = [(os.POSIX_SPAWN_DUP2, said.fileno(), 2)]
+        blocked = (signal.SIGTERM,)
+        daemon = os.posix_spawn(argv[0], argv, os.environ, setsigmask=blocked, file_actions=output)
+    os.kill(daemon, signal.SIGTERM)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(daemon, 0)[1]) == 0
+    assert pid is None or not procfs.is_alive(pid)
+    assert "start 1" not in (folder / "said").read_text()
 
 
 @pytest.mark.parametrize("ends", [False, True])

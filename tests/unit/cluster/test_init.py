@@ -41,6 +41,28 @@ while True:
     if sign is signal.SIGTERM:
         sys.exit(7)
 """
+DRAINS = """
+import os, signal, sys
+ear = open(sys.argv[1], "w", buffering=1)
+if not os.path.exists(sys.argv[1] + ".engine"):
+    if os.fork() == 0:
+        os.setsid()
+        open(sys.argv[1] + ".engine", "w").write(str(os.getpid()))
+        print("engine", os.getpid(), file=ear)
+        while True: signal.pause()
+    signal.pause()
+if "fails" in sys.argv:
+    sys.exit(1)
+# As a daemon: it can listen only after a while, and ends what the one before left.
+import time; time.sleep(0.2)
+def end(*_):
+    os.kill(int(open(sys.argv[1] + ".engine").read()), signal.SIGTERM)
+    print("drained", file=ear)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+signal.pause()
+"""
 
 
 @pytest.fixture
@@ -153,6 +175,54 @@ def test_a_daemon_that_fails_is_tried_again_and_a_signal_ends_the_waiting(
     assert wait_readable(waits.pidfd)
     assert waits.exit_code() == 128 + signal.SIGTERM
     assert "asked to end by SIGTERM while no daemon ran" in said(tmp_path)
+
+
+def test_asked_to_end_while_the_daemon_is_down_it_has_another_drain_what_is_left(
+    run: Callable[..., Child], ear: Ear, tmp_path: Path
+) -> None:
+    child = run(1000, *PYTHON, DRAINS, str(ear.path))
+    engine = int(ear.line().split()[1])
+    [daemon] = [pid for pid in procfs.children_of(child.pid) if pid != engine]
+    os.kill(daemon, signal.SIGKILL)
+    while "the next start is in" not in said(tmp_path):
+        assert not wait_readable(child.pidfd, 0.02)
+
+    os.kill(child.pid, signal.SIGTERM)
+    assert ear.line() == "drained"
+    assert wait_readable(child.pidfd)
+    assert child.exit_code() == 0
+    assert not procfs.is_alive(engine)
+
+
+def test_what_no_daemon_ends_is_told_to_end_by_itself(
+    run: Callable[..., Child], ear: Ear, tmp_path: Path
+) -> None:
+    child = run(1000, *PYTHON, DRAINS, str(ear.path), "fails")
+    engine = int(ear.line().split()[1])
+    [daemon] = [pid for pid in procfs.children_of(child.pid) if pid != engine]
+    os.kill(daemon, signal.SIGKILL)
+    while "the next start is in" not in said(tmp_path):
+        assert not wait_readable(child.pidfd, 0.02)
+
+    os.kill(child.pid, signal.SIGTERM)
+    assert wait_readable(child.pidfd)
+    assert child.exit_code() == 1
+    assert not procfs.is_alive(engine)
+    assert "they are told to end" in said(tmp_path)
+
+
+def test_a_daemon_that_was_told_to_end_before_it_listened_is_told_again(
+    run: Callable[..., Child], ear: Ear, tmp_path: Path
+) -> None:
+    """It died of the signal, and the engines that an earlier one left would go on undrained."""
+    child = run(0.0, *PYTHON, DRAINS, str(ear.path))
+    engine = int(ear.line().split()[1])
+    os.kill(child.pid, signal.SIGTERM)
+
+    assert ear.line() == "drained"
+    assert wait_readable(child.pidfd)
+    assert child.exit_code() == 0
+    assert not procfs.is_alive(engine)
 
 
 def test_a_program_that_is_not_there_is_named(run: Callable[..., Child], tmp_path: Path) -> None:
