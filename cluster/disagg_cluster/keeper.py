@@ -10,9 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from disagg_cluster import procfs
-from disagg_cluster.adoption import Found, find_unrecorded, unrecorded_life
-from disagg_cluster.command import child_environment
-from disagg_cluster.host.process_traits import WORKER_MARK
+from disagg_cluster.adoption import Found, unrecorded_life
 from disagg_cluster.journal_text import Entry, Tag
 from disagg_cluster.life import (
     Action,
@@ -39,9 +37,9 @@ from disagg_cluster.supervisor.death_watch import DeathWatch
 from disagg_cluster.supervisor.failures import FailureReports, has_crashed
 from disagg_cluster.supervisor.pausing import is_frozen
 from disagg_cluster.supervisor.planned_start import PlannedStart
-from disagg_cluster.supervisor.port_holder import port_holder
 from disagg_cluster.supervisor.retried import RETRY_SECONDS, Retried
-from disagg_cluster.worker import Child, StartError, start
+from disagg_cluster.supervisor.starting import start_or_adopt
+from disagg_cluster.worker import Child, StartError
 from disagg_exporter.collectors import explain
 from disagg_exporter.model import WorkerStatus
 
@@ -98,14 +96,15 @@ class Keeper:
                     "the next start uses the new one",
                     self.post.name,
                 )
-        elif found.child is not None:
-            self._deaths.begin_with_rest(found.child)
         if not wanted:
             self.tell(StopRequested())
         if wanted or found.presence is not Presence.RUNNING:
             meant = self.life.presence is Presence.RUNNING
             started = not (meant and entry is not None and entry.pid is None)
             self.tell(Resumed(self.life.incarnation, found.presence, wanted, started))
+        if found.child is not None and found.presence is Presence.LEFTOVER:
+            # Not before: the last of them may die at any moment, and a death is heard once.
+            self._deaths.begin_with_rest(found.child)
 
     def tell(self, event: Event) -> None:
         """Take in what happened and act on it, with all that follows from it."""
@@ -123,7 +122,8 @@ class Keeper:
                 for action in decision.actions:
                     events.extend(self._do(action))
                 self._publish(why, shown_end(self.post.log_path, lines))
-                self._failures.take(old, decision.life, heard, why, pid, lines)
+                told = partial(self._failures.take, old, self.life, heard, why, pid, lines)
+                self._retried.run("tell of its failure", told)
                 if decision.actions or self.life != old:
                     self._record()
         finally:
@@ -205,7 +205,7 @@ class Keeper:
         self._record()
         what = f"{self.post.name}: start"
         try:
-            child = self._around.reserve.run(self._new_child)
+            child = self._around.reserve.run(partial(start_or_adopt, self.post, self._around))
         except StartError as error:
             if error.refused:
                 self._around.supervision.failed(what, error)
@@ -223,24 +223,6 @@ class Keeper:
         self._process = self._process.model_copy(update=present)
         self._watch(child, in_seconds=self._around.health_seconds)
         return None
-
-    def _new_child(self) -> Child:
-        """Start it, or go on with the one that is there although nobody knew of it."""
-        command, target = self.post.command, self.post.target
-        held = port_holder(target.host, target.port)
-        if held is not None:
-            found = find_unrecorded(self.post.sought)
-            if found.child is None:
-                raise StartError(held, refused=True)
-            self._around.log.warning(
-                "%s: %s; it is its own and is adopted, not started a second time",
-                self.post.name,
-                held,
-            )
-            return found.child
-        environment = child_environment(self._around.environment, command.env)
-        environment[WORKER_MARK] = str(self.post.log_path)
-        return start(command.argv, environment, self.post.log_path, self.post.cwd)
 
     def _record(self) -> None:
         self._retried.run("write the journal", self._around.record)

@@ -13,14 +13,16 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster import procfs
+from disagg_cluster.adoption import Found
 from disagg_cluster.command import Command
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry
 from disagg_cluster.life import Health, Life, Policy, Presence, WorkerState
 from disagg_cluster.posts import Post
 from disagg_cluster.readiness import ProbeResult, Target
+from disagg_cluster.worker import start
 from disagg_cluster.workers import Crew
-from support.children import PYTHON, SERVER, STUBBORN, is_gone
+from support.children import PYTHON, SERVER, STUBBORN, is_gone, wait_readable
 from support.crews import (
     BACKOFF,
     DRAINING,
@@ -168,6 +170,28 @@ def test_a_start_that_was_only_written_down_is_made_and_is_no_crash(
 
     aboard([worker], story, journal=journal, entries=[meant])
     assert {entry.life.crashes_ns for page in journal.pages for entry in page} == {()}
+
+
+def test_those_left_that_die_just_after_they_were_seen_hold_no_start_up(
+    post: Callable[..., Post],
+    journal: Written,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = post()
+    life = Life(WorkerState.READY, Presence.RUNNING, incarnation=4)
+    entry = worker.entry(1, 0.0).model_copy(update={"life": life, "pid": 1})
+
+    def find(_entry: Entry) -> Found:
+        dead = start([*PYTHON, "pass"], dict(os.environ), worker.log_path)
+        assert wait_readable(dead.pidfd)
+        return Found(Presence.LEFTOVER, dead)
+
+    monkeypatch.setattr("disagg_cluster.workers.adoption.find", find)
+
+    async def story(ship: Bridge) -> None:
+        await ship.until(READY)
+
+    aboard([worker], story, journal=journal, entries=[entry])
 
 
 def test_a_worker_whose_command_has_changed_runs_on_as_it_was_started(

@@ -9,12 +9,14 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from disagg_cluster import keeper, procfs
+from disagg_cluster import procfs
 from disagg_cluster.host import descriptor_reserve
+from disagg_cluster.supervisor import starting
 from disagg_cluster.worker import Child, StartError
 from support.children import STUBBORN, Ear, is_gone
 from support.crews import BACKOFF, READY, STARTING, Bridge, aboard, tiny_post
@@ -145,15 +147,15 @@ def test_a_zombie_that_cannot_be_buried_yet_is_not_killed_again_and_again(
         assert await stopping == ()
 
     quick = tiny_post(tmp_path)
-    policy = keeper.replace(quick.policy, stop_seconds=0.5)
-    aboard([keeper.replace(quick, policy=policy)], story)
+    policy = replace(quick.policy, stop_seconds=0.5)
+    aboard([replace(quick, policy=policy)], story)
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
 def test_a_refused_start_is_tried_again_and_is_no_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    start, refusals = keeper.start, 0
+    start, refusals = starting.start, 0
 
     def refuse(*arguments: object) -> Child:
         nonlocal refusals
@@ -162,7 +164,7 @@ def test_a_refused_start_is_tried_again_and_is_no_crash(
             raise StartError("cannot start it: not now", refused=True, errno=number)
         return start(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(keeper, "start", refuse)
+    monkeypatch.setattr(starting, "start", refuse)
     monkeypatch.setattr("disagg_cluster.crashes._LEAST_REFUSED_SECONDS", 0.01)
 
     async def story(ship: Bridge) -> None:

@@ -1,0 +1,31 @@
+"""Makes a worker's process, unless one of its own is there already."""
+
+from __future__ import annotations
+
+from disagg_cluster.adoption import find_unrecorded
+from disagg_cluster.command import child_environment
+from disagg_cluster.host.process_traits import WORKER_MARK
+from disagg_cluster.posts import Post, Surroundings
+from disagg_cluster.supervisor.port_holder import port_holder
+from disagg_cluster.worker import Child, StartError, start
+
+
+def start_or_adopt(post: Post, around: Surroundings) -> Child:
+    """Start a worker, or go on with its process that is there although nobody knew of it.
+
+    Raises:
+        StartError: It cannot be started, or another listens on its port.
+    """
+    command, target = post.command, post.target
+    held = port_holder(target.host, target.port)
+    if held is not None:
+        found = find_unrecorded(post.sought)
+        if found.child is None:
+            raise StartError(held, refused=True)
+        around.log.warning(
+            "%s: %s; it is its own and is adopted, not started a second time", post.name, held
+        )
+        return found.child
+    environment = child_environment(around.environment, command.env)
+    environment[WORKER_MARK] = str(post.log_path)
+    return start(command.argv, environment, post.log_path, post.cwd)
