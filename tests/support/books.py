@@ -71,6 +71,10 @@ class Teller:
         """Return a heartbeat: no work, the sequence and totals reached."""
         return Step(ns(t), 0, self._sequence, totals=self._totals())
 
+    def seconds(self) -> dict[Phase, float]:
+        """Return the time of its context and of its generation steps so far."""
+        return {Phase.PREFILL: self._elapsed[0] / 1e9, Phase.DECODE: self._elapsed[1] / 1e9}
+
     def _totals(self) -> StepTotals:
         steps, elapsed = self._steps, self._elapsed
         return StepTotals(

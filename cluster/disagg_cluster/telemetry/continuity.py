@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from disagg_cluster import procfs
 from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
@@ -17,6 +17,8 @@ COLLECTOR = "checkpoint"
 
 # How long an engine of the daemon before may stay unfound. As long as its time waits for it (A6).
 RETURN_NS = 30_000_000_000
+# A node that nothing has used for so long was out of service, not unobserved.
+ENDED_NS = 600_000_000_000
 # How long the counters of one that did not come back stay on the page: for the last scrape.
 LINGER_NS = 60_000_000_000
 
@@ -43,6 +45,7 @@ class Continuity:
     ) -> None:
         self._ledger = ledger
         self._file = file
+        self._log = log
         self._names = names
         self._health = CollectorHealth(
             COLLECTOR, log, recovered="is written again", level=logging.ERROR
@@ -58,6 +61,9 @@ class Continuity:
         if before is None:
             return None
         pids = {int(pid) for pid, ticks in before.processes.items() if self._started(pid) == ticks}
+        if now_ns - before.ledger.taken_ns > ENDED_NS and not _has_engine_left(before.ledger, pids):
+            self._log.info("counters begin at zero: the engines of the last daemon ended long ago")
+            return None
         self._ledger.resume(before.ledger, devices, pids, now_ns)
         self._resumed_ns = now_ns
         return before
@@ -126,3 +132,9 @@ class Continuity:
         for pid in pids - self._ticks.keys():
             self._ticks[pid] = self._start_ticks(pid)
         return {str(pid): ticks for pid, ticks in self._ticks.items() if ticks is not None}
+
+
+def _has_engine_left(ledger: LedgerCheckpoint, pids: Collection[int]) -> bool:
+    """Whether any engine may still be there; nobody knows it of one without a process."""
+    there = (e.assignment for e in ledger.engines if e.assignment.state is not EngineState.GONE)
+    return any(not engine.pids or any(pid in pids for pid in engine.pids) for engine in there)

@@ -437,3 +437,52 @@ def test_a_follower_is_ready_when_it_is_there_and_waits_for_no_page(head: str) -
     assert node.statuses()["e"].state is EngineState.DRAINING
     node.see()
     assert node.statuses() == {}
+
+
+def test_an_engine_of_the_daemon_before_keeps_its_role_until_it_has_answered() -> None:
+    """What it did without a daemon is of that role, and its counters go on."""
+    before = Node((GPU,))
+    before.pages.answer("e", before.now_ns)
+    for _ in range(10):
+        before.see(engine(gpus=("GPU-a",)), e=DECODE)
+        before.pages.answer("e", before.now_ns)
+    [account] = before.ledger.device_accounts()
+    watermark_ns = account.watermark_ns
+
+    after = Node()
+    after.attached = Attached(after.ledger, [GPU], after.told, clock_ns=lambda: after.now_ns)
+    after.now_ns = before.now_ns + 100 * SECOND_NS
+    after.ledger.resume(before.ledger.checkpoint(before.now_ns), [GPU], {7}, after.now_ns)
+    assert after.ledger.returning.missing == {"e"}
+    after.see(engine(gpus=("GPU-a",)), seconds=1, e=PREFILL)
+    assert after.ledger.returning.missing == frozenset()
+    [account] = after.ledger.device_accounts()
+    assert (account.role, account.start_ns) == (Role.DECODE, 1000 * SECOND_NS)
+
+    after.pages.answer("e", after.now_ns)
+    after.see(engine(gpus=("GPU-a",)), seconds=20, e=PREFILL)
+    [account] = after.ledger.device_accounts()
+    assert account.role is Role.PREFILL
+    absent = {
+        cell.role: seconds for cell, seconds in account.cells.items() if cell.reason == "no_daemon"
+    }
+    assert absent == {Role.DECODE: 100.0}
+    assert account.watermark_ns > watermark_ns
+
+
+def test_another_process_under_the_name_of_one_before_is_another_engine() -> None:
+    before = Node((GPU,))
+    before.pages.answer("e", before.now_ns)
+    before.see(engine(gpus=("GPU-a",)))
+
+    after = Node()
+    after.attached = Attached(after.ledger, [GPU], after.told, clock_ns=lambda: after.now_ns)
+    after.now_ns = before.now_ns + 100 * SECOND_NS
+    after.ledger.resume(before.ledger.checkpoint(before.now_ns), [GPU], {7}, after.now_ns)
+    after.see(engine(pid=8, gpus=("GPU-a",)), seconds=2)
+    after.see(engine(pid=8, gpus=("GPU-a",)), seconds=20)
+
+    [account] = after.ledger.device_accounts()
+    assert account.role is Role.NONE, "it has not answered yet"
+    reasons = {cell.reason for cell in account.cells}
+    assert "starting" in reasons

@@ -80,3 +80,14 @@ def test_engines_without_end_are_not_remembered_without_end() -> None:
 
     assert names(book, engine("other", "e0")) == ["other"]
     assert names(book, engine("other", "e9")) == ["e9"]
+
+
+def test_the_next_daemon_calls_engines_what_they_were_called() -> None:
+    """Whichever of two that are alike it finds first; a worker's name stays the worker's."""
+    before = Names()
+    alike = engine("vllm", "at 8000"), engine("vllm", "at 8001"), engine("worker", "at 8002")
+    assert names(before, *alike) == ["vllm", "vllm-2", "worker"]
+
+    after = Names(["worker"])
+    after.resume(before.by_key)
+    assert names(after, *reversed(alike)) == ["worker-2", "vllm-2", "vllm"]

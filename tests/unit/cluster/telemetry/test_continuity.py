@@ -7,7 +7,7 @@ from pathlib import Path
 
 from disagg_cluster.journal_text import Where
 from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
-from disagg_cluster.telemetry.continuity import LINGER_NS, RETURN_NS, Continuity
+from disagg_cluster.telemetry.continuity import ENDED_NS, LINGER_NS, RETURN_NS, Continuity
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import Device, EngineState, Reason, Use
 from support.books import Books, Teller, ns
@@ -114,3 +114,12 @@ def test_a_checkpoint_that_cannot_be_written_is_a_failed_collector(tmp_path: Pat
     folder.mkdir()
     keeping.save(ns(23), 5.0)
     assert keeping.status().success
+
+
+def test_a_node_that_was_out_of_service_begins_at_zero(tmp_path: Path) -> None:
+    """Its engines have ended, and nothing was there to be observed."""
+    left_behind(tmp_path)
+    late_ns = ns(20) + ENDED_NS + 1
+    assert continuity(tmp_path, Ledger(), {}).resume([GPU], late_ns) is None
+    assert continuity(tmp_path, Ledger(), {}).resume([GPU], late_ns - 1) is not None
+    assert continuity(tmp_path, Ledger(), STARTED).resume([GPU], late_ns) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_exporter.model import EngineState, Phase, Reason, Use
+from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
 from support.books import Books, Teller
 
 
@@ -108,3 +108,58 @@ def test_an_engine_that_died_meanwhile_ends_with_the_absence() -> None:
     assert after.reasons(Use.UNOBSERVED) == {Reason.NO_DAEMON: 30, Reason.NO_READING: 2}
     assert after.reasons(Use.IDLE) == {Reason.STARTING: 5}
     assert after.unbalanced() == []
+
+
+@pytest.mark.parametrize("every", [3.0, 11.0])
+def test_daemons_that_die_again_and_again_lose_nothing(every: float) -> None:
+    """A group of two GPUs, and two engines on one GPU, on the node's grid of 5 s; 1 s without each.
+
+    Those that die every 3 s commit nothing between.
+    """
+    books, alone = Books(gpus=3), {"a": ["g0", "g1"], "b": ["g2"], "c": ["g2"]}
+    tellers = {name: Teller(name, pid=n + 1) for n, name in enumerate(alone)}
+    for name, gpus in alone.items():
+        books.engine(name, Role.MIXED, gpus, pids=(tellers[name].key.pid,))
+    end, died = 60.0, 0.0
+    for tenth in range(1, round(end * 10) + 1):
+        now = tenth / 10
+        down = died and now <= died + 1
+        if died and not down and now <= died + 1.1:
+            books = books.successor(died, now - 0.05)
+        for name, teller in tellers.items():
+            if tenth % 2 if name == "a" else tenth % 30 < 6:
+                step = teller.prefill(now, 0.08, running=int(now < end))
+            else:
+                step = teller.decode(now, 0.06, running=int(now < end))
+            if not down:
+                books.step(teller, step)
+        if down:
+            continue
+        for gpu in books.gpus:
+            books.activity(now - 0.1, now, 0.7, gpu)
+        if tenth % 10 == 0:
+            books.advance(now)
+        if now - died >= every:
+            died = now
+    if end <= died + 1:
+        books = books.successor(died, end)
+    for second in range(61, 90):
+        for teller in tellers.values():
+            books.beat(teller, second)
+        for gpu in books.gpus:
+            books.activity(second - 1, second, 0.0, gpu)
+        books.advance(second)
+
+    assert books.unbalanced() == []
+    for name in alone:
+        own, booked = tellers[name].seconds(), books.engine_seconds(90, name)
+        assert books.cut(90, name) == books.owed(90, name) == 0
+        assert books.lost(90, name) == 0
+        for phase, seconds in own.items():
+            # The two on one GPU work at the same time, so that each has half of it (A3).
+            each = 2 if name == "a" else 0.5
+            assert booked[phase] == pytest.approx(seconds * each, rel=0.02)
+    for gpu in books.gpus:
+        assert books.watermark(gpu) == 80
+        assert sum(books.seconds(gpu).values()) == pytest.approx(80, abs=1e-5)
+        assert set(books.reasons(Use.UNOBSERVED, gpu)) <= {Reason.NO_DAEMON}
