@@ -125,12 +125,22 @@ class Lookout:
             self._around.supervision.failed(what, result.why)
         else:
             self._around.supervision.over(what)
-        worked_ns = self._around.worked_ns(self._worker)
-        self._tell(Probed(incarnation, result.health, result.why, began_ns, worked_ns))
+        probed = Probed(incarnation, result.health, result.why, began_ns, self._worked_ns())
+        self._tell(probed)
         if self._overdue and not self._closed:
             # It took longer than from one look to the next: a hang is not to be seen late.
             self._overdue = False
             self._look()
+
+    def _worked_ns(self) -> int | None:
+        what = f"{self._worker}: see whether it works"
+        try:
+            worked_ns = self._around.worked_ns(self._worker)
+        except Exception as error:  # noqa: BLE001 - a probe is not to be lost for it
+            self._around.supervision.failed(what, error)
+            return None
+        self._around.supervision.over(what)
+        return worked_ns
 
 
 def _is_done(page: EnginePage) -> bool:

@@ -8,6 +8,7 @@ import errno
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,12 @@ import pytest
 
 from disagg_cluster import procfs
 from disagg_cluster.host import descriptor_reserve
+from disagg_cluster.life import WorkerState
 from disagg_cluster.supervisor import starting
 from disagg_cluster.worker import Child, StartError
+from disagg_cluster.workers import Crew
 from support.children import STUBBORN, Ear, is_gone
-from support.crews import BACKOFF, READY, STARTING, Bridge, aboard, tiny_post
+from support.crews import BACKOFF, QUICK, READY, STARTING, Bridge, aboard, tiny_post
 
 
 @contextlib.contextmanager
@@ -193,6 +196,32 @@ def test_a_log_that_cannot_be_opened_gives_no_worker_up(
         await ship.until(READY)
 
     aboard([post], story)
+
+
+def test_a_daemon_that_was_stopped_itself_ends_no_start_that_it_did_not_watch(
+    tmp_path: Path,
+) -> None:
+    """Its deadline has long passed when the loop comes round again."""
+    ahead_ns = 0
+    post = tiny_post(tmp_path, "import signal; signal.pause()")
+    post = replace(post, policy=replace(QUICK, start_seconds=0.3))
+
+    async def story() -> None:
+        nonlocal ahead_ns
+        states: list[WorkerState] = []
+        crew = Crew(
+            [post],
+            lambda _worker, _old, new, _pid, _why: states.append(new),
+            lambda _worker: None,
+            clock=lambda: time.monotonic_ns() + ahead_ns,
+        )
+        await crew.start()
+        ahead_ns = 3600 * 1_000_000_000
+        await asyncio.sleep(1.0)  # well beyond its deadline: that nothing is done about it
+        assert states == [STARTING]
+        assert await crew.stop() == ()
+
+    asyncio.run(story())
 
 
 def test_whoever_is_told_of_a_change_and_fails_is_told_again(tmp_path: Path) -> None:
