@@ -27,19 +27,27 @@ FOLDER = "folder"
 MOST_GPUS = 1024
 """No node has more; a slip of the finger must not make us count to a billion."""
 
+# Underscores are no host name's, and yet some name servers have them.
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+
 
 def _address_text(text: str) -> str:
     try:
         host = parse_listen(text).host
     except ListenError as error:
         raise ValueError(str(error)) from error
-    if ":" in host or "[" in text:
+    if host or "[" in text:
+        _check_host(host, bracketed="[" in text)
+    return text
+
+
+def _check_host(host: str, *, bracketed: bool) -> None:
+    if bracketed:
         ipaddress.IPv6Address(host)
     elif re.fullmatch(r"[0-9.]+", host):
         ipaddress.IPv4Address(host)
-    elif host and not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", host):
+    elif len(host) > 253 or not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
         raise ValueError(f"{host!r} is no name of a host")
-    return text
 
 
 def _gpus(value: object) -> object:
@@ -94,6 +102,7 @@ def _root_of(text: str, *schemes: str) -> str:
     try:
         parts = urlsplit(bare)
         sound = parts.scheme in schemes and bool(parts.hostname) and bool(parts.port)
+        _check_host(parts.hostname or "", bracketed="[" in parts.netloc)
     except ValueError as error:
         raise ValueError(expected) from error
     if not sound or "@" in parts.netloc or bare != f"{parts.scheme}://{parts.netloc}":

@@ -14,7 +14,7 @@ from disagg_cluster.nodefile.peers import check_peers
 from disagg_cluster.nodefile.ports import check_ports
 from disagg_cluster.nodefile.routing import check_router
 from disagg_cluster.nodefile.tls import check_tls
-from disagg_cluster.problems import Finding, YamlPath
+from disagg_cluster.problems import Finding, YamlPath, path_text
 from disagg_exporter.devices import DeviceKind
 from disagg_exporter.model import Device
 
@@ -34,7 +34,7 @@ def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[F
         host: The machine the file is for.
     """
     findings = [*_node(draft), *_hook(draft, host), *_names(draft), *_listed(draft)]
-    findings += check_tls(draft, host)
+    findings += [*_folders(draft, host), *check_tls(draft, host)]
     findings += [*_gpus(draft, devices), *_restarts(draft)]
     findings += [*check_ports(draft), *check_peers(draft), *check_router(draft, host)]
     for position, worker in draft.workers:
@@ -71,6 +71,23 @@ def _hook(draft: Draft, host: Host) -> Iterator[Finding]:
         yield Finding((at, "command", 0), f"{hook.command[0]} cannot be run here", "")
 
 
+def _folders(draft: Draft, host: Host) -> Iterator[Finding]:
+    """Folders that are none, and one that is to be two things."""
+    config, taken = draft.config, dict[str, str]()
+    places: list[tuple[YamlPath, str | None]] = [
+        (("run_dir",), config.run_dir),
+        (("bridges", "hpc_job_dir"), config.bridges.hpc_job_dir),
+        (("attach", "dynamo_files"), config.attach.dynamo_files if config.attach else None),
+    ]
+    for path, folder in places:
+        if folder is None or not draft.sure(*path):
+            continue
+        if why := host.why_no_folder(folder):
+            yield Finding(path, f"{folder} {why}", "give the path of a folder")
+        if (other := taken.setdefault(folder, path_text(path))) != path_text(path):
+            yield Finding(path, f"{folder} is already the {other}", "each needs its own folder")
+
+
 def _names(draft: Draft) -> Iterator[Finding]:
     taken: dict[str, int] = {}
     for position, worker in draft.workers:
@@ -97,7 +114,11 @@ def _listed(draft: Draft) -> Iterator[Finding]:
         if draft.sure("workers", position):
             for host in ("localhost", "127.0.0.1", worker.host, worker.probe_host):
                 workers.setdefault((host, worker.port), (position, worker))
+    first: dict[str, int] = {}
     for number, engine in enumerate(attach.endpoints):
+        if (other := first.setdefault(engine.url, number)) != number:
+            message = f"{engine.url} is already attach.endpoints[{other}]"
+            yield Finding(("attach", "endpoints", number, "url"), message)
         parts = urlsplit(engine.url)
         found = workers.get((parts.hostname or "", parts.port or 80))
         if found is not None:

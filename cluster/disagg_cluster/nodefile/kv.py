@@ -6,9 +6,19 @@ from collections.abc import Iterator
 
 from disagg_cluster.config import KvTransfer, Worker
 from disagg_cluster.nodefile.draft import Draft
-from disagg_cluster.problems import Finding, YamlPath
+from disagg_cluster.problems import Finding, YamlPath, nearest
 from disagg_cluster.sglang_command import transfer_backend
 from disagg_exporter.model import Role
+
+VLLM_CONNECTORS = (
+    *("NixlConnector", "NixlPullConnector", "NixlPushConnector", "MooncakeConnector"),
+    *("MooncakeStoreConnector", "MoRIIOConnector", "P2pNcclConnector", "MultiConnector"),
+    *("LMCacheConnectorV1", "LMCacheMPConnector", "FlexKVConnectorV1", "HF3FSKVConnector"),
+    *("OffloadingConnector", "SimpleCPUOffloadConnector", "HiSparseConnector"),
+    *("ExampleConnector", "ExampleHiddenStatesConnector", "DecodeBenchConnector"),
+    *("SharedStorageConnector", "LMCacheConnector"),
+)
+"""The connectors that versions 0.10 to 0.33 of vLLM know by name."""
 
 _WRONG_WAY = {Role.PREFILL: "kv_consumer", Role.DECODE: "kv_producer"}
 _NOT_OF_SGLANG = ("role", "extra_config", "buffer_device")
@@ -26,10 +36,27 @@ def check_kv(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
             yield Finding(at, message, hint)
     elif worker.engine == "sglang":
         yield from _sglang(worker, worker.kv_transfer, (*at, "kv_transfer"))
+    elif meant := _meant(worker.kv_transfer.connector):
+        message = f"vllm has no connector {worker.kv_transfer.connector!r}"
+        yield Finding((*at, "kv_transfer", "connector"), message, f"did you mean {meant!r}?")
     elif worker.kv_transfer.role is not None and worker.kv_transfer.role == wrong:
         right = "kv_producer" if worker.role is Role.PREFILL else "kv_consumer"
         message = f"{wrong} is the wrong way round for a {worker.role} worker"
         yield Finding((*at, "kv_transfer", "role"), message, f"use {right}, or leave it out")
+
+
+def _meant(connector: str) -> str | None:
+    """The connector of vLLM that somebody means who misspells it.
+
+    None for one of vLLM's, and for a name near to none: plugins bring connectors of their own.
+    """
+    if connector in VLLM_CONNECTORS:
+        return None
+    known = {name.lower(): name for name in VLLM_CONNECTORS}
+    word = connector.lower().replace("_", "").replace("-", "")
+    begun = [name for lower, name in known.items() if len(word) > 3 and lower.startswith(word)]
+    near = nearest(word, known)
+    return begun[0] if begun else known[near] if near else None
 
 
 def _sglang(worker: Worker, kv: KvTransfer, at: YamlPath) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from disagg_cluster.command import OWN_ARGUMENTS, OWN_VARIABLES
 from disagg_cluster.config import Worker
+from disagg_cluster.host.folder_path import why_no_folder
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.kv import check_kv
 from disagg_cluster.nodefile.sizes import option_name, other_sizes
@@ -21,15 +22,20 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the checks ask the machine: is a path there, can a program be run."""
+    """What the checks ask the machine: is a path there, can a program be run.
+
+    `why_no_folder` returns what keeps a path from being a folder, or from becoming one.
+    """
 
     exists: Callable[[str], bool]
     executable: Callable[[str], bool]
+    why_no_folder: Callable[[str], str] = lambda _path: ""
 
 
 THIS_HOST = Host(
     exists=lambda path: Path(path).exists(),
     executable=lambda program: shutil.which(program) is not None,
+    why_no_folder=lambda path: why_no_folder(Path(path)),
 )
 """The machine that we run on."""
 

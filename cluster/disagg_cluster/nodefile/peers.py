@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.nodefile.draft import Draft
+from disagg_cluster.nodefile.pairing import check_pairs
 from disagg_cluster.problems import Finding, YamlPath
 from disagg_exporter.model import Role
 
@@ -17,6 +18,9 @@ def check_peers(draft: Draft) -> Iterator[Finding]:
     """Halves without the other half, and engines that their peers elsewhere cannot reach."""
     if not (draft.sure("peers") and draft.sure("router")):
         return
+    router = draft.config.router
+    if router is not None or not has_peers_elsewhere(draft.config):
+        yield from check_pairs(draft, all_meet=router is not None)
     if not has_peers_elsewhere(draft.config):
         yield from _lonely(draft)
         return
@@ -46,6 +50,25 @@ def _lonely(draft: Draft) -> Iterator[Finding]:
             message = f"a {role} worker, but no {other} worker to share its requests with"
             hint = f"add a {other} worker, make the role mixed, or say peers: elsewhere"
             yield Finding(("workers", first[role], "role"), message, hint)
+    # A router whose engines serve several models is complained of as a whole.
+    if first.keys() >= _HALVES.keys() and draft.config.router is None:
+        yield from _lonely_models(draft)
+
+
+def _lonely_models(draft: Draft) -> Iterator[Finding]:
+    """Models of which only one half is here."""
+    first: dict[tuple[str, Role], int] = {}
+    for position, worker in draft.workers:
+        if not all(draft.sure("workers", position, key) for key in ("model", "served_model_name")):
+            return
+        if worker.role in _HALVES and worker.engine != "standin":
+            first.setdefault((worker.model_name, worker.role), position)
+    for (model, role), position in first.items():
+        other = _HALVES[role]
+        if (model, other) not in first:
+            message = f"a {role} worker of {model}, but no {other} worker of that model"
+            hint = "add one, give both halves one served_model_name, or say peers: elsewhere"
+            yield Finding(("workers", position, "role"), message, hint)
 
 
 def _out_of_reach(config: NodeConfig, worker: Worker, at: YamlPath) -> Iterator[Finding]:

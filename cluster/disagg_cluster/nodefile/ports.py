@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from disagg_cluster.nodefile.draft import Draft
+from disagg_cluster.nodefile.sizes import ranks_of
 from disagg_cluster.problems import Finding, YamlPath
 
 LAST_PORT = 65535
@@ -68,7 +69,10 @@ def _claims(draft: Draft) -> Iterator[_Claim]:
         if ports and all(draft.sure(*at, key) for key in keys):
             size_known = draft.sure(*at, "gpus") and draft.sure(*at, "tensor_parallel_size")
             path = (*at, "kv_transfer", "side_channel_port")
-            wanted = ports if size_known else ports[:1]
+            # vLLM adds the number of the data-parallel rank.
+            most = max(len(ports), 0 if worker.uses_bootstrap else ranks_of(worker))
+            size_known = size_known and draft.sure(*at, "args")
+            wanted = range(ports[0], ports[0] + (most if size_known else 1))
             yield _Claim(path, f"the KV side channel of {label}", wanted)
     router = draft.config.router
     if router is not None:

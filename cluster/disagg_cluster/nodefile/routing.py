@@ -30,6 +30,7 @@ def check_router(draft: Draft, host: Host) -> Iterator[Finding]:
     if draft.sure("router", "python") and not host.executable(router.python):
         hint = "give the interpreter of the environment that holds vllm-router"
         yield Finding((*_AT, "python"), f"{router.python} cannot be run here", hint)
+    yield from _elsewhere(draft, router)
     for position, worker in draft.workers:
         if worker.name == ROUTER_NAME and draft.sure("workers", position, "name"):
             message = f"{ROUTER_NAME!r} is what the router itself is called"
@@ -40,6 +41,21 @@ def check_router(draft: Draft, host: Host) -> Iterator[Finding]:
     )
     if whole:
         yield from _engines(draft, router)
+
+
+def _elsewhere(draft: Draft, router: Router) -> Iterator[Finding]:
+    """Engines elsewhere that are named twice, or that are workers of this file."""
+    taken = {
+        worker.url: f"{worker.name} (workers[{position}])"
+        for position, worker in draft.workers
+        if draft.sure("workers", position)
+    }
+    for key, urls in (("prefill", router.prefill), ("decode", router.decode)):
+        for number, url in enumerate(urls):
+            place = f"router.{key}[{number}]"
+            if (other := taken.setdefault(url, place)) != place:
+                hint = "each engine is named once, and the workers of this file not at all"
+                yield Finding((*_AT, key, number), f"{url} is already {other}", hint)
 
 
 def _engines(draft: Draft, router: Router) -> Iterator[Finding]:
