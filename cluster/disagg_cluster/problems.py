@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from disagg_cluster.config.masking import masked
 from disagg_exporter.errors import DisaggError
 
 YamlPath: TypeAlias = tuple[object, ...]
@@ -66,7 +67,7 @@ class ConfigError(DisaggError):
 def config_error(
     findings: Iterable[Finding], source: str, lines: Mapping[YamlPath, int] | None = None
 ) -> ConfigError:
-    """The error that tells `findings`, in the order of the file.
+    """The error that tells `findings`, in the order of the file and without secrets in it.
 
     Args:
         findings: At least one.
@@ -78,7 +79,7 @@ def config_error(
     placed = [(finding.line or _line(finding.path, known), finding) for finding in findings]
     placed.sort(key=lambda item: (item[0] or 0, _order(item[1].path), item[1].message))
     problems = [
-        Problem(path_text(finding.path), line, finding.message, finding.hint)
+        Problem(masked(path_text(finding.path)), line, masked(finding.message), finding.hint)
         for line, finding in placed
     ]
     return ConfigError(problems, source)

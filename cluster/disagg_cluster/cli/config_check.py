@@ -14,6 +14,7 @@ import click
 from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.command import build
 from disagg_cluster.config import Attach, NodeConfig, Router, Worker
+from disagg_cluster.config.masking import masked_arguments
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.front import scheme_of
 from disagg_cluster.layout import Layout, Placement, place
@@ -108,7 +109,7 @@ def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
     argvs = [(entry.worker.name, entry.argv) for entry in entries]
     if config.router is not None:
         argvs.append((ROUTER_NAME, router_command(config, config.router).argv))
-    commands = [f"{name}:\n  {shlex.join(argv)}" for name, argv in argvs]
+    commands = [f"{name}:\n  {shlex.join(masked_arguments(argv))}" for name, argv in argvs]
     return "\n\n".join([head, "\n".join(table), *commands] if commands else [head, "no workers"])
 
 
@@ -167,7 +168,7 @@ def _as_json(config: NodeConfig, entries: Sequence[_Entry]) -> str:
             "port": entry.worker.port,
             "kv_ports": list(entry.worker.side_channel_ports),
             "model": entry.worker.model_name,
-            "argv": list(entry.argv),
+            "argv": list(masked_arguments(entry.argv)),
         }
         for entry in entries
     ]
@@ -185,7 +186,7 @@ def _router_value(config: NodeConfig, router: Router) -> dict[str, object]:
         "port": router.port,
         "metrics_port": router.metrics_port,
         "engines": {engine.url: engine.name for engine in engines},
-        "argv": list(router_command(config, router).argv),
+        "argv": list(masked_arguments(router_command(config, router).argv)),
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from disagg_cluster.config import NodeConfig
+from disagg_cluster.config.masking import MASK, follows_secret, is_secret_name, masked_arguments
 from disagg_cluster.nodefile.shape import Spot, find_spot, home_of
 from disagg_cluster.problems import Finding, YamlPath, nearest
 
@@ -20,8 +21,8 @@ _OF_A_VALUE = {
 }
 """What belongs inside a field's value, by the kind of error that says it is not there."""
 
-_SECRET = frozenset({"env", "basic_auth_users", "key", "basic_auth", "authorization"})
-"""What stands at or below these keys may be a password, or a hash or key as good as one."""
+_SECRET = frozenset({"env", "basic_auth_users", "basic_auth"})
+"""What stands at or below these keys may be a password, or a hash as good as one."""
 
 _SECRET_PATHS = frozenset({("on_worker_failure", "url"), ("on_worker_failure", "command")})
 
@@ -73,13 +74,22 @@ def _misfit(error: ErrorDetails, path: YamlPath, raw: object, root: type[BaseMod
         told = error["msg"].removeprefix("Value error, ")
         listed = kind == "literal_error"
         expected = _OF_A_VALUE.get(kind, told) if inside and not listed else spot.expected
-        seen = kind_of(value) if _is_secret(path) else shown(value)
+        seen = kind_of(value) if _may_be_secret(path, raw) else shown(value)
         finding = Finding(path, f"expected {expected}, not {seen}", _hint(kind, spot, value))
     return Misfit(finding, spot.path, (spot.path,))
 
 
-def _is_secret(path: YamlPath) -> bool:
-    return not _SECRET.isdisjoint(path) or path[:2] in _SECRET_PATHS
+def _may_be_secret(path: YamlPath, raw: object) -> bool:
+    """Whether what stands at a path may be a password, by its names or by the option before it."""
+    if any(isinstance(key, str) and (key in _SECRET or is_secret_name(key)) for key in path):
+        return True
+    if path[:2] in _SECRET_PATHS:
+        return True
+    last = path[-1] if path else None
+    if not isinstance(last, int) or last == 0:
+        return False
+    before = _value((*path[:-1], last - 1), raw)
+    return isinstance(before, str) and follows_secret(before)
 
 
 def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel]) -> Misfit:
@@ -145,12 +155,28 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        text = f"[{', '.join(map(shown, value))}]"
-    elif isinstance(value, str | float) or (isinstance(value, int) and abs(value) < 10**18):
+        text = f"[{', '.join(_shown_items(value))}]"
+    elif isinstance(value, str):
+        text = repr(_option_masked(value))
+    elif isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**18):
         text = repr(value)
     else:
         text = kind_of(value)
     return text if len(text) <= 60 else kind_of(value)
+
+
+def _option_masked(text: str) -> str:
+    """A command line that was written as one text."""
+    words = text.split(" ")
+    return " ".join(masked_arguments(words)) if text.startswith("-") else text
+
+
+def _shown_items(items: list[object]) -> Iterator[str]:
+    before: object = ""
+    for item in items:
+        hidden = isinstance(before, str) and follows_secret(before)
+        yield repr(MASK) if hidden else shown(item)
+        before = item
 
 
 def kind_of(value: object) -> str:

@@ -1,0 +1,56 @@
+"""Texts of a person's without the secrets in them: passwords in URLs, tokens, values of keys.
+
+For all that is shown or logged. What only looks like a secret is masked, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MASK = "***"
+
+_SECRET_WORDS = frozenset(
+    ("key", "keys", "apikey", "token", "secret", "secrets", "password", "passwd", "passphrase")
+) | frozenset(("pwd", "credential", "credentials", "auth", "authorization", "bearer"))
+_NO_SECRET_ENDS = frozenset(("file", "files", "path", "dir", "folder"))
+# Of a URL, and of what lacks only the scheme to be one: `name:password@`, up to the last @.
+_USER_OF_URL = re.compile(r"://[^\s'\"]*@")
+_USER = re.compile(r"(?<![^\s'\"(\[,=])[^\s'\"/:@]+:(?!//)[^\s'\"]*@")
+_GIVEN = re.compile(r"([A-Za-z][\w.-]*)(=|:\s+|['\"]\s*:\s*)(?:(['\"]).*?(?:\3|$)|[^\s'\",}]+)")
+_TOKEN = re.compile(
+    r"\b(?:hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|nvapi-|xox[abp]-|AKIA|eyJ)[\w.-]{8,}"
+    r"|\b(?:Bearer|Basic) +[\w.~+/=-]{6,}"
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what goes by this name (an option, a variable, a key) may be a secret."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    words = [word for word in re.split(r"[^a-z0-9]+", spaced) if word]
+    return not _SECRET_WORDS.isdisjoint(words) and words[-1] not in _NO_SECRET_ENDS
+
+
+def masked(text: str) -> str:
+    """A text without what stands in it as a secret."""
+    text = _USER_OF_URL.sub(f"://{MASK}@", _TOKEN.sub(MASK, text))
+    return _GIVEN.sub(_masked_value, _USER.sub(f"{MASK}@", text))
+
+
+def masked_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
+    """A command line without the values of options that may be secrets."""
+    before = ("", *arguments)
+    return tuple(
+        MASK if follows_secret(earlier) else masked(argument)
+        for earlier, argument in zip(before, arguments, strict=False)
+    )
+
+
+def follows_secret(argument: str) -> bool:
+    """Whether the next argument is the value of this one, and may be a secret."""
+    return argument.startswith("-") and "=" not in argument and is_secret_name(argument)
+
+
+def _masked_value(match: re.Match[str]) -> str:
+    name, sign, quote = match.groups()
+    return f"{name}{sign}{quote or ''}{MASK}{quote or ''}" if is_secret_name(name) else match[0]
