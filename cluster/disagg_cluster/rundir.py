@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class RunFolder:
 
 
 _NAMES = re.compile(
-    r"lock|.+\.json(\.rejected)?|sim|pods|attached|logs|.+\.sock|control\.socket|\..+\.part"
+    r"lock|.+\.json(\.rejected)?|.+\.log(\.[0-9])?|sim|pods|attached|logs|.+\.sock|control\.socket|\..+\.part"
 )
 
 
@@ -91,15 +92,31 @@ def is_ours(name: str) -> bool:
     return _NAMES.fullmatch(name) is not None
 
 
-def default_run_dir(environ: Mapping[str, str], uid: int) -> Path:
-    """The folder for sockets and logs; short, as a socket's path may have 107 bytes only.
+def default_run_dir(environ: Mapping[str, str], uid: int, host: str | None = None) -> Path:
+    """The folder for sockets and logs where no node file names one; it outlives a logout.
+
+    Not in XDG_RUNTIME_DIR, which is removed at the end of a session while engines go on. A home may
+    be that of many nodes, so each has a folder of its own.
 
     Args:
         environ: The daemon's environment.
-        uid: Its user; root keeps them in /run, others in their session's folder or their home.
+        uid: Its user; root keeps them in /run, others among the state of their programs.
+        host: The name of this node; the kernel's if None.
     """
-    if session := environ.get("XDG_RUNTIME_DIR"):
-        return Path(session) / "disagg-node"
     if uid == 0:
         return SERVICE_RUN_DIR
-    return Path(environ.get("HOME", "/tmp")) / ".cache" / "disagg-node"
+    state = Path(environ.get("XDG_STATE_HOME", ""))
+    if not state.is_absolute():
+        if not environ.get("HOME"):
+            return Path(f"/var/tmp/disagg-node-{uid}")
+        state = Path(environ["HOME"]) / ".local" / "state"
+    node = (host or os.uname().nodename).partition(".")[0]
+    return state / "disagg-node" / node
+
+
+def older_run_dirs(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
+    """Where earlier versions kept them: engines of theirs may run on in one of these."""
+    session = environ.get("XDG_RUNTIME_DIR")
+    home = Path(environ.get("HOME") or "/tmp")
+    cache = () if uid == 0 else (home / ".cache" / "disagg-node",)
+    return (*((Path(session) / "disagg-node",) if session else ()), *cache)

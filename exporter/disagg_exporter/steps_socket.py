@@ -31,7 +31,7 @@ def listening_socket(
     if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
         raise StepsSocketError(
             f"{path}: too long for a socket ({LONGEST_PATH_BYTES} bytes at most); "
-            "choose a shorter run directory"
+            "choose a shorter run directory, `run_dir:` in the node file"
         )
     listening = socket.socket(socket.AF_UNIX, kind)
     try:

@@ -21,7 +21,7 @@ from disagg_cluster.layout import Layout, Placement, place
 from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, lines_of, load
 from disagg_cluster.problems import ConfigError, Problem
 from disagg_cluster.router_command import router_command, router_engines
-from disagg_cluster.rundir import default_run_dir
+from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
 
 
 @click.command
@@ -50,7 +50,7 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
                 "right on a node that has these; --elsewhere shows what it would do there", err=True
             )
         raise click.exceptions.Exit(error.exit_code) from error
-    run_dir = config.run_folder or default_run_dir(os.environ, os.getuid())
+    run_dir = config.run_folder or usual_run_dir(os.environ, os.getuid())
     entries = [
         _Entry(worker, layout.of(worker.name), _argv(worker, layout.of(worker.name), run_dir))
         for worker in config.workers

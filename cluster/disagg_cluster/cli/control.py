@@ -16,7 +16,8 @@ from disagg_cluster.control.client import EXIT_REFUSED, EXIT_TIMEOUT, ask
 from disagg_cluster.control.replies import Outcome, Reply
 from disagg_cluster.control.requests import Request, Status
 from disagg_cluster.nodefile import load
-from disagg_cluster.rundir import SERVICE_RUN_DIR, RunFolder, default_run_dir
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.supervisor.usual_run_dir import possible_run_dirs
 from disagg_exporter.errors import DisaggError
 
 EXIT_CODES = {
@@ -57,7 +58,7 @@ def socket_of(file: Path | None, run_dir: Path | None) -> Path:
     if configured is not None:
         return RunFolder(configured).control
     # Ours and that of a service: a person who is root may have a session with a folder.
-    folders = [default_run_dir(os.environ, os.getuid()), SERVICE_RUN_DIR]
+    folders = list(possible_run_dirs(os.environ, os.getuid()))
     sockets = [RunFolder(folder).control for folder in folders]
     return next((socket for socket in sockets if socket.is_socket()), sockets[0])
 

@@ -20,7 +20,8 @@ from disagg_cluster.doorway import Door, NobodyAnswersError, RefusedError, fetch
 from disagg_cluster.nodefile import load
 from disagg_cluster.pageview import NotOurPageError, read_node_page
 from disagg_cluster.problems import ConfigError
-from disagg_cluster.rundir import SERVICE_RUN_DIR, RunFolder, default_run_dir
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.supervisor.usual_run_dir import possible_run_dirs
 from disagg_cluster.views import NodePage
 from disagg_cluster.whereabouts import Whereabouts, near_url
 from disagg_exporter.errors import DisaggError
@@ -107,7 +108,7 @@ def _whereabouts(config: NodeConfig | None) -> Whereabouts | None:
 
 def _run_folders() -> list[Path]:
     """Ours and that of a service: a person who is root may have a session with a folder."""
-    return [default_run_dir(os.environ, os.getuid()), SERVICE_RUN_DIR]
+    return list(possible_run_dirs(os.environ, os.getuid()))
 
 
 def _own_door(told: Whereabouts) -> Door:

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from disagg_cluster.assets import engine_side_folder
-from disagg_cluster.rundir import RunFolder, default_run_dir
+from disagg_cluster.rundir import RunFolder
+from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
 from disagg_exporter.inside_engine.disagg_steps import wire
 
 
@@ -27,7 +28,7 @@ def env(run_dir: Path | None) -> None:
     or `attach:` in its node file) and measures it by its steps. It must run as the daemon's user,
     or as root.
     """
-    folder = RunFolder(run_dir or default_run_dir(os.environ, os.getuid()))
+    folder = RunFolder(run_dir or usual_run_dir(os.environ, os.getuid()))
     inherited = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join(filter(None, (str(engine_side_folder()), inherited)))
     click.echo(f"export PYTHONPATH={shlex.quote(path)}")

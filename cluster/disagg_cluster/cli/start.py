@@ -18,8 +18,9 @@ from disagg_cluster.front import scheme_of
 from disagg_cluster.host.queued_output import QueuedOutput, queued_output
 from disagg_cluster.layout import place
 from disagg_cluster.nodefile import lines_of, load
-from disagg_cluster.rundir import default_run_dir
+from disagg_cluster.rundir import default_run_dir, older_run_dirs
 from disagg_cluster.statusline import LinePrinter
+from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
 from disagg_cluster.whereabouts import near_url
 from disagg_exporter.devices import (
     DeviceChoice,
@@ -67,7 +68,11 @@ def start(
         listen = config.listen.model_copy(update={"web_config": str(web_config)})
         config = config.model_copy(update={"listen": listen})
     scheme = scheme_of(config.listen)
-    run_folder = config.run_folder or default_run_dir(os.environ, os.getuid())
+    run_folder = config.run_folder or usual_run_dir(os.environ, os.getuid())
+    if config.run_folder is None and run_folder in older_run_dirs(os.environ, os.getuid()):
+        usual = default_run_dir(os.environ, os.getuid())
+        text = f"something of an earlier version runs in {run_folder}: it is used on"
+        click.echo(f"{text}, and {usual} when that has ended", err=True)
     with opened_devices(config, run_folder) as source:
         lines = None if file is None else lines_of(file)
         layout = place(config, source.inventory(), str(file), lines)
@@ -111,7 +116,7 @@ def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSourc
 
 def chosen_devices(config: NodeConfig, run_folder: Path | None = None) -> DeviceChoice:
     """Open the devices that a node file asks for; the caller closes them."""
-    folder = run_folder or config.run_folder or default_run_dir(os.environ, os.getuid())
+    folder = run_folder or config.run_folder or usual_run_dir(os.environ, os.getuid())
     return choose_devices(
         config.devices,
         nvml=lambda: _supplemented(_nvml(), config),

@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from disagg_cluster.nodefile import load
-from disagg_cluster.rundir import RunFolder, default_run_dir
+from disagg_cluster.rundir import RunFolder
 from disagg_cluster.stopping import Ended, end_daemon, end_workers, left_behind, unnamed
+from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
 
 
 @click.command
@@ -36,7 +37,7 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
     config = None if file is None else load(file)
     configured = run_dir if config is None else config.run_folder
     ports = {} if config is None else {worker.name: worker.port for worker in config.workers}
-    folder = RunFolder(configured or default_run_dir(os.environ, os.getuid()))
+    folder = RunFolder(configured or usual_run_dir(os.environ, os.getuid()))
 
     daemon = end_daemon(folder, _say)
     ended: tuple[Ended, ...] = ()

@@ -13,7 +13,6 @@ from disagg_cluster.command import build
 from disagg_cluster.layout import place
 from disagg_cluster.nodefile import expected_devices, load
 from disagg_cluster.router_command import router_command
-from disagg_cluster.rundir import default_run_dir
 from support.node_files import HAS_ALL
 
 GOLDEN = Path(__file__).parents[2] / "data" / "examples"
@@ -85,9 +84,3 @@ def test_the_two_nodes_of_one_model_find_each_other() -> None:
     assert tuple(worker.url for worker in prefill.workers) == decode.router.prefill
     names = {worker.model_name for config in (prefill, decode) for worker in config.workers}
     assert names == {"llama-3.3-70b"}
-
-
-def test_the_run_directory_is_the_session_s_the_system_s_or_the_user_s() -> None:
-    assert default_run_dir({"XDG_RUNTIME_DIR": "/run/user/7"}, 7) == Path("/run/user/7/disagg-node")
-    assert default_run_dir({}, 0) == Path("/run/disagg-node")
-    assert default_run_dir({"HOME": "/home/me"}, 7) == Path("/home/me/.cache/disagg-node")

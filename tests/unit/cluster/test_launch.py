@@ -1,15 +1,24 @@
 """From a worker of the node file to what its keeper needs."""
 
+import logging
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from disagg_cluster.config import HealthProbes, NodeConfig
+from disagg_cluster.journal import Journal
 from disagg_cluster.launch import api_key, post_of
 from disagg_cluster.layout import place
+from disagg_cluster.life import Life, Presence, WorkerState
 from disagg_cluster.nodefile import from_mapping
-from disagg_cluster.rundir import RunFolder, default_run_dir
+from disagg_cluster.rundir import RunFolder, default_run_dir, older_run_dirs
+from disagg_cluster.runlock import RunLock
+from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
+from disagg_cluster.worker import start
 from disagg_exporter.model import Role
+from support.children import PYTHON, wait_readable
 
 
 def config(**worker: object) -> NodeConfig:
@@ -103,12 +112,51 @@ def test_a_key_that_no_request_can_carry_is_none(key: str) -> None:
 @pytest.mark.parametrize(
     ("environ", "uid", "folder"),
     [
-        ({"XDG_RUNTIME_DIR": "/run/user/7", "HOME": "/home/a"}, 7, "/run/user/7/disagg-node"),
-        ({"HOME": "/root"}, 0, "/run/disagg-node"),
-        ({"HOME": "/home/a"}, 7, "/home/a/.cache/disagg-node"),
+        ({"HOME": "/root", "XDG_RUNTIME_DIR": "/run/user/0"}, 0, "/run/disagg-node"),
+        ({"HOME": "/home/a"}, 7, "/home/a/.local/state/disagg-node/gpu-7"),
+        ({"HOME": "/home/a", "XDG_STATE_HOME": "/s"}, 7, "/s/disagg-node/gpu-7"),
+        ({"HOME": "/home/a", "XDG_STATE_HOME": "s"}, 7, "/home/a/.local/state/disagg-node/gpu-7"),
+        ({"XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/var/tmp/disagg-node-7"),
     ],
 )
-def test_a_daemon_has_its_folder_where_its_user_may_write(
+def test_a_daemon_has_its_folder_where_it_outlives_the_session(
     environ: dict[str, str], uid: int, folder: str
 ) -> None:
-    assert default_run_dir(environ, uid) == Path(folder)
+    assert default_run_dir(environ, uid, "gpu-7.cluster.local") == Path(folder)
+
+
+def test_an_older_folder_is_used_on_while_a_daemon_runs_there(tmp_path: Path) -> None:
+    uid, user = 7, {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "session")}
+    usual = default_run_dir(user, uid)
+    session, cache = older_run_dirs(user, uid)
+    assert (session, cache) == (
+        tmp_path / "session" / "disagg-node",
+        tmp_path / ".cache" / "disagg-node",
+    )
+
+    assert usual_run_dir(user, uid) == usual
+    with RunLock(RunFolder(cache).lock):
+        assert usual_run_dir(user, uid) == cache
+        with RunLock(RunFolder(usual).lock):
+            assert usual_run_dir(user, uid) == usual
+    assert usual_run_dir(user, uid) == usual
+
+
+def test_an_older_folder_is_used_on_while_engines_of_its_journal_run(tmp_path: Path) -> None:
+    user = {"HOME": str(tmp_path)}
+    [cache] = older_run_dirs(user, 7)
+    folder = RunFolder(cache)
+    child = start([*PYTHON, "import signal; signal.pause()"], dict(os.environ), folder.log("w"))
+    try:
+        entry = post_of(
+            config().workers[0], place(config(), None).of("w"), folder, config().restart, {}
+        ).entry(child.start_ticks, 0.0)
+        life = Life(WorkerState.READY, Presence.RUNNING, incarnation=1)
+        entry = entry.model_copy(update={"life": life, "pid": child.pid})
+        Journal(folder.journal, logging.getLogger("test")).write([entry])
+        assert usual_run_dir(user, 7) == cache
+    finally:
+        child.signal_group(signal.SIGKILL)
+        assert wait_readable(child.pidfd)
+        child.reap()
+    assert usual_run_dir(user, 7) == default_run_dir(user, 7)
