@@ -24,7 +24,7 @@ from disagg_cluster.host.process_traits import (
 from disagg_cluster.journal_text import Entry
 from disagg_cluster.life import Life, Presence, WorkerState
 from disagg_cluster.listeners import Owner, listening_inodes, owner_of, session_members
-from disagg_cluster.supervisor.evidence import Sought, Traits, proves_worker
+from disagg_cluster.supervisor.ownership.evidence import Sought, Traits, proves_worker
 from disagg_cluster.values import reachable
 from disagg_cluster.worker import Child
 

@@ -13,8 +13,8 @@ from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.journal_text import Entry, Tag, digest
 from disagg_cluster.life import Life, Policy, WorkerState
 from disagg_cluster.readiness import ProbeResult, Target
-from disagg_cluster.supervisor.evidence import Sought
 from disagg_cluster.supervisor.failures import Failure, OnFailure
+from disagg_cluster.supervisor.ownership.evidence import Sought
 from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_exporter.model import EnginePage, Role
 

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster import procfs
-from disagg_cluster.host.file_locks import flock_holder
-from disagg_cluster.host.presence import Presence, present
+from disagg_cluster.host.presence import Presence, flock_holder, present
 from disagg_cluster.host.private_dir import UnsafeDirError, make_private
 from disagg_cluster.host.private_file import NotPrivateError, open_private
 from disagg_cluster.rundir import is_ours

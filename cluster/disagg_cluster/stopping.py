@@ -23,7 +23,7 @@ from disagg_cluster.posts import Post
 from disagg_cluster.readiness import Target
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock, holder
-from disagg_cluster.supervisor.unrecorded import entry_of, unrecorded
+from disagg_cluster.supervisor.ownership.unrecorded import entry_of, unrecorded
 from disagg_cluster.workers import Crew
 
 Say = Callable[[str], None]

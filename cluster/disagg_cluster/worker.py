@@ -20,7 +20,7 @@ from pathlib import Path
 from disagg_cluster import procfs
 from disagg_cluster.host.process_traits import WORKER_MARK
 from disagg_cluster.logs import LogError, open_log
-from disagg_cluster.supervisor.family import Family
+from disagg_cluster.supervisor.ownership.family import Family
 from disagg_exporter.errors import DisaggError
 
 # What the command itself is to blame for: it would fail as well on a machine with everything left.

@@ -22,8 +22,8 @@ from disagg_cluster.life import Event, Presence, StartRequested, StopRequested, 
 from disagg_cluster.posts import OnChange, Post, Standing, Surroundings
 from disagg_cluster.probing import Probe, Probing
 from disagg_cluster.readiness import probe as probe_worker
-from disagg_cluster.supervisor.descendants import Descendants
 from disagg_cluster.supervisor.failures import OnFailure
+from disagg_cluster.supervisor.ownership.descendants import Descendants
 from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus
 

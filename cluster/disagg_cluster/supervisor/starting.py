@@ -6,7 +6,7 @@ from disagg_cluster.adoption import find_unrecorded
 from disagg_cluster.command import child_environment
 from disagg_cluster.host.process_traits import WORKER_MARK
 from disagg_cluster.posts import Post, Surroundings
-from disagg_cluster.supervisor.port_holder import port_holder
+from disagg_cluster.supervisor.ownership.port_holder import port_holder
 from disagg_cluster.worker import Child, StartError, start
 
 

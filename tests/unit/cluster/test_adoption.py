@@ -22,7 +22,7 @@ from disagg_cluster.host.process_traits import (
 )
 from disagg_cluster.journal_text import Entry, Tag, digest
 from disagg_cluster.life import Life, Presence, WorkerState
-from disagg_cluster.supervisor.evidence import Sought
+from disagg_cluster.supervisor.ownership.evidence import Sought
 from disagg_cluster.worker import Child, start
 from support.children import (
     PYTHON,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.file_locks import flock_holder
+from disagg_cluster.host.presence import flock_holder
 from disagg_cluster.runlock import RunLock, RunLockError, holder
 from disagg_cluster.worker import Child, start
 from support.children import Ear, descriptors, wait_readable

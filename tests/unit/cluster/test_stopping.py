@@ -21,8 +21,8 @@ from disagg_cluster.posts import Post
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
 from disagg_cluster.stopping import end_daemon, end_workers, left_behind, unnamed
-from disagg_cluster.supervisor import unrecorded as unrecorded_workers
-from disagg_cluster.supervisor.unrecorded import unrecorded
+from disagg_cluster.supervisor.ownership import unrecorded as unrecorded_workers
+from disagg_cluster.supervisor.ownership.unrecorded import unrecorded
 from disagg_cluster.worker import start
 from support.children import PYTHON, Ear, is_gone, wait_readable
 from support.crews import READY, Bridge, aboard, tiny_post

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from disagg_cluster import procfs
-from disagg_cluster.supervisor.family import ProcessId
+from disagg_cluster.supervisor.ownership.family import ProcessId
 
 
 def below(roots: Iterable[int], parents: Mapping[int, int]) -> frozenset[int]:

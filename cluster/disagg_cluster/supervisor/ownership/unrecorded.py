@@ -20,7 +20,7 @@ from disagg_cluster.listeners import (
     socket_inodes,
 )
 from disagg_cluster.rundir import RunFolder
-from disagg_cluster.supervisor.evidence import Traits, proves_worker
+from disagg_cluster.supervisor.ownership.evidence import Traits, proves_worker
 from disagg_cluster.tcp_tables import all_listeners
 
 _LOG = re.compile(r"([a-z0-9-]{1,40})\.log(\..*)?")

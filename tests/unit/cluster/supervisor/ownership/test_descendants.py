@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from disagg_cluster import procfs
 from disagg_cluster.host.subreaper import is_subreaper, subreaping
-from disagg_cluster.supervisor.descendants import Descendants, below
+from disagg_cluster.supervisor.ownership.descendants import Descendants, below
 from disagg_cluster.worker import Child, start
 from support.children import PYTHON, Ear, children, is_gone, wait_readable
 
