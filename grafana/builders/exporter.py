@@ -8,7 +8,7 @@ from grafana.builders import marks
 from grafana.builders.alerts import alerts
 from grafana.builders.asks import Ask
 from grafana.builders.board import CLUSTER, Row, board, choice
-from grafana.builders.exporter_books import J, N, books
+from grafana.builders.exporter_books import J, N, books, coverage
 from grafana.builders.exporter_known import known_by
 from grafana.builders.exporter_pages import collectors, scrapes
 from grafana.builders.panels import numbers
@@ -110,7 +110,7 @@ def dashboard() -> dict[str, Any]:
         "Whether the other dashboards can be believed: scrapes, collectors, how far the books are "
         "behind, lost records, how attribution was done.",
         variables=[CLUSTER, NODE, JOB],
-        rows=[_now(), known_by(), books(), collectors(), scrapes()],
+        rows=[_now(), known_by(), coverage(), books(), collectors(), scrapes()],
         folded=[alerts(N)],
         marks=[marks.alerts(N), marks.daemon_starts(N)],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana.builders.asks import Ask
 from grafana.builders.board import Row
 from grafana.builders.frame import THIRD
-from grafana.builders.palette import GREEN, ORANGE, RED, TEAL, VIOLET, YELLOW
+from grafana.builders.palette import BLUE, GREEN, GREY, ORANGE, REASONS, RED, TEAL, VIOLET, YELLOW
 from grafana.builders.panels import lines
 
 N = 'cluster=~"$cluster", node=~"$node"'
@@ -84,7 +84,7 @@ def books() -> Row:
                     "unattributed",
                 ),
                 Ask(
-                    f"sum (rate(disagg_gpu_unobserved_seconds_total{{{N}}}[$__rate_interval]))",
+                    f"sum (rate(disagg_node_unobserved_seconds_total{{{N}}}[$__rate_interval]))",
                     "unobserved",
                 ),
             ],
@@ -134,5 +134,65 @@ def books() -> Row:
             decimals=1,
             width=THIRD,
             filled=0,
+        ),
+    ]
+
+
+def coverage() -> Row:
+    """How much of all GPU time is known."""
+    return "How much of all GPU time is known", [
+        lines(
+            "GPU time accounted for",
+            "Share of the time of all GPUs that were there within the last hour that is booked by "
+            "phase, 5 minutes: of the ten nodes with the least, and of the cluster. Good: 100 %. "
+            "Less: unobserved (beside), or seen by nobody, because the daemon or the node is down "
+            "or not scraped; what a daemon finds to have been done while none ran shows up late.",
+            [
+                Ask(f"bottomk(10, node:disagg_coverage:rate5m{{{N}}})", "{{node}}"),
+                Ask(
+                    'cluster:disagg_coverage:rate5m{cluster=~"$cluster"}',
+                    "all of {{cluster}}",
+                ),
+            ],
+            unit="percentunit",
+            decimals=0,
+            width=THIRD,
+            top=1,
+            filled=0,
+            dashed="all of.*",
+        ),
+        lines(
+            "Unobserved GPUs by reason",
+            "GPUs' worth of time of which neither engine nor device told anything. Good: 0. "
+            "`no_reading`: a device cannot be read; `no_record`: an engine is silent; `no_daemon`: "
+            "no daemon ran and no running total says what was done.",
+            [
+                Ask(
+                    "sum by (reason)"
+                    f" (rate(disagg_node_unobserved_seconds_total{{{N}}}[$__rate_interval]))",
+                    "{{reason}}",
+                )
+            ],
+            decimals=2,
+            width=THIRD,
+            at_least=1,
+            colours=REASONS,
+            runbooks=("DisaggGpuUnobserved",),
+        ),
+        lines(
+            "GPUs expected and seen",
+            "The most GPUs that each node had within the last hour, added up, and the GPUs that "
+            "nodes show now. Good: one line. A step between them: a node or its daemon is down, or "
+            "not scraped; after an hour it is expected no longer.",
+            [
+                Ask(f"sum (node:disagg_expected_gpus:max1h{{{N}}})", "expected"),
+                Ask(f"sum (node:disagg_gpus:sum{{{N}}})", "seen"),
+            ],
+            decimals=0,
+            width=THIRD,
+            filled=0,
+            colours={"expected": GREY, "seen": BLUE},
+            dashed="expected",
+            runbooks=("DisaggNodeDown",),
         ),
     ]

@@ -13,7 +13,17 @@ from disagg_cluster.cli.main import main
 from disagg_cluster.prometheus_api import PrometheusError
 from disagg_cluster.report.figures import report_of
 from disagg_cluster.report.history import NoHistoryError, Reader
-from disagg_cluster.report.past import COST, ENERGY, IDLE, SHOWBACK, SPLIT, TOKENS
+from disagg_cluster.report.past import (
+    ACCOUNTED,
+    COST,
+    ENERGY,
+    IDLE,
+    NODE_GPUS,
+    SHOWBACK,
+    SPLIT,
+    TOKENS,
+    UNOBSERVED,
+)
 from disagg_cluster.report.period import Period, period_until
 from support.backfill import At, Past, openmetrics, prometheus_with
 from support.browser import CONTRAST, chromium
@@ -50,6 +60,11 @@ def url(now: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ]
     past += [
         Past(SPLIT, {"cluster": "west", "role": "decode", "phase": "decode"}, steady(100.0)),
+        Past(ACCOUNTED, east, steady(8.0)),
+        Past(ACCOUNTED, {"cluster": "west"}, steady(100.0)),
+        Past(UNOBSERVED, east | {"reason": "no_daemon"}, steady(1.0)),
+        Past(NODE_GPUS, east | {"node": "gpu-7"}, steady(9.0)),
+        Past(NODE_GPUS, {"cluster": "west", "node": "gpu-7"}, steady(100.0)),
         Past(IDLE, east | {"role": "decode", "reason": "no_request"}, steady(2.5)),
         Past(TOKENS, east | whose | {"phase": "decode"}, steady(1000.0)),
         Past(ENERGY, east | whose | {"role": "decode", "phase": "decode"}, steady(700.0)),
@@ -88,6 +103,12 @@ def test_the_sums_are_those_that_were_written(url: str, now: int) -> None:
     assert [(share.name, share.gpu_hours) for share in report.idle] == [
         ("no_request", pytest.approx(2.5 * known_hours, rel=1e-6))
     ]
+    assert report.coverage is not None
+    assert report.coverage.expected_gpu_hours == 9 * 36
+    assert report.coverage.accounted_ratio == pytest.approx(8 / 9 * known_hours / 36, rel=1e-6)
+    assert report.coverage.unobserved == (("no_daemon", pytest.approx(known_hours, rel=1e-6)),)
+    assert report.coverage.missing_gpu_hours == pytest.approx(9 * GAP_HOURS, rel=1e-6)
+    assert report.coverage.nodes_part_time == 1
     known = [value for value in report.gpus["decode"] if value is not None]
     assert len(report.gpus["decode"]) - len(known) == GAP_HOURS * HOUR / BUCKET
     assert known == [pytest.approx(3.0)] * len(known)
@@ -163,7 +184,7 @@ def test_the_page_can_be_read_in_both_looks_and_loads_nothing(url: str, tmp_path
         page.goto(file.as_uri())
 
         assert page.get_by_role("img").count() == 2
-        assert page.get_by_role("table").count() == 5
+        assert page.get_by_role("table").count() == 6
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from disagg_cluster.report.past import (
+    ACCOUNTED,
     COST,
     ENERGY,
     IDLE,
     SHOWBACK,
     SPLIT,
     TOKENS,
+    UNOBSERVED,
     Curve,
     Firing,
     History,
@@ -94,3 +96,22 @@ def four_hours(**changes: Curve | None) -> History:
     firing = Firing(ALERT, tuple(start + 600 + 60 * n for n in range(10)))
     told = {rule: each for rule, each in curves.items() if each is not None}
     return History(PERIOD, told, (firing,), 60.0)
+
+
+def half_a_week(**changes: Curve | None) -> History:
+    """Two nodes with four GPUs each; one daemon was down for the second half.
+
+    Of 32 GPU-hours in four hours 22 are counted, 2 unobserved and 8 missing.
+    """
+    curves: dict[str, Curve | None] = {
+        SPLIT: curve({("mixed", "idle"): (7.0, 7.0, 4.0, 4.0)}, (1.0,) * 4),
+        ACCOUNTED: curve({(): (7.0, 7.0, 4.0, 4.0)}, (1.0,) * 4),
+        UNOBSERVED: curve(
+            {("no_daemon",): (1.0, 0.5, 0.0, 0.0), ("no_reading",): (0.0, 0.5, 0.0, 0.0)},
+            (1.0,) * 4,
+        ),
+    }
+    curves |= changes
+    told = {rule: each for rule, each in curves.items() if each is not None}
+    gpus = {("c", "a"): (4.0,) * 4, ("c", "b"): (4.0, 4.0, None, None)}
+    return History(PERIOD, told, (), 60.0, gpus)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from disagg_cluster.report.coverage import Coverage, coverage_of
 from disagg_cluster.report.incidents import Incident, incidents
 from disagg_cluster.report.past import (
     COST,
@@ -67,13 +68,14 @@ class Report:
     """Everything that is told; hours are GPU-hours.
 
     `gpus` are mean GPUs by phase in each bucket, None in a bucket without any sample.
-    `covered_ratio` is the share of the period for which there are samples; nothing is made up for
-    the rest.
+    `covered_ratio` is the share of the period for which there are samples, of whomever; nothing is
+    made up for the rest. `coverage` is None where the number of GPUs is not recorded.
     """
 
     period: Period
     cluster: str | None
     covered_ratio: float
+    coverage: Coverage | None
     gpu_hours: Mapping[str, float]
     gpus: Mapping[str, tuple[float | None, ...]]
     idle: tuple[Share, ...]
@@ -129,8 +131,8 @@ def report_of(history: History, cluster: str | None, price: Price | None) -> Rep
     notes = _notes(curves, currencies, price)
     if period.length_seconds < _LAGGING_SECONDS:
         notes.append(
-            "Energy and who used what are recorded as hourly means: in a period this short they "
-            "lag behind, and their sums differ from those by phase."
+            "Energy, who used what and how much is accounted for are recorded as hourly means: in "
+            "a period this short they lag behind, and their sums differ from those by phase."
         )
     if price is None and len(currencies) != 1:
         cost_of_idle, cost, currency = None, None, None
@@ -144,6 +146,7 @@ def report_of(history: History, cluster: str | None, price: Price | None) -> Rep
         period=period,
         cluster=cluster,
         covered_ratio=sum(split.covered) / len(split.covered),
+        coverage=coverage_of(history),
         gpu_hours=hours,
         gpus={phase: _gpus(split, phase, period.bucket_seconds) for phase in PHASES},
         idle=_idle(curves.get(IDLE, _NOTHING), cost_of_idle),

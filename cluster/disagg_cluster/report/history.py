@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from disagg_cluster import prometheus_api
 from disagg_cluster.prometheus_api import Samples
-from disagg_cluster.report.past import LABELS, SPLIT, Curve, Firing, History
+from disagg_cluster.report.past import LABELS, NODE_GPUS, SPLIT, Curve, Firing, History, Key
 from disagg_cluster.report.period import Period
 from disagg_exporter.errors import DisaggError
 
@@ -71,7 +71,21 @@ class Reader:
         selector = self._selector("ALERTS", 'alertstate="firing"', 'alertname=~"Disagg.+"')
         found = self._range(selector, period.start_seconds, period.end_seconds, step)
         firing = tuple(Firing(each.labels, tuple(t for t, _ in each.values)) for each in found)
-        return History(period, curves, firing, step)
+        return History(period, curves, firing, step, self._gpus(period))
+
+    def _gpus(self, period: Period) -> dict[Key, tuple[float | None, ...]]:
+        """The most GPUs that each node had in each bucket."""
+        self._say(f"reading {NODE_GPUS}")
+        window = f"[{period.bucket_seconds * 1000 - 1}ms]"
+        expr = f"max by (cluster, node) (max_over_time({self._selector(NODE_GPUS)}{window}))"
+        first = period.start_seconds + period.bucket_seconds
+        found = self._range(expr, first, period.end_seconds, period.bucket_seconds)
+        return {
+            (each.labels.get("cluster", ""), each.labels.get("node", "")): _placed(
+                each, period.ends, 1.0
+            )
+            for each in found
+        }
 
     def _curve(self, rule: str, period: Period) -> Curve | None:
         # A window that begins where the one before ends would have the sample between in both.
@@ -138,6 +152,6 @@ class Reader:
         return f"{head}, and scrapes no such node of ours: see docs/bare-metal.md"
 
 
-def _placed(found: Samples, ends: Sequence[int], every_seconds: float) -> tuple[float | None, ...]:
+def _placed(found: Samples, ends: Sequence[int], weight: float) -> tuple[float | None, ...]:
     values = dict(found.values)
-    return tuple(values[end] * every_seconds if end in values else None for end in map(float, ends))
+    return tuple(values[end] * weight if end in values else None for end in map(float, ends))

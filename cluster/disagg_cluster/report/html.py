@@ -38,7 +38,10 @@ so at either end of the period up to an hour of it lies outside. Incidents are k
 def html(report: Report, incident_step_seconds: float) -> str:
     """The whole file; `incident_step_seconds` is how exactly incidents are known."""
     notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
-    body = (_summary(report), _split(report), _idle(report), _energy(report), _accounts(report))
+    body = (
+        *(_summary(report), _coverage(report), _split(report), _idle(report)),
+        *(_energy(report), _accounts(report)),
+    )
     return _FRAME.format(
         title=escape(wording.title(report)),
         style=files("disagg_cluster.report").joinpath("report.css").read_text(encoding="utf-8"),
@@ -56,6 +59,13 @@ def _summary(report: Report) -> str:
         for name, value, unit in wording.summary(report)
     )
     return f'<section><h2>Summary</h2><dl class="tiles">{tiles}</dl></section>'
+
+
+def _coverage(report: Report) -> str:
+    rows = wording.coverage_rows(report)
+    if not rows:
+        return ""
+    return _section("What is known", wording.COVERAGE_HEADS, rows, numbers=2)
 
 
 def _split(report: Report) -> str:

@@ -20,6 +20,7 @@ def markdown(report: Report) -> str:
         f"# {_text(wording.title(report))}",
         f"{wording.period(report)}. {wording.coverage(report)}",
         *_section("Summary", ("Figure", "Value", ""), wording.summary(report)),
+        *_coverage(report),
         *_section("GPU time by phase", ("Phase", "GPU-hours", "Share"), _phases(report)),
         f"Prefill share of the busy GPU time, {_range(report.shares)}; a space is a gap:",
         f"```\n{sparkline(report.shares)}\n{_axis(report)}\n```",
@@ -50,6 +51,11 @@ def sparkline(values: Sequence[float | None], columns: int = _SPARK_COLUMNS) -> 
     low, high = min(known, default=0.0), max(known, default=0.0)
     scale = 7.999 / (high - low) if high > low else 0.0
     return "".join(" " if mean is None else _BLOCKS[int((mean - low) * scale)] for mean in means)
+
+
+def _coverage(report: Report) -> Iterable[str]:
+    rows = wording.coverage_rows(report)
+    return _section("What is known", wording.COVERAGE_HEADS, rows) if rows else ()
 
 
 def _range(values: Sequence[float | None]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from disagg_cluster.report.period import Period
@@ -13,6 +13,10 @@ IDLE = "cluster_role_reason:disagg_idle_gpu_seconds:rate5m"
 SHOWBACK = "cluster_model_namespace:disagg_gpu_seconds:rate1h"
 TOKENS = "cluster_model_namespace:disagg_phase_tokens:rate1h"
 ENERGY = "cluster_model_namespace:disagg_energy_watts:rate1h"
+ACCOUNTED = "cluster:disagg_accounted_gpu_seconds:rate1h"
+UNOBSERVED = "cluster_reason:disagg_unobserved_gpu_seconds:rate1h"
+NODE_GPUS = "node:disagg_gpus:sum"
+"""Read by itself: how many GPUs each node has, which is no rate."""
 COST = "cluster_model_namespace:disagg_cost_per_hour:rate1h"
 
 LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -23,6 +27,8 @@ LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         TOKENS: ("model_name", "engine_namespace", "phase"),
         ENERGY: ("model_name", "engine_namespace", "phase"),
         COST: ("model_name", "engine_namespace", "phase", "currency"),
+        ACCOUNTED: (),
+        UNOBSERVED: ("reason",),
     }
 )
 """The recorded rules that are read, and what each is added up by."""
@@ -65,9 +71,14 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything that was asked for; a rule without a value in the period is not there."""
+    """Everything that was asked for; a rule without a value in the period is not there.
+
+    `gpus` are the most GPUs of each node, by cluster and name, in each bucket; None where it was
+    not seen.
+    """
 
     period: Period
     curves: Mapping[str, Curve]
     firing: tuple[Firing, ...]
     firing_step_seconds: float
+    gpus: Mapping[Key, tuple[float | None, ...]] = field(default_factory=dict)

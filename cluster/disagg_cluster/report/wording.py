@@ -7,6 +7,8 @@ from disagg_cluster.report.incidents import Incident
 from disagg_cluster.report.period import utc
 
 ABSENT = "-"
+COVERAGE_HEADS = ("GPU time", "GPU-hours", "Share")
+_WHOLE = 0.9995
 
 REASONS = {
     "no_engine": "no engine on the GPU",
@@ -19,9 +21,24 @@ REASONS = {
 """What the reasons of idle time mean (docs/accounting.md, A5)."""
 
 
+UNKNOWN = {
+    "no_reading": "unobserved: neither engine nor device told anything",
+    "no_record": "unobserved: the engine told nothing in time",
+    "no_daemon": "unobserved: no daemon ran",
+}
+"""What the reasons of unobserved time mean (docs/accounting.md, A6 and A11)."""
+
+
 def percent(ratio: float | None) -> str:
     """A ratio as a percentage."""
     return ABSENT if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def almost(ratio: float) -> str:
+    """A ratio as a percentage that says 100 only of all, and 0 only of nothing."""
+    if ratio in (0.0, 1.0):
+        return percent(ratio)
+    return f"{min(max(100 * ratio, 0.1), 99.9):.1f} %"
 
 
 def hours(value: float) -> str:
@@ -74,7 +91,13 @@ def summary(report: Report) -> list[tuple[str, str, str]]:
     """The figures of all: name, value, what it is."""
     whole = report.all_gpu_hours
     ratio = report.prefill_decode_ratio
+    known = report.coverage
     found = [
+        (
+            "Accounted for",
+            ABSENT if known is None else almost(known.accounted_ratio),
+            "of GPU time",
+        ),
         ("Prefill share", percent(report.prefill_share_ratio), "of the busy GPU time"),
         ("Prefill : decode", ABSENT if ratio is None else f"{ratio:.2f}", "GPU-hours"),
         ("Occupancy", percent(report.occupancy_ratio), "busy, which is not full"),
@@ -89,13 +112,48 @@ def summary(report: Report) -> list[tuple[str, str, str]]:
 
 
 def coverage(report: Report) -> str:
-    """How much of the period is known."""
-    ratio = report.covered_ratio
-    if ratio > 0.9995:
-        return "Prometheus has samples for the whole period."
+    """How much of the GPU time is known; without the number of GPUs, how much of the period."""
+    known = report.coverage
+    if known is None:
+        return _samples(report.covered_ratio)
+    told = (
+        f"{almost(known.accounted_ratio)} of the GPU time is accounted for: "
+        f"{hours(known.accounted_gpu_hours)} of {hours(known.expected_gpu_hours)} GPU-hours of "
+        f"{known.gpus:g} GPUs on {known.nodes} {'node' if known.nodes == 1 else 'nodes'}."
+    )
+    if known.nodes_part_time:
+        told += (
+            f" {known.nodes_part_time} of them "
+            f"{'was' if known.nodes_part_time == 1 else 'were'} not seen all the time."
+        )
+    if known.accounted_ratio < _WHOLE:
+        told += " What is not is in no sum, and a gap in the plots where nothing is known."
+    return told
+
+
+def coverage_rows(report: Report) -> list[tuple[str, str, str]]:
+    """What became of all GPU time: GPU-hours and shares."""
+    known = report.coverage
+    if known is None:
+        return []
+    parts = [
+        ("accounted for by phase", known.accounted_gpu_hours),
+        *((UNKNOWN.get(reason, f"unobserved: {reason}"), of) for reason, of in known.unobserved),
+        ("missing: counted by nobody, or not scraped", known.missing_gpu_hours),
+    ]
+    return [
+        (name, hours(of) if of else "0", almost(of / known.expected_gpu_hours))
+        for name, of in parts
+    ]
+
+
+def _samples(ratio: float) -> str:
+    unknown = "How many GPUs there were is not recorded."
+    if ratio > _WHOLE:
+        return f"Prometheus has samples for the whole period. {unknown}"
     return (
         f"Prometheus has samples for {percent(ratio)} of the period. What is missing is in no sum, "
-        "and a gap in the plots."
+        f"and a gap in the plots. {unknown}"
     )
 
 

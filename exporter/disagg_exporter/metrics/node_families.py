@@ -15,6 +15,8 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "these."),
     Family("disagg_node_idle_seconds_total", _C, Data.NODE, ("role", "reason", *_NODE), "seconds",
            "The sum of this node's idle device seconds by reason."),
+    Family("disagg_node_unobserved_seconds_total", _C, Data.NODE, ("reason", "gpu_name"), "seconds",
+           "The sum of this node's device seconds of which nothing is known, by reason."),
     Family("disagg_node_activity_seconds_total", _C, Data.NODE, ("role", "unit", *_NODE), "seconds",
            "The sum of this node's device activity by part of the device."),
     Family("disagg_node_energy_joules_total", _C, Data.NODE, ("role", "phase", *_NODE), "joules",

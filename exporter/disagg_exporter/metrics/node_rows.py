@@ -37,6 +37,8 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
         for role in STANDING_ROLES:
             sheet.add("disagg_node_role_gpus", 0.0, role, gpu_name)
         sheet.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
+    for account in (*snapshot.accounts, *snapshot.retired_accounts):
+        _add_unobserved(sheet, account)
     for account in map(_of_named_models, (*snapshot.accounts, *snapshot.retired_accounts)):
         standing = _standing(account, snapshot)
         _add_phases(sheet, account, standing)
@@ -93,6 +95,15 @@ def _add_idle(sheet: Sheet, account: DeviceAccount) -> None:
             for reason in REASONS[Use.IDLE]:
                 sheet.add(name, 0.0, cell.role, reason, *rest)
             sheet.add(name, seconds, cell.role, cell.reason, *rest)
+
+
+def _add_unobserved(sheet: Sheet, account: DeviceAccount) -> None:
+    name, gpu_name = "disagg_node_unobserved_seconds_total", account.device.gpu_name
+    for reason in REASONS[Use.UNOBSERVED]:
+        sheet.add(name, 0.0, reason, gpu_name)
+    for cell, seconds in account.cells.items():
+        if cell.use is Use.UNOBSERVED:
+            sheet.add(name, seconds, cell.reason, gpu_name)
 
 
 def _add_activity(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:

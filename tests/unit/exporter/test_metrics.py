@@ -385,7 +385,7 @@ def sums(metrics: list[Metric], name: str, *labels: str) -> dict[tuple[str, ...]
 def test_node_seconds_are_the_sum_of_the_devices(
     nodes: list[tuple[str, dict[Cell, float]]],
 ) -> None:
-    """Invariant (d), for every role and phase, and for idle seconds by reason."""
+    """Invariant (d), for every role and phase, and for idle and unobserved seconds by reason."""
     accounts = tuple(
         DeviceAccount(Device(f"GPU-{i}", i, name, f"nvidia{i}"), Role.NONE, 0, 0, cells)
         for i, (name, cells) in enumerate(nodes)
@@ -405,6 +405,9 @@ def test_node_seconds_are_the_sum_of_the_devices(
     assert math.fsum(by_node.values()) == pytest.approx(given_seconds, rel=1e-12)
     assert sums(metrics, "disagg_node_idle_seconds_total", "reason") == pytest.approx(
         sums(metrics, "disagg_gpu_idle_seconds_total", "reason"), rel=1e-12
+    )
+    assert sums(metrics, "disagg_node_unobserved_seconds_total", "reason") == pytest.approx(
+        sums(metrics, "disagg_gpu_unobserved_seconds_total", "reason"), rel=1e-12
     )
 
 
