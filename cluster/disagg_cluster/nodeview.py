@@ -154,6 +154,7 @@ def compose(
     router: RouterStatus | None = None,
     gpu_price: GpuPrice | None = None,
     daemon_counts: DaemonCounts = _NO_COUNTS,
+    left_out_engines: int | None = None,
 ) -> Snapshot:
     """Put one snapshot together; everything in it is frozen.
 
@@ -184,4 +185,5 @@ def compose(
         router=router,
         gpu_price=gpu_price,
         daemon_counts=daemon_counts,
+        left_out_engines=left_out_engines,
     )

@@ -44,6 +44,7 @@ def read_node_page(text: bytes) -> NodePage:
             labels.get("collector", ""): value > 0
             for labels, value in samples.get("disagg_collector_success", ())
         },
+        left_out_engines=round(sum(v for _, v in samples.get("disagg_left_out_engines", ()))),
     )
 
 

@@ -205,4 +205,5 @@ class Pulse:
             gpu_price=self._gpu_price,
             simulated=aside.simulated,
             daemon_counts=aside.counts,
+            left_out_engines=self._roster.left_out,
         )

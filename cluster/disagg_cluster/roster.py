@@ -60,6 +60,11 @@ class Roster:
         """The pseudo-devices of engines that were found."""
         return self._found.devices if self._found else ()
 
+    @property
+    def left_out(self) -> int | None:
+        """How many engines were found beyond those that are attached to; None without attaching."""
+        return self._found.left_out if self._found else None
+
     def statuses(self) -> tuple[EngineStatus, ...]:
         """Return every engine as the page shows it."""
         found = self._found.statuses(self.pages) if self._found else ()

@@ -56,3 +56,4 @@ class NodePage:
     devices: tuple[DeviceView, ...]
     engines: tuple[EngineView, ...]
     collectors: Mapping[str, bool]
+    left_out_engines: int = 0

@@ -13,7 +13,7 @@ from disagg_cluster.config import EngineTls
 from disagg_cluster.config.tls import NOTHING_SAID
 from disagg_cluster.discovery.attachment import Attachment, Urls
 from disagg_cluster.discovery.judging import Case
-from disagg_cluster.discovery.nouns import FoundEngine
+from disagg_cluster.discovery.nouns import MAX_ENGINES, FoundEngine
 from disagg_cluster.discovery.showing import status_of, subject_of, worker_id_of
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.sourcing import Subject
@@ -30,9 +30,6 @@ from disagg_exporter.model import (
 )
 from disagg_exporter.pages import page_path
 from disagg_exporter.roles import Verdict
-
-MAX_ENGINES = 64
-"""No node serves more; what is beyond is left out and told."""
 
 # Its counters stay on the page so long after an engine has gone: for the last scrape, and for an
 # engine that is merely started again.
@@ -104,6 +101,11 @@ class Attached:
     def devices(self) -> tuple[Device, ...]:
         """The pseudo-devices of the engines."""
         return tuple(a.pseudo for a in self._by_name.values() if a.pseudo is not None)
+
+    @property
+    def left_out(self) -> int:
+        """How many engines found no room."""
+        return self._left_out
 
     @property
     def lost(self) -> str:

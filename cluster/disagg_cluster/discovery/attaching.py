@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.attached import MAX_ENGINES, Attached
+from disagg_cluster.discovery.attached import Attached
 from disagg_cluster.discovery.dynamo_files import DynamoFinder
 from disagg_cluster.discovery.judging import KnownPeer
 from disagg_cluster.discovery.kubernetes import Kubernetes
 from disagg_cluster.discovery.listed import ListedFinder
 from disagg_cluster.discovery.naming import Names
-from disagg_cluster.discovery.nouns import FoundEngine
+from disagg_cluster.discovery.nouns import MAX_ENGINES, FoundEngine
 from disagg_cluster.discovery.pods import PodFinder
 from disagg_cluster.discovery.processes import ProcessFinder
 from disagg_cluster.discovery.scout import INTERVAL_SECONDS, LooksForEngines, Scout
@@ -140,6 +140,11 @@ class Attaching:
     def verdict(self, name: str) -> Verdict:
         """What an engine is for, and why."""
         return self._attached.verdict(name)
+
+    @property
+    def left_out(self) -> int:
+        """How many engines were found beyond those that are attached to."""
+        return self._attached.left_out
 
     def lost(self) -> tuple[str, ...]:
         """What cannot be seen, and why."""

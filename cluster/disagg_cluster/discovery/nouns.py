@@ -10,6 +10,9 @@ from disagg_exporter.model import Role
 from disagg_exporter.roles import Markers
 from disagg_exporter.roles.spanning import Part
 
+MAX_ENGINES = 64
+"""No node serves more; what is beyond is left out and told."""
+
 
 class Finder(StrEnum):
     """Who saw an engine, in the order in which they are believed."""

@@ -18,8 +18,12 @@ class Accuracy:
 
 
 _PLUGIN = (
-    "start it with our plugin: by hand with `disagg-node plugin env`, "
-    "in a pod as docs/kubernetes-engines.md says"
+    'start it with our plugin: `eval "$(disagg-node plugin env)"` in its shell, then its own '
+    "command with --enable-logging-iteration-details"
+)
+_PLUGIN_IN_POD = (
+    'start it with our plugin: the annotation disagg-node/steps: "true" on its pod, and '
+    "`disagg-node plugin copy` in an init container (docs/kubernetes-engines.md)"
 )
 
 
@@ -41,14 +45,24 @@ def accuracy(engine: EngineView) -> Accuracy:
             text = "inexact: a follower, its devices' activity, by its leader's shares or its role"
             return Accuracy(False, text)
         case _ if engine.follows is not None:
-            text = "not divided: a follower tells nothing, and its role does not say which phase"
-            return Accuracy(False, text)
+            return Accuracy(
+                False, f"not divided: a follower tells nothing, and {_undivided(engine)}"
+            )
         case "role":
             text = f"inexact: all activity of its devices counts as {engine.role}"
             return _inexact(engine, text, gain=5)
         case _:
             text = "not measured: it tells neither steps nor a page that can be used"
             return _inexact(engine, text, gain=6)
+
+
+def _undivided(engine: EngineView) -> str:
+    """Why the time of a follower goes to no phase."""
+    if engine.role in ("prefill", "decode"):
+        return f"the activity of its devices, which would be {engine.role}, is not read"
+    if engine.role == "unknown":
+        return "nobody says what it is for"
+    return f"its role, {engine.role}, does not say which phase"
 
 
 def _by_step(engine: EngineView) -> Accuracy:
@@ -66,7 +80,7 @@ def _by_step(engine: EngineView) -> Accuracy:
 def _inexact(engine: EngineView, text: str, gain: int) -> Accuracy:
     # The plugin is vLLM's; what others could tell is theirs to switch on.
     steps = {
-        "vllm": _PLUGIN,
+        "vllm": _PLUGIN_IN_POD if engine.pod else _PLUGIN,
         "dynamo": "switch its forward pass metrics on (DYN_FORWARDPASS_METRIC_PORT)",
         "sglang": "start it with --enable-forward-pass-metrics",
     }

@@ -39,6 +39,7 @@ class Facts:
     `version` is that of the daemon that answered at `url`, None if none did; then engines and
     `lost` are what a look without it has shown. `devices` are counted, `no_gpus` says why none of
     them is a GPU. `collectors` say whether the last round of each went well.
+    `left_out_engines` were found and not attached to.
     """
 
     url: str
@@ -49,6 +50,7 @@ class Facts:
     engines: tuple[EngineView, ...] = ()
     collectors: Mapping[str, bool] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
+    left_out_engines: int = 0
     in_cluster: bool = False
     node_name: bool = False
     kubelet_socket: bool = False

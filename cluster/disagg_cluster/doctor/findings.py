@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from disagg_cluster.discovery.nouns import MAX_ENGINES
 from disagg_cluster.doctor.accuracy import accuracy
 from disagg_cluster.doctor.facts import Facts, Finding, Level
 from disagg_cluster.doctor.tls import faulty, unverified
@@ -82,6 +83,14 @@ def engines(facts: Facts) -> Iterator[Finding]:
             "no engine was found on this node",
             "start one, or name its address: `attach: endpoints:` in the node file",
             gain=5,
+        )
+    if facts.left_out_engines:
+        yield Finding(
+            Level.WRONG,
+            f"{facts.left_out_engines} engines beyond the {MAX_ENGINES} that one daemon attaches "
+            "to were found: they are neither shown nor measured",
+            "list those that matter under `attach: endpoints:`, with `processes: false`",
+            gain=7,
         )
     for engine in facts.engines:
         if engine.follows is not None:

@@ -39,6 +39,7 @@ def of_daemon(facts: Facts, page: NodePage) -> Facts:
         no_gpus="it has none" if pseudo else "",
         engines=page.engines,
         collectors=page.collectors,
+        left_out_engines=page.left_out_engines,
         in_cluster=False,
         kubelet_socket=False,
     )

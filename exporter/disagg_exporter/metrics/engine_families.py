@@ -12,6 +12,9 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_info", _I, Data.ENGINES,
            ("engine", "role", "model_name", "kind", "version"), "",
            "What an engine is; join on engine."),
+    Family("disagg_left_out_engines", _G, Data.ENGINES, (), "",
+           "Engines that were found on this node beyond the 64 that one daemon attaches to: "
+           "nothing else on this page is about them. Absent where none are looked for."),
     Family("disagg_engine_up", _G, Data.ENGINES, ("engine",), "",
            "1 when the engine answered its last health probe, 0 when it did not; absent for a "
            "follower, which answers nobody, and while the probe itself cannot be made."),

@@ -21,6 +21,7 @@ def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
     """Write each engine's facts, its GPU-seconds and tokens, and the load it stands under."""
     statuses = {status.engine: status for status in snapshot.engines}
     accounts = {account.engine: account for account in snapshot.engine_accounts}
+    sheet.put("disagg_left_out_engines", snapshot.left_out_engines)
     for status in statuses.values():
         facts = (status.role, status.model_name, status.kind, status.version)
         sheet.put("disagg_engine_info", 1, status.engine, *facts)

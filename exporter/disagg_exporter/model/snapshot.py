@@ -56,3 +56,4 @@ class Snapshot:
     router: RouterStatus | None = None
     gpu_price: GpuPrice | None = None
     daemon_counts: DaemonCounts = field(default_factory=DaemonCounts)
+    left_out_engines: int | None = None

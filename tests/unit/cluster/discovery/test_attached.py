@@ -11,12 +11,18 @@ import pytest
 
 from disagg_cluster.discovery.attached import (
     LINGER_SECONDS,
-    MAX_ENGINES,
     OTHER_MODEL,
     Attached,
 )
 from disagg_cluster.discovery.attachment import SILENT_SECONDS
-from disagg_cluster.discovery.nouns import Claimed, Endpoint, Finder, FoundEngine, Leader
+from disagg_cluster.discovery.nouns import (
+    MAX_ENGINES,
+    Claimed,
+    Endpoint,
+    Finder,
+    FoundEngine,
+    Leader,
+)
 from disagg_cluster.telemetry.label_values import KEPT_VALUES, PER_ENGINE
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import (
@@ -125,6 +131,7 @@ class Node:
             retired_accounts=self.ledger.retired_accounts(),
             engine_accounts=self.ledger.engine_accounts(self.now_ns),
             engines=self.attached.statuses(pages),
+            left_out_engines=self.attached.left_out,
         )
 
     def page(self) -> str:
@@ -293,6 +300,7 @@ def test_more_engines_than_any_node_has_are_left_out() -> None:
 
     assert len(node.statuses()) == MAX_ENGINES
     assert node.attached.lost.startswith("3 engines more than 64")
+    assert "disagg_left_out_engines 3.0" in node.page()
 
 
 def test_engines_that_keep_coming_and_going_take_no_room_from_those_that_stay() -> None:

@@ -207,9 +207,55 @@ def test_a_follower_lacks_nothing_that_its_leader_has() -> None:
     )
 
 
-def test_a_follower_that_may_do_either_is_said_to_be_no_phases() -> None:
-    [found] = of(Level.BETTER, engine(method="none", follows="", role="mixed"))
-    assert "not divided: a follower" in found.what
+@pytest.mark.parametrize(
+    ("role", "text"),
+    [
+        ("prefill", "the activity of its devices, which would be prefill, is not read"),
+        ("decode", "the activity of its devices, which would be decode, is not read"),
+        ("mixed", "its role, mixed, does not say which phase"),
+        ("encode", "its role, encode, does not say which phase"),
+    ],
+)
+def test_a_follower_whose_time_is_no_phases_is_told_why_by_its_own_role(
+    role: str, text: str
+) -> None:
+    [found] = of(Level.BETTER, engine(method="none", follows="", role=role))
+
+    assert (found.what, found.step) == (
+        f"vllm-8000: not divided: a follower tells nothing, and {text}",
+        "",
+    )
+
+
+def test_it_is_said_by_which_command_an_engine_gets_our_plugin() -> None:
+    [by_hand] = of(Level.BETTER, engine(method="page"))
+    [in_pod] = of(Level.BETTER, engine(method="page", pod="llama-0"))
+
+    assert by_hand.step == (
+        'start it with our plugin: `eval "$(disagg-node plugin env)"` in its shell, then its own '
+        "command with --enable-logging-iteration-details"
+    )
+    assert in_pod.step == (
+        'start it with our plugin: the annotation disagg-node/steps: "true" on its pod, and '
+        "`disagg-node plugin copy` in an init container (docs/kubernetes-engines.md)"
+    )
+
+
+def test_engines_beyond_those_that_are_attached_to_are_told() -> None:
+    [found] = of(Level.WRONG, replace(WELL, left_out_engines=3))
+
+    assert (found.what, found.step) == (
+        "3 engines beyond the 64 that one daemon attaches to were found: "
+        "they are neither shown nor measured",
+        "list those that matter under `attach: endpoints:`, with `processes: false`",
+    )
+
+
+def test_a_follower_of_unknown_role_is_told_who_could_tell() -> None:
+    [_, undivided] = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
+    assert undivided.what == (
+        "vllm-8000: not divided: a follower tells nothing, and nobody says what it is for"
+    )
 
     unknown = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
     assert "its traffic is told by its leader only" in unknown[0].what
