@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from disagg_exporter.passwords import Passwords
+from disagg_exporter.passwords import Passwords, TooManyGuessesError
 from disagg_exporter.site import PLAIN, Answer
 
 if TYPE_CHECKING:
@@ -66,8 +66,13 @@ class Access:
         """What to answer instead of the page, or None; `authorization` is the header's text."""
         if self.bucket is not None and not self.bucket.take():
             return Answer(HTTPStatus.TOO_MANY_REQUESTS, PLAIN, b"too many requests\n")
-        if self.passwords is None or self.passwords.admit(authorization):
-            return None
+        try:
+            if self.passwords is None or self.passwords.admit(authorization):
+                return None
+        except TooManyGuessesError:
+            later = (("Retry-After", "1"),)
+            busy = b"too many passwords to check\n"
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, busy, later)
         challenge = (("WWW-Authenticate", 'Basic realm="disagg-node", charset="UTF-8"'),)
         return Answer(HTTPStatus.UNAUTHORIZED, PLAIN, b"name and password, please\n", challenge)
 

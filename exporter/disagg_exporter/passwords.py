@@ -15,11 +15,18 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 
+from disagg_exporter.errors import DisaggError
+
 CheckHash = Callable[[bytes, bytes], bool]
 """Whether a password, at most 72 bytes, has made a hash."""
 
 _BCRYPT_BYTES = 72
 _REFUSALS = 256
+_MOST_WAITING = 8
+
+
+class TooManyGuessesError(DisaggError):
+    """More passwords are sent than can be checked."""
 
 
 class Passwords:
@@ -35,11 +42,16 @@ class Passwords:
         self._check = check or _bcrypt()
         self._key = secrets.token_bytes(32)
         self._lock = threading.Lock()
+        self._turns = threading.Semaphore(_MOST_WAITING)
         self._known: dict[bytes, bytes] = {}
         self._refused: dict[bytes, None] = {}
 
     def admit(self, authorization: str) -> bool:
-        """Whether an Authorization header names a user and that user's password."""
+        """Whether an Authorization header names a user and that user's password.
+
+        Raises:
+            TooManyGuessesError: So many others wait to be checked that this one is not.
+        """
         credentials = _credentials(authorization)
         if credentials is None:
             return False
@@ -47,6 +59,15 @@ class Passwords:
         digest = self._digest(len(name).to_bytes(8, "big") + name + password)
         if (known := self._remembered(name, digest)) is not None:
             return known
+        # More would wait for longer than they are given, each on a thread of its own.
+        if not self._turns.acquire(blocking=False):
+            raise TooManyGuessesError("too many passwords to check")
+        try:
+            return self._judge(name, password, digest)
+        finally:
+            self._turns.release()
+
+    def _judge(self, name: bytes, password: bytes, digest: bytes) -> bool:
         # One at a time: a flood of guesses takes one core at most, and who is known does not wait.
         with self._lock:
             if (known := self._remembered(name, digest)) is not None:

@@ -6,7 +6,7 @@ import threading
 import bcrypt
 import pytest
 
-from disagg_exporter.passwords import Passwords
+from disagg_exporter.passwords import Passwords, TooManyGuessesError
 
 
 class Checker:
@@ -124,3 +124,34 @@ def test_a_password_beyond_what_bcrypt_reads_is_cut_as_htpasswd_cuts_it() -> Non
     hashed = bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)).decode()
 
     assert Passwords({"prom": hashed}).admit(basic("prom", "x" * 100))
+
+
+def test_guesses_beyond_those_that_wait_are_turned_away_and_who_is_known_does_not_wait() -> None:
+    began, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(password: bytes, hashed: bytes) -> bool:
+        began.release()
+        return hashed == b"#" + password or not go_on.wait(30)
+
+    users = Passwords({"ann": "#one"}, slow)
+    assert users.admit(basic("ann", "one"))
+    began.acquire()
+    turned_away = threading.Semaphore(0)
+
+    def guess(word: str) -> None:
+        try:
+            users.admit(basic("ann", word))
+        except TooManyGuessesError:
+            turned_away.release()
+
+    guesses = [threading.Thread(target=guess, args=(f"guess {n}",)) for n in range(20)]
+    try:
+        for thread in guesses:
+            thread.start()
+        assert all(turned_away.acquire(timeout=30) for _ in range(12))
+        assert users.admit(basic("ann", "one"))
+    finally:
+        go_on.set()
+        for thread in guesses:
+            thread.join()
+    assert not turned_away.acquire(blocking=False)
