@@ -55,8 +55,20 @@ class _Main(LazyGroup):
         except DisaggError as error:
             # A report of problems begins each line with its file; everything else with our name.
             prefix = "" if error.exit_code == 2 else f"{ctx.info_name}: "
-            click.echo(f"{prefix}{error}", err=True)
+            click.echo(f"{prefix}{_without_passwords(str(error))}", err=True)
             raise click.exceptions.Exit(error.exit_code) from error
+        except click.UsageError as error:
+            error.message = _without_passwords(error.message)
+            raise
+
+
+def _without_passwords(text: str) -> str:
+    # Only where there is one is it worth what the import takes.
+    if "@" not in text:
+        return text
+    from disagg_cluster.config.masking import urls_masked
+
+    return urls_masked(text)
 
 
 main = _Main(

@@ -31,9 +31,14 @@ def is_secret_name(name: str) -> bool:
     return not _SECRET_WORDS.isdisjoint(words) and words[-1] not in _NO_SECRET_ENDS
 
 
+def urls_masked(text: str) -> str:
+    """A text without the names and passwords of URLs in it."""
+    return _USER_OF_URL.sub(f"://{MASK}@", text)
+
+
 def masked(text: str) -> str:
     """A text without what stands in it as a secret."""
-    text = _USER_OF_URL.sub(f"://{MASK}@", _TOKEN.sub(MASK, text))
+    text = urls_masked(_TOKEN.sub(MASK, text))
     return _GIVEN.sub(_masked_value, _USER.sub(f"{MASK}@", text))
 
 

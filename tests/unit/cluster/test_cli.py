@@ -167,6 +167,22 @@ def test_an_error_of_ours_is_one_line_and_never_a_traceback(
     assert run("fail") == (1, "", "disagg-node: the GPU fell off the bus; look at dmesg\n")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "--prometheus", "ftp://admin:hunter2@prometheus:9090"),
+        ("phases", "--url", "http://admin:hunter2@10.0.0.7:9847"),
+        ("doctor", "--url", "http://admin:hunter2@10.0.0.7:9847"),
+    ],
+)
+def test_a_password_in_a_refused_address_is_not_repeated(arguments: tuple[str, ...]) -> None:
+    code, out, err = run(*arguments)
+
+    assert code == 2
+    assert "://***@" in err
+    assert "hunter2" not in out + err
+
+
 @pytest.mark.parametrize("name", INVALID)
 def test_a_broken_node_file_is_reported_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file breaks one rule; invalid-many.yaml breaks many and gets one report of all."""
