@@ -58,7 +58,7 @@ class _Main(LazyGroup):
             click.echo(f"{prefix}{_without_passwords(str(error))}", err=True)
             raise click.exceptions.Exit(error.exit_code) from error
         except click.UsageError as error:
-            error.message = _without_passwords(error.message)
+            error.message = _without_passwords(error.message)  # type: ignore[misc] # shown as it is
             raise
 
 
