@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster import procfs
+from disagg_cluster.host.process_traits import leaders_writing
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.headroom import RESERVED_DESCRIPTORS
 from support.running_node import Page, RunningNode
@@ -50,12 +50,12 @@ def daemon(folder: Path, output: int | None = None, **deadlines: float) -> Itera
         running.process.wait(SECONDS)
         running._log.close()
         for name in running.workers:
-            for pid in procfs.leaders_writing(folder / "run" / "logs" / f"{name}.log"):
+            for pid in leaders_writing(folder / "run" / "logs" / f"{name}.log"):
                 os.killpg(pid, signal.SIGKILL)
 
 
 def leader(folder: Path, worker: str) -> int:
-    [pid] = procfs.leaders_writing(folder / "run" / "logs" / f"{worker}.log")
+    [pid] = leaders_writing(folder / "run" / "logs" / f"{worker}.log")
     return pid
 
 
@@ -109,7 +109,7 @@ def test_neither_unread_output_nor_a_flood_of_page_clients_keeps_a_dead_worker_d
             os.kill(first, signal.SIGKILL)
 
             def another() -> bool:
-                found = procfs.leaders_writing(folder / "run" / "logs" / "decode-0.log")
+                found = leaders_writing(folder / "run" / "logs" / "decode-0.log")
                 return found not in ((), (first,))
 
             wait_until("a successor, while the clients stay", another, 8.0)
@@ -117,7 +117,7 @@ def test_neither_unread_output_nor_a_flood_of_page_clients_keeps_a_dead_worker_d
 
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(SECONDS) == 0
-        assert procfs.leaders_writing(folder / "run" / "logs" / "decode-0.log") == ()
+        assert leaders_writing(folder / "run" / "logs" / "decode-0.log") == ()
 
 
 FREEZER = Path("/sys/fs/cgroup/freezer")
