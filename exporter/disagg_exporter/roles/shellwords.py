@@ -15,10 +15,11 @@ MAX_DEPTH = 4
 # No file is called longer; what searches names looks at each end of each of their parts.
 MAX_PROGRAM_CHARS = 255
 MAX_COMMANDS = 2048
+MAX_SUBSHELLS = 32
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "busybox"})
-# They give a shell what stands behind their `-c`.
-_SCRIPT_RUNNERS = _SHELLS | {"su", "runuser", "script", "flock"}
+# They give a shell what stands behind their `-c`, too.
+_SCRIPT_RUNNERS = frozenset({"su", "runuser", "script", "flock"})
 OPEN, CLOSE = "(", ")"
 """A command of this one word begins or ends a subshell, whose variables are its own."""
 _SCRIPT_FLAG = re.compile(r"-[a-zA-Z]*c")
@@ -61,7 +62,8 @@ def _command(tokens: list[str], depth: int) -> list[list[str]]:
     if depth >= MAX_DEPTH:
         return [tokens]
     for at, token in enumerate(tokens[:64]):
-        if program_name(token) in _SCRIPT_RUNNERS:
+        name = program_name(token)
+        if name in _SHELLS or (at == 0 and name in _SCRIPT_RUNNERS):
             for flag in range(at + 1, min(len(tokens) - 1, at + 12)):
                 if _SCRIPT_FLAG.fullmatch(tokens[flag]):
                     rest = [word for word in tokens[flag + 1 : flag + 3] if word != "--"]
@@ -92,7 +94,7 @@ def _simple(text: str) -> Iterator[list[str]]:
     """A script's words, command by command, subshells as commands of their own."""
     depth = 0
     for words in _split(without_data(text)):
-        while words and words[0].startswith(OPEN):
+        while words and words[0].startswith(OPEN) and depth < MAX_SUBSHELLS:
             depth += 1
             yield [OPEN]
             words = [word for word in (words[0][1:], *words[1:]) if word]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.roles import Confidence, Markers, Verdict, explain
+from disagg_exporter.roles.shellwords import MAX_COMMANDS, MAX_SUBSHELLS, OPEN, commands
 
 PREFILL = """--kv-transfer-config '{"kv_role":"kv_producer"}'"""
 ENGINE = f"vllm serve m {PREFILL}"
@@ -145,3 +146,14 @@ def test_a_shell_sees_the_variables_of_its_container() -> None:
 @given(st.text(alphabet="()&;|$\"'\\ \nabc<EOF{}=-", max_size=200))
 def test_any_script_is_taken_apart(text: str) -> None:
     explain(Markers(argv=("sh", "-c", text)))
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 40_000, ")" * 40_000, "(a" * 20_000, "( " * 20_000, "<<A\n" * 9000]
+)
+def test_a_script_of_brackets_alone_is_taken_apart_at_little_cost(text: str) -> None:
+    """Each would be a shell within a shell."""
+    found = commands(("sh", "-c", text + "; " + ENGINE))
+
+    assert sum(command == [OPEN] for command in found) <= MAX_SUBSHELLS * 2
+    assert sum(map(len, found)) <= MAX_COMMANDS + len(text)
