@@ -249,6 +249,10 @@ def test_a_helper_that_left_the_session_ends_with_its_worker(
         await ship.until(STARTING)
         assert is_gone(escaped, 0), "the successor was started beside it"
         await ship.until(READY)
+        await asyncio.to_thread(ear.line)
+        assert await asyncio.to_thread(ear.line) == "up"
+        if hides:
+            ship.crew.look_for_descendants()
 
     aboard([replace(worker, command=command)], story)
 
