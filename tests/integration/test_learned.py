@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def test_after_a_killed_daemon_split_and_capacity_are_back_within_seconds(tmp_pa
             wait_until("them to be kept", lambda: steps_kept(planes.run_dir) >= fitted)
             knee = planes.daemon.page().sum(CAPACITY[1])
 
-            planes.kill_daemon()
+            planes.end_daemon(signal.SIGKILL)
             successor = planes.next_daemon()
             wait_until("a page", lambda: page_of(successor) is not None)
             began = time.monotonic()
