@@ -154,6 +154,8 @@ class Engines:
             engine.feed.begin()
         if pid is not None and engine.pid != pid:
             engine.tag = self._tag_of(name)
+            # One that was adopted may serve, and tells its steps as soon as its plugin finds us.
+            engine.ready_ns = now_ns
         engine.state, engine.pid = new, pid
         if new is WorkerState.READY and old is not WorkerState.READY:
             engine.ready_ns = now_ns

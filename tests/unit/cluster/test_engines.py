@@ -45,3 +45,21 @@ def test_one_that_served_before_is_asked_for_its_page_although_it_starts(served:
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
 
     assert engines.answers("w") is served
+
+
+def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:
+    """Its plugin looks for a daemon once a second: until then nothing less is taken for it."""
+    workers = node(worker("w")).workers
+    now_ns = 10**12
+    engines = Engines(
+        workers,
+        lambda _name: Tag(),
+        Ledger(),
+        served=lambda _name: True,
+        clock_ns=lambda: now_ns,
+    )
+    pages = PageWatch({}, 1.0, lambda _name: False)
+
+    engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
+
+    assert [subject.ready_ns for subject in engines.subjects(pages)] == [now_ns]
