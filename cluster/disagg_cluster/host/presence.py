@@ -10,14 +10,13 @@ import errno
 import hashlib
 import os
 import socket
-import struct
 from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster import procfs
+from disagg_exporter.peer import peer_credentials
 
 _BACKLOG = 16
-_CREDENTIALS = struct.Struct("3i")
 _LOCKS = Path("/proc/locks")
 
 
@@ -67,10 +66,9 @@ def present(folder: Path) -> int | None:
         asking.setblocking(False)
         try:
             asking.connect(_name(folder))
-            told = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            pid, uid = peer_credentials(asking)
         except OSError:
             return None
-    pid, uid, _gid = _CREDENTIALS.unpack(told)
     # From another pid namespace its number is 0.
     if pid == 0 or uid not in (0, os.geteuid()) or not procfs.is_alive(pid):
         return None
