@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from disagg_cluster import procfs
@@ -117,6 +118,9 @@ def test_a_worker_that_was_given_up_is_mended_by_a_restart(folder: Path) -> None
     with mended(node_file, folder) as asked:
         os.kill(asked.worker("decode-0")["pid"], signal.SIGKILL)
         asked.wait_state("decode-0", "failed")
+        shell = ShellComplete(main, {}, "disagg-node", "_DISAGG_NODE_COMPLETE")
+        offered = shell.get_completions(["restart", "--run-dir", str(folder / "run")], "de")
+        assert [(item.value, item.help) for item in offered] == [("decode-0", "failed")]
 
         accepted = asked.ask("restart", "decode-0", "--no-wait", "--json")
         assert json.loads(accepted.stdout)["outcome"] == "accepted"
