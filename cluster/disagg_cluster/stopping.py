@@ -114,14 +114,17 @@ async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[En
         stage = [entry for entry in entries if entry.in_front is in_front]
         later = [entry for entry in entries if entry.in_front < in_front]
         if stage:
-            ended += await _end_stage(stage, later, journal, say)
+            named = {entry.worker for entry in (*stage, *later)}
+            paused = [entry for entry in journal.read() if entry.life.paused_ns is not None]
+            kept = [entry for entry in paused if entry.worker not in named]
+            ended += await _end_stage(stage, [*later, *kept], journal, say)
     return tuple(ended)
 
 
 async def _end_stage(
     stage: list[Entry], later: list[Entry], journal: Journal, say: Say
 ) -> list[Ended]:
-    """End some workers; those whose turn comes later stay in the journal."""
+    """End some workers; those whose turn comes later stay in the journal, and so do pauses."""
 
     def changed(
         worker: str, _old: WorkerState, new: WorkerState, pid: int | None, why: str

@@ -106,9 +106,12 @@ class Crew:
         """
         self._begun = True
         self._unadopted = {e.worker: e for e in entries if e.worker in self._by_name}
-        strays = (entry for entry in entries if entry.worker not in self._by_name)
-        self._strays = tuple(entry for entry in strays if adoption.is_there(entry))
-        for stray in self._strays:
+        strays = [entry for entry in entries if entry.worker not in self._by_name]
+        there = tuple(entry for entry in strays if adoption.is_there(entry))
+        # A pause waits for whoever names its worker again.
+        paused = (e for e in strays if e not in there and e.life.paused_ns is not None)
+        self._strays = (*there, *paused)
+        for stray in there:
             self._log.warning(
                 "%s is not in the node file and goes on without us (pid %s); "
                 "`disagg-node stop --workers` ends it",

@@ -16,7 +16,7 @@ from disagg_cluster import procfs
 from disagg_cluster.cli.stop import stop
 from disagg_cluster.host.process_traits import WORKER_MARK
 from disagg_cluster.journal import Journal
-from disagg_cluster.life import Policy
+from disagg_cluster.life import PauseRequested, Policy
 from disagg_cluster.posts import Post
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
@@ -25,7 +25,7 @@ from disagg_cluster.supervisor.ownership import unrecorded as unrecorded_workers
 from disagg_cluster.supervisor.ownership.unrecorded import unrecorded
 from disagg_cluster.worker import start
 from support.children import PYTHON, Ear, is_gone, wait_readable
-from support.crews import READY, Bridge, aboard, tiny_post
+from support.crews import BACKOFF, READY, Bridge, aboard, tiny_post
 
 
 @pytest.fixture
@@ -89,6 +89,31 @@ def test_what_stands_in_front_ends_before_the_others_are_asked(
     ]
     assert left_behind(folder) == ()
     assert not any(procfs.is_alive(pid) for pid in pids.values())
+
+
+def test_a_stop_without_a_daemon_keeps_pauses_also_of_workers_that_have_gone(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    posts = tiny_post(folder.path, name="gone"), tiny_post(folder.path, name="stays")
+    journal = Journal(folder.journal, logging.getLogger("test"))
+
+    async def story(ship: Bridge) -> None:
+        pids = {}
+        while len(pids) < len(posts):
+            change = await ship.until(READY)
+            pids[change.worker] = change.pid
+        for worker in pids:
+            ship.crew.tell(worker, PauseRequested())
+        assert pids["gone"] is not None
+        os.kill(pids["gone"], signal.SIGKILL)
+        await ship.until(BACKOFF, "gone")
+        ship.left = True
+
+    aboard(list(posts), story, journal=journal)
+    (ended,) = end_workers(folder, lambda _text: None)
+
+    assert ended.name == "stays"
+    assert {e.worker for e in journal.read() if e.life.paused_ns is not None} == {"gone", "stays"}
 
 
 def test_without_a_daemon_and_without_workers_there_is_nothing_to_do(

@@ -115,6 +115,26 @@ def test_a_pause_outlasts_a_stop_of_the_whole_crew(tmp_path: Path) -> None:
     aboard(posts, still_paused, journal=journal, entries=journal.read())
 
 
+def test_a_pause_waits_for_a_node_file_that_names_its_worker_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.json", logging.getLogger("test"))
+    a, b = (tiny_post(tmp_path, name=name) for name in "ab")
+
+    async def pause(ship: Bridge) -> None:
+        await pids_once_ready(ship, "a", "b")
+        ship.crew.tell("a", PauseRequested())
+
+    async def without_it(ship: Bridge) -> None:
+        await ship.until(READY, "b")
+
+    async def still_paused(ship: Bridge) -> None:
+        await ship.until(READY, "b")
+        assert paused(ship, "a")
+
+    aboard([a, b], pause, journal=journal)
+    aboard([b], without_it, journal=journal, entries=journal.read())
+    aboard([a, b], still_paused, journal=journal, entries=journal.read())
+
+
 def test_a_restart_waits_until_the_last_request_has_ended(tmp_path: Path) -> None:
     async def story(ship: Bridge) -> None:
         old = (await ship.until(READY)).pid
