@@ -101,9 +101,10 @@ class Front:
             self._web.look_now()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the last look at the web-config file went, and the writing for others."""
+        """How the last look at the web-config file went, the writing for others, the serving."""
         parts = (self._web, self._job_files)
-        return tuple(part.status() for part in parts if part is not None)
+        served = () if self._server is None else self._server.collectors()
+        return (*served, *(part.status() for part in parts if part is not None))
 
     def http_refusals(self) -> dict[str, int]:
         """What the server turned away, by reason; nothing before there is one."""

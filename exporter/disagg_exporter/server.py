@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from disagg_exporter.access import OPEN, Access
+from disagg_exporter.collectors.health import CollectorHealth
 from disagg_exporter.http.admission import ConnectionLimits
 from disagg_exporter.http.connections import Connection, Connections
 from disagg_exporter.http.reception import Arrival, Reception
@@ -23,7 +24,7 @@ from disagg_exporter.http_connection import ConnectionHandler
 from disagg_exporter.landing import Landing, Lookback
 from disagg_exporter.limited_socket import Limited, LimitedSocket
 from disagg_exporter.listen import ListenAddress, open_listener
-from disagg_exporter.model import Snapshot
+from disagg_exporter.model import CollectorStatus, Snapshot
 from disagg_exporter.page_cache import PageCache
 from disagg_exporter.site import Site
 
@@ -93,6 +94,7 @@ class MetricsServer:
         self._accepting: threading.Thread | None = None
         self._closing = threading.Event()
         self._refusals = RefusalCounts()
+        self._health = CollectorHealth("http", _log, subject="metrics page")
         share = ConnectionLimits(limits.connections, limits.connections - limits.connections // 2)
         self._connections = Connections(share, self._refusals, _refuse)
 
@@ -111,6 +113,7 @@ class MetricsServer:
             self._hand_on,
             self._connections.end_longest,
             self._refusals,
+            self._health,
         )
         self._accepting = threading.Thread(
             target=reception.run, args=(self._closing,), name="metrics", daemon=True
@@ -132,6 +135,10 @@ class MetricsServer:
     def refusals(self) -> dict[str, int]:
         """How many connections and requests were turned away since the start, by reason."""
         return self._refusals.read()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How connections are taken in, once that has failed."""
+        return (self._health.status(),) if self._health.has_failed else ()
 
     def __enter__(self) -> Self:
         self.start()

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from disagg_exporter.collectors.health import CollectorHealth
 from disagg_exporter.http.admission import ConnectionLimits, address_of, displaced_by
 from disagg_exporter.http.headroom import is_scarce
 from disagg_exporter.http.refusals import Refusal, RefusalCounts, refusal_of
@@ -63,6 +64,7 @@ class Reception:
         hand_on: Takes a connection over, with its first request where that can be read.
         end_another: Ends a connection that was handed on, as no descriptor is left.
         refusals: Where those that are not handed on are counted.
+        health: Told what nobody foresaw: it ends one connection, not this thread.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Reception:
         hand_on: HandOn,
         end_another: Callable[[], None],
         refusals: RefusalCounts,
+        health: CollectorHealth,
     ) -> None:
         self._listener = listener
         self._limits = limits
@@ -82,6 +85,7 @@ class Reception:
         self._hand_on = hand_on
         self._end_another = end_another
         self._refusals = refusals
+        self._health = health
         self._arrivals: dict[int, Arrival] = {}
         self._last_number = 0
         self._swept_seconds = 0.0
@@ -94,10 +98,11 @@ class Reception:
         with self._selector:
             while not closing.is_set():
                 for key, _ in self._selector.select(_SWEEP_SECONDS if self._arrivals else None):
-                    if key.data is None:
-                        self._accept_some(closing)
-                    elif key.data.number in self._arrivals:
-                        self._go_on(key.data)
+                    with self._health.guard():
+                        if key.data is None:
+                            self._accept_some(closing)
+                        elif key.data.number in self._arrivals:
+                            self._go_on(key.data)
                 self._end_late()
             for arrival in tuple(self._arrivals.values()):
                 self._end(arrival)
@@ -119,16 +124,20 @@ class Reception:
     def _take_in(self, accepted: socket.socket, peer: Any) -> None:
         if is_scarce(accepted.fileno()):
             self._make_room()
-        address = address_of(peer)
-        number = displaced_by(address, self._arrivals.values(), self._limits)
-        if number is not None:
-            self._displace(self._arrivals[number])
-        self._last_number += 1
         client = LimitedSocket(fileno=accepted.detach())
-        encrypted = self._is_encrypted()
-        arrival = Arrival(self._last_number, address, client, is_encrypted=encrypted)
+        try:
+            address = address_of(peer)
+            number = displaced_by(address, self._arrivals.values(), self._limits)
+            if number is not None:
+                self._displace(self._arrivals[number])
+            self._last_number += 1
+            encrypted = self._is_encrypted()
+            arrival = Arrival(self._last_number, address, client, is_encrypted=encrypted)
+            self._selector.register(client, selectors.EVENT_READ, arrival)
+        except Exception:
+            client.close()
+            raise
         self._arrivals[arrival.number] = arrival
-        self._selector.register(client, selectors.EVENT_READ, arrival)
 
     def _make_room(self) -> None:
         if self._arrivals:
@@ -155,11 +164,19 @@ class Reception:
             pass
         except OSError:
             self._end(arrival)
+        except Exception:
+            self._end(arrival)
+            raise
 
     def _release(self, arrival: Arrival, head: RequestHead | None) -> None:
-        del self._arrivals[arrival.number]
-        self._selector.unregister(arrival.client)
-        self._hand_on(arrival, head)
+        self._forget(arrival)
+        if self._health.failures:
+            self._health.succeed()
+        try:
+            self._hand_on(arrival, head)
+        except Exception:
+            arrival.client.close()
+            raise
 
     def _refuse(self, arrival: Arrival, error: HeadError) -> None:
         self._refusals.add(refusal_of(error))
@@ -188,8 +205,11 @@ class Reception:
             self._refusals.displace(arrival.address)
         self._end(arrival)
 
+    def _forget(self, arrival: Arrival) -> None:
+        if self._arrivals.pop(arrival.number, None) is not None:
+            self._selector.unregister(arrival.client)
+
     def _end(self, arrival: Arrival) -> None:
-        del self._arrivals[arrival.number]
-        self._selector.unregister(arrival.client)
+        self._forget(arrival)
         with contextlib.suppress(OSError):
             arrival.client.close()

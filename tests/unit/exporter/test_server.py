@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from disagg_exporter.access import OPEN, Access
 from disagg_exporter.listen import ListenAddress, ListenError
 from disagg_exporter.server import MetricsServer
 from support.golden_server import golden_server, serving
@@ -212,6 +213,24 @@ def test_what_is_turned_away_is_counted_by_reason() -> None:
         "malformed": 2,
         "tls": 0,
     }
+
+
+def test_what_nobody_foresaw_ends_one_connection_and_is_told() -> None:
+    fails = [True]
+
+    def access() -> Access:
+        if fails:
+            raise fails.pop() and LookupError("never foreseen")
+        return OPEN
+
+    server = golden_server(access)
+    with contextlib.closing(server):
+        port = server.start().port
+        raw(port, b"GET /healthz HTTP/1.0\r\n\r\n")
+
+        assert raw(port, b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
+        (status,) = server.collectors()
+    assert (status.collector, status.success, status.unexpected_failures) == ("http", True, 1)
 
 
 def test_requests_sent_ahead_are_answered_but_not_without_end() -> None:
