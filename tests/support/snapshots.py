@@ -36,6 +36,7 @@ from disagg_exporter.model import (
     Snapshot,
     Split,
     Throttle,
+    TlsStatus,
     TokenAccount,
     Total,
     Unit,
@@ -93,6 +94,7 @@ def golden_snapshot() -> Snapshot:
         wall_offset_seconds=WALL_OFFSET_SECONDS,
         fresh_until_ns=FRESH_UNTIL_NS,
         gpu_price=GpuPrice("EUR", 2.5),
+        left_out_engines=2,
         devices=(
             Device(GPU_0, 0, "NVIDIA H100 80GB HBM3", "nvidia0", "00000000:18:00.0"),
             Device(GPU_1, 1, "NVIDIA H100 80GB HBM3", "nvidia1", "00000000:2A:00.0"),
@@ -273,6 +275,8 @@ def golden_snapshot() -> Snapshot:
                 source="vllm",
                 confidence="high",
                 follows="10.0.0.7:29501",
+                role_changes=1,
+                tls=TlsStatus("pinned"),
             ),
         ),
         workers=(
