@@ -193,6 +193,9 @@ class DeviceLedger:
 
     def target(self, wanted_ns: int) -> int:
         """Round a wanted watermark down to what may be committed now (A5, whole blocks)."""
+        if self._absences and self._read_ns is None and self.energy.microjoules is not None:
+            # The next reading tells the energy of the absence, which is split as that is committed.
+            wanted_ns = wanted_ns if wanted_ns > self._absences[-1][1] else self.watermark_ns
         if not self._watched(wanted_ns):
             return wanted_ns
         block_ns = wanted_ns - wanted_ns % self._rules.block_ns

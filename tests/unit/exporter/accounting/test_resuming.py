@@ -163,3 +163,22 @@ def test_daemons_that_die_again_and_again_lose_nothing(every: float) -> None:
         assert books.watermark(gpu) == 80
         assert sum(books.seconds(gpu).values()) == pytest.approx(80, abs=1e-5)
         assert set(books.reasons(Use.UNOBSERVED, gpu)) <= {Reason.NO_DAEMON}
+
+
+def test_the_energy_of_an_absence_is_unobserved_and_of_the_rest_before_it_idle() -> None:
+    """Also where no engine holds the device's accounts up until it has been read."""
+    books = Books()
+    books.activity(0, 20, 0.0)
+    books.power(0, 20, 50.0)
+    books.advance(20)
+    assert books.joules() == {"idle": 500}
+
+    after = books.successor(20, 50)
+    after.advance(50.05)
+    after.tell(50.1, energy_joules=20 * 50 + 30.1 * 200, power_watts=200.0)
+    after.advance(58)
+
+    joules = after.joules()
+    assert joules is not None
+    assert sum(joules.values()) == pytest.approx(1000 + 30.1 * 200)
+    assert joules["idle"] == pytest.approx(1000, abs=10)
