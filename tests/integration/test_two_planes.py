@@ -50,7 +50,10 @@ def test_daemons_may_die_and_no_request_is_lost_and_no_second(folder: Path) -> N
     """
     if find_prometheus(os.environ, shutil.which) is None:
         pytest.skip("prometheus is not installed: apt-get install prometheus")
-    with node(standin_node(folder, on_sigterm="leave"), folder) as planes:
+    node_file = standin_node(folder, on_sigterm="leave", devices="sim")
+    for number, worker in enumerate(node_file["workers"]):
+        worker["gpus"] = [number]
+    with node(node_file, folder) as planes:
         planes.daemon.wait_ready()
         urls = planes.daemon.url("prefill-0"), planes.daemon.url("decode-0")
         with (
