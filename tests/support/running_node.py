@@ -143,11 +143,15 @@ def running_node(node_file: dict[str, Any], folder: Path) -> Iterator[RunningNod
 
 
 @contextlib.contextmanager
-def prometheus_beside(node: RunningNode, folder: Path) -> Iterator[str]:
-    """Run a Prometheus that scrapes the node every second; yield its address."""
+def prometheus_beside(
+    node: RunningNode, folder: Path, interval_seconds: float = 1.0
+) -> Iterator[str]:
+    """Run a Prometheus that scrapes the node on a clock; yield its address."""
     target = Target(node.page_url.split("/")[2], "test-node", "test")
     text = scrape_config(
-        [target], interval_seconds=1.0, rule_files=[f"{asset_dir('alerts')}/rules/*.yaml"]
+        [target],
+        interval_seconds=interval_seconds,
+        rule_files=[f"{asset_dir('alerts')}/rules/*.yaml"],
     )
     listen = f"127.0.0.1:{free_port()}"
     launch = prepare_prometheus(Path("prometheus"), folder / "prometheus", text, listen=listen)

@@ -48,10 +48,13 @@ class Clients:
         self.failures: list[str] = []
         self._urls = prefill_url, decode_url
         self._stop = threading.Event()
+        self._wanted = threading.Event()
+        self._wanted.set()
         self._threads = [threading.Thread(target=self._run) for _ in range(count)]
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            self._wanted.wait()
             try:
                 complete(*self._urls, MODEL, "word" * 50, 60, NIXL, 30.0)
             except CompletionError as error:
@@ -68,8 +71,18 @@ class Clients:
             yield self
         finally:
             self._stop.set()
+            self._wanted.set()
             for thread in self._threads:
                 thread.join()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Send nothing more until the block ends."""
+        self._wanted.clear()
+        try:
+            yield
+        finally:
+            self._wanted.set()
 
 
 class Scraper:
@@ -105,17 +118,25 @@ class UnderInit(RunningNode):
 class Node:
     """One run folder, and one daemon after the other on it."""
 
-    def __init__(self, node_file: dict[str, Any], folder: Path, under_init: bool = False) -> None:
+    def __init__(
+        self,
+        node_file: dict[str, Any],
+        folder: Path,
+        under_init: bool = False,
+        *,
+        output: int | None = None,
+    ) -> None:
         self.node_file = node_file
+        self.output = output
         self.folder = folder
         self.run_dir = Path(node_file["run_dir"])
         kind = UnderInit if under_init else RunningNode
-        self.daemon = kind(node_file, folder)
+        self.daemon = kind(node_file, folder, output=output)
 
     def next_daemon(self, **changes: Any) -> RunningNode:
         """Start another daemon, with a changed node file if wanted."""
         self.node_file |= changes
-        self.daemon = RunningNode(self.node_file, self.folder)
+        self.daemon = RunningNode(self.node_file, self.folder, output=self.output)
         return self.daemon
 
     def end_daemon(self, how: signal.Signals) -> None:
