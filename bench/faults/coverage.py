@@ -1,0 +1,122 @@
+"""The campaign that kills the daemon every 11 s: which GPU-seconds it can tell of afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+import urllib.parse
+import urllib.request
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.faults.fault import Covered, Expected, Observed, judge, judge_coverage
+from bench.faults.scene import Scene, scene
+from bench.faults.watch import Samples
+
+from support.running_node import prometheus_beside
+
+EVERY_SECONDS = 11.0
+SCRAPE_SECONDS = 15.0
+_SETTLE_SECONDS = 5.0
+PHASES = ("prefill", "decode")
+
+
+def measure(seed: str, kills: int) -> dict[str, Any]:
+    """Kill as often, and compare what the page tells with the wall and the engines' totals."""
+    with scene(f"{seed}-coverage", 1) as here, contextlib.ExitStack() as stack:
+        beside = None
+        if shutil.which("prometheus"):
+            beside = stack.enter_context(
+                prometheus_beside(here.node.daemon, here.folder, SCRAPE_SECONDS)
+            )
+        return measure_on(here, kills, beside)
+
+
+def measure_on(here: Scene, kills: int, prometheus: str | None) -> dict[str, Any]:
+    """See `measure`; `prometheus` is the address of one that scrapes the node."""
+    began, began_seconds = settled(here), time.time()
+    for _ in range(kills):
+        here.rest(EVERY_SECONDS * (0.9 + 0.2 * here.chance.random()))
+        here.kill_daemon()
+        here.rest(3.0 * here.chance.random())
+        here.next_daemon()
+        # How long it takes to start is the machine's: it is killed so long after it was there.
+        here.watch.until(lambda _page: True, 60.0)
+    here.watch.until(here.all_ready, 60.0)
+    ended = settled(here)
+    covered = between(began, ended)
+    bad = judge_coverage(covered)
+    whole = Observed(
+        well_seconds=0.0,
+        lost=len(here.clients.failures),
+        answered=here.clients.completed,
+        back=tuple(sorted(here.watch.back)),
+        doubled=tuple(sorted(here.watch.doubled)),
+    )
+    # What was seen is of all kills together: it is written down once.
+    first = {"observed": asdict(whole), "bad": [*bad, *judge(Expected(), whole)]}
+    rest = {"observed": asdict(Observed(well_seconds=0.0)), "bad": []}
+    outcomes = [
+        {"fault": "killed every 11 s", "round": number, **(rest if number else first)}
+        for number in range(kills)
+    ]
+    told = {} if prometheus is None else {"by_prometheus": _increase(prometheus, began_seconds)}
+    return {"covered": asdict(covered), "outcomes": outcomes, **told}
+
+
+def _increase(prometheus: str, began_seconds: float) -> float:
+    """How many GPU-seconds a second and GPU Prometheus has seen since then: 1 if all."""
+    now_seconds = time.time()
+    window = int(now_seconds - began_seconds)
+    names = "disagg_gpu_phase_seconds_total|disagg_gpu_unobserved_seconds_total"
+    query = f'sum(increase({{__name__=~"{names}"}}[{window}s]))'
+    gpus = f"count(disagg_gpu_watermark_timestamp_seconds) * {window}"
+    asked = urllib.parse.urlencode({"query": f"{query} / ({gpus})", "time": now_seconds})
+    with urllib.request.urlopen(f"{prometheus}/api/v1/query?{asked}", timeout=30) as answer:
+        [sample] = json.load(answer)["data"]["result"]
+    return float(sample["value"][1])
+
+
+def settled(here: Scene) -> tuple[Samples, dict[str, float]]:
+    """The page and the engines' totals once nothing is under way."""
+    with here.clients.paused():
+        here.rest(_SETTLE_SECONDS)
+        here.watch.until(lambda _page: True, 10.0)
+        return here.watch.page, totals(here)
+
+
+def totals(here: Scene) -> dict[str, float]:
+    """What the engines say that they have done, by phase, of those that have never died."""
+    done = dict.fromkeys(PHASES, 0.0)
+    for name in here.ports:
+        with contextlib.suppress(OSError):
+            told = json.loads(Path(here.totals(name)).read_text(encoding="utf-8"))
+            for phase in PHASES:
+                done[phase] += told[phase]
+    return done
+
+
+def between(
+    began: tuple[Samples, dict[str, float]], ended: tuple[Samples, dict[str, float]]
+) -> Covered:
+    """What has grown from one settled page to another."""
+
+    def grown(name: str, having: str = "") -> float:
+        return sum(
+            (value - began[0].get(series, 0.0))
+            for series, value in ended[0].items()
+            if series.startswith(f"{name}{{") and having in series
+        )
+
+    phases = "disagg_gpu_phase_seconds_total"
+    unobserved = grown("disagg_gpu_unobserved_seconds_total")
+    return Covered(
+        wall=grown("disagg_gpu_watermark_timestamp_seconds"),
+        told=grown(phases) + unobserved,
+        unobserved=unobserved,
+        engines={phase: ended[1][phase] - began[1][phase] for phase in PHASES},
+        phases={phase: grown(phases, f'phase="{phase}"') for phase in PHASES},
+    )

@@ -1,0 +1,115 @@
+"""A stand-in engine that can be told to do harm; it is run in place of a vLLM.
+
+It is told by a JSON file, `FAULTS_CONTROL`: `health_seconds` (how long /health takes), `exit_code`
+(with which it exits at SIGUSR1), `at_term` (the exit code with which it crashes when it is told to
+end), `helper` (`fork` or `setsid`: a child that it starts with, in its session or one of its own).
+Its own totals, those that its step records carry, are in `FAULTS_TOTALS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from disagg_cluster.demo import standin
+from disagg_cluster.demo.http1 import HttpAnswer, HttpRequest
+from disagg_cluster.demo.routes import Routes
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.inside_engine.disagg_steps.sender import Sender
+
+TOTALS_SECONDS = 0.25
+HELPER_SECONDS = "100000"
+
+
+class TotalsSender(Sender):
+    """Writes down what it has told."""
+
+    def start(self) -> None:
+        """Connect, and begin to write."""
+        super().start()
+        threading.Thread(target=self._write, daemon=True).start()
+
+    def _write(self) -> None:
+        path = Path(os.environ["FAULTS_TOTALS"])
+        part = path.with_suffix(f".{os.getpid()}")
+        while True:
+            record = wire.Record(
+                *wire.LAYOUT.unpack(self._stream.standing(wire.HEARTBEAT, time.monotonic_ns()))
+            )
+            totals = {
+                "pid": os.getpid(),
+                "prefill": record.ns_context / 1e9,
+                "decode": record.ns_generation / 1e9,
+                "mixed": record.ns_mixed / 1e9,
+            }
+            try:
+                part.write_text(json.dumps(totals), encoding="utf-8")
+                part.rename(path)
+            except OSError:
+                pass  # a full disk is what some faults are about
+            time.sleep(TOTALS_SECONDS)
+
+
+class ToldRoutes(Routes):
+    """Answers /health as slowly, and ends as badly, as it is told to."""
+
+    async def handle(self, request: HttpRequest) -> HttpAnswer:
+        """Answer one HTTP request."""
+        if request.path == "/health":
+            await asyncio.sleep(told().get("health_seconds", 0.0))
+        return await super().handle(request)
+
+    async def drain(self) -> None:
+        """Wait for requests, or crash."""
+        if (code := told().get("at_term")) is not None:
+            os._exit(code)
+        await super().drain()
+
+
+def told() -> dict[str, Any]:
+    """What it has been told to do."""
+    try:
+        told: dict[str, Any] = json.loads(Path(os.environ["FAULTS_CONTROL"]).read_text())
+    except (OSError, ValueError):
+        return {}
+    return told
+
+
+def main() -> int:
+    """Serve as a stand-in until it is told to end."""
+    said = lambda name: sys.argv[sys.argv.index(name) + 1]  # noqa: E731
+    socket = os.environ.get(wire.SOCKET_ENVIRONMENT)
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    options = standin.Options(
+        name=os.environ["FAULTS_NAME"],
+        role=os.environ["FAULTS_ROLE"],
+        port=int(said("--port")),
+        model=said("--served-model-name"),
+        gpus=tuple(map(int, devices.split(","))) if devices else (),
+        sim_dir=Path(socket).parent / "sim" if socket and devices else None,
+    )
+    standin.Sender = TotalsSender  # type: ignore[misc]
+    standin.Routes = ToldRoutes  # type: ignore[misc]
+    helper = told().get("helper")
+    if helper:
+        argv = ["sleep", HELPER_SECONDS + str(options.port)]
+        subprocess.Popen(argv, start_new_session=helper == "setsid")
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(told().get("exit_code", 1)))
+    try:
+        asyncio.run(standin.serve(options, socket))
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

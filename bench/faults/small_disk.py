@@ -1,0 +1,24 @@
+"""A file system that is soon full."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+_TMPFS = "2m"
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """Make a folder a file system of its own, small enough to be filled, until the block ends."""
+    folder.mkdir(mode=0o700)
+    argv = ["mount", "-t", "tmpfs", "-o", f"size={_TMPFS},mode=700", "tmpfs", str(folder)]
+    subprocess.run(argv, check=True)
+    try:
+        yield
+    finally:
+        while os.path.ismount(folder):
+            subprocess.run(["umount", "-l", str(folder)], check=True)
