@@ -27,7 +27,10 @@ def test_how_an_engine_was_known_by_tls_and_who_was_left_out_is_read_back() -> N
 
 
 def test_a_page_that_says_nothing_of_either_leaves_nobody_out() -> None:
-    page = read_node_page(GOLDEN.read_bytes())
+    said = (b"disagg_left_out_engines", b"disagg_engine_tls_info")
+    lines = GOLDEN.read_bytes().splitlines(keepends=True)
+
+    page = read_node_page(b"".join(line for line in lines if not line.startswith(said)))
 
     assert page.left_out_engines == 0
     assert {engine.tls_fault for engine in page.engines} == {""}
