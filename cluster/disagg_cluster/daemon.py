@@ -41,6 +41,8 @@ from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
 from disagg_cluster.sourcing import Sourcing
 from disagg_cluster.supervisor.change_reports import ChangeReports
+from disagg_cluster.supervisor.ownership.control_group import group_root
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.supervisor.stuck import StuckWorkersError
 from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
 from disagg_cluster.telemetry.continuity import Continuity
@@ -213,6 +215,7 @@ class Daemon:
                 health_seconds=self._config.intervals.health_seconds,
                 worked_ns=self._worked_ns,
                 on_failure=self._hook.tell,
+                groups=ControlGroups(*group_root(), _log),
             )
             limit, writers = self._config.log_megabytes, crew.writers
             rotation = self._rotation = Rotation(

@@ -103,6 +103,7 @@ class Keeper:
             started = not (meant and entry is not None and entry.pid is None)
             self.tell(Resumed(self.life.incarnation, found.presence, wanted, started))
         if found.child is not None and found.presence is Presence.LEFTOVER:
+            self._around.groups.attach(self.post.name, self.post.log_path, found.child)
             # Not before: the last of them may die at any moment, and a death is heard once.
             self._deaths.begin_with_rest(found.child)
 
@@ -116,7 +117,7 @@ class Keeper:
                 heard = events.popleft()
                 decision = decide(old, heard, self._around.clock(), policy, self._around.jitter())
                 self.life = decision.life
-                why = "; ".join(decision.notes)
+                why = "; ".join((*decision.notes, *self._verdict(heard)))
                 pid = self._told[2]
                 lines = self._last_lines(old, heard)
                 for action in decision.actions:
@@ -232,6 +233,7 @@ class Keeper:
         return self.post.entry(start_ticks, self._around.wall() - age_seconds)
 
     def _watch(self, child: Child, in_seconds: float) -> None:
+        self._around.groups.attach(self.post.name, self.post.log_path, child)
         self._deaths.begin(child)
         self._lookout.begin(child.pid, self._target(), in_seconds)
 
@@ -273,10 +275,18 @@ class Keeper:
         if alone:
             self._child = None
         self.tell(Exited(self.life.incarnation, code, alone))
+        self._around.groups.leave(self.post.name)
 
     def _gone(self) -> None:
         self._child = None
         self.tell(Gone(self.life.incarnation))
+        self._around.groups.leave(self.post.name)
+
+    def _verdict(self, heard: Event) -> tuple[str, ...]:
+        """What its limits had to do with its end."""
+        groups, post = self._around.groups, self.post
+        verdict = groups.verdict(post.name, post.limits) if isinstance(heard, Exited) else ""
+        return (verdict,) if verdict else ()
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:

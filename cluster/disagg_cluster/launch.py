@@ -60,6 +60,7 @@ def post_of(
         gpus=placement.gpus,
         ranks=ranks_of(worker),
         certificate_file=worker.certificate_file,
+        limits=worker.limits,
     )
 
 

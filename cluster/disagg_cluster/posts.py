@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster.command import Command
+from disagg_cluster.config.limits import Limits
 from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.journal_text import Entry, Tag, digest
 from disagg_cluster.life import Life, Policy, WorkerState
 from disagg_cluster.readiness import ProbeResult, Target
 from disagg_cluster.supervisor.failures import Failure, OnFailure
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.supervisor.ownership.evidence import Sought
 from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_exporter.model import EnginePage, Role
+
+_UNLIMITED = Limits()
 
 OnChange = Callable[[str, WorkerState, WorkerState, int | None, str], None]
 """Told worker, old state, new state, pid (None without a process) and why, inside the loop.
@@ -47,6 +51,7 @@ class Post:
     ranks: int = 1
     certificate_file: str | None = None
     in_front: bool = False
+    limits: Limits = _UNLIMITED
 
     @property
     def role_text(self) -> str:
@@ -120,7 +125,8 @@ class Surroundings:
     `Probing`. `environment` is what children inherit. `clock` is CLOCK_MONOTONIC in ns, `wall`
     Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
     finished a step or a request, None if none is known. `supervision` is told of what could not be
-    done, `reserve` gives descriptors when there are none left. `on_failure` is told of failures.
+    done, `reserve` gives descriptors when there are none left, `groups` makes control
+    groups. `on_failure` is told of failures.
     """
 
     on_change: OnChange
@@ -135,5 +141,6 @@ class Surroundings:
     log: logging.Logger
     supervision: SupervisionHealth
     reserve: DescriptorReserve
+    groups: ControlGroups
     worked_ns: Callable[[str], int | None] = _not_known
     on_failure: OnFailure = _not_told

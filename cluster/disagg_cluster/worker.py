@@ -144,6 +144,8 @@ class Child:
             pidfd = self.watch(pid) if outside else None
             if pidfd is not None:
                 _signal(pidfd, sign)
+        if sign is signal.SIGKILL:
+            self.family.kill_group()
         return True
 
     def is_over(self) -> bool:

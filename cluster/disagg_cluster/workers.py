@@ -23,6 +23,7 @@ from disagg_cluster.posts import OnChange, Post, Standing, Surroundings
 from disagg_cluster.probing import Probe, Probing
 from disagg_cluster.readiness import probe as probe_worker
 from disagg_cluster.supervisor.failures import OnFailure
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.supervisor.ownership.descendants import Descendants
 from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus
@@ -43,6 +44,7 @@ class Crew:
         health_seconds: How often each worker is probed.
         probe_seconds: The deadline of one probe of a worker that names none.
         environment: What the workers inherit; ours by default.
+        groups: The control groups of the workers; none if None.
         worked_ns: When a worker worked last, see `Surroundings`.
         on_failure: Told of each failure of a worker.
         probe, clock, wall, jitter, log: Seams; see `Surroundings`.
@@ -64,11 +66,13 @@ class Crew:
         clock: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
         jitter: Callable[[], float] = random.random,
+        groups: ControlGroups | None = None,
         log: logging.Logger | None = None,
     ) -> None:
         log = log or logging.getLogger(__name__)
         self._probing = Probing(probe, probe_seconds, len(posts))
         self._reserve = DescriptorReserve()
+        self._groups = groups or ControlGroups(None, "", log)
         self._supervision = SupervisionHealth(log, wall)
         around = Surroundings(
             on_change=on_change,
@@ -83,6 +87,7 @@ class Crew:
             log=log,
             supervision=self._supervision,
             reserve=self._reserve,
+            groups=self._groups,
             worked_ns=worked_ns,
             on_failure=on_failure,
         )
@@ -237,7 +242,7 @@ class Crew:
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return how supervision itself fares."""
         self._reserve.refill()
-        return (self._supervision.status(),)
+        return (self._supervision.status(), *self._groups.collectors())
 
     async def _close(self) -> None:
         for keeper in self._keepers:

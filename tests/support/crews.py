@@ -15,6 +15,7 @@ from disagg_cluster.life import Policy, WorkerState
 from disagg_cluster.posts import Post
 from disagg_cluster.probing import Probe
 from disagg_cluster.readiness import Target, probe
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.workers import Crew
 from disagg_exporter.model import EnginePage
 from support.children import PYTHON, SERVER, children, descriptors, free_port
@@ -72,6 +73,7 @@ def aboard(
     journal: Journal | None = None,
     entries: Sequence[Entry] | None = None,
     wanted: bool = True,
+    groups: ControlGroups | None = None,
 ) -> None:
     """Run a story with a crew at work; afterwards nothing of it may be left.
 
@@ -90,6 +92,7 @@ def aboard(
             probe_seconds=probe_seconds,
             probe=probe,
             journal=journal,
+            groups=groups,
         )
         bridge = Bridge(crew, changes, pages)
         async with asyncio.timeout(60):

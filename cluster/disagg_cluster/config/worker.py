@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from disagg_cluster.config.limits import Limits
 from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.section import Section
 from disagg_cluster.config.tls import EngineTls
@@ -92,6 +93,7 @@ class Worker(Section):
     deadlines: Deadlines = Deadlines()
     health: HealthProbes | None = None
     restart: Restart | None = None
+    limits: Limits = Limits()
 
     @property
     def gpu_count(self) -> int:

@@ -48,10 +48,14 @@ RestartPreventExitStatus=2
 KillMode=process
 TimeoutStopSec={stop_seconds}
 Delegate=yes
+# The daemon in a group of its own, so that it can limit those of its workers (systemd 254).
+DelegateSubgroup=daemon
 # An engine that takes too much memory ends alone.
 OOMPolicy=continue
 RuntimeDirectory=disagg-node
 RuntimeDirectoryPreserve=yes
+RuntimeDirectoryMode=0700
+UMask=0077
 
 # Variables for the daemon and its engines, such as HF_TOKEN; the file may be missing.
 EnvironmentFile=-{environment}

@@ -28,4 +28,7 @@ def start_or_adopt(post: Post, around: Surroundings) -> Child:
         return found.child
     environment = child_environment(around.environment, command.env)
     environment[WORKER_MARK] = str(post.log_path)
-    return start(command.argv, environment, post.log_path, post.cwd)
+    around.groups.prepare(post.name, post.log_path, post.limits)
+    child = start(command.argv, environment, post.log_path, post.cwd)
+    around.groups.enter(post.name, child, post.limits)
+    return child

@@ -25,6 +25,7 @@ class Family:
     Attributes:
         descendants: Those that were seen below the leader at any time.
         in_group: The pids in its control group.
+        kill_group: Ends all in its control group.
     """
 
     def __init__(self, leader: int, start_ticks: int, mark: str) -> None:
@@ -33,6 +34,7 @@ class Family:
         self._mark = mark
         self.descendants: Callable[[], Collection[ProcessId]] = frozenset
         self.in_group: Callable[[], Collection[int]] = frozenset
+        self.kill_group: Callable[[], None] = lambda: None
 
     def escaped(self) -> tuple[int, ...]:
         """The living that are in other sessions than the leader's, in no order."""

@@ -1,0 +1,96 @@
+"""What a worker's limits come to where a control group can be had, and where none can."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.config.limits import Limits
+from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.problems import ConfigError
+from disagg_cluster.supervisor.ownership.control_group import ControlGroup, group_root
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
+from disagg_cluster.worker import start
+from support.children import PYTHON, wait_readable
+from support.crews import READY, Bridge, aboard, tiny_post
+
+LOG = logging.getLogger("test")
+
+
+def test_a_worker_runs_without_the_limits_that_cannot_be_had_and_it_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = Limits(memory=8 << 30, oom_score_adjust=300)
+    groups = ControlGroups(None, "none is delegated to us", LOG)
+
+    async def story(ship: Bridge) -> None:
+        ready = await ship.until(READY)
+        score = Path(f"/proc/{ready.pid}/oom_score_adj").read_text()
+        assert score.strip() == "300"
+
+    post = replace(tiny_post(tmp_path), limits=limits)
+    aboard([post], story, groups=groups)
+    [status] = groups.collectors()
+    assert (status.collector, status.success) == ("limits:w", False)
+    assert "runs without all its limits: none is delegated to us" in caplog.text
+
+
+def test_the_reason_of_a_crash_is_its_limit_if_the_kernel_ended_it_for_that(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory pids\n")
+    (tmp_path / "cgroup.subtree_control").write_text("memory pids\n")
+    groups = ControlGroups(tmp_path, "", LOG)
+    limits = Limits(memory=1 << 30)
+    groups.prepare("w", Path("/run/x/logs/w.log"), limits)
+    assert [status.success for status in groups.collectors()] == [True]
+    [folder] = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert groups.verdict("w", limits) == ""
+
+    (folder / "memory.events").write_text("oom_kill 1\n")
+    assert groups.verdict("w", limits) == (
+        "it took more memory than its limit of 1073741824 bytes (limits.memory)"
+    )
+    assert groups.verdict("v", limits) == ""
+
+
+def test_a_group_that_another_daemon_made_is_known_by_who_is_in_it_and_removed_after_him(
+    tmp_path: Path,
+) -> None:
+    root, why = group_root()
+    if root is None:
+        pytest.skip(why)
+    log, limits = tmp_path / "logs" / "w.log", Limits()
+    child = start([*PYTHON, "import signal; signal.pause()"], {}, log)
+    before, after = ControlGroups(root, "", LOG), ControlGroups(None, "elsewhere", LOG)
+    before.prepare("w", log, limits)
+    before.enter("w", child, limits)
+
+    after.attach("w", log, child)
+    assert child.family.in_group() == {child.pid}
+    child.family.kill_group()
+    assert wait_readable(child.pidfd)
+    child.reap()
+    after.leave("w")
+    assert not ControlGroup(root, log, "w").path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("80GiB", 80 << 30), ("1.5G", 1_500_000_000), ("512 MiB", 512 << 20), (1 << 30, 1 << 30)],
+)
+def test_a_size_is_what_people_write(text: object, size: int) -> None:
+    assert from_mapping(file(memory=text), "f").workers[0].limits == Limits(memory=size)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"memory": "80 apples"}, {"memory": 5}, {"tasks": 0}, {"oom_score_adjust": 1001}, {"cpu": 1}],
+)
+def test_a_limit_that_is_none_is_refused(limits: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"workers\[0\]\.limits"):
+        from_mapping(file(**limits), "f")
+
+
+def file(**limits: object) -> dict[str, object]:
+    worker = {"name": "w", "role": "mixed", "model": "m", "port": 8100, "limits": limits}
+    return {"devices": "cpu", "workers": [worker]}
