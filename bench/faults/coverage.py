@@ -20,7 +20,8 @@ from support.running_node import prometheus_beside
 
 EVERY_SECONDS = 11.0
 SCRAPE_SECONDS = 15.0
-_SETTLE_SECONDS = 5.0
+_SETTLE_SECONDS, _BOOKED_SECONDS = 3.0, 60.0
+_WATERMARK = "disagg_gpu_watermark_timestamp_seconds"
 PHASES = ("prefill", "decode")
 
 
@@ -81,10 +82,17 @@ def _increase(prometheus: str, began_seconds: float) -> float:
 
 
 def settled(here: Scene) -> tuple[Samples, dict[str, float]]:
-    """The page and the engines' totals once nothing is under way."""
+    """The page and the engines' totals once nothing is under way and all of it is booked."""
     with here.clients.paused():
         here.rest(_SETTLE_SECONDS)
-        here.watch.until(lambda _page: True, 10.0)
+        done_seconds = time.time()
+
+        def booked(page: Samples) -> bool:
+            marks = [mark for series, mark in page.items() if series.startswith(_WATERMARK)]
+            return bool(marks) and min(marks) > done_seconds
+
+        if here.watch.until(booked, _BOOKED_SECONDS) is None:
+            raise RuntimeError(f"nothing is booked in {_BOOKED_SECONDS:g} s of rest")
         return here.watch.page, totals(here)
 
 
@@ -114,7 +122,7 @@ def between(
     phases = "disagg_gpu_phase_seconds_total"
     unobserved = grown("disagg_gpu_unobserved_seconds_total")
     return Covered(
-        wall=grown("disagg_gpu_watermark_timestamp_seconds"),
+        wall=grown(_WATERMARK),
         told=grown(phases) + unobserved,
         unobserved=unobserved,
         engines={phase: ended[1][phase] - began[1][phase] for phase in PHASES},

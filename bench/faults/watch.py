@@ -18,7 +18,12 @@ _PAGE_SECONDS = 5.0
 Samples = Mapping[str, float]
 
 # What a daemon counts of itself begins with it.
-OF_ONE_DAEMON = ("process_", "disagg_http_", "disagg_collector_unexpected_failures_total")
+OF_ONE_DAEMON = (
+    "process_",
+    "disagg_http_",
+    "disagg_run_folder_",
+    "disagg_collector_unexpected_failures_total",
+)
 # What is counted from an engine's page begins with the first page that a daemon has read.
 FROM_PAGES = ("disagg_engine_finished_", "disagg_engine_ttft_", "disagg_engine_kv_")
 
