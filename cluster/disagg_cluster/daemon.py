@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from disagg_cluster import procfs
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.control.service import ControlService
 from disagg_cluster.devicewatch import DeviceWatch
@@ -27,9 +26,8 @@ from disagg_cluster.front import Front
 from disagg_cluster.hooks.configured import failure_hook
 from disagg_cluster.host.private_dir import make_inner
 from disagg_cluster.host.run_dir_watch import RunDirWatch
-from disagg_cluster.journal import Journal, here
-from disagg_cluster.journal_text import Tag
-from disagg_cluster.launch import post_of
+from disagg_cluster.journal import Journal
+from disagg_cluster.launch import posts_of
 from disagg_cluster.layout import Layout
 from disagg_cluster.life import WorkerState
 from disagg_cluster.parts import Part, Parts
@@ -39,15 +37,12 @@ from disagg_cluster.rotation import Rotation
 from disagg_cluster.router import Gate
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
-from disagg_cluster.sourcing import Sourcing
 from disagg_cluster.supervisor.change_reports import ChangeReports
+from disagg_cluster.supervisor.crew_view import CrewView
 from disagg_cluster.supervisor.ownership.control_group import group_root
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
-from disagg_cluster.supervisor.stuck import StuckWorkersError
-from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
-from disagg_cluster.telemetry.continuity import Continuity
-from disagg_cluster.telemetry.learned_file import learned_file
-from disagg_cluster.telemetry.learned_models import Learners
+from disagg_cluster.supervisor.stuck import stuck
+from disagg_cluster.telemetry.succession import Succession
 from disagg_cluster.whereabouts import leaving
 from disagg_cluster.workers import Crew
 from disagg_exporter.accounting import Ledger
@@ -93,42 +88,30 @@ class Daemon:
         self._folder = RunFolder(run_folder)
         self._on_failure = on_failure
         self._beside = beside
-        self._posts = {
-            w.name: post_of(
-                w,
-                layout.of(w.name),
-                self._folder,
-                config.restart,
-                os.environ,
-                config.health,
-                config.intervals.health_seconds,
-            )
-            for w in config.workers
-        }
+        self._posts = posts_of(config, layout, self._folder, os.environ)
         self._ledger = Ledger()
         self._fullness = Fullness(config.latency.itl_seconds)
         self._journal = Journal(self._folder.journal, _log)
-        self._crew: Crew | None = None
+        self._workers = CrewView(self._posts)
+        workers = self._workers
         self._engines = Engines(
-            config.workers, self._tag, self._ledger, up_of=self._up, served=self._served
+            config.workers, workers.tag, self._ledger, up_of=workers.up, served=workers.served
         )
         self._devices = DeviceWatch(source, self._ledger)
         books = self._folder, self._ledger, self._fullness
         found = attaching(config, layout, *books, self._devices, self._engines)
         self._roster = Roster(self._engines, found, config.intervals.pages_seconds)
-        kept = CheckpointFile(self._folder.checkpoints, self._folder.journal, here(), _log)
-        self._continuity = Continuity(self._ledger, kept, _log, lambda: self._roster.names)
         self._router = Gate(config, config.router, self._folder) if config.router else None
         name = " in ".join(filter(None, (config.node, config.cluster)))
         self._front = Front(config.listen, config.bridges, name, lambda: self._pulse.age_seconds())
-        learners = Learners(self._ledger, self._fullness, Sourcing(self._ledger))
-        digests = {name: partial(self._command_digest, name) for name in self._posts}
-        self._learned = learned_file(
-            self._folder.learned,
-            learners,
-            lambda: (*layout.devices, *self._roster.devices()),
-            digests,
-            _log,
+        self._succession = Succession(
+            self._folder,
+            self._ledger,
+            self._fullness,
+            devices=lambda: (*layout.devices, *self._roster.devices()),
+            names=lambda: self._roster.names,
+            digests={name: partial(workers.command_digest, name) for name in self._posts},
+            log=_log,
         )
         self._pulse = Pulse(
             self._ledger,
@@ -140,9 +123,9 @@ class Daemon:
             show=self._front.show,
             watched=lambda: self._front.is_watched,
             seldom=self._seldom,
-            sourcing=learners.sourcing,
-            inherit=self._learned.inherit,
-            save=self._continuity.save,
+            sourcing=self._succession.sourcing,
+            inherit=self._succession.learned.inherit,
+            save=self._succession.save,
             gpu_price=config.price,
         )
         self._parts = Parts(_log)
@@ -168,9 +151,11 @@ class Daemon:
     @property
     def is_well(self) -> bool:
         """Whether its books are advanced and its workers looked at; else it is better replaced."""
-        unwatched_seconds = 0.0 if self._crew is None else self._crew.unwatched_seconds
         patience = _SILENT_SECONDS + self._config.intervals.health_seconds
-        return self._pulse.age_seconds() < _SILENT_SECONDS and unwatched_seconds < patience
+        return (
+            self._pulse.age_seconds() < _SILENT_SECONDS
+            and self._workers.unwatched_seconds < patience
+        )
 
     @property
     def on_sigterm(self) -> AtEnd:
@@ -207,7 +192,7 @@ class Daemon:
             stack.enter_context(feeds)
             looking = self._devices.running(self._config.intervals.devices_seconds)
             stack.enter_context(looking)
-            crew = self._crew = Crew(
+            crew = self._workers.crew = Crew(
                 (*([self._router.post] if self._router else []), *self._posts.values()),
                 self._changes.take,
                 self._roster.pages.page,
@@ -228,13 +213,13 @@ class Daemon:
                 _log,
                 (lock.answer, crew.record),
             )
-            self._learned.read()
+            self._succession.learned.read()
             parts = [
                 *self._roster.parts(),
                 Part("main_loop", self._pulse.run),
                 Part("log_rotation", rotation.run),
                 Part("run_folder", watch.run),
-                Part("learned", self._learned.run),
+                Part("learned", self._succession.learned.run),
                 Part("failure_hook", self._hook.run),
             ]
             if self._router is not None:
@@ -266,12 +251,13 @@ class Daemon:
 
     async def hurry(self) -> None:
         """While it is leaving: wait for no more requests."""
-        if self._crew is not None and self._at_end == "stop":
-            await self._crew.stop(drain=False)
+        crew = self._workers.crew
+        if crew is not None and self._at_end == "stop":
+            await crew.stop(drain=False)
 
     def _resume(self, now_ns: int) -> None:
         """Go on with the accounting of the daemon before."""
-        before = self._continuity.resume(self._layout.devices, now_ns)
+        before = self._succession.resume(self._layout.devices, now_ns)
         if before is not None:
             self._roster.resume(before.names)
             self._pulse.resume(before.wall_offset_seconds)
@@ -279,21 +265,18 @@ class Daemon:
     def _hand_over(self) -> None:
         """Leave the accounting to the next daemon."""
         now_ns = time.monotonic_ns()
-        self._continuity.finish(now_ns, self._pulse.wall_offset_seconds(now_ns))
+        self._succession.finish(now_ns, self._pulse.wall_offset_seconds(now_ns))
 
     async def _end(self, crew: Crew, at_end: AtEnd) -> None:
         self._control.refuse()
-        self._learned.end()
+        self._succession.learned.end()
         if at_end == "leave":
             await crew.leave()
             _log.info("the engines go on; `disagg-node stop --workers` ends them")
             return
         left = await crew.stop()
         if left:
-            pids = [(worker, crew.pid(worker)) for worker in left]
-            raise StuckWorkersError(
-                [(worker, pid, procfs.state(pid) if pid else "") for worker, pid in pids]
-            )
+            raise stuck({worker: crew.pid(worker) for worker in left})
 
     def _changed(
         self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str
@@ -305,43 +288,28 @@ class Daemon:
             self._engines.changed(name, old, new, pid, why)
         self._control.changed()
 
-    def _tag(self, worker: str) -> Tag:
-        return self._posts[worker].tag if self._crew is None else self._crew.tag(worker)
-
-    def _up(self, worker: str) -> bool | None:
-        return None if self._crew is None else self._crew.up(worker)
-
-    def _served(self, worker: str) -> bool:
-        return self._crew is not None and self._crew.served(worker)
-
     def _worked_ns(self, worker: str) -> int | None:
         """When a worker's engine is known to have worked; a router tells no work."""
         is_router = self._router is not None and worker == self._router.post.name
         return None if is_router else self._engines.worked_ns(worker, self._roster.pages)
 
-    def _command_digest(self, worker: str) -> str:
-        return "" if self._crew is None else self._crew.command_digest(worker)
-
     def _seldom(self) -> None:
         """Look for engines that have gone silent; try a journal again that could not be written."""
         self._changes.try_again()
         names = [status.engine for status in self._roster.statuses()]
-        self._continuity.look(names, time.monotonic_ns())
-        if self._crew is not None:
-            self._crew.record()
-            self._crew.look_for_descendants()
+        self._succession.look(names, time.monotonic_ns())
+        self._workers.keep_up()
         self._engines.listen_for_silence(self._roster.pages)
 
     def _aside(self) -> Aside:
         watch = self._router.watch if self._router else None
         return Aside(
-            workers=self._crew.statuses() if self._crew else (),
+            workers=self._workers.statuses(),
             collectors=(
                 self._journal.status(),
                 *self._beside(),
-                *(self._crew.collectors() if self._crew else ()),
-                self._learned.status(),
-                self._continuity.status(),
+                *self._workers.collectors(),
+                *self._succession.collectors(),
                 *self._front.collectors(),
                 *(watch.collectors() if watch else ()),
                 *(self._rotation.collectors() if self._rotation else ()),

@@ -6,13 +6,31 @@ from collections.abc import Mapping
 
 from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.command import build
-from disagg_cluster.config import HealthProbes, Restart, Worker
+from disagg_cluster.config import HealthProbes, NodeConfig, Restart, Worker
 from disagg_cluster.config.patience import USUAL_PROBES, policy
-from disagg_cluster.layout import Placement
+from disagg_cluster.layout import Layout, Placement
 from disagg_cluster.nodefile.sizes import ranks_of
 from disagg_cluster.posts import Post
 from disagg_cluster.readiness import Target
 from disagg_cluster.rundir import RunFolder
+
+
+def posts_of(
+    config: NodeConfig, layout: Layout, folder: RunFolder, inherited: Mapping[str, str]
+) -> dict[str, Post]:
+    """The posts of all workers of a node file, by name; the arguments are those of `post_of`."""
+    return {
+        worker.name: post_of(
+            worker,
+            layout.of(worker.name),
+            folder,
+            config.restart,
+            inherited,
+            config.health,
+            config.intervals.health_seconds,
+        )
+        for worker in config.workers
+    }
 
 
 def post_of(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from disagg_cluster import procfs
 from disagg_exporter.errors import DisaggError
 
 EXIT_STUCK = 6
@@ -25,6 +26,13 @@ class StuckWorkersError(DisaggError):
         """`stuck`: name, pid and the kernel's letter for its state, empty if not known."""
         lines = [_line(*worker) for worker in stuck]
         super().__init__("\n".join(["still there after SIGKILL:", *lines, _ADVICE]))
+
+
+def stuck(pids: Mapping[str, int | None]) -> StuckWorkersError:
+    """What to raise of workers that are still there, by their pids: with what the kernel says."""
+    return StuckWorkersError(
+        [(worker, pid, procfs.state(pid) if pid else "") for worker, pid in pids.items()]
+    )
 
 
 _ADVICE = (

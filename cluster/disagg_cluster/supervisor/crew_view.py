@@ -1,0 +1,57 @@
+"""What is known of the workers, also before there is anybody who keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from disagg_cluster.journal_text import Tag
+from disagg_cluster.posts import Post
+from disagg_cluster.workers import Crew
+from disagg_exporter.model import CollectorStatus, WorkerStatus
+
+
+class CrewView:
+    """Answers for the crew once `crew` is set; before that, with what the node file says.
+
+    Args:
+        posts: The workers by name, the router not among them.
+    """
+
+    def __init__(self, posts: Mapping[str, Post]) -> None:
+        self._posts = posts
+        self.crew: Crew | None = None
+
+    def tag(self, worker: str) -> Tag:
+        """As what a worker's present process was started, or would be."""
+        return self._posts[worker].tag if self.crew is None else self.crew.tag(worker)
+
+    def up(self, worker: str) -> bool | None:
+        """Whether its last probe found it healthy; None while that is not known."""
+        return None if self.crew is None else self.crew.up(worker)
+
+    def served(self, worker: str) -> bool:
+        """Whether its present process was ready before."""
+        return self.crew is not None and self.crew.served(worker)
+
+    def command_digest(self, worker: str) -> str:
+        """A fingerprint of its command; empty while there is none."""
+        return "" if self.crew is None else self.crew.command_digest(worker)
+
+    @property
+    def unwatched_seconds(self) -> float:
+        """How long the worker that was looked at least lately has not been."""
+        return 0.0 if self.crew is None else self.crew.unwatched_seconds
+
+    def statuses(self) -> tuple[WorkerStatus, ...]:
+        """What the page shows of each worker."""
+        return () if self.crew is None else self.crew.statuses()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How keeping them goes."""
+        return () if self.crew is None else self.crew.collectors()
+
+    def keep_up(self) -> None:
+        """Try a journal again that could not be written; look for processes that have left."""
+        if self.crew is not None:
+            self.crew.record()
+            self.crew.look_for_descendants()
