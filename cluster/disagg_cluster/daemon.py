@@ -178,6 +178,7 @@ class Daemon:
         async with contextlib.AsyncExitStack() as stack:
             lock = stack.enter_context(RunLock(self._folder.lock))
             make_inner(self._folder.sim)
+            make_inner(self._folder.logs)
             start_ns = time.monotonic_ns()
             self._resume(start_ns)
             for device in self._layout.devices:

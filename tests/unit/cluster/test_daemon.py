@@ -167,6 +167,21 @@ def test_a_run_folder_that_was_deleted_is_restored_and_the_next_daemon_adopts(
     assert not procfs.is_alive(pid)
 
 
+def test_a_daemon_of_a_new_folder_misses_nothing(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        daemon = make(folder, workers=[])
+        async with daemon.running():
+            async with asyncio.timeout(20):
+                while daemon.snapshot is None:
+                    await asyncio.sleep(0.02)
+            assert daemon.snapshot.daemon_counts.run_folder_restores == 0
+
+    asyncio.run(story())
+    assert "made anew" not in caplog.text
+
+
 def test_the_next_daemon_shows_an_engine_as_what_it_was_started(folder: Path) -> None:
     """Another role in the file changes nothing for the process that runs."""
 
