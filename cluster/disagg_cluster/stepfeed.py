@@ -117,8 +117,9 @@ class StepFeed:
         return leader is not None and in_session_of(leader, pid)
 
     def _receive(self, told: Told) -> None:
-        # What an engine sends must end neither its neighbours' feeds nor ours.
-        with self._health.round():
+        # What an engine sends must end neither its neighbours' feeds nor ours. That its heartbeats
+        # are understood does not make its steps so.
+        with self._health.round() if isinstance(told, Records) else self._health.guard():
             self._hear(told)
 
     def _hear(self, told: Told) -> None:

@@ -20,7 +20,7 @@ from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus, Method
 from disagg_exporter.silence import WITHOUT_DETAILS
-from disagg_exporter.steps import Message, StepsListener, StepsSocketError, Told
+from disagg_exporter.steps import Message, Records, StepsListener, StepsSocketError, Told
 
 # All engines of a host that share the socket, together.
 MESSAGES_PER_SECOND = 20_000.0
@@ -103,7 +103,7 @@ class ToldSteps:
         """Take what an engine in a pod told on that pod's socket."""
         name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
         if name is not None:
-            with self._health.round():
+            with self._health.round() if isinstance(told, Records) else self._health.guard():
                 self._book(name, told)
 
     def heard(self, name: str) -> Mapping[Method, int]:
@@ -154,7 +154,7 @@ class ToldSteps:
         name = self._names.get(told.key.pid)
         if name is not None:
             self._heard_wall = self._wall()
-            with self._health.round():
+            with self._health.round() if isinstance(told, Records) else self._health.guard():
                 self._book(name, told)
 
     def _is_here(self, name: str, rank: int) -> bool:

@@ -1,53 +1,69 @@
-"""What a worker's steps say of its life."""
+"""A worker's steps: what trips us up over one message is shown and silences nothing behind it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from disagg_cluster.stepfeed import StepFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
-from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.inside_engine.disagg_steps.counting import Facts
+from disagg_exporter.inside_engine.disagg_steps.sender import Sender
+from disagg_exporter.model import Assignment, CollectorStatus, EngineState, Role
+
+FACTS = Facts(*([0] * len(Facts._fields)))._replace(
+    elapsed_ns=5_000_000, context_tokens=9, context_requests=1
+)
 
 
-def test_only_steps_with_work_are_life(tmp_path: Path) -> None:
-    """A heartbeat tells that the plugin lives, a filler that its peers do."""
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: Unix sockets allow 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)
+
+
+def test_a_message_that_trips_us_up_is_shown_and_those_behind_it_are_heard(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, shown = Ledger(), list[CollectorStatus]()
+    ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
+    steps, trips = ledger.steps, iter([ValueError("a bug of ours")])
+
+    def trip(*arguments: Any, **named: Any) -> None:
+        if (error := next(trips, None)) is not None:
+            raise error
+        steps(*arguments, **named)
+
+    monkeypatch.setattr(ledger, "steps", trip)
+    feed = StepFeed("e", folder / "s", ledger, Fullness(1.0), os.getpid, {})
 
     async def story() -> None:
-        pid, path = os.getsid(0), tmp_path / "w.sock"
-        now_ns = 10_000
-        clock = lambda: now_ns  # noqa: E731
-        feed = StepFeed("w", path, Ledger(), Fullness(0.05), lambda: pid, {}, clock_ns=clock)
         feed.open(asyncio.get_running_loop())
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
-            link.connect(str(path))
+        sender = Sender(str(folder / "s"))
+        sender.beat()
+        try:
+            async with asyncio.timeout(20):
+                while not (shown and shown[-1].unexpected_failures and shown[-1].success):
+                    sender.step(FACTS, time.monotonic_ns())
+                    sender.beat()
+                    await asyncio.sleep(0.05)
+                    shown.append(feed.status(None))
+        finally:
+            sender.close()
+            feed.close()
 
-            def told(kind: int, t_ns: int, flags: int = 0) -> int | None:
-                fields = dict.fromkeys(wire.Record._fields, 0) | {
-                    "version": wire.VERSION,
-                    "kind": kind,
-                    "flags": flags,
-                    "incarnation": 1,
-                    "sequence": t_ns,
-                    "t_ns": t_ns,
-                    "generation_requests": 1,
-                    "generation_tokens": 1,
-                }
-                link.send(wire.encode(wire.Record(**fields)))
-                feed.drain()
-                return feed.worked_ns
-
-            assert told(wire.HELLO, 1) is None
-            assert told(wire.HEARTBEAT, 2) is None
-            assert told(wire.STEP, 3, wire.DUMMY) is None
-            assert told(wire.STEP, 4) == 4
-            assert told(wire.STEP, 5, wire.DUMMY) == told(wire.HEARTBEAT, 6) == 4
-            assert told(wire.STEP, 2**50) == now_ns
-            feed.begin()
-            assert feed.worked_ns is None
-        feed.close()
-
+    monkeypatch.setattr("disagg_cluster.stepfeed.in_session_of", lambda _leader, _pid: True)
     asyncio.run(story())
+
+    assert False in {status.success for status in shown if status.unexpected_failures}
+    assert shown[-1].unexpected_failures == 1
+    assert sum(sum(account.told.steps) for account in ledger.engine_accounts(0)) > 0
