@@ -37,7 +37,7 @@ class SupervisionHealth:
         """
         if isinstance(cause, Exception):
             if not is_foreseen(cause):
-                self._health.fail(cause)
+                self._health.take_defect(cause)
             cause = explain(cause)
         self._problems[what] = f"{what}: {cause}"
         self._health.report(dict(self._problems))

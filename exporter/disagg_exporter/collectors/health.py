@@ -64,6 +64,7 @@ class CollectorHealth:
         self._problems: Mapping[str, str] = {"": untried} if untried else {}
         self._logged: Mapping[str, str] = self._problems
         self._unexpected = 0
+        self._defects: set[str] = set()
         self._seconds = 0.0
         self._success_wall: float | None = None
 
@@ -128,13 +129,24 @@ class CollectorHealth:
         why = explain(error)
         same = error.cause if isinstance(error, DisaggError) else why
         if not is_foreseen(error):
-            self._unexpected += 1
-            if self._logged.get("") != same:
-                said = f"{self._subject}: {self._failing}{why}"
-                self._log.error("%s\n%s", said, _frames(error))
-                self._log.debug("%s failed", self._subject, exc_info=error)
-                self._logged = {"": same}
+            self.take_defect(error)
+            self._logged = {"": same}
         self._settle({"": why}, {"": same}, seconds)
+
+    def take_defect(self, cause: Exception) -> None:
+        """Count a failure that nobody foresaw, and log where it was raised, once until all is well.
+
+        For whoever reports it as one of several problems; `fail` does both.
+        """
+        error = _innermost(cause)
+        why = explain(error)
+        self._unexpected += 1
+        if why in self._defects:
+            return
+        self._defects.add(why)
+        said = f"{self._subject}: {self._failing}{why}"
+        self._log.error("%s\n%s", said, _frames(error))
+        self._log.debug("%s failed", self._subject, exc_info=error)
 
     def report(self, problems: Mapping[str, str], seconds: float | None = None) -> None:
         """Take how a round went: its problems, by what each concerns."""
@@ -152,6 +164,7 @@ class CollectorHealth:
             if self._logged and self._recovered:
                 self._log.info("%s: %s", self._subject, self._recovered)
             self._logged = {}
+            self._defects.clear()
             return
         self.failures += 1
         self.has_failed = True
@@ -181,8 +194,9 @@ def explain(error: Exception) -> str:
     error = _innermost(error)
     if isinstance(error, DisaggError):
         return str(error)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    if isinstance(error, OSError):
+        # Some that Python raises itself have no text of the system's, and are no defect either.
+        return error.strerror or f"it fails with {type(error).__name__}"
     return f"it fails with {type(error).__name__} (see --verbose); please report it"
 
 

@@ -42,6 +42,7 @@ def test_a_round_is_timed_and_dated() -> None:
     [
         (DisaggError("nobody answers"), "nobody answers", 0),
         (OSError(28, "No space left on device"), "No space left on device", 0),
+        (TimeoutError(), "it fails with TimeoutError", 0),
         (ExceptionGroup("several", [DisaggError("nobody answers")]), "nobody answers", 0),
         (ValueError("s3cret"), "it fails with ValueError (see --verbose); please report it", 1),
         (RecursionError(), "it fails with RecursionError (see --verbose); please report it", 1),
@@ -110,6 +111,24 @@ def test_each_of_several_problems_is_said_once(caplog: pytest.LogCaptureFixture)
 
     assert caplog.messages == ["c: x is full", "c: y is gone"]
     assert (collector.ok, collector.problems) == (False, ("y is gone",))
+
+
+def test_two_defects_in_turn_are_each_said_once_until_all_is_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    collector = health()
+
+    for _ in range(20):
+        for error in (KeyError("a"), IndexError("b")):
+            collector.take_defect(error)
+            collector.report({"decode-0": "not restarted"})
+
+    assert [record.levelname for record in caplog.records].count("ERROR") == 2
+    assert collector.status().unexpected_failures == 40
+
+    collector.succeed()
+    collector.take_defect(KeyError("a"))
+    assert [record.levelname for record in caplog.records].count("ERROR") == 3
 
 
 def test_failures_that_are_no_news_are_shown_and_not_said(
