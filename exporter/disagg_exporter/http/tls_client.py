@@ -10,6 +10,7 @@ import errno
 import selectors
 import socket
 import ssl
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -41,8 +42,9 @@ class ClientTls:
     def __init__(self, trust: Trust) -> None:
         self.verified: Verified = trust.verified
         self._trust = trust
-        self._context = _context(trust, self.verified)
-        self._pinned = frozenset(map(_der, trust.pinned)) if self._is_pinned else frozenset()
+        pinned = _certificates(trust.pinned) if self.verified is Verified.PINNED else ()
+        self._pinned = frozenset(pinned)
+        self._context = _context(trust, self.verified, pinned)
 
     def channel(self, sock: socket.socket, host: str) -> TlsChannel:
         """Take over a socket that is connecting to the server, which is asked for by `host`.
@@ -53,12 +55,8 @@ class ClientTls:
         name = self._trust.server_name or host
         try:
             return TlsChannel(sock, self._context, name, self._pinned)
-        except ValueError:
+        except (ValueError, TypeError, ssl.SSLError):  # too long, a NUL
             raise TlsError(TlsFault.OTHER_NAME, f"{name!a} is no name of a server") from None
-
-    @property
-    def _is_pinned(self) -> bool:
-        return self.verified is Verified.PINNED
 
 
 class TlsChannel:
@@ -210,7 +208,7 @@ def _fault_of_certificate(code: int) -> TlsFault:
     return TlsFault.OTHER_NAME if code in _OTHER_NAME else TlsFault.UNTRUSTED
 
 
-def _context(trust: Trust, verified: Verified) -> ssl.SSLContext:
+def _context(trust: Trust, verified: Verified, pinned: Sequence[bytes]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # As in Go, a server's certificate may itself be what is trusted.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -222,7 +220,7 @@ def _context(trust: Trust, verified: Verified) -> ssl.SSLContext:
         elif verified is Verified.PINNED:
             # It is known itself, so neither its name nor who signed it matters.
             context.check_hostname = False
-            context.load_verify_locations(cadata=b"".join(map(_der, trust.pinned)))
+            context.load_verify_locations(cadata=b"".join(pinned))
         else:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if trust.cert_file is not None:
@@ -237,13 +235,26 @@ def _context(trust: Trust, verified: Verified) -> ssl.SSLContext:
     return context
 
 
-def _der(pem: bytes) -> bytes:
-    """The first certificate of a file, which is the server's own."""
+def _certificates(pems: Iterable[bytes]) -> tuple[bytes, ...]:
+    """The servers' own certificates (DER); files that hold none are passed over.
+
+    One that is being written anew may hold anything: that must not take its last one's worth away.
+    """
+    found = tuple(der for pem in pems if (der := _der(pem)) is not None)
+    if not found:
+        raise TlsError(TlsFault.UNREADABLE, "its certificate file holds none in PEM")
+    return found
+
+
+def _der(pem: bytes) -> bytes | None:
+    """The first certificate of a file, which is the server's own; None if there is none."""
     begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
     body, found, _ = (begin + pem.partition(begin)[2]).partition(end)
+    if not found:
+        return None
     try:
-        if not found:
-            raise ValueError("none")
-        return ssl.PEM_cert_to_DER_cert((body + found).decode("ascii"))
-    except ValueError:  # binascii's own errors among them
-        raise TlsError(TlsFault.UNREADABLE, "its certificate file holds none in PEM") from None
+        der = ssl.PEM_cert_to_DER_cert((body + found).decode("ascii"))
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=der)
+    except (ValueError, ssl.SSLError):  # binascii's own errors among them
+        return None
+    return der

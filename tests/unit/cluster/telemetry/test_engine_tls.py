@@ -93,6 +93,26 @@ def test_a_file_that_is_just_being_written_takes_nothing_away(tmp_path: Path) ->
     assert known.client("e", HERE) is first
 
 
+@pytest.mark.parametrize("garbage", [b"AAAA", b"not!base64", b"\xff\xfe", b""])
+def test_a_file_spoiled_by_its_renewal_takes_nothing_away_either(
+    garbage: bytes, tmp_path: Path
+) -> None:
+    """Neither while it is spoiled nor once it is whole again."""
+    write_files(tmp_path)
+    file = tmp_path / "cert.pem"
+    good = file.read_bytes()
+    known = clients(server(file))
+    known.client("e", HERE)
+
+    with page_server(lambda _path: b"page", server_context()) as base:
+        for renewed in (
+            b"-----BEGIN CERTIFICATE-----\n" + garbage + b"\n-----END CERTIFICATE-----\n",
+            good,
+        ):
+            file.write_bytes(renewed)
+            assert fetch(base, 10.0, tls=known.client("e", HERE)) == b"page"
+
+
 def test_what_an_earlier_process_showed_does_not_count_for_the_next(tmp_path: Path) -> None:
     file = tmp_path / "cert.pem"
     write_files(tmp_path)

@@ -133,6 +133,16 @@ def test_it_is_said_how_a_server_was_verified(tmp_path: Path) -> None:
     assert ca(tmp_path, insecure=True, pinned=pins).verified is Verified.CA
 
 
+@pytest.mark.parametrize("name", ["", ".a", "a" * 300, "x." * 200, "\u00fc" * 70, "a\0b"])
+def test_a_name_that_no_certificate_can_be_for_is_a_fault_of_that_server(name: str) -> None:
+    client = ClientTls(Trust(insecure=True, server_name=name))
+
+    with socket.socket() as sock, pytest.raises(TlsError) as caught:
+        client.channel(sock, name)
+    assert caught.value.fault is TlsFault.OTHER_NAME
+    assert str(caught.value).isprintable()
+
+
 def test_a_server_that_wants_a_certificate_of_its_clients_gets_ours(tmp_path: Path) -> None:
     wants = server_context()
     authority().configure_trust(wants)
