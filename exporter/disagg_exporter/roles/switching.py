@@ -2,11 +2,13 @@
 
 Its flags say what it began as. Its traffic says what it does, and a window in which it switches
 looks like both phases at once: so another role counts only once two windows in a row tell of it.
+One that switches more often than that has no one role: none is claimed while its windows disagree.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 from disagg_exporter.model import Role
 from disagg_exporter.roles.claims import Kind
@@ -15,6 +17,8 @@ from disagg_exporter.roles.traffic import traffic_claim
 
 WINDOW_SECONDS = 10.0
 """How long traffic is looked at; longer where there is too little of it to tell."""
+REMEMBERED_WINDOWS = 6
+"""Of so many windows more than half must tell of a role for it to be kept."""
 
 
 @dataclass(slots=True)
@@ -25,6 +29,8 @@ class SwitchingRole:
     role: Role | None = None
     _since: tuple[float, Traffic] | None = None
     _next: Role | None = None
+    _is_disputed: bool = False
+    _agreed: deque[bool] = field(default_factory=lambda: deque(maxlen=REMEMBERED_WINDOWS))
 
     def take(self, total: Traffic, now_seconds: float) -> Traffic | None:
         """Take the totals of its page; return the traffic that tells its role, None for none.
@@ -34,9 +40,10 @@ class SwitchingRole:
             now_seconds: On any clock that only goes forward.
         """
         if self._since is None or total.fell_below(self._since[1]):
-            self.told_by = self.role = self._next = None
+            self._forget()
+            self._is_disputed = False
             self._since = now_seconds, total
-        if self.role is None:
+        if self.role is None and not self._is_disputed:
             # All that it has done so far is the best that is known.
             self._decide(total)
         elif now_seconds - self._since[0] >= WINDOW_SECONDS:
@@ -49,9 +56,28 @@ class SwitchingRole:
 
     def _decide(self, traffic: Traffic) -> None:
         told = traffic_claim(traffic)
-        if told is None or told.kind is not Kind.TRAFFIC:
+        says = told.says if told is not None and told.kind is Kind.TRAFFIC else None
+        if says is not None and says is not self.role:
+            if says is not self._next and not self._is_first:
+                self._next = says
+            else:
+                self._forget()
+                self.told_by, self.role, self._is_disputed = traffic, says, False
+                return
+        elif says is not None:
+            self.told_by, self._next = traffic, None
+        if self.role is None:
             return
-        if self.role in (None, told.says) or self._next is told.says:
-            self.told_by, self.role, self._next = traffic, told.says, None
-        else:
-            self._next = told.says
+        self._agreed.append(says is self.role)
+        if len(self._agreed) == REMEMBERED_WINDOWS and 2 * sum(self._agreed) <= REMEMBERED_WINDOWS:
+            self._forget()
+            self._is_disputed = True
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether it never had a role, so that there is nothing to hold on to."""
+        return self.role is None and not self._is_disputed
+
+    def _forget(self) -> None:
+        self.told_by = self.role = self._next = None
+        self._agreed.clear()

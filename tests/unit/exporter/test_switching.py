@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Traffic
-from disagg_exporter.roles.switching import WINDOW_SECONDS, SwitchingRole
+from disagg_exporter.roles.switching import REMEMBERED_WINDOWS, WINDOW_SECONDS, SwitchingRole
 
 PREFILLS, DECODES, BOTH = (100_000.0, 10.0), (10.0, 100_000.0), (50_000.0, 50_000.0)
 RESTS, LITTLE = (0.0, 0.0), (3000.0, 1.0)
@@ -59,10 +59,33 @@ def test_the_window_in_which_it_switches_is_no_role_of_its_own() -> None:
     ]
 
 
-def test_what_flaps_from_window_to_window_changes_nothing() -> None:
+def test_one_that_flaps_from_window_to_window_has_no_role_until_one_lasts() -> None:
     story = Story(100, 900_000)
 
-    assert set(story.does(*(PREFILLS, DECODES) * 20)) == {Role.DECODE}
+    roles = story.does(*(PREFILLS, DECODES) * 20)
+
+    assert roles[:REMEMBERED_WINDOWS] == [Role.DECODE] * (REMEMBERED_WINDOWS - 1) + [None]
+    assert set(roles[REMEMBERED_WINDOWS:]) == {None}
+    assert story.does(PREFILLS, PREFILLS)[-1] is Role.PREFILL
+
+
+def test_a_window_of_another_kind_now_and_then_takes_no_role_away() -> None:
+    story = Story(100, 900_000)
+
+    assert set(story.does(*(DECODES, DECODES, PREFILLS) * 10)) == {Role.DECODE}
+
+
+def test_traffic_that_fits_no_role_for_long_leaves_none() -> None:
+    switching = SwitchingRole()
+    total = [20.0 * 10, 0.0, 100_000.0, 20_000.0]
+    switching.take(Traffic(*total), 0.0)
+    assert switching.role is Role.DECODE
+
+    for window in range(1, REMEMBERED_WINDOWS + 1):
+        total = [old + more for old, more in zip(total, (200, 50_000, 50_000, 10_000), strict=True)]
+        switching.take(Traffic(*total), window * WINDOW_SECONDS)
+
+    assert (switching.role, switching.told_by) == (None, None)
 
 
 def test_one_that_rests_keeps_its_role() -> None:
