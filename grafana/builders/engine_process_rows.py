@@ -23,7 +23,12 @@ def workers() -> Row:
             WORKER_STATES,
             width=16,
             height=8,
-            runbooks=("DisaggWorkerCrashLoop", "DisaggWorkerFailed", "DisaggWorkerDown"),
+            runbooks=(
+                "DisaggWorkerCrashLoop",
+                "DisaggWorkerFailed",
+                "DisaggWorkerDown",
+                "DisaggWorkerPaused",
+            ),
         ),
         rows(
             "Restarts",

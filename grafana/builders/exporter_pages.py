@@ -27,7 +27,12 @@ def collectors() -> Row:
             ],
             {"succeeded": GREEN, "failed": RED},
             width=HALF,
-            runbooks=("DisaggDevicesUnreadable", "DisaggStepsUnheard", "DisaggJournalFailing"),
+            runbooks=(
+                "DisaggDevicesUnreadable",
+                "DisaggStepsUnheard",
+                "DisaggJournalFailing",
+                "DisaggCollectorFailing",
+            ),
         ),
         rows(
             "Each collector",
