@@ -82,7 +82,6 @@ CAMPAIGNS = (
     Campaign(COVERAGE, (), COVERAGE_KILLS),
 )
 LONGEST_SHORT_SECONDS = 4.0
-WORKERS_IN_SHORT = 2
 SHORT = "short"
 
 
@@ -95,13 +94,19 @@ def shortened(seed: str) -> Campaign:
     faults: list[Fault] = []
     lacking = {campaign.name for campaign in CAMPAIGNS if campaign.lacks()}
     for campaign in CAMPAIGNS:
-        quick = [f for f in campaign.faults if f.lasts_seconds <= LONGEST_SHORT_SECONDS]
+        quick = [f for f in campaign.faults if _is_quick(f)]
         if quick and campaign.name not in lacking:
-            faults += chance.sample(quick, WORKERS_IN_SHORT if campaign.at_once else 1)
+            faults.append(chance.choice(quick))
     small_disk = not any(c.small_disk for c in CAMPAIGNS if c.name in lacking)
     return Campaign(
         SHORT, tuple(faults), len(faults), victims=1, unread=True, small_disk=small_disk
     )
+
+
+def _is_quick(fault: Fault) -> bool:
+    # A hang is seen after some probes only.
+    hangs = fault.expected.told == "an engine that is not up"
+    return fault.lasts_seconds <= LONGEST_SHORT_SECONDS and not hangs
 
 
 BY_NAME = {campaign.name: campaign for campaign in CAMPAIGNS}

@@ -40,6 +40,6 @@ def test_faults_of_every_campaign_lose_nothing_start_nothing_twice_and_leave_not
 
     report = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
     figures = report["figures"]
-    assert figures["faults"] >= 10, done.stderr
+    assert figures["faults"] >= 7, done.stderr
     assert figures["requests_of_untouched_engines"] > 0, done.stderr
     assert {name: figures[name] for name in HELD} == dict.fromkeys(HELD, 0.0), done.stderr
