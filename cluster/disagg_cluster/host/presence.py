@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster import procfs
+from disagg_cluster.host.process_traits import leads_to_the_same
 from disagg_exporter.peer import peer_credentials
 
 _BACKLOG = 16
@@ -72,7 +73,8 @@ def present(folder: Path) -> int | None:
     # From another pid namespace its number is 0.
     if pid == 0 or uid not in (0, os.geteuid()) or not procfs.is_alive(pid):
         return None
-    return pid if _sees_the_same(pid, folder) else None
+    # The folder itself may be another one by now.
+    return pid if leads_to_the_same(pid, Path(os.path.realpath(folder)).parent) else None
 
 
 def flock_holder(found: os.stat_result, table: Path = _LOCKS) -> int | None:
@@ -98,17 +100,3 @@ def flock_holder(found: os.stat_result, table: Path = _LOCKS) -> int | None:
 def _name(folder: Path) -> bytes:
     place = f"{procfs.pid_namespace()}\n{os.path.realpath(folder)}"
     return b"\0disagg-node-" + hashlib.sha256(os.fsencode(place)).hexdigest()[:32].encode()
-
-
-def _sees_the_same(pid: int, folder: Path) -> bool:
-    """Whether the folder's path leads to the same place for another process; yes if untold."""
-    real = Path(os.path.realpath(folder))
-    # The folder itself may be another one by now.
-    above = next((path for path in real.parents if path.is_dir()), Path("/"))
-    try:
-        theirs = Path(f"/proc/{pid}/root{above}").stat()
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return os.path.samestat(theirs, above.stat())

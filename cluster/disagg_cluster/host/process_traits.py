@@ -12,7 +12,6 @@ from disagg_cluster import procfs
 WORKER_MARK = "DISAGG_NODE_WORKER"
 """The variable that every process of a worker inherits: the path of the worker's log."""
 
-_STEPS_SOCKET = "DISAGG_STEPS_SOCKET"
 _DELETED = " (deleted)"
 _MOST_BYTES = 1 << 20
 
@@ -40,7 +39,8 @@ def log_place(log_path: Path) -> LogPlace:
 def writes_log(pid: int, place: LogPlace) -> bool:
     """Whether a process has a log as its standard output, one that was deleted or moved included.
 
-    False if we may not see. A log that was moved keeps its name in front, as rotations do.
+    False if we may not see. A log that was moved keeps its name in front, as rotations do. Of the
+    same name in another container is another log.
     """
     link = f"/proc/{pid}/fd/1"
     try:
@@ -50,21 +50,25 @@ def writes_log(pid: int, place: LogPlace) -> bool:
     except OSError:
         return False
     told = told.removesuffix(_DELETED)
-    return told == place.path or told.startswith(f"{place.path}.")
+    if told != place.path and not told.startswith(f"{place.path}."):
+        return False
+    return _sees_the_same_place(pid, place.path)
 
 
 def stdout_path(pid: int) -> str:
-    """The path of a process's standard output as the kernel tells it; empty if it does not."""
+    """The path of a process's standard output; empty if it is none, or leads elsewhere for us."""
     try:
-        return os.readlink(f"/proc/{pid}/fd/1").removesuffix(_DELETED)  # noqa: PTH115 - as above
+        told = os.readlink(f"/proc/{pid}/fd/1").removesuffix(_DELETED)  # noqa: PTH115 - as above
     except OSError:
         return ""
+    return told if told.startswith("/") and _sees_the_same_place(pid, told) else ""
 
 
 def mark_of(pid: int) -> str:
     """The log of the worker in whose environment a process was started; empty if in nobody's.
 
-    A process that gives itself a title overwrites what it inherited: no mark proves nothing.
+    A process that gives itself a title overwrites what it inherited: no mark proves nothing. The
+    mark of another container's worker is none here, though it reads the same.
     """
     try:
         with Path(f"/proc/{pid}/environ").open("rb") as file:
@@ -72,11 +76,39 @@ def mark_of(pid: int) -> str:
     except OSError:
         return ""
     found = dict(variable.partition(b"=")[::2] for variable in variables)
-    if mark := found.get(WORKER_MARK.encode()):
-        return os.fsdecode(mark)
-    # An older version marked its engines by their steps socket alone: RUN/WORKER.sock.
-    socket = Path(os.fsdecode(found.get(_STEPS_SOCKET.encode(), b"")))
-    return str(socket.parent / "logs" / f"{socket.stem}.log") if socket.suffix == ".sock" else ""
+    # Nothing else will do: all that a command line needs is printed for people to use by hand.
+    mark = os.fsdecode(found.get(WORKER_MARK.encode(), b""))
+    return mark if mark and _sees_the_same_place(pid, mark) else ""
+
+
+def leads_to_the_same(pid: int, path: Path) -> bool:
+    """Whether a path, or what is above it by now, is the same place for a process; yes if untold.
+
+    Another container's may well have the same name.
+    """
+    real = Path(os.path.realpath(path))
+    place = next((each for each in (real, *real.parents) if each.is_dir()), Path("/"))
+    try:
+        theirs = Path(f"/proc/{pid}/root{place}").stat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return os.path.samestat(theirs, place.stat())
+
+
+def _sees_the_same_place(pid: int, log: str) -> bool:
+    """Whether a log's path means the same to a process.
+
+    Not the run folder is looked at but what it lies in: it may have been made anew meanwhile.
+    """
+    try:
+        if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):  # noqa: PTH115
+            return True
+    except OSError:
+        return True
+    above = Path(log).parents
+    return leads_to_the_same(pid, above[min(2, len(above) - 1)] if above else Path("/"))
 
 
 def own_leaders() -> Iterator[int]:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,9 @@ from disagg_cluster.host.process_traits import (
 )
 from disagg_cluster.journal_text import Entry, Tag, digest
 from disagg_cluster.life import Life, Presence, WorkerState
+from disagg_cluster.rundir import RunFolder
 from disagg_cluster.supervisor.ownership.evidence import Sought
+from disagg_cluster.supervisor.ownership.unrecorded import unrecorded
 from disagg_cluster.worker import Child, start
 from support.children import (
     PYTHON,
@@ -368,6 +371,84 @@ def test_a_helper_in_another_session_is_what_is_left_of_a_worker(log: Path, ear:
     assert is_gone(helper)
     found.child.reap()
     child.let_go()
+
+
+CONTAINED = """
+import os, signal, sys
+from pathlib import Path
+run = Path(sys.argv[1])
+(run / "logs").mkdir(parents=True)
+os.dup2(os.open(run / "logs" / "w.log", os.O_WRONLY | os.O_CREAT), 1)
+print(os.getpid(), file=open(sys.argv[2], "w"), flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def mount_apart() -> tuple[str, ...]:
+    """In front of a command: it gets a file system of its own at the path that follows."""
+    apart = ("unshare", *(() if os.geteuid() == 0 else ("-r",)), "-m", "sh", "-c")
+    argv = (*apart, 'mount -t tmpfs none "$0" && exec "$@"')
+    if subprocess.run([*argv, "/mnt", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("we may mount nothing")
+    return argv
+
+
+def test_the_worker_of_a_container_is_not_ours_though_all_its_names_are_the_same(
+    tmp_path: Path, ear: Ear, mount_apart: tuple[str, ...]
+) -> None:
+    state = tmp_path / "state"
+    log = state / "run" / "logs" / "w.log"
+    log.parent.mkdir(parents=True)
+    argv = (*PYTHON, CONTAINED, str(state / "run"), str(ear.path))
+    marked = os.environ | {WORKER_MARK: str(log)}
+    ours = start([*PYTHON, SLEEPS], marked, log)
+    theirs = start([*mount_apart, str(state), *argv], marked, tmp_path / "other.log")
+    try:
+        assert ear.line() == str(theirs.pid)
+        assert Path(f"/proc/{theirs.pid}/fd/1").readlink() == log
+
+        assert not writes_log(theirs.pid, log_place(log))
+        assert ours.survivors() == ()
+        assert [found.pid for found in unrecorded(RunFolder(state / "run"))] == [ours.pid]
+        assert ours.signal_group(signal.SIGKILL)
+        assert wait_readable(ours.pidfd)
+        assert procfs.is_alive(theirs.pid)
+        assert find_unrecorded(sought(log, argv=argv)).child is None
+    finally:
+        for child in (ours, theirs):
+            child.signal_group(signal.SIGKILL)
+            assert wait_readable(child.pidfd)
+            child.reap()
+
+
+def test_an_engine_started_by_hand_with_all_that_is_printed_of_a_worker_is_not_the_worker(
+    tmp_path: Path, ear: Ear
+) -> None:
+    """`config check` prints arguments and variables for people to use."""
+    folder = RunFolder(tmp_path / "run")
+    log = folder.log("w")
+    serves = "import sys\n" + SERVER.replace(
+        "while True:", "print('up', file=open(sys.argv[3], 'w'))\nwhile True:", 1
+    )
+    port = free_port()
+    argv = (*PYTHON, serves, str(port), "m", str(ear.path))
+    printed = os.environ | {"DISAGG_STEPS_SOCKET": str(folder.socket("w"))}
+    ours = start([*PYTHON, SLEEPS], os.environ | {WORKER_MARK: str(log)}, log)
+    by_hand = start(argv, printed, tmp_path / "shell.log")
+    try:
+        assert ear.line() == "up"
+        assert ours.survivors() == ()
+        assert [found.pid for found in unrecorded(folder)] == [ours.pid]
+        assert ours.signal_group(signal.SIGKILL)
+        assert wait_readable(ours.pidfd)
+        assert procfs.is_alive(by_hand.pid)
+        assert find_unrecorded(sought(log, port, argv)).child is None
+    finally:
+        for child in (ours, by_hand):
+            child.signal_group(signal.SIGKILL)
+            assert wait_readable(child.pidfd)
+            child.reap()
 
 
 def test_we_ourselves_are_nobodys_worker_whatever_a_journal_says(log: Path) -> None:
