@@ -27,9 +27,10 @@ from disagg_cluster.life import (
     Tick,
     Unwatched,
     WorkerState,
+    to_ns,
 )
 from disagg_cluster.logs import last_lines, shown_end
-from disagg_cluster.lookout import Lookout
+from disagg_cluster.lookout import LATE_SECONDS, Lookout
 from disagg_cluster.posts import Post, Standing, Surroundings
 from disagg_cluster.readiness import Target
 from disagg_cluster.supervise import decide, due_ns
@@ -44,9 +45,6 @@ from disagg_exporter.collectors import explain
 from disagg_exporter.model import WorkerStatus
 
 _SHOWN_LINES = 10
-
-# A deadline that is acted on so late was not watched: the daemon itself was stopped meanwhile.
-_LATE_NS = 5_000_000_000
 
 
 class Keeper:
@@ -302,5 +300,5 @@ class Keeper:
         if not self._deaths.is_heard():
             self._alarm = self._loop.call_later(RETRY_SECONDS, self._ring, due)
             return
-        late = self._around.clock() - due > _LATE_NS
+        late = self._around.clock() - due > to_ns(LATE_SECONDS)
         self.tell(Unwatched() if late else Tick())

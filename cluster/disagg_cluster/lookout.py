@@ -6,7 +6,16 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from disagg_cluster.life import Drained, Event, Health, Life, Presence, Probed, WorkerState
+from disagg_cluster.life import (
+    Drained,
+    Event,
+    Health,
+    Life,
+    Presence,
+    Probed,
+    Unwatched,
+    WorkerState,
+)
 from disagg_cluster.posts import Surroundings
 from disagg_cluster.readiness import ProbeResult, Target
 from disagg_cluster.supervisor.retried import Retried
@@ -15,6 +24,9 @@ from disagg_exporter.model import EnginePage
 # How finely the looks from one to the next are told apart, of workers not yet known to be healthy.
 # All others are looked at together: one glance is much cheaper than four at a quarter of them.
 _BEATS = 4
+
+LATE_SECONDS = 5.0
+"""What is done so late was not watched: the daemon itself was stopped meanwhile."""
 
 
 class Lookout:
@@ -83,8 +95,13 @@ class Lookout:
             return
         # On a beat that all lookouts share, so that the loop wakes once for all of them.
         beat_seconds = self._around.health_seconds / (1 if self._proven else _BEATS)
-        beats = round((self._loop.time() + seconds) / beat_seconds)
-        self._next = self._loop.call_at(beats * beat_seconds, self._look)
+        due_seconds = round((self._loop.time() + seconds) / beat_seconds) * beat_seconds
+        self._next = self._loop.call_at(due_seconds, self._ring, due_seconds)
+
+    def _ring(self, due_seconds: float) -> None:
+        if self._loop.time() - due_seconds > LATE_SECONDS:
+            self._tell(Unwatched())
+        self._look()
 
     def _look(self) -> None:
         """Probe a worker that should serve; see whether a draining one is done."""

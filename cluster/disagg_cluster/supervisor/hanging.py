@@ -24,7 +24,8 @@ def probed(life: Life, event: Probed, now_ns: int, policy: Policy) -> tuple[Life
         return well, ("answers again",) if again else ()
     notes = () if event.why == life.probe_why else (f"not healthy: {event.why}",)
     if event.health is Health.UNDECIDED:
-        unsure = replace(life, up=None, probe_why=event.why)
+        # Only a silence that was seen counts: how long it lasts is told from here on.
+        unsure = replace(life, up=None, probe_why=event.why, failing_since_ns=now_ns)
         return _more_time(unsure, now_ns, policy), notes
     failing = replace(life, up=False, probe_why=event.why)
     began_ns = now_ns if event.began_ns is None else event.began_ns

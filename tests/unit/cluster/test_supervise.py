@@ -256,6 +256,18 @@ def test_probes_that_could_not_be_made_kill_nobody() -> None:
     assert worker.life.state is WorkerState.READY
 
 
+def test_a_time_in_which_no_probe_could_be_made_is_no_part_of_a_silence() -> None:
+    worker = ready(replace(POLICY, hang_probes=7))
+    worker.tell(Tick(), 20)
+    worker.failing(2, took_seconds=2)
+    worker.failing(2, took_seconds=2)
+    worker.tell(Probed(1, Health.UNDECIDED, "no thread"), 60)
+
+    assert worker.failing(1, took_seconds=1) == []
+    assert worker.failing(3, took_seconds=3) == []
+    assert worker.failing(2, took_seconds=2) == [Signal(1, KILL)]
+
+
 def test_a_worker_that_does_its_work_is_never_killed_for_its_silence() -> None:
     worker = ready()
     worker.tell(Tick(), 20)
