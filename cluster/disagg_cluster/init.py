@@ -29,6 +29,7 @@ PASSED_ON = (
     signal.SIGUSR2,
 )
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+_DRAINING = (signal.SIGTERM, signal.SIGINT)  # What a daemon listens to; SIGQUIT only kills it.
 _RESET = (*PASSED_ON, signal.SIGPIPE)
 _PLANNED = (0, 2)
 _GRACE_SECONDS = 10.0
@@ -138,7 +139,7 @@ def _drain(
     say: Callable[[str], None],
 ) -> int:
     """Have a daemon end the engines that a dead one has left; else end them ourselves."""
-    if sign not in _ENDING:
+    if sign not in _DRAINING:
         sign = signal.SIGTERM
     say(f"engines are left: a daemon is started to end them by {sign.name}")
     status = 1

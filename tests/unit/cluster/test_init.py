@@ -177,9 +177,11 @@ def test_a_daemon_that_fails_is_tried_again_and_a_signal_ends_the_waiting(
     assert "asked to end by SIGTERM while no daemon ran" in said(tmp_path)
 
 
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGQUIT])
 def test_asked_to_end_while_the_daemon_is_down_it_has_another_drain_what_is_left(
-    run: Callable[..., Child], ear: Ear, tmp_path: Path
+    run: Callable[..., Child], ear: Ear, tmp_path: Path, sign: signal.Signals
 ) -> None:
+    """A daemon does not listen to a SIGQUIT."""
     child = run(1000, *PYTHON, DRAINS, str(ear.path))
     engine = int(ear.line().split()[1])
     [daemon] = [pid for pid in procfs.children_of(child.pid) if pid != engine]
@@ -187,7 +189,7 @@ def test_asked_to_end_while_the_daemon_is_down_it_has_another_drain_what_is_left
     while "the next start is in" not in said(tmp_path):
         assert not wait_readable(child.pidfd, 0.02)
 
-    os.kill(child.pid, signal.SIGTERM)
+    os.kill(child.pid, sign)
     assert ear.line() == "drained"
     assert wait_readable(child.pidfd)
     assert child.exit_code() == 0
