@@ -125,6 +125,7 @@ def unrecorded_life(life: Life, now_ns: int) -> Life:
         incarnation=life.incarnation + 1,
         since_ns=now_ns,
         sent=None,
+        restarting=False,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster import procfs
-from disagg_cluster.adoption import find, find_unrecorded, is_there
+from disagg_cluster.adoption import find, find_unrecorded, is_there, unrecorded_life
 from disagg_cluster.command import Command
 from disagg_cluster.host.process_traits import (
     WORKER_MARK,
@@ -468,3 +468,11 @@ def test_what_a_process_runs_and_where_it_lives_is_told_by_the_kernel() -> None:
     mine = procfs.start_ticks(os.getpid())
     assert mine is not None
     assert 0 < mine <= procfs.now_ticks()
+
+
+def test_a_process_that_was_found_is_in_no_restart_that_was_asked_of_the_one_before() -> None:
+    draining = Life(WorkerState.DRAINING, Presence.RUNNING, 3, sent=signal.SIGTERM, restarting=True)
+    found = unrecorded_life(draining, 5)
+
+    assert (found.state, found.incarnation, found.sent) == (WorkerState.STARTING, 4, None)
+    assert not found.restarting
