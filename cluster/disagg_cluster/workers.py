@@ -18,7 +18,14 @@ from disagg_cluster.host.subreaper import is_subreaper
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry, Tag
 from disagg_cluster.keeper import Keeper
-from disagg_cluster.life import Event, Presence, StartRequested, StopRequested, WorkerState
+from disagg_cluster.life import (
+    KILL,
+    Event,
+    Presence,
+    StartRequested,
+    StopRequested,
+    WorkerState,
+)
 from disagg_cluster.posts import OnChange, Post, Standing, Surroundings
 from disagg_cluster.probing import Probe, Probing
 from disagg_cluster.readiness import probe as probe_worker
@@ -125,9 +132,12 @@ class Crew:
             )
         for keeper in self._keepers:
             post = keeper.post
-            entry = self._unadopted.pop(post.name, None)
+            entry = self._unadopted.get(post.name)
             if entry is not None:
-                keeper.adopt(entry, adoption.find(entry), wanted=wanted)
+                found = self._reserve.run(partial(adoption.find, entry))
+                # Not before it was found: should that fail, the journal names it still.
+                del self._unadopted[post.name]
+                keeper.adopt(entry, found, wanted=wanted)
                 continue
             found = adoption.find_unrecorded(post.sought)
             if found.presence is not Presence.GONE:
@@ -256,10 +266,18 @@ def _is_to_be_kept(entry: Entry) -> bool:
 
 
 async def _ended(keeper: Keeper) -> None:
+    """Wait for its end; for one that was killed and is there still, no longer than that may take.
+
+    All deadlines come later where we ourselves were stopped meanwhile.
+    """
     policy = keeper.post.policy
     seconds = policy.drain_seconds + policy.stop_seconds + policy.leftover_seconds
-    try:
-        async with asyncio.timeout(seconds + _KILL_SECONDS):
-            await keeper.ended.wait()
-    except TimeoutError:
-        return
+    killed = False
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await keeper.ended.wait()
+            return
+        if killed:
+            return
+        killed, seconds = keeper.life.sent is KILL, _KILL_SECONDS

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster import procfs
+from disagg_cluster import adoption, procfs
 from disagg_cluster.adoption import Found
 from disagg_cluster.command import Command
 from disagg_cluster.journal import Journal
@@ -407,6 +407,29 @@ def test_a_crew_that_dies_while_it_adopts_has_forgotten_nobody(
         assert {len(page) for page in journal.pages} == {3}
 
     aboard(posts, story, journal=journal, entries=journal.read())
+
+
+def test_a_crew_that_cannot_look_for_a_worker_has_not_forgotten_it(
+    post: Callable[..., Post], journal: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_ready([worker := post()], journal)
+    text = journal.read()
+
+    async def story() -> None:
+        crew = Crew([worker], lambda *_: None, lambda _worker: None, journal=journal)
+        with monkeypatch.context() as patch:
+            patch.setattr(adoption, "find", lambda _entry: Path("/nowhere").readlink())
+            with pytest.raises(FileNotFoundError):
+                crew.adopt(text)
+        await crew.leave()
+        assert journal.read() == text
+
+    asyncio.run(story())
+    aboard([worker], _nothing, journal=journal, entries=text)
+
+
+async def _nothing(_ship: Bridge) -> None:
+    pass
 
 
 def test_a_crew_that_has_not_looked_yet_overwrites_nothing(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from disagg_cluster.supervisor.stuck import StuckWorkersError
 from disagg_cluster.worker import Child
 from disagg_cluster.workers import Crew
+from support.children import STUBBORN, Ear
 from support.crews import QUICK, STARTING, tiny_post
 
 
@@ -59,3 +61,25 @@ def test_a_crew_that_is_hurried_while_a_worker_is_stuck_ends_once_and_names_it(
         os.waitpid(pid, 0)
 
     asyncio.run(story())
+
+
+def test_a_daemon_that_was_stopped_itself_gives_up_no_worker_that_it_has_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("disagg_cluster.workers._KILL_SECONDS", 1.0)
+    ear = Ear(tmp_path)
+    says = "import sys; print('deaf', file=open(sys.argv[1], 'w')); signal.pause()"
+    policy = replace(QUICK, stop_seconds=0.2, leftover_seconds=0)
+    post = tiny_post(tmp_path, STUBBORN + says, str(ear.path), policy=policy)
+
+    async def story() -> None:
+        crew = Crew([post], lambda *_: None, lambda _worker: None)
+        await crew.start()
+        assert ear.line() == "deaf"
+        stopping = asyncio.create_task(crew.stop())
+        await asyncio.sleep(0.01)
+        time.sleep(1.4)  # beyond all its deadlines, as a daemon that is stopped by a signal
+        assert await stopping == ()
+
+    asyncio.run(story())
+    ear.close()
