@@ -180,7 +180,7 @@ class Daemon:
             make_inner(self._folder.sim)
             make_inner(self._folder.logs)
             start_ns = time.monotonic_ns()
-            self._resume(start_ns)
+            self._resume(lock, start_ns)
             for device in self._layout.devices:
                 self._ledger.add_device(device, start_ns)
             stack.callback(self._hand_over)
@@ -256,9 +256,9 @@ class Daemon:
         if crew is not None and self._at_end == "stop":
             await crew.stop(drain=False)
 
-    def _resume(self, now_ns: int) -> None:
+    def _resume(self, lock: RunLock, now_ns: int) -> None:
         """Go on with the accounting of the daemon before."""
-        before = self._succession.resume(self._layout.devices, now_ns)
+        before = self._succession.resume(lock, self._layout.devices, now_ns)
         if before is not None:
             self._roster.resume(before.names)
             self._pulse.resume(before.wall_offset_seconds)

@@ -47,6 +47,8 @@ class RunLock:
         self._patience_seconds = patience_seconds
         self._descriptor = -1
         self._presence = Presence(path.parent)
+        self.predecessor = ""
+        """What `signature` was to the one that held it before us; empty if nobody knows."""
 
     def __enter__(self) -> RunLock:
         until = time.monotonic() + self._patience_seconds
@@ -58,6 +60,7 @@ class RunLock:
                 threading.Event().wait(0.01)
             if (pid := self._presence.take()) is not None:
                 raise RunLockError(_held_text(self._path.parent, pid))
+            self.predecessor = os.pread(self._descriptor, 100, 0).decode(errors="replace").strip()
         except BaseException:
             self._close()
             raise
@@ -67,6 +70,11 @@ class RunLock:
     def __exit__(self, *_: object) -> None:
         self._presence.close()
         self._close()
+
+    @property
+    def signature(self) -> str:
+        """What we write into it: nobody else of this boot writes the same."""
+        return f"{os.getpid()} {procfs.start_ticks(os.getpid())}"
 
     @property
     def is_in_place(self) -> bool:
@@ -125,10 +133,11 @@ class RunLock:
 
     def _sign(self) -> None:
         """Write down who we are; on a full disk the kernel's list of locks still tells."""
-        mine = f"{os.getpid()} {procfs.start_ticks(os.getpid())}\n"
+        mine = f"{self.signature}\n".encode()
         with suppress(OSError):
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, mine.encode(), 0)
+            # Written over first: a file that has its block needs no room on the disk.
+            os.pwrite(self._descriptor, mine, 0)
+            os.ftruncate(self._descriptor, len(mine))
 
     def _close(self) -> None:
         if self._descriptor >= 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster.host.private_file import open_private
@@ -17,9 +18,6 @@ from disagg_cluster.telemetry.checkpoint_text import (
 )
 from disagg_exporter.collectors import explain
 
-# A daemon that checkpoints does so each second; what is older than the journal is not its last.
-_MOST_BEHIND_NS = 10_000_000_000
-
 
 class CheckpointFile:
     """Two files, written in turn, so that a daemon which dies while it writes leaves the other.
@@ -32,7 +30,6 @@ class CheckpointFile:
 
     Args:
         paths: Where they are; their folder exists.
-        journal: A file that every daemon of this folder writes, also one that knows no checkpoints.
         where: What pids mean here.
         log: Told when it cannot be trusted.
     """
@@ -40,38 +37,50 @@ class CheckpointFile:
     def __init__(
         self,
         paths: tuple[Path, Path],
-        journal: Path,
         where: Where,
         log: logging.Logger,
     ) -> None:
         self._paths = paths
         self._turn = 0
-        self._journal = journal
         self._where = where
         self._log = log
 
-    def read(self, now_ns: int) -> Checkpoint | None:
+    def read(self, now_ns: int, predecessor: str) -> Checkpoint | None:
         """Return what the daemon before left; None if that is nothing, or not to be trusted.
 
         What is not trusted is kept beside it, `<checkpoint>.rejected`, and said.
+
+        Args:
+            now_ns: Now.
+            predecessor: The signature of the daemon before; that one may have known of no
+                checkpoints, and shown counters that began at zero.
         """
-        found: list[Checkpoint] = []
+        found: dict[int, Checkpoint] = {}
         wrong: list[str] = []
-        for path in self._paths:
+        for turn, path in enumerate(self._paths):
             try:
                 content = self._load(path, now_ns)
             except CheckpointError as error:
                 wrong.append(f"{path}: {error}")
                 self._put_aside(path)
             else:
-                found += [] if content is None else [content]
-        if found:
+                found |= {} if content is None else {turn: content}
+        last = {turn: each for turn, each in found.items() if each.daemon == predecessor}
+        if last:
             # The one whose write was cut short, if there is one, was never shown.
-            return max(found, key=lambda each: each.ledger.taken_ns)
+            newest = max(last, key=lambda turn: last[turn].ledger.taken_ns)
+            self._turn = 1 - newest
+            return last[newest]
+        wrong += [f"{self._paths[turn]}: another disagg-node has run here since" for turn in found]
         if wrong:
-            why = "; ".join(wrong)
-            self._log.warning("counters begin at zero: no checkpoint can be trusted: %s", why)
+            self.reject("; ".join(wrong))
         return None
+
+    def reject(self, why: str) -> None:
+        """Put aside what is there, as it cannot be gone on with; `why` is said."""
+        for path in self._paths:
+            self._put_aside(path)
+        self._log.warning("counters begin at zero: no checkpoint can be trusted: %s", why)
 
     def write(self, content: Checkpoint) -> None:
         """Replace the older of them.
@@ -96,19 +105,20 @@ class CheckpointFile:
         Raises:
             CheckpointError: It could not be removed.
         """
+        stuck: list[str] = []
         for path in self._paths:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                raise CheckpointError(
-                    f"cannot remove the checkpoint {path}: {explain(error)}; counters go on from "
-                    "an old one if the daemon dies now"
-                ) from error
+                stuck.append(f"cannot remove the checkpoint {path}: {explain(error)}")
+        if stuck:
+            raise CheckpointError(
+                f"{'; '.join(stuck)}; counters go on from an old one if the daemon dies now"
+            )
 
     def _load(self, path: Path, now_ns: int) -> Checkpoint | None:
         try:
             with os.fdopen(open_private(path, os.O_RDONLY), "rb") as file:
-                written_ns = os.fstat(file.fileno()).st_mtime_ns
                 text = file.read(MOST_BYTES + 1)
         except FileNotFoundError:
             return None
@@ -116,24 +126,14 @@ class CheckpointFile:
             raise CheckpointError(f"it cannot be read: {error.strerror}") from error
         if len(text) > MOST_BYTES:
             raise CheckpointError("it is too long")
-        if self._journal_written_ns() > written_ns + _MOST_BEHIND_NS:
-            raise CheckpointError("another disagg-node has run here since it was written")
-        content = decode(text, self._where, now_ns)
-        # From here on the journal may be written again before the checkpoint is.
-        os.utime(path)
-        return content
+        return decode(text, self._where, now_ns)
 
     def _put_aside(self, path: Path) -> None:
         try:
-            path.replace(path.with_name(f"{path.name}.rejected"))
+            with suppress(FileNotFoundError):
+                path.replace(path.with_name(f"{path.name}.rejected"))
         except OSError as error:
             self._log.warning("cannot keep it aside: %s", error.strerror)
-
-    def _journal_written_ns(self) -> int:
-        try:
-            return self._journal.stat().st_mtime_ns
-        except OSError:
-            return 0
 
 
 def _write_over(path: Path, text: bytes) -> None:

@@ -34,13 +34,15 @@ class Checkpoint(NamedTuple):
     """What a daemon leaves of its accounting.
 
     `processes` are the start ticks of the engines' processes by their pids, as text; `names` what
-    engines that others started are called, by what they are recognised by.
+    engines that others started are called, by what they are recognised by. `daemon` is the
+    signature in the run folder's lock of the one that wrote it.
     """
 
     ledger: LedgerCheckpoint
     processes: Mapping[str, int] = {}
     names: Mapping[str, str] = {}
     wall_offset_seconds: float = 0.0
+    daemon: str = ""
 
 
 class _File(NamedTuple):

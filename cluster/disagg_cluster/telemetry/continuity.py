@@ -51,13 +51,24 @@ class Continuity:
             COLLECTOR, log, recovered="is written again", level=logging.ERROR
         )
         self._start_ticks = start_ticks
+        self._signature = ""
         self._ticks: dict[int, int | None] = {}
         self._resumed_ns: int | None = None
         self._given_up: set[str] = set()
 
-    def resume(self, devices: Sequence[Device], now_ns: int) -> Checkpoint | None:
-        """Go on where the daemon before was, before anything is told; return what it left."""
-        before = self._file.read(now_ns)
+    def resume(
+        self, devices: Sequence[Device], now_ns: int, predecessor: str, signature: str
+    ) -> Checkpoint | None:
+        """Go on where the daemon before was, before anything is told; return what it left.
+
+        Args:
+            devices: The node's devices.
+            now_ns: Now.
+            predecessor: What the daemon before wrote into the lock.
+            signature: What we write into it.
+        """
+        self._signature = signature
+        before = self._file.read(now_ns, predecessor)
         if before is None:
             return None
         pids = {int(pid) for pid, ticks in before.processes.items() if self._started(pid) == ticks}
@@ -66,6 +77,9 @@ class Continuity:
             return None
         self._ledger.resume(before.ledger, devices, pids, now_ns)
         self._resumed_ns = now_ns
+        with self._health.guard():
+            # As ours: the lock names the daemon before no more.
+            self._file.write(before._replace(daemon=signature))
         return before
 
     def save(self, now_ns: int, wall_offset_seconds: float) -> None:
@@ -114,7 +128,7 @@ class Continuity:
         engines = {each.assignment.engine for each in ledger.engines}
         names = {key: name for key, name in self._names().items() if name in engines}
         processes = self._processes(ledger)
-        self._file.write(Checkpoint(ledger, processes, names, wall_offset_seconds))
+        self._file.write(Checkpoint(ledger, processes, names, wall_offset_seconds, self._signature))
 
     def _started(self, pid: str) -> int | None:
         return self._start_ticks(int(pid)) if pid.isdecimal() else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from disagg_cluster.journal import here
 from disagg_cluster.rundir import RunFolder
+from disagg_cluster.runlock import RunLock
 from disagg_cluster.sourcing import Sourcing
 from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
 from disagg_cluster.telemetry.checkpoint_text import Checkpoint
@@ -45,15 +46,16 @@ class Succession:
         digests: Mapping[str, Callable[[], str]],
         log: logging.Logger,
     ) -> None:
-        file = CheckpointFile(folder.checkpoints, folder.journal, here(), log)
+        file = CheckpointFile(folder.checkpoints, here(), log)
         self._continuity = Continuity(ledger, file, log, names)
         self.sourcing = Sourcing(ledger)
         learners = Learners(ledger, fullness, self.sourcing)
         self.learned = learned_file(folder.learned, learners, devices, digests, log)
 
-    def resume(self, devices: Sequence[Device], now_ns: int) -> Checkpoint | None:
+    def resume(self, lock: RunLock, devices: Sequence[Device], now_ns: int) -> Checkpoint | None:
         """Go on with the accounting of the daemon before; return what it left."""
-        return self._continuity.resume(devices, now_ns)
+        signatures = lock.predecessor, lock.signature
+        return self._continuity.resume(devices, now_ns, *signatures)
 
     def save(self, now_ns: int, wall_offset_seconds: float) -> None:
         """Write the accounting down, before any of it is shown."""

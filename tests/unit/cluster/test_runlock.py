@@ -209,3 +209,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(RunLockError, match=r"^cannot use .*/file/run: Not a directory"):
         RunLock(tmp_path / "file" / "run" / "lock").__enter__()
+
+
+def test_whoever_gets_the_lock_learns_who_held_it_last(lock: Path) -> None:
+    with RunLock(lock) as first:
+        assert first.predecessor == ""
+    lock.write_text("4711 99\n")
+    with RunLock(lock) as second:
+        assert second.predecessor == "4711 99"
+    assert lock.read_text().strip() == second.signature == first.signature

@@ -14,13 +14,14 @@ from support.books import Books, Teller, ns
 
 HERE = Where(boot_id="boot", pid_namespace="pids")
 LOG = logging.getLogger("continuity")
+OURS = "4711 99"
 STARTED = {1: 100, 2: 200}
 GPU = Device("g0", 0, "H100", "nvidia0")
 
 
 def continuity(folder: Path, ledger: Ledger, started: dict[int, int] = STARTED) -> Continuity:
     paths = folder / "accounting-0.json", folder / "accounting-1.json"
-    file = CheckpointFile(paths, folder / "journal.json", HERE, LOG)
+    file = CheckpointFile(paths, HERE, LOG)
     return Continuity(ledger, file, LOG, start_ticks=started.get)
 
 
@@ -38,7 +39,7 @@ def left_behind(folder: Path) -> Books:
 def resumed(folder: Path, started: dict[int, int] = STARTED) -> tuple[Books, Continuity]:
     after = Books(gpus=0)
     following = continuity(folder, after.ledger, started)
-    before = following.resume([GPU], ns(50))
+    before = following.resume([GPU], ns(50), "", OURS)
     assert before is not None
     assert before.wall_offset_seconds == 5.0
     return after, following
@@ -95,7 +96,7 @@ def test_with_the_last_engine_ends_the_accounting(tmp_path: Path) -> None:
     books.engine(state=EngineState.GONE, since=22, pids=(1,))
     ending.finish(ns(22), 5.0)
     assert list(tmp_path.iterdir()) == []
-    assert continuity(tmp_path, Ledger()).resume([GPU], ns(50)) is None
+    assert continuity(tmp_path, Ledger()).resume([GPU], ns(50), "", "") is None
 
 
 def test_a_checkpoint_that_cannot_be_written_is_a_failed_collector(tmp_path: Path) -> None:
@@ -120,6 +121,17 @@ def test_a_node_that_was_out_of_service_begins_at_zero(tmp_path: Path) -> None:
     """Its engines have ended, and nothing was there to be observed."""
     left_behind(tmp_path)
     late_ns = ns(20) + ENDED_NS + 1
-    assert continuity(tmp_path, Ledger(), {}).resume([GPU], late_ns) is None
-    assert continuity(tmp_path, Ledger(), {}).resume([GPU], late_ns - 1) is not None
-    assert continuity(tmp_path, Ledger(), STARTED).resume([GPU], late_ns) is not None
+    assert continuity(tmp_path, Ledger(), {}).resume([GPU], late_ns, "", "") is None
+    assert continuity(tmp_path, Ledger(), {}).resume([GPU], late_ns - 1, "", "") is not None
+    assert continuity(tmp_path, Ledger(), STARTED).resume([GPU], late_ns, "", "") is not None
+
+
+def test_a_daemon_that_dies_before_it_shows_anything_hands_on_what_it_found(tmp_path: Path) -> None:
+    """The lock names it, and no longer the one that wrote the checkpoint."""
+    left_behind(tmp_path)
+    resumed(tmp_path)
+    after = Books(gpus=0)
+    third = continuity(tmp_path, after.ledger)
+
+    assert third.resume([GPU], ns(60), OURS, "4712 50") is not None
+    assert after.watermark() == 14
