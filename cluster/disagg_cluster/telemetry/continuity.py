@@ -75,6 +75,9 @@ class Continuity:
         if now_ns - before.ledger.taken_ns > ENDED_NS and not _has_engine_left(before.ledger, pids):
             self._log.info("counters begin at zero: the engines of the last daemon ended long ago")
             return None
+        if not self._is_usable(before.ledger, devices, pids, now_ns):
+            self._file.reject("the accounting fails on it")
+            return None
         self._ledger.resume(before.ledger, devices, pids, now_ns)
         self._resumed_ns = now_ns
         with self._health.guard():
@@ -129,6 +132,23 @@ class Continuity:
         names = {key: name for key, name in self._names().items() if name in engines}
         processes = self._processes(ledger)
         self._file.write(Checkpoint(ledger, processes, names, wall_offset_seconds, self._signature))
+
+    def _is_usable(
+        self,
+        before: LedgerCheckpoint,
+        devices: Sequence[Device],
+        pids: Collection[int],
+        now_ns: int,
+    ) -> bool:
+        """Whether an accounting can go on from it; else every daemon would end as it starts."""
+        with self._health.guard():
+            trial = Ledger()
+            trial.resume(before, devices, pids, now_ns)
+            # All that is uncommitted: nothing is awaited any longer by then.
+            trial.advance(now_ns + 10 * RETURN_NS)
+            trial.checkpoint(now_ns + 10 * RETURN_NS)
+            return True
+        return False
 
     def _started(self, pid: str) -> int | None:
         return self._start_ticks(int(pid)) if pid.isdecimal() else None

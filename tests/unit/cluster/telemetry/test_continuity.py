@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import pytest
+
 from disagg_cluster.journal_text import Where
 from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
 from disagg_cluster.telemetry.continuity import ENDED_NS, LINGER_NS, RETURN_NS, Continuity
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.model import Device, EngineState, Reason, Use
+from disagg_exporter.model.checkpoints import LedgerCheckpoint
 from support.books import Books, Teller, ns
 
 HERE = Where(boot_id="boot", pid_namespace="pids")
@@ -135,3 +139,24 @@ def test_a_daemon_that_dies_before_it_shows_anything_hands_on_what_it_found(tmp_
 
     assert third.resume([GPU], ns(60), OURS, "4712 50") is not None
     assert after.watermark() == 14
+
+
+def test_a_checkpoint_that_the_accounting_fails_on_ends_no_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With it in its place no daemon would ever start again, and no engine be looked after."""
+    left_behind(tmp_path)
+    monkeypatch.setattr(DeviceLedger, "commit", fail)
+    after = Ledger()
+    following = continuity(tmp_path, after)
+
+    assert following.resume([GPU], ns(50), "", OURS) is None
+    assert "counters begin at zero" in caplog.text
+    assert not following.status().success
+    assert following.status().unexpected_failures == 1
+    assert {path.suffix for path in tmp_path.iterdir()} == {".rejected"}
+    assert after.checkpoint(ns(50)) == LedgerCheckpoint(ns(50))
+
+
+def fail(*_: object) -> None:
+    raise AssertionError("of a version that is not ours")
