@@ -74,6 +74,7 @@ def test_daemons_may_die_and_no_request_is_lost_and_no_second(folder: Path) -> N
                     planes.next_daemon().wait_ready()
             last = planes.daemon.wait_settled()
             wait_until("a scrape of it", lambda: watermark(scraper) >= watermark(last))
+            wait_until("Prometheus", lambda: scraped(prometheus) >= watermark(last) - 0.001)
             found = query(prometheus, INCREASE)
         # A daemon that has just come shows nothing yet.
         pages = [page for page in scraper.pages if "disagg_gpu_info" in page.samples]
@@ -113,6 +114,7 @@ def test_daemons_may_die_and_no_request_is_lost_and_no_second(folder: Path) -> N
 
 
 COMMITTED = "disagg_(gpu|node)_|disagg_engine_(gpu|phase|step)"
+WATERMARK = "min(disagg_gpu_watermark_timestamp_seconds)"
 INCREASE = "sum by (phase) (increase(disagg_engine_gpu_seconds_total[10m]))"
 
 
@@ -127,6 +129,11 @@ def watermark(page: Page | Scraper) -> float:
     if isinstance(page, Scraper):
         page = page.pages[-1]
     return min(value for _, value in page.samples["disagg_gpu_watermark_timestamp_seconds"])
+
+
+def scraped(prometheus: str) -> float:
+    """The watermark that Prometheus knows."""
+    return min((value for _, value in query(prometheus, WATERMARK)), default=0.0)
 
 
 def start_of(page: Page, gpu: str) -> float:
