@@ -130,7 +130,7 @@ def test_a_screen_reader_hears_when_what_is_wrong_changes_and_not_each_second(
             page.clock.run_for(ROUNDS_MS)
             expect(page.get_by_text(f"1970-01-0{day + 1}")).to_be_visible(timeout=20_000)
 
-        assert page.evaluate("heard") == ["(4) gpu-7", "(5) gpu-7"]
+        assert page.evaluate("heard") == ["(5) gpu-7", "(6) gpu-7"]
 
 
 def test_it_can_be_paused(browser: Browser) -> None:
