@@ -13,6 +13,7 @@ from disagg_cluster.readiness import Target, question
 from disagg_cluster.tcp_tables import inodes_by_port
 from disagg_cluster.telemetry.engine_tls import client_for
 from disagg_exporter.asking import Asking
+from disagg_exporter.http.tls_words import TlsError
 from disagg_exporter.question import EngineUnreachable
 
 _MAX_BYTES = 256 * 1024
@@ -45,10 +46,14 @@ def plainly_well(
 def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
     """The numbers of those that answer their health path with 200."""
     with closing(Asking(_MAX_BYTES, keep=False)) as asking:
+        left, answered = 0, set()
         for number, target in enumerate(targets):
-            tls = None if target.tls is None else client_for(target.tls)
+            try:
+                tls = None if target.tls is None else client_for(target.tls)
+            except TlsError:
+                continue
             asking.ask(question(str(number), target, target.health_path, patience_seconds, tls))
-        left, answered = len(targets), set()
+            left += 1
         while left:
             for told in asking.step():
                 left -= 1

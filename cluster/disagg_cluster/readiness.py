@@ -51,11 +51,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back on one path; status 0 if nothing did, and then `why`."""
+    """What came back on one path; status 0 if nothing did, and then `why`.
+
+    `was_asked` is False where the question could not be put to a server that may be well: for want
+    of TLS that both speak, or of a file of ours.
+    """
 
     status: int = 0
     body: bytes = b""
     why: str = ""
+    was_asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,8 @@ def judge(facts: Facts) -> ProbeResult:
     if facts.owner is Owner.OTHER:
         return ProbeResult(Health.FOREIGN, f"another process listens on port {facts.target.port}")
     if facts.health.status == 0:
-        return ProbeResult(Health.NO_ANSWER, f"{facts.target.health_path}: {facts.health.why}")
+        health = Health.NO_ANSWER if facts.health.was_asked else Health.UNDECIDED
+        return ProbeResult(health, f"{facts.target.health_path}: {facts.health.why}")
     if facts.health.status != 200:
         why = f"{facts.target.health_path} answers {facts.health.status}"
         return ProbeResult(Health.UNHEALTHY, why)
@@ -189,11 +195,12 @@ def _get_by_tls(target: Target, path: str, until: float) -> Answer:
     except TimeoutError:
         return Answer(why="no answer in time")
     except TlsError as error:
-        return Answer(why=str(error))
+        return Answer(why=str(error), was_asked=False)
     if isinstance(told.page, EngineRefused):
         return Answer(told.page.status)
     if isinstance(told.page, EngineUnreachable):
-        return Answer(why=str(told.page))
+        # A server that turns our TLS down is there and works; one that hangs does not.
+        return Answer(why=str(told.page), was_asked=not told.page.speaks)
     return Answer(200, told.page)
 
 

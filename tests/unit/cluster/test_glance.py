@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from disagg_cluster.glance import plainly_well
 from disagg_cluster.listeners import listening_inodes
 from disagg_cluster.readiness import Target
+from disagg_exporter.http.tls_words import Trust
 from support.page_server import NoPage, page_server
 from support.raw_server import raw_server
 
@@ -79,3 +81,12 @@ def test_the_path_and_the_key_are_those_of_the_worker() -> None:
 
     assert heads[0].startswith(b"GET /liveness HTTP/1.1\r\n")
     assert b"\r\nAuthorization: Bearer k1\r\n" in heads[0]
+
+
+def test_one_whose_certificate_of_ours_is_gone_keeps_no_other_from_being_vouched_for(
+    healthy: Target, tmp_path: Path
+) -> None:
+    gone = Trust(insecure=True, cert_file=tmp_path / "gone")
+    other = Target(healthy.port, "tiny", tls=gone), frozenset({7})
+
+    assert plainly_well([other, proven(healthy), other], 10.0) == (False, True, False)

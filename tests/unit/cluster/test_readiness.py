@@ -288,9 +288,22 @@ def test_a_worker_that_serves_tls_is_probed_by_it(tmp_path: Path) -> None:
     anybody = Trust(insecure=True)
     assert probed(server_context(), anybody, "/health").health is Health.HEALTHY
     assert probed(wants, ours.probing, "/health").health is Health.HEALTHY
-    assert probed(wants, anybody, "/health").health is Health.NO_ANSWER
     assert probed(server_context(), anybody, "/sick").why == "/sick answers 503"
-    assert "speaks no TLS" in probed(None, anybody, "/health").why
+    for unasked, why in (
+        (probed(wants, anybody, "/health"), "wants a certificate of ours"),
+        (probed(None, anybody, "/health"), "speaks no TLS"),
+        (probed(wants, Trust(insecure=True, cert_file=tmp_path / "gone"), "/health"), "gone"),
+    ):
+        assert (unasked.health, why in unasked.why) == (Health.UNDECIDED, True), unasked
+
+
+def test_another_on_its_port_is_one_whatever_its_tls_is() -> None:
+    unasked = Answer(why="it speaks no TLS", was_asked=False)
+    target = Target(8000, "tiny", tls=Trust(insecure=True))
+
+    found = judge(Facts(target, unasked, Owner.OTHER, frozenset({7}), None))
+
+    assert found.health is Health.FOREIGN
 
 
 @pytest.fixture
