@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster import procfs
 from disagg_cluster.hooks.command_delivery import CommandDelivery
 from disagg_cluster.hooks.failure_hook import MOST_WAITING, FailureHook, HookError
 from disagg_cluster.hooks.post_delivery import PostDelivery
 from disagg_cluster.supervisor.failures import Failure, FailureKind
-from support.children import children, descriptors, free_port
+from support.children import children, descriptors, free_port, is_gone
 
 LOG = logging.getLogger("test.hook")
 FAILURE = Failure(FailureKind.CRASHED, "w", "decode", "backoff", "why", -9, 7, 0, 1.5, "/w.log")
@@ -65,7 +64,7 @@ def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(tmp_pa
     with pytest.raises(HookError, match="took more than 1 s"):
         run(("sh", "-c", script), tmp_path, 1.0)
 
-    assert not procfs.is_alive(int((tmp_path / "pid").read_text()))
+    assert is_gone(int((tmp_path / "pid").read_text()))
 
 
 class Receiver(ThreadingHTTPServer):
