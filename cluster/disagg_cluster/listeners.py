@@ -9,6 +9,8 @@ from enum import StrEnum
 from disagg_cluster import procfs, tcp_tables
 from disagg_cluster.tcp_tables import Listener
 
+_IPV6 = 6
+
 
 class Owner(StrEnum):
     """Who listens: the asked processes, somebody else too, nobody seen, or it cannot be told."""
@@ -24,7 +26,8 @@ def listening_inodes(
 ) -> frozenset[int]:
     """The sockets that may be given a connection to `host`:`port`, by their inodes.
 
-    Several are possible (SO_REUSEPORT, or one on all addresses beside one on `host`).
+    Several are possible (SO_REUSEPORT). One on all addresses of IPv6 gets connections of IPv4 only
+    where nobody listens there by IPv4, and none of IPv6 goes to a listener of IPv4.
 
     Args:
         host: An IP address.
@@ -32,9 +35,11 @@ def listening_inodes(
         table: Who listens on a port at all.
     """
     wanted = tcp_tables.plain(host)
-    return frozenset(
-        inode for address, inode in table(port) if address == wanted or address.is_unspecified
-    )
+    fitting = [each for each in table(port) if each[0] == wanted or each[0].is_unspecified]
+    same = frozenset(inode for address, inode in fitting if address.version == wanted.version)
+    if same or wanted.version == _IPV6:
+        return same
+    return frozenset(inode for _, inode in fitting)
 
 
 def session_members(session: int) -> Iterator[int]:

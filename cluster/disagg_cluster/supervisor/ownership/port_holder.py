@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+
 from disagg_cluster import procfs
-from disagg_cluster.listeners import listening_inodes, socket_inodes
+from disagg_cluster.listeners import socket_inodes
+from disagg_cluster.tcp_tables import listeners, plain
 
 _SHOWN_CHARACTERS = 80
 
@@ -16,10 +19,33 @@ def port_holder(host: str, port: int) -> str | None:
         port: TCP port; 0 is nobody's.
     """
     try:
-        inodes = listening_inodes(host, port) if port else frozenset()
+        inodes = _in_the_way(host, port) if port else frozenset()
     except OSError:
         return None
     return f"another process listens on port {port}: {_named(inodes)}" if inodes else None
+
+
+def _in_the_way(host: str, port: int) -> frozenset[int]:
+    """The sockets beside which nobody can listen at `host`:`port`, by their inodes.
+
+    A worker may mean to listen on all addresses; only that one on all of IPv6 leaves IPv4 alone
+    has to be tried, as no table tells it.
+    """
+    wanted = plain(host)
+    found = {inode: a for a, inode in listeners(port) if a == wanted or a.is_unspecified}
+    if wanted.version == 6 or any(address.version == 4 for address in found.values()):
+        return frozenset(found)
+    return frozenset() if found and _is_free(host, port) else frozenset(found)
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+        except OSError:
+            return False
+    return True
 
 
 def _named(inodes: frozenset[int]) -> str:
