@@ -14,10 +14,13 @@ _SECRET_WORDS = frozenset(
     ("key", "keys", "apikey", "token", "secret", "secrets", "password", "passwd", "passphrase")
 ) | frozenset(("pwd", "credential", "credentials", "auth", "authorization", "bearer"))
 _NO_SECRET_ENDS = frozenset(("file", "files", "path", "dir", "folder"))
-# Of a URL, and of what lacks only the scheme to be one: `name:password@`, up to the last @.
-_USER_OF_URL = re.compile(r"://[^\s'\"]*@")
-_USER = re.compile(r"(?<![^\s'\"(\[,=])[^\s'\"/:@]+:(?!//)[^\s'\"]*@")
-_GIVEN = re.compile(r"([A-Za-z][\w.-]*)(=|:\s+|['\"]\s*:\s*)(?:(['\"]).*?(?:\3|$)|[^\s'\",}]+)")
+# None looks at a character again and again: a text of a megabyte must not take minutes.
+_WORD = re.compile(r"[^\s'\"]++")
+# What lacks only the scheme to be a URL: `name:password@`.
+_USER = re.compile(r"(?<![^(\[,=])[^/:@(\[,=]++:(?!//)")
+_GIVEN = re.compile(
+    r"(?<![\w.-])([\w.-]++)(=|:\s++|['\"]\s*+:\s*+)(?:(['\"]).*?(?:\3|\Z)|[^\s'\",}]+)", re.DOTALL
+)
 _TOKEN = re.compile(
     r"\b(?:hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|nvapi-|xox[abp]-|AKIA|eyJ)[\w.-]{8,}"
     r"|\b(?:Bearer|Basic) +[\w.~+/=-]{6,}"
@@ -33,13 +36,13 @@ def is_secret_name(name: str) -> bool:
 
 def urls_masked(text: str) -> str:
     """A text without the names and passwords of URLs in it."""
-    return _USER_OF_URL.sub(f"://{MASK}@", text)
+    return _WORD.sub(_url_masked, text)
 
 
 def masked(text: str) -> str:
     """A text without what stands in it as a secret."""
     text = urls_masked(_TOKEN.sub(MASK, text))
-    return _GIVEN.sub(_masked_value, _USER.sub(f"{MASK}@", text))
+    return _GIVEN.sub(_masked_value, _WORD.sub(_user_masked, text))
 
 
 def masked_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -54,6 +57,18 @@ def masked_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 def follows_secret(argument: str) -> bool:
     """Whether the next argument is the value of this one, and may be a secret."""
     return argument.startswith("-") and "=" not in argument and is_secret_name(argument)
+
+
+def _url_masked(word: re.Match[str]) -> str:
+    before, at, after = word[0].rpartition("@")
+    scheme, colon, _ = before.partition("://")
+    return f"{scheme}://{MASK}@{after}" if at and colon else word[0]
+
+
+def _user_masked(word: re.Match[str]) -> str:
+    before, at, after = word[0].rpartition("@")
+    user = _USER.search(before) if at else None
+    return f"{before[: user.start()]}{MASK}@{after}" if user else word[0]
 
 
 def _masked_value(match: re.Match[str]) -> str:

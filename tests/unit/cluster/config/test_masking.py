@@ -27,6 +27,8 @@ WORDS = st.text(alphabet=string.ascii_letters + string.digits + "@:/!$%.~-_#", m
         ("http://10.0.0.7:8100 a@b 12:30", "http://10.0.0.7:8100 a@b 12:30"),
         ("--tokenizer=x --max-num-batched-tokens=1", "--tokenizer=x --max-num-batched-tokens=1"),
         ("key_file: cannot be read", "key_file: cannot be read"),
+        ("http://a:1,u:p,w@h [x:y@z]", "http://***@h [***@z]"),
+        ("PASSWORD='two\nlines and no end", "PASSWORD='***'"),
         ("--api-key is set by the node itself", "--api-key is set by the node itself"),
     ],
 )
@@ -46,6 +48,12 @@ def test_of_a_command_line_the_values_of_options_that_may_be_secrets_are_masked(
 @given(WORDS, st.sampled_from(["http://u:{}@host:1", "'u:{}@host'", "--api-key={}", "PASSWORD={}"]))
 def test_no_password_comes_through(password: str, text: str) -> None:
     assert password not in masked(text.format(password))
+
+
+@pytest.mark.parametrize("again", ["a", "a-.", "://", "u:", "a=b,", "a='", "a: ", "'", "eyJ", "@"])
+def test_a_long_text_is_not_looked_at_again_for_each_of_its_characters(again: str) -> None:
+    # It would take minutes.
+    assert masked(again * (100_000 // len(again)))
 
 
 @pytest.mark.parametrize(
