@@ -14,6 +14,8 @@ from disagg_exporter.errors import DisaggError
 YamlPath: TypeAlias = tuple[object, ...]
 """The keys and list positions that lead to a value: `("workers", 1, "gpus")`."""
 
+_MOST_SHOWN = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -79,10 +81,18 @@ def config_error(
     placed = [(finding.line or _line(finding.path, known), finding) for finding in findings]
     placed.sort(key=lambda item: (item[0] or 0, _order(item[1].path), item[1].message))
     problems = [
-        Problem(masked(path_text(finding.path)), line, masked(finding.message), finding.hint)
+        Problem(_shown(path_text(finding.path)), line, _shown(finding.message), finding.hint)
         for line, finding in placed
     ]
     return ConfigError(problems, source)
+
+
+def _shown(text: str) -> str:
+    """A text of the file's as it may stand on a terminal: no secret, no control, not too long."""
+    text = masked(text)
+    if len(text) > _MOST_SHOWN:
+        text = f"{text[:_MOST_SHOWN]}… ({len(text)} characters)"
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def path_text(path: YamlPath) -> str:

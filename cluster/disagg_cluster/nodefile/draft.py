@@ -96,7 +96,7 @@ def text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> obje
     if isinstance(value, dict):
         kept = {}
         for key, item in value.items():
-            if isinstance(key, str):
+            if isinstance(key, str) and _is_unicode(key):
                 kept[key] = text_keys_only(item, (*at, key), findings)
             else:
                 message = f"expected text as a key, not {shown(key)}"
@@ -105,6 +105,11 @@ def text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> obje
     if isinstance(value, list):
         return [text_keys_only(item, (*at, n), findings) for n, item in enumerate(value)]
     return value
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it is text to others, too: YAML lets halves of characters (surrogates) pass."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _salvage(raw: object, found: Iterable[Misfit], folder: Path | None) -> Draft | None:

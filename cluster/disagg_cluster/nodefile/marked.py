@@ -15,6 +15,10 @@ MAX_DEPTH = 30
 MAX_PATHS = 50_000
 """No node file says more; YAML anchors can make gigabytes out of ten lines."""
 
+_LONGEST_NUMBER = 100
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_MOST_DIRECTIVES = 100
+
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # PyYAML's own reader takes seconds for a megabyte.
 _SLOWLY_CHARACTERS = 65_536
@@ -74,6 +78,9 @@ def _refused(error: Exception) -> Marked:
 
 def _measure(text: str) -> None:
     """Refuse what is too deep or too much, event by event: making nodes of it would recurse."""
+    # libyaml compares each with all those before it.
+    if text.count("\n%") > _MOST_DIRECTIVES:
+        raise _TooMuchError
     loader, depth, count = _Loader(text), 0, 0
     while loader.check_event():
         event = loader.get_event()  # type: ignore[no-untyped-call] # of types-PyYAML
@@ -107,7 +114,9 @@ def _walk(
         raise _TooMuchError
     if line is None:
         yield path, node.start_mark.line + 1, False
-    if isinstance(node, yaml.SequenceNode):
+    if isinstance(node, yaml.ScalarNode):
+        _check_number(node)
+    elif isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
             yield from _walk(loader, item, (*path, position))
     elif isinstance(node, yaml.MappingNode):
@@ -117,6 +126,7 @@ def _walk(
             if key_node.tag == "tag:yaml.org,2002:merge":
                 merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
             elif isinstance(key_node, yaml.ScalarNode):
+                _check_number(key_node)
                 key = loader.construct_object(key_node)
                 key_line = key_node.start_mark.line + 1
                 yield (*path, key), key_line, key in seen
@@ -125,6 +135,13 @@ def _walk(
         # A mapping's own keys hide the merged ones, whichever comes first.
         for other in merged:
             yield from _walk(loader, other, path)
+
+
+def _check_number(node: yaml.ScalarNode) -> None:
+    """Refuse what takes PyYAML minutes to make a number of: `1:00:00:…` is one to the base 60."""
+    if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
+        problem = f"found a number of {len(node.value)} characters"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def _twice(path: YamlPath, first: int, line: int) -> Finding:

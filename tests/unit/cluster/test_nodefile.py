@@ -116,6 +116,38 @@ def test_an_explosive_file_is_refused_before_it_explodes() -> None:
         parse("\n".join(levels), "test")
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("node: x\ngpu_price: {per_hour: 1" + ":00" * 300_000 + "}", 2),
+        ("? 1" + ":00" * 300_000 + ".5\n: 1", 1),
+        ("".join(f"%TAG !a{n}! x\n" for n in range(40_000)) + "--- {}", None),
+    ],
+    ids=["sixtieths", "sixtieths-as-a-key", "directives"],
+)
+def test_what_yaml_would_take_minutes_for_is_refused(text: str, line: int | None) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse(text, "node.yaml")
+
+    assert [problem.line for problem in raised.value.problems] == [line]
+
+
+def test_a_report_holds_no_more_of_a_long_value_than_a_reader_needs() -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse(f"node: x\nrun_dir: /{'a' * 500_000}", "node.yaml")
+
+    assert len(str(raised.value)) < 5000
+
+
+def test_nothing_in_a_file_reaches_the_terminal_as_a_command() -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse('node: x\n"a\\e[2J": 1\n"\\ud800": 2\nrun_dir: "/\\e[2J"\n', "node.yaml")
+
+    text = str(raised.value)
+    assert text.replace("\n", "").isprintable()
+    assert {"a\\x1b[2J", "\\ud800"} <= {p.path[2:-2] for p in raised.value.problems}
+
+
 def test_folders_and_programs_are_looked_for_on_the_node() -> None:
     mapping = {"workers": [worker(model="/models/m", python="/venv/bin/python")]}
 
