@@ -13,6 +13,9 @@ _CREDENTIALS = struct.Struct("3i")
 class PeerLink(Protocol):
     """A connected local socket, or what asyncio shows of one."""
 
+    def fileno(self) -> int:
+        """Its descriptor; below 0 once it is closed."""
+
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
         """As that of a socket."""
 

@@ -131,7 +131,8 @@ class ControlCore:
     ) -> Reply:
         left = None if until_ns is None else max(until_ns - self._clock_ns(), 0) / 1e9
         try:
-            return replace(await asyncio.wait_for(replies.get(), left), id=request.id)
+            async with asyncio.timeout(left):
+                return replace(await replies.get(), id=request.id)
         except TimeoutError:
             text = f"{text_of(request.verb)}: not done in time; it goes on"
             way_out = "disagg-node status shows how it stands"
@@ -152,7 +153,8 @@ class ControlCore:
                 self._told(name_of(running.verb), reply)
             if changes.running is not None:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._happened.wait(), _LOOK_SECONDS)
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await self._happened.wait()
 
     def _told(self, verb: str, reply: Reply) -> None:
         if reply.outcome.final:

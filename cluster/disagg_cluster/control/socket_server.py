@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import socket
 import time
 from collections.abc import AsyncIterator, Collection
@@ -22,7 +23,7 @@ from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, e
 from disagg_exporter.allowance import Allowance
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
-from disagg_exporter.peer import peer_credentials
+from disagg_exporter.peer import PeerLink, peer_credentials
 from disagg_exporter.steps_socket import (
     FileIdentity,
     identity_of,
@@ -73,6 +74,7 @@ class ControlSocket:
         self._server: asyncio.Server | None = None
         self._file: FileIdentity | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self._waiting: dict[asyncio.Timeout, PeerLink] = {}
         self._health = CollectorHealth(
             COLLECTOR,
             log,
@@ -95,7 +97,12 @@ class ControlSocket:
             await self._close()
 
     async def look(self) -> None:
-        """See to it that the socket is there and is ours."""
+        """See that the socket is there and ours, and that no place is kept for who has gone."""
+        now_seconds = asyncio.get_running_loop().time()
+        for waiting, link in tuple(self._waiting.items()):
+            if _has_gone(link):
+                del self._waiting[waiting]
+                waiting.reschedule(now_seconds)
         with self._health.round():
             if self._server is None or identity_of(self._path) != self._file:
                 await self._listen()
@@ -139,7 +146,8 @@ class ControlSocket:
         self._open.add(task)
         try:
             await self._serve(reader, writer)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
+            # Ends here when the daemon does, too: asyncio would log a cancelled task as an error.
             writer.transport.abort()
         except Exception:  # noqa: BLE001 - a defect of one request must not end the daemon
             self._log.exception("control: a request could not be answered")
@@ -178,14 +186,29 @@ class ControlSocket:
             invalid = Reply(error.request_id, Outcome.INVALID, problems=error.problems)
             await self._refuse(reader, writer, invalid)
             return
-        async with contextlib.aclosing(self._core.answer(request, caller)) as replies:
+        link = writer.get_extra_info("socket")
+        async with (
+            self._while_there(link),
+            contextlib.aclosing(self._core.answer(request, caller)) as replies,
+        ):
             async for reply in replies:
                 await self._write(writer, reply)
+
+    @contextlib.asynccontextmanager
+    async def _while_there(self, link: PeerLink) -> AsyncIterator[None]:
+        """Raise TimeoutError in the block once a client has gone: the next reply may take hours."""
+        async with asyncio.timeout(None) as waiting:
+            self._waiting[waiting] = link
+            try:
+                yield
+            finally:
+                self._waiting.pop(waiting, None)
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
         """The line of a request; nothing if the client only looked in."""
         try:
-            return await asyncio.wait_for(reader.readuntil(b"\n"), self._read_seconds)
+            async with asyncio.timeout(self._read_seconds):
+                return await reader.readuntil(b"\n")
         except TimeoutError:
             raise WireError((f"no whole line within {self._read_seconds:g} s",)) from None
         except asyncio.LimitOverrunError:
@@ -201,13 +224,25 @@ class ControlSocket:
         await self._write(writer, reply)
         # A close over what was not read would take the answer away from the client.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(reader.read(MOST_BYTES), _LINGER_SECONDS)
+            async with asyncio.timeout(_LINGER_SECONDS):
+                await reader.read(MOST_BYTES)
 
     async def _write(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
         writer.write(encode_reply(reply))
-        await asyncio.wait_for(writer.drain(), self._write_seconds)
+        # Not `wait_for`: before Python 3.12 it may lose the cancellation that ends the daemon.
+        async with asyncio.timeout(self._write_seconds):
+            await writer.drain()
 
     def _say(self, text: str, *arguments: object) -> None:
         if self._sayings.room(time.monotonic_ns()):
             self._sayings.spend()
             self._log.warning(text, *arguments)
+
+
+def _has_gone(link: PeerLink) -> bool:
+    """Whether the other end is closed, and not only for writing."""
+    if link.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(link, 0)
+    return bool(poll.poll(0))

@@ -137,6 +137,49 @@ def test_a_restart_goes_on_when_whoever_asked_has_gone(path: Path) -> None:
     served(site, story)
 
 
+def test_who_has_gone_while_a_restart_takes_its_time_keeps_no_place(path: Path) -> None:
+    site = Site(path, most_connections=2)
+
+    async def story() -> None:
+        line = encode_request(new_request(Restart("w")))
+        gone, half_closed = [await asyncio.open_unix_connection(path) for _ in range(2)]
+        for _, writer in (gone, half_closed):
+            writer.write(line)
+            writer.write_eof()
+        while len(site.node.orders) < 1 or len(site.socket._waiting) < 2:
+            await asyncio.sleep(0)
+        gone[1].close()
+        while len(site.socket._open) > 1:
+            await site.socket.look()
+            await asyncio.sleep(0)
+        assert len(await site.ask(Status())) == 2
+        site.node.workers = (replace(READY, incarnation=2),)
+        site.core.changed()
+        lines = (await half_closed[0].read()).splitlines()
+        assert json.loads(lines[-1])["outcome"] == "done"
+        half_closed[1].close()
+
+    served(site, story)
+
+
+def test_the_end_of_the_daemon_ends_who_waits_and_is_no_error(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(path)
+
+    async def run() -> None:
+        async with asyncio.timeout(30):
+            async with site.socket.serving():
+                asking = asyncio.create_task(site.ask(Restart("w")))
+                while not site.node.orders:
+                    await asyncio.sleep(0)
+            with pytest.raises(BrokenOffError):
+                await asking
+
+    asyncio.run(run())
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_who_waits_only_so_long_is_told_that_it_goes_on(path: Path) -> None:
     site = Site(path)
 
