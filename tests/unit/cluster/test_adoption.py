@@ -234,6 +234,8 @@ def test_an_interpreter_before_the_arguments_is_no_difference(log: Path, tmp_pat
     script.write_text(f"#!/bin/sh\nread nothing < {tmp_path}/silence\n")
     script.chmod(0o755)
     child = start([str(script), "--port", "1"], dict(os.environ), log)
+    while procfs.command_line(child.pid)[-2:] != ("--port", "1"):
+        os.sched_yield()  # at the very moment of its exec it has none
 
     found = find_unrecorded(Sought(log, (str(script), "--port", "1"), "127.0.0.1", 0))
     assert found.child is not None
@@ -420,6 +422,23 @@ def test_the_worker_of_a_container_is_not_ours_though_all_its_names_are_the_same
             child.signal_group(signal.SIGKILL)
             assert wait_readable(child.pidfd)
             child.reap()
+
+
+def test_an_engine_that_loads_and_has_no_log_is_found_by_arguments_and_mark(tmp_path: Path) -> None:
+    """The disk was full when it was started, and its daemon was killed before it listened."""
+    log = tmp_path / "logs" / "w.log"
+    child = start([*PYTHON, SLEEPS], os.environ | {WORKER_MARK: str(log)}, tmp_path / "none.log")
+    try:
+        while procfs.command_line(child.pid)[-1:] != (SLEEPS,):
+            os.sched_yield()
+        found = find_unrecorded(sought(log, free_port()))
+        assert found.child is not None
+        assert found.child.pid == child.pid
+        found.child.let_go()
+    finally:
+        child.signal_group(signal.SIGKILL)
+        assert wait_readable(child.pidfd)
+        child.reap()
 
 
 def test_an_engine_started_by_hand_with_all_that_is_printed_of_a_worker_is_not_the_worker(

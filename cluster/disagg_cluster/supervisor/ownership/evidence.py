@@ -39,9 +39,10 @@ def proves_worker(traits: Traits) -> bool:
     """Whether these traits together are a worker's and nobody else's.
 
     The log alone is not: a person may append to it. Without it (the disk was full, the folder has
-    another name now) all others are wanted: somebody may have started the same by hand. A title
-    that an engine gives itself overwrites arguments and mark.
+    another name now) arguments and mark are wanted: somebody may have started the same by hand,
+    and one of ours may be long in loading before it listens. A title that an engine gives itself
+    overwrites both.
     """
     if traits.writes_log:
         return traits.argv_fits or traits.bears_mark or traits.holds_port
-    return traits.argv_fits and traits.bears_mark and traits.holds_port
+    return traits.argv_fits and traits.bears_mark

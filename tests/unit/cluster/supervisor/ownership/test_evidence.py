@@ -13,13 +13,13 @@ from disagg_cluster.supervisor.ownership.evidence import Traits, proves_worker
         (True, False, False, True, True),
         (True, False, False, False, False),
         (False, True, True, True, True),
-        (False, True, True, False, False),
+        (False, True, True, False, True),
         (False, True, False, True, False),
         (False, False, True, True, False),
         (False, False, False, False, False),
     ],
 )
-def test_the_log_and_one_more_prove_it_and_without_the_log_all_the_rest(
+def test_the_log_and_one_more_prove_it_and_without_the_log_arguments_and_mark(
     writes: bool, fits: bool, mark: bool, port: bool, proven: bool
 ) -> None:
     assert proves_worker(Traits(writes, fits, mark, port)) is proven
