@@ -93,7 +93,9 @@ class Lane:
             # An engine adopted in the middle of its work says so, before its next step can.
             number = self._begin(key, Stream(said.sequence, said.totals, said.sequence))
             self.promises_work = said.running > 0 or said.waiting > 0
-        knows_more = said.sequence > self._streams[number].highest
+        stream = self._streams[number]
+        stream.confirm(said.sequence)
+        knows_more = said.sequence > stream.highest
         if knows_more:
             # Of a record that was lost: its state is the latest.
             self.promises_work = said.running > 0 or said.waiting > 0

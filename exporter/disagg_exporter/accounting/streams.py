@@ -28,6 +28,11 @@ class Stream:
     highest: int
     resumed: bool = False
 
+    def confirm(self, sequence: int) -> None:
+        """Take that its engine has got no further: what is missing from now on was told to us."""
+        if sequence == self.sequence == self.highest:
+            self.resumed = False
+
 
 class Missing(NamedTuple):
     """`records` are missing before the entry at `place`; `totals` are those before them.

@@ -80,6 +80,25 @@ def test_rest_that_the_daemon_before_saw_stays_idle() -> None:
     assert after.reasons(Use.IDLE) == {Reason.NO_REQUEST: 23}
 
 
+def test_what_gets_lost_long_after_an_absence_is_counted_as_lost() -> None:
+    """Its engine has said since that nothing was missed while no daemon ran."""
+    books, teller = Books(), Teller()
+    books.engine()
+    books.step(teller, teller.decode(10, 1))
+    books.beat(teller, 20)
+    books.advance(20)
+
+    after = books.successor(20, 30)
+    after.beat(teller, 31)
+    teller.decode(40, 0.5)
+    after.step(teller, teller.decode(41, 0.5))
+    after.beat(teller, 50)
+    after.advance(50)
+
+    assert after.lost(50) == 1
+    assert after.seconds()["decode"] == 2
+
+
 def test_a_device_without_an_engine_was_unobserved_while_no_daemon_ran() -> None:
     books = Books()
     books.activity(0, 20, 0.0)
