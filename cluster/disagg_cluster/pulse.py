@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.discovery.proctable import parents
@@ -16,6 +16,7 @@ from disagg_cluster.roster import Roster
 from disagg_cluster.sourcing import Sourcing
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors.failure_tally import FailureTally
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import (
     CollectorStatus,
@@ -91,6 +92,7 @@ class Pulse:
         self._devices = tuple(devices)
         self._aside = aside
         self._show = show
+        self._failures = FailureTally()
         self._watched = watched
         self._seldom = seldom
         self._save = save
@@ -151,9 +153,13 @@ class Pulse:
             snapshot = self._compose(now_ns)
         except Exception as error:
             self._shown.fail(error)
-            self._show(self._without_measurements(now_ns))
+            self._show_counted(self._without_measurements(now_ns))
             raise
-        self._show(snapshot)
+        self._show_counted(snapshot)
+
+    def _show_counted(self, snapshot: Snapshot) -> None:
+        failures = self._failures.take(snapshot.collectors)
+        self._show(replace(snapshot, unexpected_failures=failures))
 
     def _without_measurements(self, now_ns: int) -> Snapshot:
         """What can be said for certain: how workers and collectors stand, and the rest absent."""

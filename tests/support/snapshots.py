@@ -94,6 +94,7 @@ def golden_snapshot() -> Snapshot:
         wall_offset_seconds=WALL_OFFSET_SECONDS,
         fresh_until_ns=FRESH_UNTIL_NS,
         gpu_price=GpuPrice("EUR", 2.5),
+        unexpected_failures={"nvml": 0, "engine": 1},
         left_out_engines=2,
         devices=(
             Device(GPU_0, 0, "NVIDIA H100 80GB HBM3", "nvidia0", "00000000:18:00.0"),

@@ -91,13 +91,13 @@ def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
     sheet.put("disagg_run_folder_restores_total", restores)
     for outcome, count in snapshot.daemon_counts.hook_events.items():
         sheet.put("disagg_failure_hook_events_total", count, outcome)
+    for kind, count in snapshot.unexpected_failures.items():
+        sheet.put("disagg_collector_unexpected_failures_total", count, kind)
     for status in snapshot.collectors:
         name, last = status.collector, status.last_success_timestamp_seconds
         sheet.put("disagg_collector_success", float(status.success), name)
         sheet.put("disagg_collector_duration_seconds", status.duration_seconds, name)
         sheet.put("disagg_collector_last_success_timestamp_seconds", last, name)
-        failures = float(status.unexpected_failures)
-        sheet.put("disagg_collector_unexpected_failures_total", failures, name)
 
 
 def _metric(family: Family, rows: dict[Labels, float]) -> Metric:

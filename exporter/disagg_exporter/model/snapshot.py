@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from disagg_exporter.model.accounts import BusyGpus, DeviceAccount, EngineAccount, TokenAccount
@@ -32,6 +33,7 @@ class Snapshot:
     then absent, not frozen); `wall_offset_seconds` turns monotonic into Unix time.
     `failures` are the devices that could not be read; they have no reading.
     `retired_accounts` are sums over devices that are no more; only the node's sums count them.
+    `unexpected_failures` are sums by kind of collector, those that are no more included.
     """
 
     taken_ns: int
@@ -57,3 +59,4 @@ class Snapshot:
     gpu_price: GpuPrice | None = None
     daemon_counts: DaemonCounts = field(default_factory=DaemonCounts)
     left_out_engines: int | None = None
+    unexpected_failures: Mapping[str, int] = field(default_factory=dict)

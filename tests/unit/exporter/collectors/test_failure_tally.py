@@ -1,0 +1,41 @@
+"""Counters of defects outlive the collectors that had them."""
+
+from disagg_exporter.collectors.failure_tally import FailureTally
+from disagg_exporter.model import CollectorStatus
+
+
+def status(name: str, failures: int) -> CollectorStatus:
+    return CollectorStatus(name, True, 0.0, None, failures)
+
+
+def test_collectors_are_added_up_by_kind() -> None:
+    tally = FailureTally()
+
+    sums = tally.take([status("nvml", 0), status("engine:a", 2), status("engine:b", 3)])
+
+    assert sums == {"nvml": 0, "engine": 5}
+
+
+def test_a_collector_that_leaves_takes_nothing_with_it_and_brings_nothing_twice() -> None:
+    tally = FailureTally()
+    tally.take([status("engine:a", 2)])
+
+    assert tally.take([]) == {"engine": 2}
+    assert tally.take([status("engine:a", 2)]) == {"engine": 2}
+    assert tally.take([status("engine:a", 3)]) == {"engine": 3}
+
+
+def test_another_collector_under_the_same_name_counts_from_its_beginning() -> None:
+    tally = FailureTally()
+    tally.take([status("engine:a", 5)])
+
+    assert tally.take([status("engine:a", 0)]) == {"engine": 5}
+    assert tally.take([status("engine:a", 1)]) == {"engine": 6}
+
+
+def test_ever_new_names_take_bounded_memory_and_lose_no_count() -> None:
+    tally = FailureTally()
+    for number in range(3000):
+        sums = tally.take([status(f"engine:{number}", 1)])
+
+    assert sums == {"engine": 3000}
