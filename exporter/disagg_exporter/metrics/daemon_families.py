@@ -46,8 +46,8 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            ("collector",), "seconds",
            "Unix time of the collector's last success; absent until it has had one."),
     Family("disagg_collector_unexpected_failures_total", _C, Data.COLLECTORS, ("collector",), "",
-           "Rounds that failed of a defect of this program, by kind of collector (`engine` sums over "
-           "all engines): please report it."),
+           "Rounds that failed of a defect of this program, by kind of collector (`engine` sums "
+           "over all engines): please report it."),
     Family("disagg_http_refusals_total", _C, Data.HTTP, ("reason",), "",
            "Connections and requests that the daemon's own pages turned away, by reason."),
     Family("disagg_run_folder_restores_total", _C, Data.WORKERS, (), "",
