@@ -176,11 +176,13 @@ class Daemon:
             StuckWorkersError: On leaving, some workers could not be ended.
         """
         async with contextlib.AsyncExitStack() as stack:
-            lock = stack.enter_context(RunLock(self._folder.lock))
+            lock = stack.enter_context(RunLock(self._folder.lock, signs=False))
             make_inner(self._folder.sim)
             make_inner(self._folder.logs)
             start_ns = time.monotonic_ns()
             self._resume(lock, start_ns)
+            # Not before: one that dies in between leaves checkpoint and lock as they were.
+            lock.sign()
             for device in self._layout.devices:
                 self._ledger.add_device(device, start_ns)
             stack.callback(self._hand_over)

@@ -34,6 +34,12 @@ class RunLockError(DisaggError):
 class RunLock:
     """The lock of one run folder; use it as a context manager.
 
+    Args:
+        path: Its file.
+        patience_seconds: How long to wait for a holder that is none any more.
+        signs: Whether its file says at once who holds it; else `sign` does. Until then it says who
+            held it before, as it does for good if we die meanwhile.
+
     A process that is forked shares it until it runs its own program. So whoever gets the lock can
     be sure that every child of the daemon before is there to be seen.
 
@@ -42,7 +48,10 @@ class RunLock:
             or is not ours alone.
     """
 
-    def __init__(self, path: Path, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, path: Path, patience_seconds: float = _PATIENCE_SECONDS, *, signs: bool = True
+    ) -> None:
+        self._signs = signs
         self._path = path
         self._patience_seconds = patience_seconds
         self._descriptor = -1
@@ -64,7 +73,8 @@ class RunLock:
         except BaseException:
             self._close()
             raise
-        self._sign()
+        if self._signs:
+            self.sign()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,7 +109,7 @@ class RunLock:
             self._descriptor = old
             raise
         os.close(old)
-        self._sign()
+        self.sign()
 
     def answer(self) -> None:
         """Answer those who ask whether we are here; to be called now and then."""
@@ -131,7 +141,7 @@ class RunLock:
             return 0
         return None
 
-    def _sign(self) -> None:
+    def sign(self) -> None:
         """Write down who we are; on a full disk the kernel's list of locks still tells."""
         mine = f"{self.signature}\n".encode()
         with suppress(OSError):

@@ -81,7 +81,7 @@ class Continuity:
         self._ledger.resume(before.ledger, devices, pids, now_ns)
         self._resumed_ns = now_ns
         with self._health.guard():
-            # As ours: the lock names the daemon before no more.
+            # As ours, beside what was found: until the lock bears our name that one counts.
             self._file.write(before._replace(daemon=signature))
         return before
 

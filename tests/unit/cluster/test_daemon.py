@@ -26,6 +26,7 @@ from disagg_cluster.rotation import Rotation
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock, RunLockError, holder
 from disagg_cluster.stopping import end_workers, left_behind
+from disagg_cluster.telemetry.succession import Succession
 from disagg_exporter import steps
 from disagg_exporter.collectors import Backoff, keep_running
 from disagg_exporter.devices import NoDevices
@@ -180,6 +181,29 @@ def test_a_daemon_of_a_new_folder_misses_nothing(
 
     asyncio.run(story())
     assert "made anew" not in caplog.text
+
+
+def test_a_daemon_takes_the_lock_over_in_name_once_it_has_taken_the_accounting_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that bears another name than the lock is not gone on from."""
+    lock = RunFolder(folder / "run").lock
+    with RunLock(lock):
+        pass
+    lock.write_text("4711 99\n")
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Succession, "resume", die)
+
+    async def story() -> None:
+        async with make(folder).running():
+            pass
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(story())
+    assert lock.read_text() == "4711 99\n"
 
 
 def test_the_next_daemon_shows_an_engine_as_what_it_was_started(folder: Path) -> None:

@@ -218,3 +218,15 @@ def test_whoever_gets_the_lock_learns_who_held_it_last(lock: Path) -> None:
     with RunLock(lock) as second:
         assert second.predecessor == "4711 99"
     assert lock.read_text().strip() == second.signature == first.signature
+
+
+def test_until_it_is_signed_it_says_who_held_it_before(lock: Path) -> None:
+    """Who dies in between has taken nothing over."""
+    with RunLock(lock):
+        pass
+    lock.write_text("4711 99\n")
+    with RunLock(lock, signs=False) as held:
+        assert lock.read_text() == "4711 99\n"
+        assert holder(lock) == os.getpid()
+        held.sign()
+        assert lock.read_text().strip() == held.signature
