@@ -66,25 +66,31 @@ class RunDirWatch:
     def look(self) -> None:
         """Look once; restore what is not there."""
         with self._health.round():
-            lost = [name for name, content in self._contents if not content.is_in_place]
-            for name, content in self._contents:
-                if name in lost:
-                    content.restore()
-            for path in self._inner:
-                if not path.is_dir():
-                    lost.append(path.name)
-                    make_inner(path)
-            if lost:
-                self.restored += 1
-                self._log.warning(
-                    "somebody removed or replaced %s in %s: made anew; what lay there, logs and "
-                    "rejected journals for instance, is lost",
-                    ", ".join(lost),
-                    self._folder,
-                )
-            for each in self._each_look:
-                each()
+            try:
+                self._restore_lost()
+            finally:
+                # Whoever asks whether we are here is answered whatever became of the folder.
+                for each in self._each_look:
+                    each()
 
     def status(self) -> CollectorStatus:
         """Return the collector: failed while something is missing that cannot be restored."""
         return self._health.status()
+
+    def _restore_lost(self) -> None:
+        lost = [name for name, content in self._contents if not content.is_in_place]
+        for name, content in self._contents:
+            if name in lost:
+                content.restore()
+        for path in self._inner:
+            if not path.is_dir():
+                lost.append(path.name)
+                make_inner(path)
+        if lost:
+            self.restored += 1
+            self._log.warning(
+                "somebody removed or replaced %s in %s: made anew; what lay there, logs and "
+                "rejected journals for instance, is lost",
+                ", ".join(lost),
+                self._folder,
+            )

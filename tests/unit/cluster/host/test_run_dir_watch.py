@@ -66,11 +66,12 @@ def test_what_is_gone_is_restored_once_said_and_counted(
 
 
 def test_what_cannot_be_restored_is_shown_and_tried_again(
-    watch: RunDirWatch, thing: Thing, caplog: pytest.LogCaptureFixture
+    watch: RunDirWatch, thing: Thing, looks: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     thing.is_in_place = thing.restorable = False
     for _ in range(3):
         watch.look()
+    assert looks == ["looked"] * 3
     assert (watch.restored, watch.status().success) == (0, False)
     assert caplog.text.count("cannot be restored: No space left on device") == 1
 
