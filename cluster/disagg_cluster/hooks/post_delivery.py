@@ -49,7 +49,13 @@ class PostDelivery:
 
         def job() -> None:
             try:
-                status = self._post(link, data)
+                with contextlib.closing(link):
+                    if not answer.done():
+                        link.connect()
+                    # A name server may take its time: what was given up is not sent any more.
+                    if answer.done():
+                        return
+                    status = self._post(link, data)
             except Exception as error:  # noqa: BLE001 - passed on to whoever waits
                 _settle(loop, answer, error)
             else:
@@ -83,11 +89,8 @@ class PostDelivery:
         return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
 
     def _post(self, link: http.client.HTTPConnection, data: bytes) -> int:
-        try:
-            link.request("POST", self._path, data, self._headers)
-            return link.getresponse().status
-        finally:
-            link.close()
+        link.request("POST", self._path, data, self._headers)
+        return link.getresponse().status
 
 
 def _settle(

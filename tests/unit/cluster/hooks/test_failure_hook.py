@@ -4,14 +4,17 @@ import asyncio
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from disagg_cluster.hooks import post_delivery
 from disagg_cluster.hooks.command_delivery import CommandDelivery
 from disagg_cluster.hooks.failure_hook import MOST_WAITING, FailureHook, HookError
 from disagg_cluster.hooks.post_delivery import PostDelivery
@@ -140,6 +143,31 @@ def test_a_url_that_does_not_answer_is_given_up_at_the_deadline(receiver: Receiv
 
     with pytest.raises(HookError, match=r"did not answer within 0\.2 s"):
         post(receiver.url, 0.2)
+
+
+def test_what_was_given_up_while_a_name_was_looked_up_is_not_sent_afterwards(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up, look_up = threading.Event(), socket.getaddrinfo
+
+    def slowly(*arguments: Any) -> Any:
+        looked_up.wait(30)
+        return look_up(*arguments)
+
+    monkeypatch.setattr(post_delivery, "_THREADS", 1)
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+
+    async def story() -> None:
+        delivery = PostDelivery(receiver.url, 0.1)
+        for _ in range(2):
+            with pytest.raises(HookError, match="did not answer"):
+                await delivery.deliver(b"given up")
+        delivery._deadline_seconds = 30.0
+        looked_up.set()
+        await delivery.deliver(b"sent")
+
+    asyncio.run(story())
+    assert [body for _, _, body in receiver.got] == [b"sent"]
 
 
 def test_a_url_where_nobody_listens_is_a_failure() -> None:
