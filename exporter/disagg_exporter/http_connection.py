@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from disagg_exporter.access import Access
 from disagg_exporter.http.connections import Connection
@@ -15,6 +16,9 @@ from disagg_exporter.http.request_head import HeadError, RequestHead
 from disagg_exporter.http.request_reader import RequestReader
 from disagg_exporter.http.response import refusal, response_head
 from disagg_exporter.site import Answer, Site
+
+if TYPE_CHECKING:
+    import ssl
 
 _log = logging.getLogger(__name__)
 
@@ -27,13 +31,15 @@ _REQUESTS_AHEAD = 4
 class ConnectionHandler:
     """Serves a connection until its end; `seconds` is the deadline of a request and of silence.
 
-    `access` returns the conditions that hold now: they may change while a connection lasts.
+    `access` returns the conditions that hold now: they may change while a connection lasts. One
+    that was made under another `tls` than they ask for now has to be made anew.
     """
 
     def __init__(
         self,
         connection: Connection,
         reader: RequestReader,
+        tls: ssl.SSLContext | None,
         site: Site,
         access: Callable[[], Access],
         refusals: RefusalCounts,
@@ -42,6 +48,7 @@ class ConnectionHandler:
         self._connection = connection
         self._client = connection.client
         self._reader = reader
+        self._tls = tls
         self._requests_ahead = 0
         self._site = site
         self._access = access
@@ -61,8 +68,12 @@ class ConnectionHandler:
             self._connection.begin()
             self._client.limit(self._seconds)
             self._requests_ahead += self._reader.is_amid_head
+            access = self._access()
+            if self._tls is None and access.tls is not None:
+                raise ConnectionError("it must be encrypted now")
             keeps = head.keeps and self._requests_ahead < _REQUESTS_AHEAD
-            self._answer(head, keeps=keeps)
+            keeps = keeps and access.tls is self._tls
+            self._answer(head, access, keeps=keeps)
             if not keeps:
                 if head.has_body or self._reader.is_amid_head:
                     self._linger()
@@ -85,8 +96,7 @@ class ConnectionHandler:
                 self._refusals.add(Refusal.TIMEOUT)
             raise
 
-    def _answer(self, head: RequestHead, *, keeps: bool) -> None:
-        access = self._access()
+    def _answer(self, head: RequestHead, access: Access, *, keeps: bool) -> None:
         answer = access.refusal(head.header("authorization"))
         if answer is None:
             accept, encodings = head.header("accept"), head.header("accept-encoding")

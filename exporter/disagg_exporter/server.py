@@ -161,12 +161,14 @@ class MetricsServer:
     ) -> None:
         try:
             access = self._access()
-            if head is None and access.tls is not None:
-                self._encrypt(connection, access.tls, access.client_names)
+            tls = access.tls if head is None else None
+            if tls is not None:
+                self._encrypt(connection, tls, access.client_names)
                 reader = RequestReader(connection.client)
             ConnectionHandler(
                 connection,
                 reader,
+                tls,
                 self._site,
                 self._access,
                 self._refusals,

@@ -125,6 +125,28 @@ def test_closing_ends_encrypted_connections_at_once() -> None:
         assert time.monotonic() - began < 15
 
 
+def test_a_connection_does_not_outlive_the_encryption_that_it_was_made_with() -> None:
+    access = [OPEN]
+    with serving(lambda: access[0]) as port:
+        plain = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        plain.request("GET", "/metrics")
+        plain.getresponse().read()
+        access[0] = Access(tls=server_context())
+        plain.request("GET", "/metrics")
+        with contextlib.closing(plain), pytest.raises(ConnectionError):
+            plain.getresponse()
+
+        secure = http.client.HTTPSConnection("127.0.0.1", port, context=client_context())
+        secure.request("GET", "/metrics")
+        secure.getresponse().read()
+        access[0] = verifying("somebody.example")
+        with contextlib.closing(secure):
+            secure.request("GET", "/metrics")
+            answer = secure.getresponse()
+            answer.read()
+        assert answer.headers["Connection"] == "close"
+
+
 def test_new_conditions_hold_on_connections_that_are_open() -> None:
     """A password that was taken back must not live on in a kept connection."""
     now = [OPEN]
