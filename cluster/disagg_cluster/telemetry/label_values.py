@@ -7,6 +7,7 @@ mind, and be started again as something else; it may not invent a name a second.
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice, takewhile
 
 PER_ENGINE = 8
 """How many values an engine may have had within `UNUSED_NS`."""
@@ -47,11 +48,8 @@ class LabelValues:
     def forget_unused(self, now_ns: int) -> tuple[str, ...]:
         """Forget values that are too many and have been unused for long; return which."""
         surplus = max(len(self._used_ns) - KEPT_VALUES, 0)
-        forgotten = [
-            value
-            for value, used_ns in list(self._used_ns.items())[:surplus]
-            if now_ns - used_ns >= UNUSED_NS
-        ]
+        oldest = takewhile(lambda used: now_ns - used[1] >= UNUSED_NS, self._used_ns.items())
+        forgotten = [value for value, _ in islice(oldest, surplus)]
         for value in forgotten:
             del self._used_ns[value]
         return tuple(forgotten)
