@@ -68,7 +68,7 @@ run-vllm: $(READY) vllm-environment ## The same with a real vLLM prefill and dec
 # What the tests with real engines and a real router run them with.
 ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUTER_VENV)/bin/python
 
-TESTS = $(ENGINES) $(BIN)/pytest -ra
+TESTS = $(ENGINES) $(BIN)/pytest -ra --durations=25 --durations-min=2
 HERE = not vllm_long and not dynamo_long and not gpu
 BESIDE = $(VENV)/integration-tests.log
 
