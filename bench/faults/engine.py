@@ -85,7 +85,10 @@ def told() -> dict[str, Any]:
 
 def main() -> int:
     """Serve as a stand-in until it is told to end."""
-    said = lambda name: sys.argv[sys.argv.index(name) + 1]  # noqa: E731
+
+    def said(name: str) -> str:
+        return sys.argv[sys.argv.index(name) + 1]
+
     socket = os.environ.get(wire.SOCKET_ENVIRONMENT)
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     options = standin.Options(
@@ -96,6 +99,7 @@ def main() -> int:
         gpus=tuple(map(int, devices.split(","))) if devices else (),
         sim_dir=Path(socket).parent / "sim" if socket and devices else None,
     )
+    # The stand-in as it is, but for what it sends and answers.
     standin.Sender = TotalsSender  # type: ignore[misc]
     standin.Routes = ToldRoutes  # type: ignore[misc]
     helper = told().get("helper")

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import TextIO
 
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
@@ -172,11 +173,13 @@ def queued_output() -> Iterator[QueuedOutput]:
             sys.stderr = own[1]
 
 
-def _in_place_of(stream: io.TextIOBase | object) -> QueuedStream | None:
-    """A queued stream onto the same descriptor; None for a stream without one."""
+def _in_place_of(stream: TextIO | None) -> QueuedStream | None:
+    """A queued stream onto the same descriptor; None for a stream without one, or for none."""
+    if stream is None:
+        return None
     try:
-        descriptor = stream.fileno()  # type: ignore[union-attr]
-        stream.flush()  # type: ignore[union-attr]
-    except (AttributeError, OSError, ValueError):
+        descriptor = stream.fileno()
+        stream.flush()
+    except (OSError, ValueError):
         return None
     return QueuedStream(descriptor)
