@@ -39,14 +39,21 @@ class Recents:
         prefill_share: NDArray[np.float64],
         dummy_share: NDArray[np.float64],
     ) -> None:
-        """Take the newest steps and forget what the gauges can no longer reach."""
+        """Take more steps, in any order, and forget what the gauges can no longer reach."""
         new = np.empty(len(t_ns), _RECENT)
         new["t_ns"], new["length_ns"] = t_ns, length_ns
         new["prefill_share"], new["dummy_share"] = prefill_share, dummy_share
         self._kept.add(new)
         kept = self._kept.rows
-        reach_ns = kept["t_ns"][-1] - max(_HORIZON_NS, 2 * int(kept["length_ns"].max()))
-        self._kept.drop(max(int((kept["t_ns"] >= reach_ns).argmax()), len(kept) - _MOST_KEPT))
+        # Records come late, too: the newest step is not always the last to come.
+        reach_ns = int(kept["t_ns"].max()) - max(_HORIZON_NS, 2 * int(kept["length_ns"].max()))
+        within = kept["t_ns"] >= reach_ns
+        first = int(within.argmax())
+        if np.count_nonzero(within) == len(kept) - first:
+            self._kept.drop(first)
+        else:
+            self._kept.replace(kept[within])
+        self._kept.drop(max(len(self._kept) - _MOST_KEPT, 0))
         self.longest_ns = int(self._kept.rows["length_ns"].max())
 
     def add_one(self, t_ns: int, length_ns: int, work: Work) -> None:

@@ -44,6 +44,24 @@ def test_steps_out_of_reach_are_forgotten() -> None:
     assert recents.longest_ns == 1
 
 
+def test_a_step_that_comes_too_late_to_be_reached_is_not_kept() -> None:
+    """The gauges look back from the newest step, whichever came last."""
+    recents = Recents()
+    for t_ns, length_ns in ((10 * SECOND_NS, 1), (5 * SECOND_NS, SECOND_NS)):
+        recents.add_one(t_ns, length_ns, DECODE)
+
+    assert (len(recents), recents.longest_ns) == (1, 1)
+
+
+def test_a_late_step_is_forgotten_as_soon_as_one_that_came_in_time() -> None:
+    recents = Recents()
+    for tenths in (100, 85, 119):
+        recents.add_one(tenths * SECOND_NS // 10, 1, DECODE)
+
+    assert len(recents) == 2
+    assert recents.seconds_ns(0, 12 * SECOND_NS)[Phase.DECODE] == 2
+
+
 def test_phases_are_told_apart_and_fillers_are_neither() -> None:
     recents = Recents()
     for t_ns, work in ((10, PREFILL), (20, Work(0.25)), (30, DUMMY)):
