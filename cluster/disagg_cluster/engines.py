@@ -152,6 +152,9 @@ class Engines:
             self._assign(engine, EngineState.GONE, now_ns)
         if engine.feed is not None and pid is not None and engine.pid != pid:
             engine.feed.begin()
+        if engine.pid != pid:
+            # The silence of the process before; of this one nobody knows yet.
+            engine.silence = None
         if pid is not None and engine.pid != pid:
             engine.tag = self._tag_of(name)
             # One that was adopted may serve, and tells its steps as soon as its plugin finds us.

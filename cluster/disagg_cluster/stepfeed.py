@@ -59,6 +59,7 @@ class StepFeed:
         self._listener = StepsListener(path, engine, self._believes, self._receive)
         self._flags: int | None = None
         self._records_seen = False
+        self._refused_before = 0
         self._heard_wall: float | None = None
         self.heard_ns: int | None = None
         self.worked_ns: int | None = None
@@ -76,9 +77,10 @@ class StepFeed:
         self._listener.drain()
 
     def begin(self) -> None:
-        """Forget what the process before this one told of itself."""
+        """Forget what the process before this one told of itself, and who else tried to."""
         self._flags = None
         self._records_seen = False
+        self._refused_before = self._listener.counts.refused
         self.heard_ns = self.worked_ns = None
 
     @property
@@ -97,7 +99,7 @@ class StepFeed:
                 records_seen=self._records_seen,
                 vllm_plugins=self._environment.get("VLLM_PLUGINS"),
                 tokens_advancing=tokens_advancing,
-                refused=counts.refused,
+                refused=counts.refused - self._refused_before,
             )
         )
 

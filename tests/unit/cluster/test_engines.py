@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from disagg_cluster.engines import Engines
 from disagg_cluster.journal_text import Tag
 from disagg_cluster.life import WorkerState
 from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.stepfeed import StepFeed
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.fullness import Fullness
+from disagg_exporter.model import Method
+from disagg_exporter.silence import GRACE_SECONDS
 from support.node_files import node, worker
 
 STARTING, READY, DRAINING = WorkerState.STARTING, WorkerState.READY, WorkerState.DRAINING
@@ -63,3 +69,27 @@ def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
 
     assert [subject.ready_ns for subject in engines.subjects(pages)] == [now_ns]
+
+
+def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its steps are taken as soon as they are heard, not when silence is looked for next."""
+    now_ns = 10**12
+    ledger, pages = Ledger(), PageWatch({}, 1.0, lambda _name: False)
+    engines = Engines(
+        node(worker("w")).workers, lambda _name: Tag(), ledger, clock_ns=lambda: now_ns
+    )
+    feed = StepFeed("w", tmp_path / "s", ledger, Fullness(1.0), lambda: engines.pid("w"), {})
+    engines.hear("w", feed)
+    engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
+    engines.changed("w", STARTING, READY, 7, "")
+    now_ns += round(GRACE_SECONDS * 1e9)
+    engines.listen_for_silence(pages)
+    assert "never connected" in caplog.text
+
+    engines.changed("w", READY, WorkerState.BACKOFF, None, "")
+    engines.changed("w", WorkerState.BACKOFF, STARTING, 8, "")
+    feed.heard_ns = now_ns  # as its plugin's first message has it
+
+    assert [subject.heard for subject in engines.subjects(pages)] == [{Method.STEPS: now_ns}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from disagg_exporter.fullness import Fullness
 from disagg_exporter.inside_engine.disagg_steps.counting import Facts
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 from disagg_exporter.model import Assignment, CollectorStatus, EngineState, Role
+from disagg_exporter.silence import GRACE_SECONDS
 
 FACTS = Facts(*([0] * len(Facts._fields)))._replace(
     elapsed_ns=5_000_000, context_tokens=9, context_requests=1
@@ -67,3 +69,28 @@ def test_a_message_that_trips_us_up_is_shown_and_those_behind_it_are_heard(
     assert False in {status.success for status in shown if status.unexpected_failures}
     assert shown[-1].unexpected_failures == 1
     assert sum(sum(account.told.steps) for account in ledger.engine_accounts(0)) > 0
+
+
+def test_who_was_refused_beside_the_process_before_does_not_explain_the_silence_of_this_one(
+    folder: Path,
+) -> None:
+    feed = StepFeed("e", folder / "s", Ledger(), Fullness(1.0), lambda: None, {})
+
+    async def story() -> tuple[str | None, str | None]:
+        feed.open(asyncio.get_running_loop())
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+                stranger.connect(str(folder / "s"))
+                feed.drain()
+            before = feed.silence(GRACE_SECONDS, None)
+            feed.begin()
+            return before, feed.silence(GRACE_SECONDS, None)
+        finally:
+            feed.close()
+
+    before, after = asyncio.run(story())
+
+    assert before is not None
+    assert before.startswith("1 connections to the steps socket came from processes outside")
+    assert after is not None
+    assert after.startswith("the plugin never connected")
