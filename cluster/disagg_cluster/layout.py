@@ -106,7 +106,7 @@ def place(
         devices: What this node has; None or empty on a node without GPUs, where each worker
             gets a pseudo-device (accounting A1).
         source: What to call the node file in the report.
-        lines: The line of each of its paths (`nodefile.lines_of`), if the report is to have them.
+        lines: The line of each of its paths (`nodefile.read`), if the report is to have them.
 
     Raises:
         ConfigError: Devices that do not exist, belong to two workers or are too few.

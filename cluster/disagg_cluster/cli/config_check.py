@@ -18,7 +18,7 @@ from disagg_cluster.config.masking import masked_arguments
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.front import scheme_of
 from disagg_cluster.layout import Layout, Placement, place
-from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, lines_of, load
+from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, read
 from disagg_cluster.problems import ConfigError, Problem
 from disagg_cluster.router_command import router_command, router_engines
 from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
@@ -59,8 +59,9 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
 
 
 def _read(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
-    config = load(file, ELSEWHERE if elsewhere else THIS_HOST)
-    layout = place(config, expected_devices(config), str(file), lines_of(file))
+    node_file = read(file, ELSEWHERE if elsewhere else THIS_HOST)
+    config = node_file.config
+    layout = place(config, expected_devices(config), str(file), node_file.lines)
     if not elsewhere:
         scheme_of(config.listen)
     return config, layout

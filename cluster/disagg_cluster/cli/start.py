@@ -17,7 +17,7 @@ from disagg_cluster.foreground import log_to_stderr, run
 from disagg_cluster.front import scheme_of
 from disagg_cluster.host.queued_output import QueuedOutput, queued_output
 from disagg_cluster.layout import place
-from disagg_cluster.nodefile import lines_of, load
+from disagg_cluster.nodefile import NodeFile, read
 from disagg_cluster.rundir import default_run_dir, older_run_dirs
 from disagg_cluster.statusline import LinePrinter
 from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
@@ -63,7 +63,8 @@ def start(
         raise click.UsageError(f"unexpected argument {extra[0]!r}; --config names the node file")
     output = unblocked_output()
     log_to_stderr(verbose)
-    config = NodeConfig(attach=Attach()) if file is None else load(file)
+    node_file = NodeFile(NodeConfig(attach=Attach()), {}) if file is None else read(file)
+    config = node_file.config
     if web_config is not None:
         listen = config.listen.model_copy(update={"web_config": str(web_config)})
         config = config.model_copy(update={"listen": listen})
@@ -74,8 +75,7 @@ def start(
         text = f"something of an earlier version runs in {run_folder}: it is used on"
         click.echo(f"{text}, and {usual} when that has ended", err=True)
     with opened_devices(config, run_folder) as source:
-        lines = None if file is None else lines_of(file)
-        layout = place(config, source.inventory(), str(file), lines)
+        layout = place(config, source.inventory(), str(file), node_file.lines)
         daemon = Daemon(
             config,
             layout,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster.config import NodeConfig
@@ -21,22 +22,30 @@ MOST_BYTES = 1_000_000
 """No node file is larger."""
 
 
-def load(path: Path, host: Host = THIS_HOST) -> NodeConfig:
-    """Read a node file.
+@dataclass(frozen=True, slots=True)
+class NodeFile:
+    """What one reading of a node file gave.
+
+    `lines` are those of everything in it, for problems that only its node can see.
+    """
+
+    config: NodeConfig
+    lines: Mapping[YamlPath, int]
+
+
+def read(path: Path, host: Host = THIS_HOST) -> NodeFile:
+    """Read a node file, once: what changes in it meanwhile cannot give half of each.
 
     Raises:
         ConfigError: The file cannot be read, or has problems; all of them are in it.
     """
-    return parse(_text(path), str(path), host, path.absolute().parent)
+    marked = read_yaml(_text(path))
+    return NodeFile(_configure(marked, str(path), host, path.absolute().parent), marked.lines)
 
 
-def lines_of(path: Path) -> Mapping[YamlPath, int]:
-    """The line of everything in a node file, for problems that only its node can see.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
-    return read_yaml(_text(path)).lines
+def load(path: Path, host: Host = THIS_HOST) -> NodeConfig:
+    """Read a node file of which nothing but the configuration is wanted; raises as `read`."""
+    return read(path, host).config
 
 
 def parse(text: str, source: str, host: Host = THIS_HOST, folder: Path | None = None) -> NodeConfig:

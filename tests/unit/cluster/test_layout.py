@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_cluster.layout import Wish, assume, place, share
-from disagg_cluster.nodefile import lines_of, load
+from disagg_cluster.nodefile import read
 from disagg_cluster.problems import ConfigError
 from disagg_exporter.devices import pseudo_device
 from disagg_exporter.model import Device
@@ -74,8 +74,9 @@ def test_what_this_node_lacks_is_shown_at_its_line(tmp_path: Path) -> None:
         "workers:\n  - name: a\n    role: mixed\n    model: org/m\n    port: 1\n    gpus: [9]\n"
     )
 
+    told = read(file, HAS_ALL)
     with pytest.raises(ConfigError) as refused:
-        place(load(file, HAS_ALL), FOUR, "node.yaml", lines_of(file))
+        place(told.config, FOUR, "node.yaml", told.lines)
 
     assert [problem.line for problem in refused.value.problems] == [6]
 
