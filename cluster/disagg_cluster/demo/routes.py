@@ -53,7 +53,8 @@ class Routes:
         """Take no more requests and wait a little for those that are here."""
         self._draining = True
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._steps.emptied(), _DRAIN_SECONDS)
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await self._steps.emptied()
 
     async def _complete(self, body: bytes) -> HttpAnswer:
         if self._draining:

@@ -214,7 +214,8 @@ async def talk(
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         try:
-            return await asyncio.wait_for(client(reader, writer), 10)
+            async with asyncio.timeout(10):
+                return await client(reader, writer)
         finally:
             writer.close()
             await writer.wait_closed()

@@ -54,7 +54,8 @@ class Ear:
             self.heard.put_nowait(message)
 
     async def next(self) -> Message:
-        return await asyncio.wait_for(self.heard.get(), timeout=5)
+        async with asyncio.timeout(5):
+            return await self.heard.get()
 
 
 @contextlib.asynccontextmanager
@@ -79,7 +80,8 @@ def connection(path: Path):  # type: ignore[no-untyped-def] # its type is socket
 
 async def hung_up(link: socket.socket) -> None:
     """Wait until the other end has closed the connection."""
-    assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(link, 1), timeout=5) == b""
+    async with asyncio.timeout(5):
+        assert await asyncio.get_running_loop().sock_recv(link, 1) == b""
 
 
 def test_a_stream_is_heard_from_hello_to_hanging_up(tmp_path: Path) -> None:

@@ -212,7 +212,8 @@ async def _engine(environment: dict[str, str]) -> None:
         env={name: environment[name] for name in PLUGIN_ENV},
         stderr=subprocess.PIPE,
     )
-    _, errors = await asyncio.wait_for(child.communicate(), 60)
+    async with asyncio.timeout(60):
+        _, errors = await child.communicate()
     assert child.returncode == 0, errors.decode()
 
 
