@@ -14,7 +14,6 @@ from disagg_cluster.tcp_tables import inodes_by_port
 from disagg_cluster.telemetry.engine_tls import client_for
 from disagg_exporter.asking import Asking
 from disagg_exporter.http.tls_words import TlsError
-from disagg_exporter.question import EngineUnreachable
 
 _MAX_BYTES = 256 * 1024
 
@@ -57,6 +56,7 @@ def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
         while left:
             for told in asking.step():
                 left -= 1
-                if not isinstance(told.page, EngineUnreachable):
+                # Any other is probed by itself, which says what is wrong.
+                if isinstance(told.page, bytes):
                     answered.add(int(told.ask.key))
         return answered

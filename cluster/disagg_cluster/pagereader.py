@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -12,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from disagg_exporter.asking import Asking
-from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import EnginePage
 from disagg_exporter.pages import Heads, PageError, parse_page, version_path
 from disagg_exporter.question import Address, Ask, EngineRefused, EngineUnreachable, Told
@@ -149,6 +149,8 @@ class PageReader:
         if isinstance(told.page, EngineUnreachable):
             answered = isinstance(told.page, EngineRefused) or told.page.speaks
             return Seen.without_page(look, told.page, answered=answered)
+        if isinstance(told.page, Exception):
+            return Seen.without_page(look, told.page)
         seen = self._read(look, told.page)
         if seen.page is None or not look.versionless:
             return seen
@@ -168,12 +170,12 @@ class PageReader:
 
 
 def _with_version(seen: Seen, told: Told) -> Seen:
-    try:
-        if isinstance(told.page, DisaggError):
-            raise told.page
-        answer = json.loads(told.page)
-    except (DisaggError, ValueError, RecursionError):
-        answer = None
+    if isinstance(told.page, Exception) and not isinstance(told.page, EngineUnreachable):
+        return Seen.without_page(seen.look, told.page, answered=True)
+    answer = None
+    if isinstance(told.page, bytes):
+        with contextlib.suppress(ValueError, RecursionError):
+            answer = json.loads(told.page)
     version = answer.get("version") if isinstance(answer, dict) else None
     if not isinstance(version, str) or not version.isprintable():
         version = ""

@@ -201,6 +201,8 @@ def _get_by_tls(target: Target, path: str, until: float) -> Answer:
     if isinstance(told.page, EngineUnreachable):
         # A server that turns our TLS down is there and works; one that hangs does not.
         return Answer(why=str(told.page), was_asked=not told.page.speaks)
+    if isinstance(told.page, Exception):
+        raise told.page
     return Answer(200, told.page)
 
 

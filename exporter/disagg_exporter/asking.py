@@ -1,16 +1,20 @@
 """Asks many servers for a page each, on one thread; one that hangs delays no other.
 
+Whatever asking one raises is told as what became of its question, and ends that of no other.
+
 A connection is kept for the next page if its server keeps it: a new one costs as much as the page.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import selectors
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,7 +67,10 @@ class Asking:
 
     def ask(self, ask: Ask) -> None:
         """Begin to ask; what becomes of it is told by `step`."""
-        end_seconds = time.monotonic() + ask.deadline_seconds
+        with self._guarded(ask):
+            self._ask(ask, time.monotonic() + ask.deadline_seconds)
+
+    def _ask(self, ask: Ask, end_seconds: float) -> None:
         kept = self._talks.get(ask.key)
         if kept is None or not kept.answered or not _same_server(kept.ask, ask):
             self.forget(ask.key)
@@ -86,11 +93,12 @@ class Asking:
                     os.eventfd_read(self._waking)
                     woken = True
                 else:
-                    self._go_on(key.data)
+                    self._go_on_alone(key.data)
             now_seconds = time.monotonic()
             for talk in tuple(self._talks.values()):
                 if not talk.answered and talk.end_seconds <= now_seconds:
-                    self._fail(talk, f"no whole answer in {talk.ask.deadline_seconds:g} s")
+                    with self._guarded(talk.ask):
+                        self._fail(talk, f"no whole answer in {talk.ask.deadline_seconds:g} s")
             if woken:
                 break
         told, self._told = self._told, []
@@ -106,16 +114,25 @@ class Asking:
     def forget(self, key: str) -> None:
         """Hang up on a server; nothing more is told of its question."""
         if talk := self._talks.get(key):
-            self._hang_up(talk)
+            self._drop(talk)
 
     def close(self) -> None:
         """Hang up on all; it cannot be used again."""
         for talk in tuple(self._talks.values()):
-            self._hang_up(talk)
+            self._drop(talk)
         self._selector.close()
         with self._ending:
             self._ended = True
             os.close(self._waking)
+
+    @contextlib.contextmanager
+    def _guarded(self, ask: Ask) -> Iterator[None]:
+        """Do something for a question; what it raises becomes of that question, and ends here."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - one server is not to end what others are asked
+            self.forget(ask.key)
+            self._told.append(Told(ask, error))
 
     def _connect(self, ask: Ask, end_seconds: float, untried: tuple[Address, ...]) -> None:
         if ask.tls is None and ask.url.startswith("https:"):
@@ -131,30 +148,37 @@ class Asking:
             except OSError as error:
                 why = error.strerror or type(error).__name__
                 continue
-            code = sock.connect_ex(address)
-            if code in (0, errno.EINPROGRESS):
+            with contextlib.ExitStack() as unless_kept:
+                unless_kept.callback(sock.close)
+                code = sock.connect_ex(address)
+                if code not in (0, errno.EINPROGRESS):
+                    why = os.strerror(code)
+                    continue
                 talk = _Talk(sock, ask, answer, end_seconds, request, untried[number:])
                 if ask.tls is not None:
                     try:
                         talk.sock = talk.tls = ask.tls.channel(sock, ask.host)
                     except TlsError as error:
-                        sock.close()
                         self._told.append(Told(ask, EngineUnreachable.by_tls(ask.url, error)))
                         return
-                self._talks[ask.key] = talk
                 self._selector.register(talk.sock, selectors.EVENT_READ, talk)
-                # On the same host the connection is there at once.
-                self._send(talk)
-                return
-            sock.close()
-            why = os.strerror(code)
+                self._talks[ask.key] = talk
+                unless_kept.pop_all()
+            # On the same host the connection is there at once.
+            self._send(talk)
+            return
         self._told.append(Told(ask, EngineUnreachable(f"{ask.url}: {why}")))
 
-    def _go_on(self, talk: _Talk) -> None:
+    def _go_on_alone(self, talk: _Talk) -> None:
         if talk.answered:
             # Whatever a server says unasked, most likely that it hangs up.
-            self._hang_up(talk)
-        elif not talk.unsent:
+            self._drop(talk)
+            return
+        with self._guarded(talk.ask):
+            self._go_on(talk)
+
+    def _go_on(self, talk: _Talk) -> None:
+        if not talk.unsent:
             self._receive(talk)
         elif code := _connect_error(talk):
             self._lost(talk, os.strerror(code))
@@ -216,11 +240,12 @@ class Asking:
             self._hang_up(talk)
             self._told.append(Told(talk.ask, refused))
         elif whole:
-            self._told.append(Told(talk.ask, talk.answer.body))
+            page = talk.answer.body
             if self._keep and talk.answer.keeps_open:
                 talk.answered, talk.answer = True, Answer(self._max_bytes)
             else:
                 self._hang_up(talk)
+            self._told.append(Told(talk.ask, page))
         return not whole
 
     def _lost(self, talk: _Talk, why: str) -> None:
@@ -246,8 +271,15 @@ class Asking:
 
     def _hang_up(self, talk: _Talk) -> None:
         del self._talks[talk.ask.key]
-        self._selector.unregister(talk.sock)
-        talk.sock.close()
+        try:
+            self._selector.unregister(talk.sock)
+        finally:
+            talk.sock.close()
+
+    def _drop(self, talk: _Talk) -> None:
+        """Hang up where no question depends on how that goes."""
+        with contextlib.suppress(Exception):
+            self._hang_up(talk)
 
 
 def _same_server(kept: Ask, ask: Ask) -> bool:

@@ -83,10 +83,13 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What became of a question: the page, or why there is none."""
+    """What became of a question: the page, or why there is none.
+
+    That is an `EngineUnreachable`, or else something that nobody foresaw.
+    """
 
     ask: Ask
-    page: bytes | EngineUnreachable
+    page: bytes | Exception
 
 
 def request_for(url: str, authorization: str = "", *, keep: bool = False) -> bytes:

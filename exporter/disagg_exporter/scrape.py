@@ -51,10 +51,10 @@ def fetch(
         with closing(Asking(max_bytes, keep=False)) as asking:
             asking.ask(ask)
             (told,) = asking.step()
+        if isinstance(told.page, Exception):
+            raise told.page
     except OSError as error:  # ours, such as no descriptor left
         raise EngineUnreachable(f"{url}: {error.strerror}") from None
-    if isinstance(told.page, EngineUnreachable):
-        raise told.page
     return told.page
 
 

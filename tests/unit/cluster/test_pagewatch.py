@@ -11,6 +11,7 @@ import pytest
 
 from disagg_cluster.pagewatch import OTHER_VERSION, PageWatch
 from disagg_cluster.telemetry.label_values import PER_ENGINE
+from disagg_exporter.http_answer import Answer as ResponseParser
 from disagg_exporter.model import EnginePage, Total
 from disagg_exporter.pages import EngineWindow, window
 from support.children import descriptors
@@ -343,6 +344,32 @@ def test_what_is_no_address_is_a_failed_collector() -> None:
         return pages
 
     assert successes(asyncio.run(story())) == {"engine:a": False}
+
+
+@pytest.mark.parametrize("where", ["/metrics", "/version"])
+def test_what_nobody_foresaw_in_asking_an_engine_fails_its_collector_alone(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Poisoned(ResponseParser):
+        def take(self, data: bytes) -> bool:
+            if b"poison" in data:
+                raise ZeroDivisionError
+            return super().take(data)
+
+    monkeypatch.setattr("disagg_exporter.asking.Answer", Poisoned)
+
+    def answer(url: str) -> bytes:
+        return b"poison" if url == f"http://a{where}" else answering(url)
+
+    pages = watch(
+        answer,
+        lambda pages: (
+            pages.window("b") is not None
+            and any(status.unexpected_failures > 1 for status in pages.statuses())
+        ),
+    )
+
+    assert successes(pages) == {"engine:a": False, "engine:b": True}
 
 
 def test_a_connection_is_not_kept_past_the_end_of_its_process() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from disagg_exporter.asking import Asking
+from disagg_exporter.http_answer import Answer
 from disagg_exporter.question import Ask, EngineUnreachable, Told
 from support.raw_server import raw_server
 
@@ -27,7 +28,7 @@ def address_of(base: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
     return socket.AF_INET, (host, int(port))
 
 
-def told(asking: Asking, *asks: Ask) -> dict[str, bytes | str]:
+def told(asking: Asking, *asks: Ask) -> dict[str, bytes | str | Exception]:
     """Ask all at once and wait for all."""
     for each in asks:
         asking.ask(each)
@@ -186,6 +187,55 @@ def test_of_an_engine_that_is_forgotten_nothing_more_is_told(asking: Asking) -> 
         threading.Timer(0.3, asking.wake).start()
 
         assert asking.step() == []
+
+
+def cannot_be_connected(base: str) -> Ask:
+    return Ask("poison", f"{base}/metrics", ((socket.AF_INET, ("127.0.0.1", 99_999)),), 10.0)
+
+
+def cannot_be_requested(base: str) -> Ask:
+    return Ask("poison", f"{base}/m\N{GREEK SMALL LETTER MU}", (address_of(base),), 10.0)
+
+
+def cannot_be_read(base: str) -> Ask:
+    return ask(base, "poison")
+
+
+@pytest.mark.parametrize(
+    ("poison", "error"),
+    [
+        (cannot_be_connected, OverflowError),
+        (cannot_be_requested, UnicodeEncodeError),
+        (cannot_be_read, ZeroDivisionError),
+    ],
+)
+def test_what_nobody_foresaw_of_one_server_is_told_of_it_alone(
+    asking: Asking,
+    monkeypatch: pytest.MonkeyPatch,
+    poison: Callable[[str], Ask],
+    error: type[Exception],
+) -> None:
+    class Poisoned(Answer):
+        def take(self, data: bytes) -> bool:
+            if b"poison" in data:
+                raise ZeroDivisionError
+            return super().take(data)
+
+    monkeypatch.setattr("disagg_exporter.asking.Answer", Poisoned)
+    bad = OK.replace(b"hello", b"poison")
+
+    with (
+        raw_server(answer_all) as (base, _),
+        raw_server(lambda connection, over: connection.sendall(bad)) as (poisonous, _),
+    ):
+        assert told(asking, ask(base)) == {"a": b"hello"}
+        for _ in range(2):
+            got = told(asking, poison(poisonous), ask(base))
+
+            assert got["a"] == b"hello"
+            assert type(got["poison"]) is error
+        asking.forget("a")
+        assert told(asking, ask(base, "poison")) == {"poison": b"hello"}
 
 
 def test_whoever_waits_can_be_woken(asking: Asking) -> None:
