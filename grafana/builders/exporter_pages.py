@@ -62,7 +62,7 @@ def collectors() -> Row:
             sort="Collector",
             ascending=True,
             width=HALF,
-            runbooks=("DisaggEnginePageUnreadable",),
+            runbooks=("DisaggEnginePageUnreadable", "DisaggAttachedPageUnreadable"),
         ),
     ]
 
