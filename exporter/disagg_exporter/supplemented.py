@@ -28,7 +28,7 @@ class SupplementedDevices:
 
     Args:
         main: Whose devices these are.
-        more: Asked for what `main` leaves out.
+        more: Asked for what `main` leaves out; its sweeps must not wait for anybody.
     """
 
     def __init__(self, main: DeviceSource, more: DeviceSource) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,11 +24,17 @@ SECOND, MIB = 1_000_000_000, 1024 * 1024
 
 
 class Exporter:
-    """A dcgm-exporter whose page a test sets; counts the looks at it."""
+    """A dcgm-exporter whose page a test sets; counts the looks at it, and answers at once.
+
+    While it is `slow` nothing of a look happens.
+    """
 
     def __init__(self, page: bytes = WHOLE) -> None:
         self.page: bytes | None = page
         self.urls: list[str] = []
+        self.slow = False
+        self.now_ns = 0
+        self.waiting: list[Callable[[], None]] = []
 
     def __call__(self, url: str, deadline_seconds: float) -> bytes:
         self.urls.append(url)
@@ -37,7 +44,20 @@ class Exporter:
 
     def open(self, interval_seconds: float = 30.0) -> DcgmDevices:
         url = "http://127.0.0.1:9400/"
-        return DcgmDevices(url, interval_seconds, fetch=self, clock_ns=lambda: 0)
+        self.source = DcgmDevices(
+            url, interval_seconds, fetch=self, clock_ns=lambda: self.now_ns, beside=self._beside
+        )
+        return self.source
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        """What is swept at an instant."""
+        self.now_ns = now_ns
+        return self.source.sweep(now_ns)
+
+    def _beside(self, look: Callable[[], None]) -> None:
+        self.waiting.append(look)
+        if not self.slow:
+            self.waiting.pop()()
 
 
 def test_every_gpu_of_the_page_is_listed() -> None:
@@ -77,12 +97,12 @@ def test_a_reading_is_in_base_units() -> None:
 def test_xid_errors_are_counted_when_another_is_the_latest() -> None:
     """The page has the last number alone; one of before we looked is not counted."""
     exporter = Exporter()
-    source = exporter.open(interval_seconds=2.0)
+    exporter.open(interval_seconds=2.0)
 
     counted = []
     for second, xid in enumerate((b"79", b"31", b"31", b"79", b"0"), start=1):
         exporter.page = WHOLE.replace(b'"550.90.07"} 79', b'"550.90.07"} ' + xid)
-        counted.append(source.sweep(second * SECOND).readings[1].xid_errors)
+        counted.append(exporter.sweep(second * SECOND).readings[1].xid_errors)
 
     assert counted[0] == ()
     assert counted[1] == counted[2] == ((31, 1),)
@@ -176,10 +196,10 @@ def test_without_a_page_or_a_device_on_it_there_are_no_devices(page: bytes | Non
 
 def test_the_page_is_read_twice_in_its_own_interval_and_holds_in_between() -> None:
     exporter = Exporter()
-    source = exporter.open(interval_seconds=10.0)
+    exporter.open(interval_seconds=10.0)
 
     for tenth in range(1, 201):
-        sweep = source.sweep(tenth * SECOND // 10)
+        sweep = exporter.sweep(tenth * SECOND // 10)
         assert len(sweep.readings) == 2
 
     assert len(exporter.urls) == 1 + 4
@@ -187,13 +207,13 @@ def test_the_page_is_read_twice_in_its_own_interval_and_holds_in_between() -> No
 
 def test_a_page_that_stays_away_fails_after_three_looks_and_comes_back() -> None:
     exporter = Exporter()
-    source = exporter.open(interval_seconds=10.0)
+    exporter.open(interval_seconds=10.0)
 
     exporter.page = None
-    held = source.sweep(15 * SECOND)
-    failed = source.sweep(16 * SECOND)
+    held = exporter.sweep(15 * SECOND)
+    failed = exporter.sweep(16 * SECOND)
     exporter.page = WHOLE
-    back = source.sweep(26 * SECOND)
+    back = exporter.sweep(26 * SECOND)
 
     assert len(held.readings) == 2
     assert failed.readings == ()
@@ -202,26 +222,75 @@ def test_a_page_that_stays_away_fails_after_three_looks_and_comes_back() -> None
 
 
 def test_a_page_that_stays_away_is_asked_for_seldom() -> None:
-    """Each look may last until its deadline, and NVML beside it is not read meanwhile."""
+    """Each look may keep a thread until its deadline."""
     exporter = Exporter()
-    source = exporter.open(interval_seconds=1.0)
+    exporter.open(interval_seconds=1.0)
 
     exporter.page = None
     for second in range(1, 64):
-        source.sweep(second * SECOND)
+        exporter.sweep(second * SECOND)
 
     assert len(exporter.urls) == 1 + 3 + 6
 
 
 def test_a_gpu_that_leaves_the_page_fails_alone() -> None:
     exporter = Exporter()
-    source = exporter.open(interval_seconds=10.0)
+    exporter.open(interval_seconds=10.0)
 
     exporter.page = b"".join(line for line in WHOLE.splitlines(True) if b'gpu="1"' not in line)
-    sweep = source.sweep(6 * SECOND)
+    sweep = exporter.sweep(6 * SECOND)
 
     assert [reading.gpu for reading in sweep.readings] == [GPU_0]
     assert [failure.gpu for failure in sweep.failures] == [GPU_1]
+
+
+def test_the_last_values_hold_while_a_page_is_slow_to_come_and_then_they_are_absent() -> None:
+    exporter = Exporter()
+    exporter.open(interval_seconds=10.0)
+
+    exporter.slow = True
+    sweeps = [exporter.sweep(tenth * SECOND // 10) for tenth in range(200)]
+
+    assert [len(sweep.readings) for sweep in sweeps] == [2] * 151 + [0] * 49
+    assert sweeps[-1].failures[0] == DeviceFailure(GPU_0, "dcgm-exporter does not answer")
+    assert len(exporter.waiting) == 1, "looks are not piled up"
+
+    exporter.waiting.pop()()
+    assert len(exporter.sweep(20 * SECOND).readings) == 2
+
+
+def test_a_look_that_trips_us_up_is_a_failed_look_and_the_next_one_is_taken(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = Exporter()
+    exporter.open(interval_seconds=1.0)
+
+    def trip(_text: bytes, _heads: Heads) -> tuple[()]:
+        raise ValueError("a bug of ours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("disagg_exporter.dcgm.parse_dcgm", trip)
+        for second in range(1, 5):
+            failed = exporter.sweep(second * SECOND)
+
+    assert failed.readings == ()
+    assert failed.failures[0].why.startswith("it fails with ValueError")
+    assert caplog.text.count("it fails with ValueError") == 1
+    assert len(exporter.sweep(14 * SECOND).readings) == 2
+
+
+def test_a_look_for_which_there_is_no_thread_is_a_failed_look() -> None:
+    exporter = Exporter()
+
+    def refuse(_look: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    source = DcgmDevices("http://x", 1.0, fetch=exporter, clock_ns=lambda: 0, beside=refuse)
+
+    sweeps = [source.sweep(second * SECOND) for second in range(5)]
+
+    assert [len(sweep.readings) for sweep in sweeps] == [2, 2, 2, 2, 0]
+    assert "no thread is to be had" in sweeps[-1].failures[0].why
 
 
 class Listed:
