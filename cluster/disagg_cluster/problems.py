@@ -15,6 +15,7 @@ YamlPath: TypeAlias = tuple[object, ...]
 """The keys and list positions that lead to a value: `("workers", 1, "gpus")`."""
 
 _MOST_SHOWN = 500
+_MOST_TOLD = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class Problem:
 
 
 class ConfigError(DisaggError):
-    """A configuration that cannot be used; its text is the report of all its problems.
+    """A configuration that cannot be used; its text is the report of its problems.
+
+    Of very many the first are told, and how many more there are: nobody reads thousands.
 
     Args:
         problems: Everything that was found, in the order of the file.
@@ -63,7 +66,9 @@ class ConfigError(DisaggError):
     def __init__(self, problems: Iterable[Problem], source: str) -> None:
         self.problems = tuple(problems)
         self.source = source
-        super().__init__("\n".join(problem.text(source) for problem in self.problems))
+        lines = [problem.text(source) for problem in self.problems[:_MOST_TOLD]]
+        more = len(self.problems) - len(lines)
+        super().__init__("\n".join([*lines, f"… and {more} more"] if more else lines))
 
 
 def config_error(

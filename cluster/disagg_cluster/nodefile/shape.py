@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import get_args, get_origin
 
 from pydantic import BaseModel
@@ -69,18 +71,23 @@ def find_spot(path: YamlPath, root: type[BaseModel] = NodeConfig) -> Spot:
     return spot
 
 
-def home_of(key: str, inside: type[BaseModel] = NodeConfig, at: str = "") -> str | None:
+def home_of(key: str, inside: type[BaseModel] = NodeConfig) -> str | None:
     """Where in the file a key belongs (`kv_transfer.connector`), if it belongs anywhere."""
-    for name, field in inside.model_fields.items():
+    return _homes(inside).get(key)
+
+
+@cache
+def _homes(root: type[BaseModel]) -> Mapping[str, str]:
+    """Where each key of a file belongs; one that has several places, in the first of them."""
+    found: dict[str, str] = {}
+    for name, field in root.model_fields.items():
+        found.setdefault(name, name)
         section = _section_in(field.annotation)
-        if name == key:
-            return f"{at}{name}"
         if section is not None:
-            listed = get_origin(field.annotation) is tuple
-            found = home_of(key, section, f"{at}{name}{'[]' if listed else ''}.")
-            if found:
-                return found
-    return None
+            at = f"{name}[]" if get_origin(field.annotation) is tuple else name
+            for key, place in _homes(section).items():
+                found.setdefault(key, f"{at}.{place}")
+    return found
 
 
 def _section_in(annotation: object) -> type[BaseModel] | None:

@@ -13,6 +13,9 @@ from disagg_cluster.config.masking import MASK, follows_secret, is_secret_name, 
 from disagg_cluster.nodefile.shape import Spot, find_spot, home_of
 from disagg_cluster.problems import Finding, YamlPath, nearest
 
+_MOST_GUESSES = 100
+"""For so many unknown keys what was meant is guessed: each takes a comparison with all known."""
+
 _OF_A_VALUE = {
     "string_type": "text",
     "string_unicode": "text in Unicode",
@@ -49,11 +52,15 @@ def misfits(
     """
     told: dict[tuple[YamlPath, bool], Misfit] = {}
     absent: dict[YamlPath, Misfit] = {}
+    unknown = 0
     for error in errors:
         path = _path(error, raw)
         if error["type"] == "missing":
             finding = Finding(path, f"missing: expected {find_spot(path, root).expected}")
             absent[path] = Misfit(finding, path, (path,))
+        elif error["type"] == "extra_forbidden":
+            unknown += 1
+            told[path, False] = _unknown_key(path, raw, root, guess=unknown <= _MOST_GUESSES)
         else:
             told.setdefault((path, _is_about_key(error)), _misfit(error, path, raw, root))
     meant = {doubt for misfit in told.values() for doubt in misfit.doubts}
@@ -62,8 +69,6 @@ def misfits(
 
 def _misfit(error: ErrorDetails, path: YamlPath, raw: object, root: type[BaseModel]) -> Misfit:
     kind = error["type"]
-    if kind == "extra_forbidden":
-        return _unknown_key(path, raw, root)
     spot = find_spot(path, root)
     if _is_about_key(error):
         message = f"expected a name of letters, digits and _ as a key, not {shown(path[-1])}"
@@ -92,12 +97,12 @@ def _may_be_secret(path: YamlPath, raw: object) -> bool:
     return isinstance(before, str) and follows_secret(before)
 
 
-def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel]) -> Misfit:
+def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel], *, guess: bool) -> Misfit:
     section, key = path[:-1], str(path[-1])
     present = _value(section, raw)
     spot = find_spot(section, root)
     free = [known for known in spot.keys if not (isinstance(present, dict) and known in present)]
-    meant = nearest(key, free)
+    meant = nearest(key, free) if guess else None
     home = home_of(key, root)
     if home:
         hint = f"it belongs in {home}" if "." in home else "it belongs at the top of the file"

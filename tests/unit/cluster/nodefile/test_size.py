@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
-from disagg_cluster.nodefile import ELSEWHERE, load, parse
+from disagg_cluster.nodefile import ELSEWHERE, load, parse, wording
 from disagg_cluster.nodefile.reading import MOST_BYTES
 from disagg_cluster.problems import ConfigError
 
@@ -149,3 +149,27 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
 def test_what_is_deep_or_much_is_refused_before_it_is_built(text: str) -> None:
     with pytest.raises(ConfigError, match="too large or nested too deeply"):
         parse(text, "test")
+
+
+def test_of_thousands_of_unknown_keys_few_are_guessed_at_and_the_first_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guessed: list[str] = []
+    monkeypatch.setattr(wording, "nearest", lambda key, _known: guessed.append(key))
+    with pytest.raises(ConfigError) as refused:
+        parse("".join(f"unknown_key_{number}: 1\n" for number in range(3000)), "test")
+
+    lines = str(refused.value).splitlines()
+    assert len(guessed) == 100
+    assert lines[0] == "test:1: unknown_key_0: unknown key"
+    assert lines[-1] == f"… and {len(refused.value.problems) - 200} more"
+    assert len(refused.value.problems) == 3000
+    assert len(lines) <= 401
+
+
+def test_that_a_misspelt_key_belongs_elsewhere_is_told_of_each() -> None:
+    """It is looked up, not searched for: a table of all keys is made once."""
+    with pytest.raises(ConfigError) as refused:
+        parse("".join(f"x{number}: 1\n" for number in range(150)) + "connector: a\n", "test")
+
+    assert refused.value.problems[-1].hint == "it belongs in workers[].kv_transfer.connector"
