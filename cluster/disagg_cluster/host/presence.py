@@ -14,11 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster import procfs
-from disagg_cluster.host.process_traits import leads_to_the_same
+from disagg_cluster.host.process_traits import leads_to_the_same, own_processes
 from disagg_exporter.peer import peer_credentials
 
-_BACKLOG = 16
+# So many may ask whom nobody answers before it takes a look at all processes to know who is there.
+_BACKLOG = 4096
 _LOCKS = Path("/proc/locks")
+_SOCKETS = Path("/proc/net/unix")
+_LISTENS = 0x10000  # __SO_ACCEPTCON of linux/net.h
 
 
 class Presence:
@@ -63,11 +66,15 @@ class Presence:
 
 def present(folder: Path) -> int | None:
     """The daemon that has the name of a run folder; None if none has, or not of this folder."""
+    name = _name(folder)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
         try:
-            asking.connect(_name(folder))
+            asking.connect(name)
             pid, uid = peer_credentials(asking)
+        except BlockingIOError:
+            # More have asked than it has answered: it hangs, or was stopped.
+            pid, uid = _listener(name), os.geteuid()
         except OSError:
             return None
     # From another pid namespace its number is 0.
@@ -95,6 +102,35 @@ def flock_holder(found: os.stat_result, table: Path = _LOCKS) -> int | None:
         if len(words) == 8 and words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5] == device:
             return int(words[4]) if words[4].isdigit() and words[4] != "0" else None
     return None
+
+
+def _listener(name: bytes) -> int:
+    """The process of ours that listens at an abstract name; 0 if it is somebody else's."""
+    socket_name = "@" + os.fsdecode(name[1:])
+    try:
+        table = _SOCKETS.read_text(errors="replace").splitlines()[1:]
+    except OSError:
+        return 0
+    inodes = {
+        words[6]
+        for line in table
+        if len(words := line.split()) == 8
+        and words[7] == socket_name
+        and int(words[3], 16) & _LISTENS
+    }
+    links = {f"socket:[{inode}]" for inode in inodes}
+    found = [pid for pid in own_processes() if links & _open_files(pid)]
+    # A child has it, too, until it runs its own program.
+    return min(found, key=lambda pid: procfs.start_ticks(pid) or 0, default=0)
+
+
+def _open_files(pid: int) -> frozenset[str]:
+    found: set[str] = set()
+    with suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                found.add(os.readlink(link))  # noqa: PTH115 - it may be no path
+    return frozenset(found)
 
 
 def _name(folder: Path) -> bytes:

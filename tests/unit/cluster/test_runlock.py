@@ -18,7 +18,10 @@ from support.children import Ear, descriptors, wait_readable
 HOLDS = """
 import os, signal, sys, time
 from pathlib import Path
+from disagg_cluster.host import presence
 from disagg_cluster.runlock import RunLock
+if sys.argv[3] == "with a short queue":
+    presence._BACKLOG = 4
 with RunLock(Path(sys.argv[1])):
     if sys.argv[3] == "forked" and os.fork() == 0:
         time.sleep(0.3)  # as a worker between fork and exec
@@ -138,6 +141,23 @@ def test_a_removed_folder_or_lock_lets_no_second_daemon_in(
     ):
         pass
     assert holder(lock) == other.pid
+
+
+@pytest.mark.parametrize("other", ["with a short queue"], indirect=True)
+def test_a_daemon_that_answers_nobody_is_there_however_many_have_asked(
+    lock: Path, other: Child
+) -> None:
+    """It was stopped, say: then its queue is full and a further asker is not even let in."""
+    os.kill(other.pid, signal.SIGSTOP)
+    shutil.rmtree(lock.parent)
+    for _ in range(20):
+        assert holder(lock) == other.pid
+
+    with (
+        pytest.raises(RunLockError, match=rf"another disagg-node \(pid {other.pid}\) runs in"),
+        RunLock(lock, patience_seconds=0),
+    ):
+        pass
 
 
 def test_a_lock_that_was_removed_or_replaced_is_restored(lock: Path) -> None:
