@@ -186,6 +186,7 @@ def start(
     log_path: Path,
     cwd: Path | None = None,
     stdin: int = subprocess.DEVNULL,
+    output: int | None = None,
 ) -> Child:
     """Start a child in its own session, both outputs appended to its log.
 
@@ -195,6 +196,7 @@ def start(
         log_path: Appended to; O_APPEND lets a copy-truncate rotation work under a running engine.
         cwd: Where it starts; ours if None.
         stdin: A descriptor for its standard input, which is empty otherwise.
+        output: A descriptor for both its outputs; its log if None.
 
     Raises:
         StartError: The log cannot be opened, or the program cannot be run. A full disk is no
@@ -212,8 +214,8 @@ def start(
                 env=dict(env),
                 cwd=cwd,
                 stdin=stdin,
-                stdout=log,
-                stderr=log,
+                stdout=log if output is None else output,
+                stderr=log if output is None else output,
                 close_fds=True,
                 start_new_session=True,
             )

@@ -70,6 +70,44 @@ def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(tmp_pa
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.parametrize("leaving", ["setsid", "env -i setsid"])
+def test_a_helper_that_has_left_the_session_of_a_command_ends_with_it(
+    tmp_path: Path, leaving: str
+) -> None:
+    script = f"{leaving} sh -c 'echo $$ > {tmp_path}/pid; exec sleep 300' & wait"
+    with pytest.raises(HookError, match="took more than 1 s"):
+        run(("sh", "-c", script), tmp_path, 1.0)
+
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_helper_that_a_command_leaves_behind_in_another_session_ends(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    run(
+        ("sh", "-c", f"setsid sh -c 'echo $$ > {started}; exec sleep 300' & cat {started}"),
+        tmp_path,
+        30.0,
+    )
+
+    assert is_gone(int((tmp_path / "hook.log").read_text()))
+
+
+def test_of_a_command_that_prints_for_ever_a_megabyte_is_kept(tmp_path: Path) -> None:
+    """It is read on and forgotten: one that ends in spite of all that it prints has succeeded."""
+    log = tmp_path / "hook.log"
+    with pytest.raises(HookError, match=r"took more than 1 s"):
+        run(("yes",), tmp_path, 1.0)
+
+    assert log.read_text() == ""
+    kept = (tmp_path / "hook.log.1").read_text()
+    assert kept.startswith("y\ny\n")
+    assert kept.endswith("\n… (cut after 1000000 bytes)\n")
+    assert len(kept) < 1_000_100
+
+    assert run(("head", "-c", "1100000", "/dev/zero"), tmp_path, 30.0) == ""
+
+
 class Receiver(ThreadingHTTPServer):
     """A server that takes what is posted, answers as told, or not at all."""
 
