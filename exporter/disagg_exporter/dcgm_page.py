@@ -12,8 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from disagg_exporter.model import Device
-from disagg_exporter.nvml_inventory import MIG_SLICES
+from disagg_exporter.model import GPU_SLICES, Device
 from disagg_exporter.pages.heads import Heads
 from disagg_exporter.pages.lines import Found, Wanted, find
 
@@ -105,7 +104,7 @@ def _device(
             gpu_name=labels.get("modelName", ""),
             device=f"{whole}/gi{instance}" if instance else whole,
             pci_bus_id=labels.get("pci_bus_id", ""),
-            weight=int(profile[1]) / MIG_SLICES if instance and profile else 1.0,
+            weight=int(profile[1]) / GPU_SLICES if instance and profile else 1.0,
             memory_total_bytes=None if total_mib is None else round(total_mib * _MIB),
         ),
         _values(told, mig=bool(instance)),

@@ -11,11 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from disagg_exporter.model import Device, DeviceFailure
+from disagg_exporter.model import GPU_SLICES, Device, DeviceFailure
 from disagg_exporter.nvml_processes import ProcessMeter
-
-MIG_SLICES = 7
-"""Compute slices that a whole GPU counts as (accounting A1)."""
 
 
 @dataclass(slots=True)
@@ -123,7 +120,7 @@ def _instance(nvml: Any, handle: Any, gpu_instance: int, whole: Device) -> Devic
         gpu_name=whole.gpu_name,
         device=f"{whole.device}/gi{gpu_instance}{suffix}",
         pci_bus_id=whole.pci_bus_id,
-        weight=slices / MIG_SLICES,
+        weight=slices / GPU_SLICES,
     )
 
 

@@ -23,7 +23,7 @@ from disagg_exporter.model import (
 )
 from disagg_exporter.server import MetricsServer
 from support.browser import CONTRAST, chromium
-from support.snapshots import SECOND, TAKEN_NS, golden_snapshot
+from support.snapshots import SECOND, TAKEN_NS, golden_snapshot, slice_ns
 
 HOSTILE = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
 
@@ -84,7 +84,9 @@ def slices(count: int) -> Snapshot:
         Device(f"MIG-{n}", n, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", f"nvidia{n}", weight=1 / 7)
         for n in range(count)
     )
-    cells = {Cell(Role.DECODE, Use.DECODE): 4.0, Cell(Role.DECODE, Use.IDLE, Reason.KV_WAIT): 4.0}
+    cells = slice_ns(
+        {Cell(Role.DECODE, Use.DECODE): 4.0, Cell(Role.DECODE, Use.IDLE, Reason.KV_WAIT): 4.0}
+    )
     return replace(
         golden,
         devices=devices,

@@ -206,12 +206,12 @@ class Books:
 
     def joules(self, gpu: str = "g0") -> dict[str, float] | None:
         """Return a device's energy by use to the millijoule, without the uses that had none."""
-        energy = self._account(gpu).energy_joules
+        energy = self._account(gpu).microjoules
         if energy is None:
             return None
         sums: defaultdict[str, float] = defaultdict(float)
-        for cell, joules in energy.items():
-            sums[str(cell.use)] += joules
+        for cell, microjoules in energy.items():
+            sums[str(cell.use)] += microjoules / 1e6
         return {use: round(joules, 3) for use, joules in sums.items() if joules}
 
     def watermark(self, gpu: str = "g0") -> float:
@@ -219,12 +219,12 @@ class Books:
         return self._account(gpu).watermark_ns / SECOND_NS
 
     def unbalanced(self) -> list[str]:
-        """Return the devices whose uses do not sum to weight × (watermark − start)."""
+        """Return the devices whose uses do not sum to slices × (watermark − start)."""
         wrong = []
         for account in self.ledger.device_accounts():
-            wall = (account.watermark_ns - account.start_ns) / SECOND_NS * account.device.weight
-            if abs(sum(account.cells.values()) - wall) > 1e-6:
-                wrong.append(f"{account.device.gpu}: {dict(account.cells)} ≠ {wall}")
+            wall = (account.watermark_ns - account.start_ns) * account.device.slices
+            if sum(account.slice_ns.values()) != wall:
+                wrong.append(f"{account.device.gpu}: {dict(account.slice_ns)} ≠ {wall}")
         return wrong
 
     def engine_seconds(self, now: float, name: str = "e") -> dict[Phase, float]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from disagg_exporter.model import (
+    GPU_SECOND_SLICE_NS,
     ActivityCell,
     Bound,
     BusyGpus,
@@ -82,6 +86,14 @@ DECODE_SERVING = ServingCounts(
 )
 
 
+_Key = TypeVar("_Key", Cell, ActivityCell)
+
+
+def slice_ns(gpu_seconds: Mapping[_Key, float]) -> dict[_Key, int]:
+    """Return GPU-seconds in the unit of accounts."""
+    return {key: round(seconds * GPU_SECOND_SLICE_NS) for key, seconds in gpu_seconds.items()}
+
+
 def golden_snapshot() -> Snapshot:
     """Return a node with every kind of data: each exported family has a row on its page.
 
@@ -127,28 +139,32 @@ def golden_snapshot() -> Snapshot:
                 Role.PREFILL,
                 TAKEN_NS - 100 * SECOND,
                 TAKEN_NS - 6 * SECOND,
-                {
-                    Cell(Role.NONE, Use.IDLE, Reason.STARTING, "llama"): 20.0,
-                    Cell(Role.PREFILL, Use.PREFILL, model_name="llama"): 60.25,
-                    Cell(Role.PREFILL, Use.DECODE, model_name="llama"): 1.5,
-                    Cell(Role.PREFILL, Use.IDLE, Reason.NO_REQUEST, "llama"): 10.0,
-                    Cell(Role.PREFILL, Use.IDLE, Reason.HOST_GAP, "llama"): 1.25,
-                    Cell(Role.PREFILL, Use.UNATTRIBUTED, Reason.STRANGER, "llama"): 1.0,
-                },
-                activity_seconds={
-                    ActivityCell(Role.NONE, Unit.GRAPHICS, "llama"): 2.0,
-                    ActivityCell(Role.PREFILL, Unit.GRAPHICS, "llama"): 62.5,
-                    ActivityCell(Role.PREFILL, Unit.SM, "llama"): 40.5,
-                    ActivityCell(Role.PREFILL, Unit.TENSOR, "llama"): 30.25,
-                    ActivityCell(Role.PREFILL, Unit.DRAM, "llama"): 15.125,
-                },
-                throttle_seconds={**dict.fromkeys(Throttle, 0.0), Throttle.POWER_CAP: 12.5},
-                energy_joules={
-                    Cell(Role.NONE, Use.IDLE, model_name="llama"): 1_400.0,
-                    Cell(Role.PREFILL, Use.PREFILL, model_name="llama"): 36_150.0,
-                    Cell(Role.PREFILL, Use.DECODE, model_name="llama"): 600.5,
-                    Cell(Role.PREFILL, Use.IDLE, model_name="llama"): 787.5,
-                    Cell(Role.PREFILL, Use.UNATTRIBUTED, model_name="llama"): 250.0,
+                slice_ns(
+                    {
+                        Cell(Role.NONE, Use.IDLE, Reason.STARTING, "llama"): 20.0,
+                        Cell(Role.PREFILL, Use.PREFILL, model_name="llama"): 60.25,
+                        Cell(Role.PREFILL, Use.DECODE, model_name="llama"): 1.5,
+                        Cell(Role.PREFILL, Use.IDLE, Reason.NO_REQUEST, "llama"): 10.0,
+                        Cell(Role.PREFILL, Use.IDLE, Reason.HOST_GAP, "llama"): 1.25,
+                        Cell(Role.PREFILL, Use.UNATTRIBUTED, Reason.STRANGER, "llama"): 1.0,
+                    }
+                ),
+                active_slice_ns=slice_ns(
+                    {
+                        ActivityCell(Role.NONE, Unit.GRAPHICS, "llama"): 2.0,
+                        ActivityCell(Role.PREFILL, Unit.GRAPHICS, "llama"): 62.5,
+                        ActivityCell(Role.PREFILL, Unit.SM, "llama"): 40.5,
+                        ActivityCell(Role.PREFILL, Unit.TENSOR, "llama"): 30.25,
+                        ActivityCell(Role.PREFILL, Unit.DRAM, "llama"): 15.125,
+                    }
+                ),
+                throttled_ns={**dict.fromkeys(Throttle, 0), Throttle.POWER_CAP: 12_500_000_000},
+                microjoules={
+                    Cell(Role.NONE, Use.IDLE, model_name="llama"): 1_400_000_000,
+                    Cell(Role.PREFILL, Use.PREFILL, model_name="llama"): 36_150_000_000,
+                    Cell(Role.PREFILL, Use.DECODE, model_name="llama"): 600_500_000,
+                    Cell(Role.PREFILL, Use.IDLE, model_name="llama"): 787_500_000,
+                    Cell(Role.PREFILL, Use.UNATTRIBUTED, model_name="llama"): 250_000_000,
                 },
             ),
             DeviceAccount(
@@ -156,20 +172,24 @@ def golden_snapshot() -> Snapshot:
                 Role.DECODE,
                 TAKEN_NS - 100 * SECOND,
                 TAKEN_NS - 6 * SECOND,
-                {
-                    Cell(Role.DECODE, Use.DECODE, model_name="llama"): 80.0,
-                    Cell(Role.DECODE, Use.IDLE, Reason.KV_WAIT, "llama"): 14.0,
-                },
+                slice_ns(
+                    {
+                        Cell(Role.DECODE, Use.DECODE, model_name="llama"): 80.0,
+                        Cell(Role.DECODE, Use.IDLE, Reason.KV_WAIT, "llama"): 14.0,
+                    }
+                ),
             ),
             DeviceAccount(
                 Device(GPU_2, 2, "NVIDIA A100 MIG 3g.20gb", "nvidia2", weight=slice_weight),
                 Role.NONE,
                 TAKEN_NS - 100 * SECOND,
                 TAKEN_NS - 30 * SECOND,
-                {
-                    Cell(Role.NONE, Use.IDLE, Reason.NO_ENGINE): 15.0,
-                    Cell(Role.NONE, Use.UNOBSERVED, Reason.NO_READING): 15.0,
-                },
+                slice_ns(
+                    {
+                        Cell(Role.NONE, Use.IDLE, Reason.NO_ENGINE): 15.0,
+                        Cell(Role.NONE, Use.UNOBSERVED, Reason.NO_READING): 15.0,
+                    }
+                ),
             ),
         ),
         engine_accounts=(

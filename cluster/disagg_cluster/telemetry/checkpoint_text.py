@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from disagg_cluster.journal_text import Where
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import GPU_SLICES
 from disagg_exporter.model.checkpoints import (
     DeviceCheckpoint,
     EngineCheckpoint,
@@ -20,10 +21,12 @@ from disagg_exporter.model.checkpoints import (
     TimelineCheckpoint,
 )
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 16 << 20
 """Nothing longer is read; 64 engines on 64 devices need a hundredth of it."""
 _MOST = 2**62
+# What is added up over devices, in sevenths of a nanosecond, and never compared with a time.
+_MOST_ADDED_UP = _MOST * 2**16
 
 
 class CheckpointError(DisaggError):
@@ -95,7 +98,13 @@ def decode(text: bytes, where: Where, now_ns: int) -> Checkpoint:
 
 def _contradictions(ledger: LedgerCheckpoint, now_ns: int) -> Iterator[str]:
     """Yield what cannot be; who wrote it cannot have been us."""
-    yield from (f"{number} is out of range" for number in _numbers(ledger) if not _is_sane(number))
+    sums = (ledger.removed, tuple(each.gpu_slice_ns for each in ledger.engines))
+    engines_only = tuple(each._replace(gpu_slice_ns=()) for each in ledger.engines)
+    others = ledger._replace(removed=(), engines=engines_only)
+    for values, most in ((others, _MOST), (sums, _MOST_ADDED_UP)):
+        # No NaN is in the range. A device without a number has −1.
+        wrong = (number for number in _numbers(values) if not -1 <= number <= most)
+        yield from (f"{number} is out of range" for number in wrong)
     if ledger.taken_ns > now_ns:
         yield "it was written in the future"
     engines = [each.assignment.engine for each in ledger.engines]
@@ -115,7 +124,7 @@ def _of_device(device: DeviceCheckpoint, taken_ns: int) -> Iterator[str]:
         yield f"the watermark of {name}"
     if sum(length_ns for _, length_ns in device.cells) != device.watermark_ns - device.start_ns:
         yield f"the time of {name}"
-    if not 0 < device.device.weight <= 1:
+    if not 0 < device.device.slices / GPU_SLICES == device.device.weight <= 1:
         yield f"the weight of {name}"
     if not all(start <= end <= taken_ns for start, end in device.absences):
         yield f"the absences of {name}"
@@ -158,8 +167,3 @@ def _numbers(value: Any) -> Iterator[float]:
         yield from (number for each in value for number in _numbers(each))
     elif hasattr(value, "__slots__") and not isinstance(value, str):
         yield from (n for name in value.__slots__ for n in _numbers(getattr(value, name)))
-
-
-def _is_sane(number: float) -> bool:
-    # No NaN is. A device without a number has −1.
-    return -1 <= number <= _MOST

@@ -86,8 +86,8 @@ def commit(
     for used in ledger.commit(target_ns, pieces):
         # What was owed to an engine that is forgotten is the device's alone.
         if used.engine in engines:
-            weighted_ns = used.length_ns * ledger.device.weight
-            engines[used.engine].gpu_ns[used.role, used.phase] += weighted_ns
+            slice_ns = used.length_ns * ledger.device.slices
+            engines[used.engine].gpu_slice_ns[used.role, used.phase] += slice_ns
 
 
 def watermarks(devices: Iterable[DeviceLedger]) -> dict[str, set[int]]:

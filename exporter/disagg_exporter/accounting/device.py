@@ -203,18 +203,17 @@ class DeviceLedger:
         return max([self.watermark_ns, block_ns, *changes])
 
     def account(self) -> DeviceAccount:
-        """Return the books as shown: weighted seconds."""
-        unit = self.device.weight / SECOND_NS
-        energy, throttled = self.energy.microjoules, self.meters.throttled
+        """Return the books as they are added up: in slice-nanoseconds."""
+        slices, energy = self.device.slices, self.energy.microjoules
         return DeviceAccount(
             device=self.device,
             role=role_of(self.engines()),
             start_ns=self.start_ns,
             watermark_ns=self.watermark_ns,
-            cells={cell: length_ns * unit for cell, length_ns in self.cells.items()},
-            activity_seconds={cell: ns * unit for cell, ns in self.meters.activity.items()},
-            throttle_seconds={reason: ns / SECOND_NS for reason, ns in throttled.items()},
-            energy_joules=None if energy is None else {c: told / 1e6 for c, told in energy.items()},
+            slice_ns={cell: length_ns * slices for cell, length_ns in self.cells.items()},
+            active_slice_ns={cell: ns * slices for cell, ns in self.meters.activity.items()},
+            throttled_ns=dict(self.meters.throttled),
+            microjoules=None if energy is None else dict(energy),
         )
 
     def _without_daemon(self, end_ns: int) -> tuple[bool, int]:

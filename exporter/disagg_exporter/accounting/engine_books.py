@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +14,16 @@ from disagg_exporter.accounting.splits import Splits
 from disagg_exporter.accounting.stretch import StretchLane
 from disagg_exporter.accounting.timeline import Pieces
 from disagg_exporter.accounting.told import Told
-from disagg_exporter.model import Assignment, EngineAccount, Method, Phase, Role, Split, StreamKey
+from disagg_exporter.model import (
+    GPU_SECOND_SLICE_NS,
+    Assignment,
+    EngineAccount,
+    Method,
+    Phase,
+    Role,
+    Split,
+    StreamKey,
+)
 from disagg_exporter.model.checkpoints import EngineCheckpoint
 
 
@@ -29,9 +38,7 @@ class EngineBooks:
     ended: list[tuple[int, Lane | StretchLane]] = field(default_factory=list)
     told: Told = field(default_factory=Told)
     splits: Splits = field(default_factory=Splits)
-    gpu_ns: defaultdict[tuple[Role, Phase], float] = field(
-        default_factory=lambda: defaultdict(float)
-    )
+    gpu_slice_ns: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     tokens: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     lost_records: int = 0
     late_records: int = 0
@@ -47,7 +54,7 @@ class EngineBooks:
             live=tuple(lane.checkpoint(rank, read_ns) for rank, lane in stepwise.items()),
             ended=tuple(lane.checkpoint(rank, read_ns) for rank, lane in (*self.ended, *others)),
             reported=self.told.totals,
-            gpu_ns=tuple((*key, ns) for key, ns in self.gpu_ns.items()),
+            gpu_slice_ns=tuple((*key, ns) for key, ns in self.gpu_slice_ns.items()),
             tokens=tuple((*key, count) for key, count in self.tokens.items()),
             lost_records=self.lost_records,
             late_records=self.late_records,
@@ -71,7 +78,7 @@ class EngineBooks:
             for stream in lane.streams
         }
         books.told.resume(before.reported, streams)
-        books.gpu_ns.update({(role, phase): ns for role, phase, ns in before.gpu_ns})
+        books.gpu_slice_ns.update({(role, phase): ns for role, phase, ns in before.gpu_slice_ns})
         books.tokens.update({(role, phase): count for role, phase, count in before.tokens})
         books.lost_records, books.late_records = before.lost_records, before.late_records
         return books
@@ -124,7 +131,7 @@ class EngineBooks:
             engine_namespace=owner.engine_namespace,
             watermark_ns=min((lane.mark_ns for lane in self.lanes.values()), default=None),
             method=self.method if heard else Method.NONE,
-            gpu_seconds={key: ns / SECOND_NS for key, ns in self.gpu_ns.items()},
+            gpu_seconds={key: ns / GPU_SECOND_SLICE_NS for key, ns in self.gpu_slice_ns.items()},
             phase_tokens=dict(self.tokens),
             told=self.told.totals,
             cut_seconds=cut_ns / SECOND_NS,

@@ -15,9 +15,9 @@ from disagg_exporter.model.checkpoints import RemovedCheckpoint
 class _Sums:
     """All closed books of devices of one name."""
 
-    cells: Counter[Cell] = field(default_factory=Counter)
-    activity: Counter[ActivityCell] = field(default_factory=Counter)
-    energy: Counter[Cell] | None = None
+    slice_ns: Counter[Cell] = field(default_factory=Counter)
+    active_slice_ns: Counter[ActivityCell] = field(default_factory=Counter)
+    microjoules: Counter[Cell] | None = None
 
 
 class Retired:
@@ -29,27 +29,27 @@ class Retired:
     def take(self, account: DeviceAccount) -> None:
         """Take over the books of a device; they do not change any more."""
         sums = self._by_gpu_name[account.device.gpu_name]
-        sums.cells.update(account.cells)
-        sums.activity.update(account.activity_seconds)
-        if account.energy_joules is not None:
-            sums.energy = sums.energy or Counter()
-            sums.energy.update(account.energy_joules)
+        sums.slice_ns.update(account.slice_ns)
+        sums.active_slice_ns.update(account.active_slice_ns)
+        if account.microjoules is not None:
+            sums.microjoules = sums.microjoules or Counter()
+            sums.microjoules.update(account.microjoules)
 
     def forget_model(self, model_name: str) -> None:
         """Take the name off what a model used."""
         for sums in self._by_gpu_name.values():
-            fold(sums.cells, model_name)
-            fold(sums.energy, model_name)
-            fold(sums.activity, model_name)
+            fold(sums.slice_ns, model_name)
+            fold(sums.active_slice_ns, model_name)
+            fold(sums.microjoules, model_name)
 
     def checkpoint(self) -> tuple[RemovedCheckpoint, ...]:
         """Return the sums."""
         return tuple(
             RemovedCheckpoint(
                 gpu_name,
-                tuple(sums.cells.items()),
-                tuple(sums.activity.items()),
-                None if sums.energy is None else tuple(sums.energy.items()),
+                tuple(sums.slice_ns.items()),
+                tuple(sums.active_slice_ns.items()),
+                None if sums.microjoules is None else tuple(sums.microjoules.items()),
             )
             for gpu_name, sums in self._by_gpu_name.items()
         )
@@ -58,9 +58,9 @@ class Retired:
         """Go on with the sums of before."""
         for removed in before:
             self._by_gpu_name[removed.gpu_name] = _Sums(
-                Counter(dict(removed.seconds)),
-                Counter(dict(removed.activity_seconds)),
-                None if removed.joules is None else Counter(dict(removed.joules)),
+                Counter(dict(removed.slice_ns)),
+                Counter(dict(removed.active_slice_ns)),
+                None if removed.microjoules is None else Counter(dict(removed.microjoules)),
             )
 
     def accounts(self) -> tuple[DeviceAccount, ...]:
@@ -71,9 +71,9 @@ class Retired:
                 role=Role.NONE,
                 start_ns=0,
                 watermark_ns=0,
-                cells=dict(sums.cells),
-                activity_seconds=dict(sums.activity),
-                energy_joules=None if sums.energy is None else dict(sums.energy),
+                slice_ns=dict(sums.slice_ns),
+                active_slice_ns=dict(sums.active_slice_ns),
+                microjoules=None if sums.microjoules is None else dict(sums.microjoules),
             )
             for gpu_name, sums in self._by_gpu_name.items()
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from disagg_exporter.model import DeviceAccount, Snapshot, Use
+from disagg_exporter.model import GPU_SECOND_SLICE_NS, DeviceAccount, Snapshot, Use
 
 WINDOW_NS = 60_000_000_000
 _STEP_NS = 5_000_000_000
@@ -46,9 +46,9 @@ class Lookback:
                 begin_ns, base = known.watermark_ns, known
         if account.watermark_ns - account.start_ns <= WINDOW_NS:
             begin_ns, base = account.start_ns, None
-        seconds = dict.fromkeys(Use, 0.0)
+        slice_ns = dict.fromkeys(Use, 0)
         for sign, books in ((1, account), (-1, base)):
-            for cell, value in books.cells.items() if books else ():
-                seconds[cell.use] += sign * value
-        whole = {use: max(0.0, value) for use, value in seconds.items()}
-        return account.watermark_ns - begin_ns, whole
+            for cell, value in books.slice_ns.items() if books else ():
+                slice_ns[cell.use] += sign * value
+        seconds = {use: max(0, value) / GPU_SECOND_SLICE_NS for use, value in slice_ns.items()}
+        return account.watermark_ns - begin_ns, seconds

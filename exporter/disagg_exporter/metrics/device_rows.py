@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from disagg_exporter.metrics.sheet import Sheet
 from disagg_exporter.model import (
+    GPU_SECOND_SLICE_NS,
+    JOULE_MICROJOULES,
     DeviceAccount,
     DeviceFailure,
     DeviceReading,
@@ -33,6 +35,9 @@ REASONS = {
     Use.UNATTRIBUTED: (Reason.STRANGER, Reason.NO_RECORD, Reason.DUMMY),
     Use.UNOBSERVED: (Reason.NO_READING, Reason.NO_RECORD, Reason.NO_DAEMON),
 }
+_PHASES = "disagg_gpu_phase_seconds_total"
+_ACTIVITY = "disagg_gpu_activity_seconds_total"
+_ENERGY = "disagg_gpu_phase_energy_joules_total"
 _REASON_FAMILIES = {
     Use.IDLE: "disagg_gpu_idle_seconds_total",
     Use.UNATTRIBUTED: "disagg_gpu_unattributed_seconds_total",
@@ -75,7 +80,7 @@ def _write_xids(sheet: Sheet, reading: DeviceReading | DeviceFailure) -> None:
         return
     name, gpu = "disagg_gpu_xid_errors_total", reading.gpu
     for number in STANDING_XIDS:
-        sheet.add(name, 0.0, gpu, str(number))
+        sheet.add(name, 0, gpu, str(number))
     for number, errors in reading.xid_errors:
         sheet.add(name, errors, gpu, str(number) if number else "other")
 
@@ -83,47 +88,49 @@ def _write_xids(sheet: Sheet, reading: DeviceReading | DeviceFailure) -> None:
 def write_accounts(sheet: Sheet, snapshot: Snapshot) -> None:
     """Write the committed seconds of each device."""
     offset = snapshot.wall_offset_seconds
-    name = "disagg_gpu_phase_seconds_total"
     for account in snapshot.accounts:
         gpu = account.device.gpu
-        for role in dict.fromkeys((*STANDING_ROLES, *(cell.role for cell in account.cells))):
+        for role in dict.fromkeys((*STANDING_ROLES, *(cell.role for cell in account.slice_ns))):
             for use in SHOWN_USES:
-                sheet.add(name, 0.0, gpu, role, use)
+                sheet.add(_PHASES, 0, gpu, role, use)
         for use, reasons in REASONS.items():
             for reason in reasons:
-                sheet.add(_REASON_FAMILIES[use], 0.0, gpu, reason)
-        for cell, seconds in account.cells.items():
+                sheet.add(_REASON_FAMILIES[use], 0, gpu, reason)
+        for cell, slice_ns in account.slice_ns.items():
             if cell.use in SHOWN_USES:
-                sheet.add(name, seconds, gpu, cell.role, cell.use)
+                sheet.add(_PHASES, slice_ns, gpu, cell.role, cell.use)
             if cell.use in REASONS:
-                sheet.add(_REASON_FAMILIES[cell.use], seconds, gpu, cell.reason)
+                sheet.add(_REASON_FAMILIES[cell.use], slice_ns, gpu, cell.reason)
         watermark, start = account.watermark_ns / 1e9, account.start_ns / 1e9
         sheet.put("disagg_gpu_watermark_timestamp_seconds", watermark + offset, gpu)
         sheet.put("disagg_gpu_start_timestamp_seconds", start + offset, gpu)
         _write_meters(sheet, account)
         _write_energy(sheet, account)
+    for name in (_PHASES, *_REASON_FAMILIES.values(), _ACTIVITY):
+        sheet.divide(name, GPU_SECOND_SLICE_NS)
+    sheet.divide(_ENERGY, JOULE_MICROJOULES)
 
 
 def _write_meters(sheet: Sheet, account: DeviceAccount) -> None:
-    name, gpu = "disagg_gpu_activity_seconds_total", account.device.gpu
-    for unit in dict.fromkeys(cell.unit for cell in account.activity_seconds):
+    gpu = account.device.gpu
+    for unit in dict.fromkeys(cell.unit for cell in account.active_slice_ns):
         for role in STANDING_ROLES:
-            sheet.add(name, 0.0, gpu, role, unit)
-    for cell, seconds in account.activity_seconds.items():
-        sheet.add(name, seconds, gpu, cell.role, cell.unit)
-    for reason, seconds in account.throttle_seconds.items():
-        sheet.put("disagg_gpu_throttle_seconds_total", seconds, gpu, reason)
+            sheet.add(_ACTIVITY, 0, gpu, role, unit)
+    for cell, slice_ns in account.active_slice_ns.items():
+        sheet.add(_ACTIVITY, slice_ns, gpu, cell.role, cell.unit)
+    for reason, throttled_ns in account.throttled_ns.items():
+        sheet.put("disagg_gpu_throttle_seconds_total", throttled_ns / 1e9, gpu, reason)
 
 
 def _write_energy(sheet: Sheet, account: DeviceAccount) -> None:
-    if account.energy_joules is None:
+    if account.microjoules is None:
         return
-    name, gpu = "disagg_gpu_phase_energy_joules_total", account.device.gpu
+    gpu = account.device.gpu
     for role in STANDING_ROLES:
         for use in Use:
-            sheet.add(name, 0.0, gpu, role, use)
-    for cell, joules in account.energy_joules.items():
-        sheet.add(name, joules, gpu, cell.role, cell.use)
+            sheet.add(_ENERGY, 0, gpu, role, use)
+    for cell, microjoules in account.microjoules.items():
+        sheet.add(_ENERGY, microjoules, gpu, cell.role, cell.use)
 
 
 def engine_namespaces(snapshot: Snapshot) -> dict[str, str]:

@@ -16,6 +16,8 @@ from disagg_exporter.metrics.device_rows import (
 from disagg_exporter.metrics.sheet import Sheet
 from disagg_exporter.model import (
     FORGOTTEN_MODEL,
+    GPU_SECOND_SLICE_NS,
+    JOULE_MICROJOULES,
     ActivityCell,
     Cell,
     DeviceAccount,
@@ -23,6 +25,12 @@ from disagg_exporter.model import (
     Snapshot,
     Use,
 )
+
+_PHASES = "disagg_node_phase_seconds_total"
+_IDLE = "disagg_node_idle_seconds_total"
+_UNOBSERVED = "disagg_node_unobserved_seconds_total"
+_ACTIVITY = "disagg_node_activity_seconds_total"
+_ENERGY = "disagg_node_energy_joules_total"
 
 _Key = TypeVar("_Key", Cell, ActivityCell)
 
@@ -45,6 +53,9 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
         _add_idle(sheet, account)
         _add_activity(sheet, account, standing)
         _add_energy(sheet, account, standing)
+    for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY):
+        sheet.divide(name, GPU_SECOND_SLICE_NS)
+    sheet.divide(_ENERGY, JOULE_MICROJOULES)
     for tokens in snapshot.tokens:
         key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
         sheet.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
@@ -60,75 +71,74 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
 
 def _of_named_models(account: DeviceAccount) -> DeviceAccount:
     """An account without the sums whose models were forgotten: they are in no series here."""
-    if all(cell.model_name != FORGOTTEN_MODEL for cell in account.cells):
+    if all(cell.model_name != FORGOTTEN_MODEL for cell in account.slice_ns):
         return account
-    joules = account.energy_joules
+    microjoules = account.microjoules
     return replace(
         account,
-        cells=_named(account.cells),
-        activity_seconds=_named(account.activity_seconds),
-        energy_joules=None if joules is None else _named(joules),
+        slice_ns=_named(account.slice_ns),
+        active_slice_ns=_named(account.active_slice_ns),
+        microjoules=None if microjoules is None else _named(microjoules),
     )
 
 
-def _named(sums: Mapping[_Key, float]) -> dict[_Key, float]:
+def _named(sums: Mapping[_Key, int]) -> dict[_Key, int]:
     return {key: value for key, value in sums.items() if key.model_name != FORGOTTEN_MODEL}
 
 
 def _add_phases(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
-    name, gpu_name = "disagg_node_phase_seconds_total", account.device.gpu_name
+    gpu_name = account.device.gpu_name
     for (model_name, namespace), roles in standing.items():
         for role in roles:
             for use in SHOWN_USES:
-                sheet.add(name, 0.0, role, use, model_name, gpu_name, namespace)
-    for cell, seconds in account.cells.items():
+                sheet.add(_PHASES, 0, role, use, model_name, gpu_name, namespace)
+    for cell, slice_ns in account.slice_ns.items():
         if cell.use in SHOWN_USES:
             rest = (cell.model_name, gpu_name, cell.engine_namespace)
-            sheet.add(name, seconds, cell.role, cell.use, *rest)
+            sheet.add(_PHASES, slice_ns, cell.role, cell.use, *rest)
 
 
 def _add_idle(sheet: Sheet, account: DeviceAccount) -> None:
-    name = "disagg_node_idle_seconds_total"
-    for cell, seconds in account.cells.items():
+    for cell, slice_ns in account.slice_ns.items():
         if cell.use is Use.IDLE:
             rest = (cell.model_name, account.device.gpu_name, cell.engine_namespace)
             for reason in REASONS[Use.IDLE]:
-                sheet.add(name, 0.0, cell.role, reason, *rest)
-            sheet.add(name, seconds, cell.role, cell.reason, *rest)
+                sheet.add(_IDLE, 0, cell.role, reason, *rest)
+            sheet.add(_IDLE, slice_ns, cell.role, cell.reason, *rest)
 
 
 def _add_unobserved(sheet: Sheet, account: DeviceAccount) -> None:
-    name, gpu_name = "disagg_node_unobserved_seconds_total", account.device.gpu_name
+    gpu_name = account.device.gpu_name
     for reason in REASONS[Use.UNOBSERVED]:
-        sheet.add(name, 0.0, reason, gpu_name)
-    for cell, seconds in account.cells.items():
+        sheet.add(_UNOBSERVED, 0, reason, gpu_name)
+    for cell, slice_ns in account.slice_ns.items():
         if cell.use is Use.UNOBSERVED:
-            sheet.add(name, seconds, cell.reason, gpu_name)
+            sheet.add(_UNOBSERVED, slice_ns, cell.reason, gpu_name)
 
 
 def _add_activity(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
-    name, gpu_name = "disagg_node_activity_seconds_total", account.device.gpu_name
-    units = dict.fromkeys(cell.unit for cell in account.activity_seconds)
+    gpu_name = account.device.gpu_name
+    units = dict.fromkeys(cell.unit for cell in account.active_slice_ns)
     for (model_name, namespace), roles in standing.items():
         for role in roles:
             for unit in units:
-                sheet.add(name, 0.0, role, unit, model_name, gpu_name, namespace)
-    for cell, seconds in account.activity_seconds.items():
+                sheet.add(_ACTIVITY, 0, role, unit, model_name, gpu_name, namespace)
+    for cell, slice_ns in account.active_slice_ns.items():
         rest = (cell.model_name, gpu_name, cell.engine_namespace)
-        sheet.add(name, seconds, cell.role, cell.unit, *rest)
+        sheet.add(_ACTIVITY, slice_ns, cell.role, cell.unit, *rest)
 
 
 def _add_energy(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
-    if account.energy_joules is None:
+    if account.microjoules is None:
         return
-    name, gpu_name = "disagg_node_energy_joules_total", account.device.gpu_name
+    gpu_name = account.device.gpu_name
     for (model_name, namespace), roles in standing.items():
         for role in roles:
             for use in Use:
-                sheet.add(name, 0.0, role, use, model_name, gpu_name, namespace)
-    for cell, joules in account.energy_joules.items():
+                sheet.add(_ENERGY, 0, role, use, model_name, gpu_name, namespace)
+    for cell, microjoules in account.microjoules.items():
         rest = (cell.model_name, gpu_name, cell.engine_namespace)
-        sheet.add(name, joules, cell.role, cell.use, *rest)
+        sheet.add(_ENERGY, microjoules, cell.role, cell.use, *rest)
 
 
 def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:
@@ -142,7 +152,7 @@ def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:
         if account.device.gpu in engine.devices:
             pair = (engine.model_name, namespaces.get(engine.engine, ""))
             standing[pair] = dict.fromkeys(STANDING_ROLES)
-    for cell in account.cells:
+    for cell in account.slice_ns:
         pair = (cell.model_name, cell.engine_namespace)
         roles = dict.fromkeys(STANDING_ROLES if cell.model_name else ())
         standing[pair] = standing.get(pair, {}) | roles | {cell.role: None}

@@ -24,7 +24,18 @@ class Sheet:
     def add(self, name: str, value: float, *labels: str) -> None:
         """Add to a row that begins at 0; adding 0 makes the row exist."""
         rows = self.rows.setdefault(name, {})
-        rows[labels] = rows.get(labels, 0.0) + value
+        rows[labels] = rows.get(labels, 0) + value
+
+    def divide(self, name: str, parts: int) -> None:
+        """Bring a family that was added up in whole parts of its unit to that unit.
+
+        Done once and last: sums of whole numbers do not depend on their order, and the quotient
+        of a larger one is no smaller.
+        """
+        rows = self.rows.get(name, {})
+        for labels, value in rows.items():
+            if value:  # most rows stand at 0, which is that in each unit
+                rows[labels] = value / parts
 
     def show(self, name: str, histogram: Histogram | None, *labels: str) -> None:
         """Write a histogram; None leaves it absent."""

@@ -8,6 +8,8 @@ integers conserve time exactly; seconds appear only where something is shown.
 
 from disagg_exporter.model.accounts import (
     FORGOTTEN_MODEL,
+    GPU_SECOND_SLICE_NS,
+    JOULE_MICROJOULES,
     ActivityCell,
     BusyGpus,
     Cell,
@@ -25,6 +27,7 @@ from disagg_exporter.model.capacity import (
     Sides,
 )
 from disagg_exporter.model.devices import (
+    GPU_SLICES,
     Device,
     DeviceFailure,
     DeviceReading,
@@ -76,6 +79,9 @@ from disagg_exporter.model.words import (
 
 __all__ = [
     "FORGOTTEN_MODEL",
+    "GPU_SECOND_SLICE_NS",
+    "GPU_SLICES",
+    "JOULE_MICROJOULES",
     "ActivityCell",
     "Assignment",
     "Bound",

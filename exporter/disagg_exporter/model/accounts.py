@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from disagg_exporter.model.devices import Device
+from disagg_exporter.model.devices import GPU_SLICES, Device
 from disagg_exporter.model.steps import StepTotals
 from disagg_exporter.model.words import Method, Phase, Reason, Role, Split, Throttle, Unit, Use
 
 FORGOTTEN_MODEL = "\0"
 """Stands for models whose names were forgotten; no engine's model can be called so."""
+
+GPU_SECOND_SLICE_NS = GPU_SLICES * 1_000_000_000
+"""Slice-nanoseconds (nanoseconds of one compute slice) in a second of a whole GPU."""
+
+JOULE_MICROJOULES = 1_000_000
 
 
 class Cell(NamedTuple):
@@ -35,22 +40,30 @@ class ActivityCell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceAccount:
-    """All committed time of one device, in weighted seconds (weight × wall).
+    """All committed time of one device, in slice-nanoseconds (compute slices × wall).
 
-    The values of `cells` sum to weight × (watermark − start), to 1e-6 (invariant a).
-    `activity_seconds` (weighted, too) and `throttle_seconds` (wall) are booked as read and do not
-    wait for the watermark; what the device never told has no entry. `energy_joules` is what was
-    used up to the watermark, by cells without a reason; None where the device tells no energy.
+    Whole numbers, so that however accounts are added up the sum is the same: a sum of floats
+    depends on the order by its last bit, and a counter must not fall by that.
+
+    The values of `slice_ns` sum to slices × (watermark − start) (invariant a). `active_slice_ns`
+    and `throttled_ns` (of the wall) are booked as read and do not wait for the watermark; what the
+    device never told has no entry. `microjoules` is what was used up to the watermark, by cells
+    without a reason; None where the device tells no energy.
     """
 
     device: Device
     role: Role
     start_ns: int
     watermark_ns: int
-    cells: Mapping[Cell, float]
-    activity_seconds: Mapping[ActivityCell, float] = field(default_factory=dict)
-    throttle_seconds: Mapping[Throttle, float] = field(default_factory=dict)
-    energy_joules: Mapping[Cell, float] | None = None
+    slice_ns: Mapping[Cell, int]
+    active_slice_ns: Mapping[ActivityCell, int] = field(default_factory=dict)
+    throttled_ns: Mapping[Throttle, int] = field(default_factory=dict)
+    microjoules: Mapping[Cell, int] | None = None
+
+    @property
+    def cells(self) -> dict[Cell, float]:
+        """The committed time in weighted seconds (weight × wall)."""
+        return {cell: ns / GPU_SECOND_SLICE_NS for cell, ns in self.slice_ns.items()}
 
 
 @dataclass(frozen=True, slots=True)

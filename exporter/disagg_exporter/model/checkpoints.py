@@ -82,7 +82,7 @@ class EngineCheckpoint(NamedTuple):
     live: tuple[TimelineCheckpoint, ...] = ()
     ended: tuple[TimelineCheckpoint, ...] = ()
     reported: StepTotals = StepTotals()
-    gpu_ns: tuple[tuple[Role, Phase, float], ...] = ()
+    gpu_slice_ns: tuple[tuple[Role, Phase, int], ...] = ()
     tokens: tuple[tuple[Role, Phase, int], ...] = ()
     lost_records: int = 0
     late_records: int = 0
@@ -131,12 +131,12 @@ class DeviceCheckpoint(NamedTuple):
 
 
 class RemovedCheckpoint(NamedTuple):
-    """What devices of one name had used that are no more, in weighted seconds and joules."""
+    """What devices of one name had used that are no more, as in their accounts."""
 
     gpu_name: str
-    seconds: tuple[tuple[Cell, float], ...]
-    activity_seconds: tuple[tuple[ActivityCell, float], ...]
-    joules: tuple[tuple[Cell, float], ...] | None
+    slice_ns: tuple[tuple[Cell, int], ...]
+    active_slice_ns: tuple[tuple[ActivityCell, int], ...]
+    microjoules: tuple[tuple[Cell, int], ...] | None
 
 
 class TokenCheckpoint(NamedTuple):

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from disagg_exporter.model.words import Throttle
 
+GPU_SLICES = 7
+"""Compute slices that a whole GPU counts as (accounting A1)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -22,6 +25,11 @@ class Device:
     pci_bus_id: str = ""
     weight: float = 1.0
     memory_total_bytes: int | None = None
+
+    @property
+    def slices(self) -> int:
+        """Its weight as a whole number, of `GPU_SLICES`: what adds up exactly."""
+        return round(self.weight * GPU_SLICES)
 
     @property
     def is_pseudo(self) -> bool:

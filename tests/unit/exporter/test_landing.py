@@ -21,7 +21,7 @@ from disagg_exporter.model import (
     Use,
     WorkerStatus,
 )
-from support.snapshots import FRESH_UNTIL_NS, SECOND, TAKEN_NS, golden_snapshot
+from support.snapshots import FRESH_UNTIL_NS, SECOND, TAKEN_NS, golden_snapshot, slice_ns
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 
@@ -30,7 +30,7 @@ def account(
     seconds: dict[Use, float], watermark_seconds: float, start_seconds: float = 0
 ) -> DeviceAccount:
     """Books of one device; times are seconds of the snapshot's clock."""
-    cells = {Cell(Role.PREFILL, use): value for use, value in seconds.items()}
+    cells = slice_ns({Cell(Role.PREFILL, use): value for use, value in seconds.items()})
     device = Device("GPU-a", 0, "H100", "nvidia0")
     start_ns, mark_ns = round(start_seconds * SECOND), round(watermark_seconds * SECOND)
     return DeviceAccount(device, Role.PREFILL, start_ns, mark_ns, cells)
@@ -242,7 +242,7 @@ def test_reasons_do_not_split_a_use() -> None:
         Cell(Role.DECODE, Use.IDLE, Reason.KV_WAIT): 3.0,
         Cell(Role.DECODE, Use.IDLE, Reason.HOST_GAP): 2.0,
     }
-    books = replace(account({}, 5), cells=cells)
+    books = replace(account({}, 5), slice_ns=slice_ns(cells))
 
     assert Lookback().last_minute(books)[1][Use.IDLE] == 5.0
 

@@ -293,7 +293,10 @@ def test_a_model_has_its_node_pairs_before_its_first_step() -> None:
     golden = golden_snapshot()
     idle = Cell(Role.NONE, Use.IDLE, Reason.NO_ENGINE)
     before = dataclasses.replace(
-        golden, accounts=tuple(dataclasses.replace(a, cells={idle: 1.0}) for a in golden.accounts)
+        golden,
+        accounts=tuple(
+            dataclasses.replace(a, slice_ns={idle: 7_000_000_000}) for a in golden.accounts
+        ),
     )
 
     rows = samples(before, "disagg_node_phase_seconds_total")
@@ -365,7 +368,7 @@ CELLS = st.dictionaries(
         st.sampled_from(["", "llama", "qwen"]),
         st.sampled_from(["", "team-a"]),
     ),
-    st.floats(0, 1e9),
+    st.integers(0, 10**19),
     max_size=12,
 )
 
@@ -383,17 +386,17 @@ def sums(metrics: list[Metric], name: str, *labels: str) -> dict[tuple[str, ...]
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(["H100", "L20"]), CELLS), max_size=3))
 def test_node_seconds_are_the_sum_of_the_devices(
-    nodes: list[tuple[str, dict[Cell, float]]],
+    nodes: list[tuple[str, dict[Cell, int]]],
 ) -> None:
     """Invariant (d), for every role and phase, and for idle and unobserved seconds by reason."""
     accounts = tuple(
         DeviceAccount(Device(f"GPU-{i}", i, name, f"nvidia{i}"), Role.NONE, 0, 0, cells)
         for i, (name, cells) in enumerate(nodes)
     )
-    given_seconds = math.fsum(
-        seconds
+    given_slice_ns = sum(
+        slice_ns
         for account in accounts
-        for cell, seconds in account.cells.items()
+        for cell, slice_ns in account.slice_ns.items()
         if cell.use is not Use.UNOBSERVED
     )
 
@@ -402,7 +405,7 @@ def test_node_seconds_are_the_sum_of_the_devices(
     by_node = sums(metrics, "disagg_node_phase_seconds_total", "role", "phase")
     by_device = sums(metrics, "disagg_gpu_phase_seconds_total", "role", "phase")
     assert by_node == pytest.approx(by_device, rel=1e-12)
-    assert math.fsum(by_node.values()) == pytest.approx(given_seconds, rel=1e-12)
+    assert math.fsum(by_node.values()) == pytest.approx(given_slice_ns / 7e9, rel=1e-12)
     assert sums(metrics, "disagg_node_idle_seconds_total", "reason") == pytest.approx(
         sums(metrics, "disagg_gpu_idle_seconds_total", "reason"), rel=1e-12
     )
@@ -419,7 +422,7 @@ ENERGY = st.dictionaries(
         st.just(Reason.NONE),
         st.sampled_from(["", "llama"]),
     ),
-    st.floats(0, 1e9),
+    st.integers(0, 10**19),
     max_size=8,
 )
 ACTIVITY = st.dictionaries(
@@ -429,7 +432,7 @@ ACTIVITY = st.dictionaries(
         st.sampled_from(Unit),
         st.sampled_from(["", "llama"]),
     ),
-    st.floats(0, 1e9),
+    st.integers(0, 10**19),
     max_size=8,
 )
 
@@ -437,7 +440,7 @@ ACTIVITY = st.dictionaries(
 @settings(max_examples=50)
 @given(st.lists(st.tuples(ACTIVITY, st.none() | ENERGY), max_size=3))
 def test_node_energy_and_activity_are_the_sums_of_the_devices(
-    devices: list[tuple[dict[ActivityCell, float], dict[Cell, float] | None]],
+    devices: list[tuple[dict[ActivityCell, int], dict[Cell, int] | None]],
 ) -> None:
     """Invariant (d); a device that tells no energy adds none."""
     accounts = tuple(
@@ -447,8 +450,8 @@ def test_node_energy_and_activity_are_the_sums_of_the_devices(
             0,
             0,
             {},
-            activity_seconds=activity,
-            energy_joules=energy,
+            active_slice_ns=activity,
+            microjoules=energy,
         )
         for i, (activity, energy) in enumerate(devices)
     )
@@ -469,9 +472,9 @@ def test_node_energy_and_activity_are_the_sums_of_the_devices(
     ):
         of_devices = sums(metrics, device, *labels)
         assert sums(metrics, node, *labels) == pytest.approx(of_devices, rel=1e-12)
-    given_joules = math.fsum(joules for _, energy in devices for joules in (energy or {}).values())
+    given_microjoules = sum(told for _, energy in devices for told in (energy or {}).values())
     assert math.fsum(sums(metrics, "disagg_node_energy_joules_total").values()) == pytest.approx(
-        given_joules, rel=1e-12
+        given_microjoules / 1e6, rel=1e-12
     )
 
 

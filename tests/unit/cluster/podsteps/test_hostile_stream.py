@@ -96,7 +96,7 @@ def of_victim(ledger: Ledger) -> dict[str, Any]:
 
 
 def _comparable(account: DeviceAccount) -> DeviceAccount:
-    return replace(account, cells={c: s for c, s in account.cells.items() if s})
+    return replace(account, slice_ns={c: s for c, s in account.slice_ns.items() if s})
 
 
 QUIET = of_victim(node(None, []))

@@ -117,9 +117,9 @@ def test_energy_follows_the_role_and_the_model_of_its_time() -> None:
 
     (account,) = books.ledger.device_accounts()
 
-    assert account.energy_joules == {
-        Cell(Role.PREFILL, Use.DECODE, model_name="old"): 500,
-        Cell(Role.DECODE, Use.DECODE, model_name="new"): 500,
+    assert account.microjoules == {
+        Cell(Role.PREFILL, Use.DECODE, model_name="old"): 500_000_000,
+        Cell(Role.DECODE, Use.DECODE, model_name="new"): 500_000_000,
     }
 
 
@@ -384,7 +384,7 @@ def test_a_devices_energy_is_what_it_told_up_to_its_watermark(
     books, now, total, last = Books(), 1.0, 0, 0
     tellers = {name: Teller(name, pid=i + 1) for i, name in enumerate("ab")}
     told: list[tuple[int, int]] = []
-    before: dict[Cell, float] = {}
+    before: dict[Cell, int] = {}
     for name in tellers:
         books.engine(name, Role.MIXED)
     books.tell(0, energy_joules=0)
@@ -411,8 +411,8 @@ def test_a_devices_energy_is_what_it_told_up_to_its_watermark(
                 now += seconds
                 books.advance(now)
         (account,) = books.ledger.device_accounts()
-        assert account.energy_joules is not None
+        assert account.microjoules is not None
         committed = sum(joules for end_ns, joules in told if end_ns <= account.watermark_ns)
-        assert sum(account.energy_joules.values()) == pytest.approx(committed, abs=1e-6)
-        assert all(account.energy_joules[cell] >= joules for cell, joules in before.items())
-        before = dict(account.energy_joules)
+        assert sum(account.microjoules.values()) == committed * 1_000_000
+        assert all(account.microjoules[cell] >= told for cell, told in before.items())
+        before = dict(account.microjoules)

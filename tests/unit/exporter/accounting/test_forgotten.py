@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.metrics.node_rows import write_node
 from disagg_exporter.metrics.sheet import Sheet
@@ -50,7 +48,7 @@ class Books:
     @property
     def models(self) -> set[str]:
         account = self.ledger.device_accounts()[0]
-        sums = (account.cells, account.activity_seconds, account.energy_joules or {})
+        sums = (account.slice_ns, account.active_slice_ns, account.microjoules or {})
         return {key.model_name for told in sums for key in told} - {"", FORGOTTEN_MODEL}
 
     def shown(self) -> str:
@@ -72,8 +70,8 @@ def test_a_forgotten_models_series_end_and_its_devices_sums_do_not_change() -> N
     after = books.ledger.device_accounts()[0]
 
     assert books.models == {"new"}
-    assert sum(after.cells.values()) == pytest.approx(sum(before.cells.values()))
-    energies = [sum((account.energy_joules or {}).values()) for account in (before, after)]
+    assert sum(after.slice_ns.values()) == sum(before.slice_ns.values())
+    energies = [sum((account.microjoules or {}).values()) for account in (before, after)]
     assert energies[0] == energies[1] > 0
     assert "old" not in books.shown()
     assert FORGOTTEN_MODEL not in books.shown()
@@ -115,10 +113,10 @@ def test_what_devices_used_that_are_gone_is_forgotten_with_the_name() -> None:
     books.serve("other", 20)
     books.ledger.forget("p")
     (retired,) = books.ledger.retired_accounts()
-    total = sum(retired.cells.values())
+    total = sum(retired.slice_ns.values())
 
     books.ledger.forget_model("m")
     (retired,) = books.ledger.retired_accounts()
 
-    assert {cell.model_name for cell in retired.cells} <= {"", FORGOTTEN_MODEL}
-    assert sum(retired.cells.values()) == total > 0
+    assert {cell.model_name for cell in retired.slice_ns} <= {"", FORGOTTEN_MODEL}
+    assert sum(retired.slice_ns.values()) == total > 0

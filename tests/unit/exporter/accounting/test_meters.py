@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from disagg_exporter.accounting.meters import Meters
 from disagg_exporter.model import (
+    GPU_SECOND_SLICE_NS,
     ActivityCell,
     DeviceReading,
     EngineState,
@@ -23,14 +24,14 @@ from support.books import Books
 def activity(books: Books) -> dict[tuple[Role, Unit], float]:
     (account,) = books.ledger.device_accounts()
     return {
-        (cell.role, cell.unit): round(seconds, 6)
-        for cell, seconds in account.activity_seconds.items()
+        (cell.role, cell.unit): round(slice_ns / GPU_SECOND_SLICE_NS, 6)
+        for cell, slice_ns in account.active_slice_ns.items()
     }
 
 
 def throttled(books: Books) -> dict[Throttle, float]:
     (account,) = books.ledger.device_accounts()
-    return {reason: round(seconds, 6) for reason, seconds in account.throttle_seconds.items()}
+    return {reason: round(ns / 1e9, 6) for reason, ns in account.throttled_ns.items()}
 
 
 def test_activity_told_too_late_for_the_books_is_activity_all_the_same() -> None:
