@@ -91,7 +91,8 @@ class Daemon:
         self._posts = posts_of(config, layout, self._folder, os.environ)
         self._ledger = Ledger()
         self._fullness = Fullness(config.latency.itl_seconds)
-        self._journal = Journal(self._folder.journal, _log)
+        self._lock = RunLock(self._folder.lock, signs=False)
+        self._journal = Journal(self._folder.journal, _log, at=self._lock.at)
         self._workers = CrewView(self._posts)
         workers = self._workers
         self._engines = Engines(
@@ -110,6 +111,7 @@ class Daemon:
             self._fullness,
             devices=lambda: (*layout.devices, *self._roster.devices()),
             names=lambda: self._roster.names,
+            at=self._lock.at,
             digests={name: partial(workers.command_digest, name) for name in self._posts},
             log=_log,
         )
@@ -176,7 +178,7 @@ class Daemon:
             StuckWorkersError: On leaving, some workers could not be ended.
         """
         async with contextlib.AsyncExitStack() as stack:
-            lock = stack.enter_context(RunLock(self._folder.lock, signs=False))
+            lock = stack.enter_context(self._lock)
             make_inner(self._folder.sim)
             make_inner(self._folder.logs)
             start_ns = time.monotonic_ns()

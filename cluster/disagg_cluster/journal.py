@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from disagg_cluster import procfs
+from disagg_cluster.host.held_folder import Place
 from disagg_cluster.journal_text import Entry, JournalError, Where, decode, encode
 from disagg_cluster.wholefile import write_whole
 from disagg_exporter.collectors import CollectorHealth, explain
@@ -80,6 +81,7 @@ class Journal:
         path: Where it is; its folder exists.
         log: Told when it cannot be trusted or written, once each time that begins.
         where: What pids mean here.
+        at: By which path it is written; by its own if not said.
         clock_ns, wall: Nanoseconds, monotonic, and Unix seconds.
     """
 
@@ -89,10 +91,12 @@ class Journal:
         log: logging.Logger,
         *,
         where: Where | None = None,
+        at: Place = Path,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
+        self._at = at
         self._log = log
         self._where = where or Where(boot_id=procfs.boot_id(), pid_namespace=procfs.pid_namespace())
         self._written: str | None = None
@@ -146,8 +150,9 @@ class Journal:
         text = encode(self._where, entries)
         if text != self._written:
             # It need not be synced: what a power cut leaves of it is of another boot.
-            write_whole(self._path, text.encode(), 0o600)
-            self._written, self._identity = text, identity_of(self._path)
+            place = self._at(self._path)
+            write_whole(place, text.encode(), 0o600)
+            self._written, self._identity = text, identity_of(place)
 
     def _put_aside(self) -> None:
         try:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster import procfs
+from disagg_cluster.host.held_folder import HeldFolder
 from disagg_cluster.host.presence import Presence, flock_holder, present
 from disagg_cluster.host.private_dir import UnsafeDirError, make_private
 from disagg_cluster.host.private_file import NotPrivateError, open_private
@@ -56,6 +57,7 @@ class RunLock:
         self._patience_seconds = patience_seconds
         self._descriptor = -1
         self._presence = Presence(path.parent)
+        self._folder = HeldFolder(path.parent)
         self.predecessor = ""
         """What `signature` was to the one that held it before us; empty if nobody knows."""
 
@@ -67,6 +69,7 @@ class RunLock:
                 if held or time.monotonic() > until:
                     raise RunLockError(_held_text(self._path.parent, held or None))
                 threading.Event().wait(0.01)
+            self._hold_folder()
             if (pid := self._presence.take()) is not None:
                 raise RunLockError(_held_text(self._path.parent, pid))
             self.predecessor = os.pread(self._descriptor, 100, 0).decode(errors="replace").strip()
@@ -104,12 +107,17 @@ class RunLock:
             held = self._take()
             if held is not None:
                 raise RunLockError(_held_text(self._path.parent, held or None))
+            self._hold_folder()
         except BaseException:
-            self._close()
+            self._close_lock()
             self._descriptor = old
             raise
         os.close(old)
         self.sign()
+
+    def at(self, path: Path) -> Path:
+        """By which path a file of the run folder is written: that of the folder that we locked."""
+        return self._folder.at(path)
 
     def answer(self) -> None:
         """Answer those who ask whether we are here; to be called now and then."""
@@ -124,6 +132,12 @@ class RunLock:
         except OSError as error:
             raise RunLockError(_unusable_text(self._path.parent, error)) from error
 
+    def _hold_folder(self) -> None:
+        try:
+            self._folder.hold(self._path.name, os.fstat(self._descriptor))
+        except OSError as error:
+            raise RunLockError(_unusable_text(self._path.parent, error)) from error
+
     def _take(self) -> int | None:
         """Lock the file at our path: None once it is done, else who holds it, 0 if unknown."""
         try:
@@ -133,11 +147,11 @@ class RunLock:
         except OSError as error:
             raise RunLockError(_unusable_text(self._path.parent, error)) from error
         if not _lock(self._descriptor):
-            self._close()
+            self._close_lock()
             return holder(self._path) or 0
         # What we have locked must be what the next daemon will find there.
         if not self.is_in_place:
-            self._close()
+            self._close_lock()
             return 0
         return None
 
@@ -150,6 +164,10 @@ class RunLock:
             os.ftruncate(self._descriptor, len(mine))
 
     def _close(self) -> None:
+        self._folder.close()
+        self._close_lock()
+
+    def _close_lock(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from disagg_cluster.host.held_folder import Place
 from disagg_cluster.host.private_file import open_private
 from disagg_cluster.journal_text import Where
 from disagg_cluster.telemetry.checkpoint_text import (
@@ -32,6 +33,7 @@ class CheckpointFile:
         paths: Where they are; their folder exists.
         where: What pids mean here.
         log: Told when it cannot be trusted.
+        at: By which paths they are written; by their own if not said.
     """
 
     def __init__(
@@ -39,8 +41,11 @@ class CheckpointFile:
         paths: tuple[Path, Path],
         where: Where,
         log: logging.Logger,
+        *,
+        at: Place = Path,
     ) -> None:
         self._paths = paths
+        self._at = at
         self._turn = 0
         self._where = where
         self._log = log
@@ -90,7 +95,7 @@ class CheckpointFile:
         """
         path = self._paths[self._turn]
         try:
-            _write_over(path, encode(self._where, content))
+            _write_over(self._at(path), encode(self._where, content))
         except OSError as error:
             self.remove()
             raise CheckpointError(
@@ -108,7 +113,7 @@ class CheckpointFile:
         stuck: list[str] = []
         for path in self._paths:
             try:
-                path.unlink(missing_ok=True)
+                self._at(path).unlink(missing_ok=True)
             except OSError as error:
                 stuck.append(f"cannot remove the checkpoint {path}: {explain(error)}")
         if stuck:

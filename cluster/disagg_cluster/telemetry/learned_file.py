@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from disagg_cluster.host.held_folder import Place
 from disagg_cluster.host.private_file import open_private
 from disagg_cluster.procfs import command_line
 from disagg_cluster.telemetry.learned_identity import EngineIdentities
@@ -29,6 +30,7 @@ class LearnedFile:
         path: Where it is; its folder exists and is trusted.
         models: What is learned.
         log: Told when the file cannot be trusted or written, once each time that begins.
+        at: By which path it is written; by its own if not said.
         round_seconds: From one look at what is new to the next.
         clock_ns, wall: CLOCK_MONOTONIC, Unix seconds.
     """
@@ -39,11 +41,13 @@ class LearnedFile:
         models: LearnedModels,
         log: logging.Logger,
         *,
+        at: Place = Path,
         round_seconds: float = ROUND_SECONDS,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
+        self._at = at
         self._models = models
         self._log = log
         self._round_seconds = round_seconds
@@ -123,7 +127,7 @@ class LearnedFile:
                 return
             self._written = b""
             # Not synced: what a power cut leaves of it is looked at before it is believed.
-            write_whole(self._path, text, 0o600)
+            write_whole(self._at(self._path), text, 0o600)
             self._written = text
 
 
@@ -133,6 +137,7 @@ def learned_file(
     devices: Callable[[], Iterable[Device]],
     digests: Mapping[str, Callable[[], str]],
     log: logging.Logger,
+    at: Place = Path,
 ) -> LearnedFile:
     """Return the file of a node's learners.
 
@@ -142,6 +147,7 @@ def learned_file(
         devices: All devices of the node, those of found engines included.
         digests: Of the command that each of our own workers runs by.
         log: Told what engines inherit, and what cannot be read or written.
+        at: By which path it is written.
     """
     identities = EngineIdentities(devices, digests, command_line)
-    return LearnedFile(path, LearnedModels(learners, identities.of, log), log)
+    return LearnedFile(path, LearnedModels(learners, identities.of, log), log, at=at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
+from disagg_cluster.host.held_folder import Place
 from disagg_cluster.journal import here
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
@@ -32,6 +33,7 @@ class Succession:
         devices: The devices that there are now.
         names: What found engines are called, by what they are recognised by.
         digests: Fingerprints of the launched workers' commands, by worker.
+        at: By which path a file of the run folder is written.
         log: Told what cannot be read or written.
     """
 
@@ -44,13 +46,14 @@ class Succession:
         devices: Callable[[], Iterable[Device]],
         names: Callable[[], Mapping[str, str]],
         digests: Mapping[str, Callable[[], str]],
+        at: Place,
         log: logging.Logger,
     ) -> None:
-        file = CheckpointFile(folder.checkpoints, here(), log)
+        file = CheckpointFile(folder.checkpoints, here(), log, at=at)
         self._continuity = Continuity(ledger, file, log, names)
         self.sourcing = Sourcing(ledger)
         learners = Learners(ledger, fullness, self.sourcing)
-        self.learned = learned_file(folder.learned, learners, devices, digests, log)
+        self.learned = learned_file(folder.learned, learners, devices, digests, log, at)
 
     def resume(self, lock: RunLock, devices: Sequence[Device], now_ns: int) -> Checkpoint | None:
         """Go on with the accounting of the daemon before; return what it left."""

@@ -364,3 +364,17 @@ def test_whatever_a_journal_says_ends_nobody_and_is_no_accident(
     folder.journal.write_text(text)
     for found in Journal(folder.journal, logging.getLogger("test")).read():
         adoption.is_there(found)
+
+
+def test_it_goes_where_the_folder_that_was_locked_is_by_now(tmp_path: Path) -> None:
+    aside, theirs = tmp_path / "aside", tmp_path / "theirs"
+    aside.mkdir()
+    theirs.mkdir()
+    (theirs / "journal.json").write_text("theirs")
+    path, log = theirs / "journal.json", logging.getLogger("test")
+    journal = Journal(path, log, where=HERE, at=lambda path: aside / path.name)
+    journal.write([ENTRY])
+
+    assert path.read_text() == "theirs"
+    assert (aside / "journal.json").exists()
+    assert not journal.is_in_place

@@ -197,6 +197,35 @@ def test_asking_who_is_there_many_times_wears_nothing_out(lock: Path) -> None:
             assert holder(lock) == os.getpid()
 
 
+def test_what_is_written_goes_into_the_folder_that_was_locked_whatever_lies_in_its_place(
+    lock: Path, tmp_path: Path
+) -> None:
+    """Somebody moved the folder, and laid a link to that of another daemon in its place."""
+    aside, theirs = tmp_path / "aside", tmp_path / "theirs"
+    journal = lock.parent / "journal.json"
+    open_before = descriptors()
+    with RunLock(lock, patience_seconds=0) as ours, RunLock(theirs / "lock", patience_seconds=0):
+        ours.at(journal).write_text("ours")
+        assert journal.read_text() == "ours"
+        lock.parent.rename(aside)
+        lock.parent.symlink_to(theirs)
+        ours.at(journal).write_text("ours again")
+
+        assert (aside / "journal.json").read_text() == "ours again"
+        with pytest.raises(RunLockError, match="another disagg-node"):
+            ours.restore()
+        assert not journal.exists()
+        shutil.rmtree(aside)
+        with pytest.raises(FileNotFoundError):
+            ours.at(journal).write_text("nowhere")
+
+        lock.parent.unlink()
+        ours.restore()
+        ours.at(journal).write_text("made anew")
+        assert journal.read_text() == "made anew"
+    assert descriptors() == open_before
+
+
 @pytest.mark.parametrize("planted", ["link", "hard link", "folder"])
 def test_what_was_planted_in_the_locks_place_is_refused_and_its_target_kept(
     lock: Path, tmp_path: Path, planted: str

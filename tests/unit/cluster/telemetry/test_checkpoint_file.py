@@ -123,3 +123,19 @@ def test_one_of_an_earlier_daemon_stands_back_behind_that_of_the_last(tmp_path: 
     file.write(content(3))
 
     assert file_in(tmp_path).read(100, OURS) == content(3)
+
+
+def test_it_goes_where_the_folder_that_was_locked_is_by_now(tmp_path: Path) -> None:
+    aside, theirs = tmp_path / "aside", tmp_path / "theirs"
+    aside.mkdir()
+    theirs.mkdir()
+    (tmp_path / "run").symlink_to(theirs)
+    (theirs / "accounting-0.json").write_text("theirs")
+    paths = tmp_path / "run" / "accounting-0.json", tmp_path / "run" / "accounting-1.json"
+    file = CheckpointFile(paths, HERE, LOG, at=lambda path: aside / path.name)
+    file.write(content(1))
+    assert file_in(aside).read(100, OURS) == content(1)
+    file.remove()
+
+    assert list(aside.iterdir()) == []
+    assert [path.read_text() for path in theirs.iterdir()] == ["theirs"]

@@ -1,0 +1,56 @@
+"""A folder held by a descriptor: what is put in its place leads no write of ours astray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from disagg_exporter.errors import DisaggError
+
+Place = Callable[[Path], Path]
+"""By which path a file is written that belongs at a path."""
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class HeldFolder:
+    """The folder that lay at a path when it was held; until then, whatever lies there.
+
+    Somebody may move it and lay a link to another daemon's in its place. Files that are written by
+    `at` then go into the one that was held, or fail if that was removed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def hold(self, name: str, mine: os.stat_result) -> None:
+        """Hold the folder at its path, in which a file of this name is known to be ours.
+
+        Raises:
+            DisaggError: Another file has that name there, so the folder is not the one meant.
+            OSError: It cannot be opened. In both cases what was held still is.
+        """
+        descriptor = os.open(os.path.realpath(self._path), _FLAGS)
+        try:
+            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if not os.path.samestat(found, mine):
+                raise DisaggError(f"somebody has just replaced {self._path}")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self.close()
+        self._descriptor = descriptor
+
+    def at(self, path: Path) -> Path:
+        """By which path a file in the folder is written, wherever the folder's own leads by now."""
+        if self._descriptor < 0:
+            return path
+        return Path(f"/proc/self/fd/{self._descriptor}/{path.name}")
+
+    def close(self) -> None:
+        """Hold nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
