@@ -28,7 +28,8 @@ OLD_LOOKS = 16
 class Process:
     """One process and the file name of its program; `argv` is empty where it is no engine's.
 
-    `session` is the pid of the leader of its session, which may have gone.
+    `session` is the pid of the leader of its session, which may have gone; so may `parent`, and
+    its pid be another's by now: see `is_child`.
     """
 
     pid: int
@@ -37,6 +38,19 @@ class Process:
     program: str = ""
     argv: tuple[str, ...] = field(default=(), repr=False)
     session: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A process of the looks before: the number of its folder, the first look that saw it.
+
+    The kernel makes a folder for each process, with a number of its own: one that bears another
+    number may be another process. So that of thousands none has to be opened to know it again.
+    """
+
+    folder: int
+    first: int
+    process: Process | None
 
 
 class ProcessTable:
@@ -50,7 +64,7 @@ class ProcessTable:
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
         self._looks = 0
-        self._known: dict[int, tuple[int, Process | None]] = {}
+        self._known: dict[int, _Known] = {}
 
     def read(self) -> dict[int, Process]:
         """The processes that are there now, by pid.
@@ -59,21 +73,29 @@ class ProcessTable:
             OSError: There is no such folder, or we may not list it.
         """
         self._looks += 1
-        known: dict[int, tuple[int, Process | None]] = {}
-        for name in os.listdir(self._proc):  # noqa: PTH208 - thousands, every few seconds
-            if name.isdigit():
-                pid = int(name)
-                first, process = self._known.get(pid, (self._looks, None))
-                if self._is_due(pid, first, process):
-                    process = _read(self._proc, pid)
-                known[pid] = first, process
-        self._known = known
-        return {pid: process for pid, (_, process) in known.items() if process is not None}
+        with os.scandir(self._proc) as entries:
+            folders = {int(e.name): e.inode() for e in entries if e.name.isdigit()}
+        self._known = {pid: self._look(pid, folder) for pid, folder in folders.items()}
+        return {pid: k.process for pid, k in self._known.items() if k.process is not None}
 
-    def _is_due(self, pid: int, first: int, process: Process | None) -> bool:
-        if self._looks - first < YOUNG_LOOKS or (process is not None and process.argv):
+    def _look(self, pid: int, folder: int) -> _Known:
+        known = self._known.get(pid)
+        if known is not None and known.folder == folder and not self._is_due(pid, known):
+            return known
+        process = _read(self._proc, pid)
+        # A pid is given out again. But folders are made anew for want of memory, too.
+        same = known is not None and _started(known.process) == _started(process)
+        return _Known(folder, known.first if known and same else self._looks, process)
+
+    def _is_due(self, pid: int, known: _Known) -> bool:
+        engine = known.process is not None and bool(known.process.argv)
+        if self._looks - known.first < YOUNG_LOOKS or engine:
             return True
         return (self._looks + pid) % OLD_LOOKS == 0
+
+
+def _started(process: Process | None) -> int | None:
+    return None if process is None else process.start_ticks
 
 
 def _read(proc: Path, pid: int) -> Process | None:
@@ -101,11 +123,22 @@ def environment(pid: int, wanted: Iterable[str], proc: Path = Path("/proc")) -> 
     }
 
 
+def is_child(process: Process, parent: Process) -> bool:
+    """Whether one is the child of the other; none is older than its parent.
+
+    What was read of a process some looks ago may name a parent that has gone since, and whose pid
+    another process has now.
+    """
+    return process.parent == parent.pid and parent.start_ticks <= process.start_ticks
+
+
 def descendants(roots: Iterable[int], table: Mapping[int, Process]) -> frozenset[int]:
     """These processes and all that descend from them."""
     children: dict[int, list[int]] = {}
     for process in table.values():
-        children.setdefault(process.parent, []).append(process.pid)
+        above = table.get(process.parent)
+        if above is None or is_child(process, above):
+            children.setdefault(process.parent, []).append(process.pid)
     found: set[int] = set()
     waiting = list(roots)
     while waiting:
@@ -122,9 +155,11 @@ def ancestors(pid: int, table: Mapping[int, Process]) -> Iterator[Process]:
     process = table.get(pid)
     while process is not None and process.parent not in seen:
         seen.add(process.parent)
-        process = table.get(process.parent)
-        if process is not None:
-            yield process
+        above = table.get(process.parent)
+        if above is None or not is_child(process, above):
+            return
+        yield above
+        process = above
 
 
 def parents(pid: int, proc: Path = Path("/proc")) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from disagg_cluster.discovery.nouns import FoundEngine
 from disagg_cluster.discovery.proctable import parents
 from disagg_cluster.host.private_dir import UnsafeDirError, make_inner
+from disagg_cluster.procfs import start_ticks
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.stepfeed import book
 from disagg_exporter.accounting import Ledger
@@ -47,6 +48,7 @@ class ToldSteps:
         engines: The engines that are there now.
         drain_pod: Hears what waits in the socket of a pod, by its UID.
         clock_ns, wall: Seams.
+        start_ticks: When a process started, by which a leader's pid is trusted.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ToldSteps:
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
+        start_ticks: Callable[[int], int | None] = start_ticks,
     ) -> None:
         self._path = folder.attached_socket
         self._ledger = ledger
@@ -67,6 +70,7 @@ class ToldSteps:
         self._drain_pod = drain_pod
         self._clock_ns = clock_ns
         self._wall = wall
+        self._start_ticks = start_ticks
         self._names: dict[int, str] = {}
         self._heard: dict[str, _Heard] = {}
         self._ranks_here: dict[str, int | None] = {}
@@ -145,7 +149,12 @@ class ToldSteps:
         """Whether a process is one of a found engine's; remembers whose."""
         above = parents(pid)
         for engine in self._engines():
-            if engine.leader is not None and (pid in engine.pids or engine.leader.pid in above):
+            leader = engine.leader
+            if leader is None or not (pid in engine.pids or leader.pid in above):
+                continue
+            # One that has gone since the last look has left its pids to others. Whoever is refused
+            # is found soon, and tries again.
+            if self._start_ticks(leader.pid) == leader.start_ticks:
                 self._names[pid] = engine.name
                 return True
         return False

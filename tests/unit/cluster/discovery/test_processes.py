@@ -154,6 +154,42 @@ def test_an_old_shell_that_becomes_an_engine_is_seen_in_the_end(tmp_path: Path) 
     assert table.read() == {}
 
 
+def instead(proc: Path, pid: int, command: str) -> None:
+    """Another process under a pid: the kernel makes a folder of its own for it."""
+    (proc / "new").mkdir()
+    process(proc / "new", pid, command)
+    (proc / str(pid)).rename(proc / f"gone-{len(list(proc.iterdir()))}")
+    (proc / "new" / str(pid)).rename(proc / str(pid))
+    (proc / "new").rmdir()
+
+
+def test_a_pid_that_is_used_again_is_not_taken_for_the_old_process(tmp_path: Path) -> None:
+    table = ProcessTable(tmp_path)
+    process(tmp_path, 7, "bash start.sh")
+    for _ in range(YOUNG_LOOKS + 1):
+        table.read()
+
+    instead(tmp_path, 7, "vllm serve a")
+
+    assert table.read()[7].argv == ("vllm", "serve", "a")
+
+
+def test_a_process_is_young_again_where_a_pid_is_used_again(tmp_path: Path) -> None:
+    """A shell that becomes an engine within its first looks is seen at the next one."""
+    table = ProcessTable(tmp_path)
+    process(tmp_path, 7, "bash start.sh")
+    for _ in range(YOUNG_LOOKS + 1):
+        table.read()
+
+    instead(tmp_path, 7, "bash other.sh")
+    stat = tmp_path / "7" / "stat"
+    stat.write_text(stat.read_text().replace(" 5\n", " 9\n"))
+    table.read()
+    (tmp_path / "7" / "cmdline").write_bytes(b"vllm\0serve\0a\0")
+
+    assert table.read()[7].argv == ("vllm", "serve", "a")
+
+
 def test_gpu_processes_that_cannot_be_seen_are_told_with_the_missing_right() -> None:
     elsewhere = (DeviceReading("GPU-22", 0, pids=(1 << 22,)),)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
-from disagg_cluster.discovery.proctable import Process
+from disagg_cluster.discovery.proctable import Process, ancestors
 from disagg_cluster.discovery.servers import Parts, engine_kind, find_servers, told_port
 
 VLLM = "python3 /venv/bin/vllm serve m --port 8000"
@@ -168,3 +169,16 @@ def test_which_part_a_server_is_goes_with_its_arguments_and_its_environment() ->
         answers.append(part is not None and part.follows)
 
     assert answers == [False, True, True, False]
+
+
+def test_who_is_older_than_an_engine_is_no_child_of_it_whatever_pid_its_parent_had() -> None:
+    """Its parent has gone since it was looked at, and the engine got that pid."""
+    rows = table((10, 1, VLLM), (20, 10, "sleep 9"), (30, 10, "VLLM::EngineCore"))
+    rows[10] = replace(rows[10], start_ticks=7)
+    rows[30] = replace(rows[30], start_ticks=7)
+
+    [server] = find_servers(rows)
+
+    assert server.pids == {10, 30}
+    assert [*ancestors(20, rows)] == []
+    assert [*ancestors(30, rows)] == [rows[10]]

@@ -18,6 +18,7 @@ import pytest
 from disagg_cluster.assets import engine_side_folder
 from disagg_cluster.discovery.nouns import Finder, FoundEngine, Leader
 from disagg_cluster.discovery.told import ToldSteps
+from disagg_cluster.procfs import start_ticks
 from disagg_cluster.rundir import RunFolder
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
@@ -56,7 +57,7 @@ def found(pid: int, **more: Any) -> FoundEngine:
         kind="vllm",
         seen_by=(Finder.PROCESSES,),
         name="e",
-        leader=Leader(pid, 1),
+        leader=Leader(pid, start_ticks(pid) or 0),
         pids=frozenset({pid}),
         **more,
     )
@@ -124,6 +125,17 @@ def test_a_child_of_the_engine_speaks_for_it(folder: RunFolder) -> None:
     _, ledger = story(folder, 0, lambda _pid: found(os.getpid()))
 
     assert _steps(ledger) > 0
+
+
+def test_a_process_that_has_the_pid_of_an_engine_that_has_gone_is_not_heard(
+    folder: RunFolder,
+) -> None:
+    told, ledger = story(
+        folder, 0, lambda pid: replace(found(pid), leader=Leader(pid, 1)), seconds=1.0
+    )
+
+    assert _steps(ledger) == 0
+    assert told.heard("e") == {}
 
 
 def test_a_stranger_is_not_heard(folder: RunFolder) -> None:
