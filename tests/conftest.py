@@ -9,5 +9,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
+pytest_plugins = ["support.leftovers"]
+
 # So that what fails in there shows its values, too.
 pytest.register_assert_rewrite("support")

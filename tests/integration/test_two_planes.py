@@ -279,10 +279,19 @@ def tiny(folder: Path) -> Iterator[TinyDaemons]:
     daemons = TinyDaemons(folder)
     yield daemons
     daemons.close()
-    for pids in daemons.alive().values():
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+
+
+def test_a_story_that_breaks_off_leaves_neither_daemon_nor_worker(folder: Path) -> None:
+    daemons = TinyDaemons(folder)
+    daemon = daemons.start()
+    try:
+        wait_until("its workers", lambda: all(daemons.alive().values()))
+        daemons.close()
+
+        assert wait_readable(daemon, 0)
+        assert daemons.alive() == {name: [] for name in NAMES}
+    finally:
+        os.close(daemon)
 
 
 def test_a_daemon_killed_at_fifty_moments_orphans_nothing_and_doubles_nothing(

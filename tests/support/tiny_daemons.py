@@ -6,6 +6,7 @@ Run as a program it reads one JSON object a line: a daemon to fork. It writes th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import logging
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from disagg_cluster import procfs
-from support.children import free_port
+from support.children import free_port, is_gone, wait_readable
 
 NAMES = ("a", "b", "c")
 
@@ -73,6 +74,7 @@ class TinyDaemons:
                 for name in NAMES
             ],
         }
+        self._daemons: list[int] = []
         self._log = (folder / "daemons.log").open("wb")
         self._zygote = subprocess.Popen(
             [sys.executable, __file__],
@@ -93,6 +95,7 @@ class TinyDaemons:
         order = {"node": self._node, "dies_at_write": dies_at_write, "before": before}
         print(json.dumps(order), file=self._zygote.stdin, flush=True)
         daemon = os.pidfd_open(int(self._zygote.stdout.readline()))
+        self._daemons.append(os.dup(daemon))
         print(file=self._zygote.stdin, flush=True)
         return daemon
 
@@ -110,11 +113,20 @@ class TinyDaemons:
         return found
 
     def close(self) -> None:
-        """End the forking; the daemons are the test's business."""
+        """End the forking, every daemon, and then their workers, so that none is started anew."""
         assert self._zygote.stdin is not None
         assert self._zygote.stdout is not None
         self._zygote.stdin.close()
         self._zygote.wait()
+        for daemon in self._daemons:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(daemon, signal.SIGKILL)
+            assert wait_readable(daemon)
+            os.close(daemon)
+        for pid in [pid for pids in self.alive().values() for pid in pids]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            assert is_gone(pid)
         self._zygote.stdout.close()
         self._log.close()
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,12 @@ def ear(tmp_path: Path) -> Iterator[Ear]:
 
 
 @pytest.fixture
-def run(log: Path) -> Iterator[Callable[..., Child]]:
+def begin(log: Path) -> Iterator[Callable[..., Child]]:
+    """Starts a program, whose session ends with the test, however that ends."""
     started: list[Child] = []
 
-    def run(script: str, *arguments: str) -> Child:
-        child = start([*PYTHON, script, *arguments], dict(os.environ), log)
+    def begin(*argv: str) -> Child:
+        child = start(argv, dict(os.environ), log)
         started.append(child)
         # At the very moment of its exec a process has no arguments yet.
         arguments_of, end = Path(f"/proc/{child.pid}/cmdline"), time.monotonic() + 10
@@ -73,12 +75,18 @@ def run(log: Path) -> Iterator[Callable[..., Child]]:
             time.sleep(0.001)  # the kernel tells nobody of an exec
         return child
 
-    yield run
+    yield begin
     for child in started:
         child.signal_group(signal.SIGKILL)
         if child.pidfd >= 0:
             assert wait_readable(child.pidfd)
         child.reap()
+
+
+@pytest.fixture
+def run(begin: Callable[..., Child]) -> Callable[..., Child]:
+    """As `begin`, a script for Python."""
+    return partial(begin, *PYTHON)
 
 
 def entry(log: Path, child: Child | None = None, **changes: object) -> Entry:
@@ -228,22 +236,19 @@ def test_a_successor_that_could_not_be_written_down_is_found_by_log_and_argument
     assert find(old.model_copy(update={"argv": ("other",)})).presence is Presence.GONE
 
 
-def test_an_interpreter_before_the_arguments_is_no_difference(log: Path, tmp_path: Path) -> None:
+def test_an_interpreter_before_the_arguments_is_no_difference(
+    begin: Callable[..., Child], log: Path, tmp_path: Path
+) -> None:
     script = tmp_path / "engine"
     os.mkfifo(tmp_path / "silence")
     script.write_text(f"#!/bin/sh\nread nothing < {tmp_path}/silence\n")
     script.chmod(0o755)
-    child = start([str(script), "--port", "1"], dict(os.environ), log)
-    while procfs.command_line(child.pid)[-2:] != ("--port", "1"):
-        os.sched_yield()  # at the very moment of its exec it has none
+    child = begin(str(script), "--port", "1")
 
     found = find_unrecorded(Sought(log, (str(script), "--port", "1"), "127.0.0.1", 0))
     assert found.child is not None
     assert found.child.pid == child.pid
     found.child.let_go()
-    child.signal_group(signal.SIGKILL)
-    assert wait_readable(child.pidfd)
-    child.reap()
 
 
 def test_one_that_does_not_lead_its_session_is_not_a_worker(

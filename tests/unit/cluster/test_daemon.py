@@ -38,9 +38,14 @@ ARGUMENTS = "import sys\nsaid = lambda name: sys.argv[sys.argv.index(name) + 1]\
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with a short path: Unix sockets allow 107 bytes."""
+    """A folder with a short path: Unix sockets allow 107 bytes.
+
+    A test that fails may have left its worker; the journal that knows it goes with the folder.
+    """
     with tempfile.TemporaryDirectory(prefix="dn-") as name:
         yield Path(name)
+        left = end_workers(RunFolder(Path(name) / "run"), lambda _text: None)
+        assert left == ()
 
 
 def node_file(folder: Path, role: str = "mixed") -> dict[str, Any]:
