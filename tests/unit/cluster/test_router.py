@@ -3,17 +3,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from disagg_cluster.config import NodeConfig, Router
+from disagg_cluster.parts import Part, Parts
 from disagg_cluster.readiness import Target
 from disagg_cluster.router import RouterWatch, router_post
 from disagg_cluster.router_command import router_command, router_engines, start_seconds
+from disagg_exporter.collectors import Backoff, keep_running
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.model import Phase, RouterCounts, RouterEngine, RouterPage
+from disagg_exporter.model import CollectorStatus, Phase, RouterCounts, RouterEngine, RouterPage
 from disagg_exporter.router_pages import parse_router_page
 from support.node_files import node, worker
 
@@ -244,3 +247,31 @@ def test_what_nobody_foresaw_of_a_page_fails_one_look_and_the_next_is_taken(
     assert [collector.success for collector in recovered.collectors()] == [True]
     assert recovered.collectors()[0].unexpected_failures == 1
     assert recovered.status().page is not None
+
+
+def test_a_watch_that_ends_for_a_defect_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    quickly = partial(keep_running, backoff=Backoff(0.001), steady_seconds=0.001)
+    monkeypatch.setattr("disagg_cluster.parts.keep_running", quickly)
+    trips = iter((ValueError("a bug of ours"), KeyError("another")))
+    looked = asyncio.Event()
+
+    def process() -> int:
+        if (error := next(trips, None)) is not None:
+            raise error
+        if watch.status().page is not None:
+            looked.set()
+        return 7
+
+    watch = RouterWatch(
+        "http://127.0.0.1:29000/metrics", (PREFILL,), 0.0, process, fetch=lambda _url, _s: page(1)
+    )
+
+    async def story() -> tuple[CollectorStatus, ...]:
+        parts = Parts(logging.getLogger("test"))
+        async with asyncio.timeout(20), parts.running([Part("router", watch.run)]):
+            await looked.wait()
+            return parts.collectors()
+
+    [task] = asyncio.run(story())
+
+    assert (task.collector, task.unexpected_failures) == ("task:router", 2)
