@@ -70,7 +70,8 @@ ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUT
 
 TESTS = $(ENGINES) $(BIN)/pytest -ra --durations=25 --durations-min=2
 HERE = not vllm_long and not dynamo_long and not gpu
-BESIDE = $(VENV)/integration-tests.log
+# Tests that mostly wait, in two halves that take about as long.
+WAITING = a-f g-z
 
 # --- tests ----------------------------------------------------------------------------------
 
@@ -79,10 +80,16 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 	@$(SYSTEM) --optional chromium
 	$(MAKE) --no-print-directory lint types
 	@# Tests that mostly wait go on beside those that compute, and are shown after them.
-	@$(TESTS) -m "$(HERE) and not vllm" tests/integration > $(BESIDE) 2>&1 & beside=$$!; \
-	$(TESTS) -m "$(HERE)" tests/unit tests/integration/test_vllm_*.py; computing=$$?; \
-	echo "--> integration tests"; tail -n +1 -f --pid=$$beside $(BESIDE); \
-	wait $$beside && exit $$computing
+	@for half in $(WAITING); do \
+		$(TESTS) -m "$(HERE) and not vllm" tests/integration/test_[$$half]*.py \
+			> $(VENV)/waiting-$$half.log 2>&1 & beside="$$beside $$!"; \
+	done; \
+	$(TESTS) -m "$(HERE)" tests/unit tests/integration/test_vllm_*.py; failed=$$?; \
+	set -- $$beside; \
+	for half in $(WAITING); do \
+		echo "--> integration tests $$half"; tail -n +1 -f --pid=$$1 $(VENV)/waiting-$$half.log; \
+		wait $$1 || failed=1; shift; \
+	done; exit $$failed
 
 test-vllm: $(READY) vllm-environment router-environment ## The long tests with real vLLM engines
 	@$(SYSTEM) prometheus gcc
