@@ -60,10 +60,14 @@ class Asking:
         self._talks: dict[str, _Talk] = {}
         self._told: list[Told] = []
         self._buffer = memoryview(bytearray(_READ_BYTES))
-        self._selector = selectors.DefaultSelector()
-        self._waking = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._ending, self._ended = threading.Lock(), False
-        self._selector.register(self._waking, selectors.EVENT_READ)
+        with contextlib.ExitStack() as undo:
+            # Whoever keeps the error would keep what was opened before the last descriptor.
+            self._selector = undo.enter_context(selectors.DefaultSelector())
+            self._waking = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            undo.callback(os.close, self._waking)
+            self._selector.register(self._waking, selectors.EVENT_READ)
+            undo.pop_all()
 
     def ask(self, ask: Ask) -> None:
         """Begin to ask; what becomes of it is told by `step`."""

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import resource
 import socket
 import threading
 import time
@@ -13,6 +15,7 @@ import pytest
 from disagg_exporter.asking import Asking
 from disagg_exporter.http_answer import Answer
 from disagg_exporter.question import Ask, EngineUnreachable, Told
+from support.children import descriptors
 from support.raw_server import raw_server
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -67,6 +70,22 @@ def answer_once(connection: socket.socket, over: threading.Event) -> None:
 def answer_once_and_hang_up_on_the_next(connection: socket.socket, over: threading.Event) -> None:
     connection.sendall(OK)
     connection.recv(65536)
+
+
+def test_one_that_cannot_be_made_for_want_of_descriptors_keeps_none() -> None:
+    open_before = descriptors()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(1)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 1, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files") as failed:
+            Asking(1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert failed.value.errno == errno.EMFILE
+    assert descriptors() == open_before
 
 
 def test_a_connection_is_kept_for_the_next_question(asking: Asking) -> None:
