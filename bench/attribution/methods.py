@@ -10,11 +10,10 @@ import numpy as np
 from bench.attribution.engines import Seen
 from bench.attribution.pages import Pages
 
-from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
 from disagg_exporter.stepcost import StepCost
-from disagg_exporter.steprows import rows_of
+from disagg_exporter.steprows import kind_of, rows_of
 from disagg_exporter.stepsplit import StepSplit, token_share
 
 FULL, FPM, RECORDS, TOKENS = "full features", "FPM's", "vLLM's records", "token share"

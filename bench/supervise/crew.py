@@ -11,16 +11,18 @@ import signal
 import sys
 from pathlib import Path
 
-from disagg_cluster.command import Command
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.journal import Journal
-from disagg_cluster.life import Policy
 from disagg_cluster.posts import Post
 from disagg_cluster.readiness import Target
+from disagg_cluster.supervisor.command import Command
 from disagg_cluster.workers import Crew
 
 # It never answers: what is measured does not depend on that, and nobody shall end it for it.
 UNPROBED = Target(9, "")
-AT_ONCE = Policy(start_seconds=1e6, backoff_first_seconds=0.0, crash_limit=10**6, stop_seconds=1.0)
+AT_ONCE = RestartPolicy(
+    start_seconds=1e6, backoff_first_seconds=0.0, crash_limit=10**6, stop_seconds=1.0
+)
 
 
 async def keep(folder: Path, argv: tuple[str, ...]) -> None:

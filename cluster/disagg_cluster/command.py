@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster import sglang_command, vllm_command
 from disagg_cluster.config import Worker
 from disagg_cluster.layout import Placement
 from disagg_cluster.sglang_command import sglang_argv, sglang_variables
+from disagg_cluster.supervisor.command import Command
 from disagg_cluster.vllm_command import MEASURED, vllm_argv, vllm_variables, with_our_plugin
 from disagg_exporter.model import Device
 
@@ -46,14 +46,6 @@ _NOT_INHERITED = frozenset(
     }
 )
 _OUR_PREFIXES = ("DISAGG_", "_DISAGG_")
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """How to start a process: its arguments and what its environment has beside the inherited."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
 
 
 def build(

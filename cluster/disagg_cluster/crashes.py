@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from disagg_cluster.life import Life, Policy, Presence, WorkerState, to_ns
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.life import Life, Presence, WorkerState, to_ns
 
 # 2.0 ** 1024 overflows; no back-off needs more doublings than this to reach its maximum.
 _MAX_DOUBLINGS = 64
@@ -14,7 +15,7 @@ _MAX_DOUBLINGS = 64
 _LEAST_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 0.5, 10.0
 
 
-def backoff_seconds(streak: int, policy: Policy, jitter: float) -> float:
+def backoff_seconds(streak: int, policy: RestartPolicy, jitter: float) -> float:
     """How long the restart after the `streak`-th crash in a row waits; never above the maximum.
 
     Args:
@@ -27,7 +28,7 @@ def backoff_seconds(streak: int, policy: Policy, jitter: float) -> float:
     return min(full, policy.backoff_max_seconds) * (1.0 - policy.backoff_jitter_ratio * jitter)
 
 
-def crashed(life: Life, now_ns: int, policy: Policy, jitter: float) -> tuple[Life, str]:
+def crashed(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> tuple[Life, str]:
     """Count a crash of now; the life is then in `backoff` or `failed`, and why is said.
 
     Two counts can end it. The streak catches an engine that needs minutes to come up and dies
@@ -59,7 +60,7 @@ def not_started(life: Life, now_ns: int, wait_ns: int = 0) -> Life:
     return replace(unmade.into(WorkerState.BACKOFF, now_ns), retry_ns=now_ns + wait_ns)
 
 
-def refused(life: Life, now_ns: int, policy: Policy, jitter: float) -> tuple[Life, str]:
+def refused(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> tuple[Life, str]:
     """The life after a start that the system refused, and what is said: tried again for ever."""
     refusals = life.refusals + 1
     usual = backoff_seconds(refusals, policy, jitter)

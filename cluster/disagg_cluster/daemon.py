@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from disagg_cluster.command import child_environment
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.control.service import ControlService
 from disagg_cluster.devicewatch import DeviceWatch
@@ -206,6 +207,7 @@ class Daemon:
                 worked_ns=self._worked_ns,
                 on_failure=self._hook.tell,
                 groups=ControlGroups(*group_root(), _log),
+                child_environment=partial(child_environment, os.environ),
             )
             limit, writers = self._config.log_megabytes, crew.writers
             rotation = self._rotation = Rotation(

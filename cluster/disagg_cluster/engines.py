@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from disagg_cluster.config import Worker
-from disagg_cluster.discovery.judging import KnownPeer
-from disagg_cluster.journal_text import Tag
 from disagg_cluster.life import WorkerState
 from disagg_cluster.modelfolder import model_size
 from disagg_cluster.nodeview import ENGINE_STATES
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.sourcing import Subject
 from disagg_cluster.stepfeed import StepFeed
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_cluster.telemetry.engine_tls import TlsServer
+from disagg_cluster.telemetry.known_peer import KnownPeer
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import (
     Assignment,
@@ -38,7 +38,7 @@ class _Engine:
     """
 
     worker: Worker
-    tag: Tag
+    tag: WorkerIdentity
     state: WorkerState = WorkerState.STOPPED
     pid: int | None = None
     ready_ns: int = 0
@@ -81,7 +81,7 @@ class Engines:
     def __init__(
         self,
         workers: tuple[Worker, ...],
-        tag_of: Callable[[str], Tag],
+        tag_of: Callable[[str], WorkerIdentity],
         ledger: Ledger,
         *,
         up_of: Callable[[str], bool | None] = lambda _name: None,

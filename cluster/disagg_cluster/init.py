@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from disagg_cluster import procfs
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.crashes import backoff_seconds
 from disagg_cluster.host.subreaper import become_subreaper
-from disagg_cluster.life import Policy
 from disagg_exporter.errors import DisaggError
 
 PASSED_ON = (
@@ -34,7 +34,7 @@ _RESET = (*PASSED_ON, signal.SIGPIPE)
 _PLANNED = (0, 2)
 _GRACE_SECONDS = 10.0
 
-PATIENCE = Policy(backoff_first_seconds=1.0, backoff_max_seconds=30.0, steady_seconds=60.0)
+PATIENCE = RestartPolicy(backoff_first_seconds=1.0, backoff_max_seconds=30.0, steady_seconds=60.0)
 
 
 class InitError(DisaggError):
@@ -50,7 +50,12 @@ class Fate:
 
 
 def fate(
-    status: int, *, asked: bool, lasted_seconds: float, streak: int, policy: Policy = PATIENCE
+    status: int,
+    *,
+    asked: bool,
+    lasted_seconds: float,
+    streak: int,
+    policy: RestartPolicy = PATIENCE,
 ) -> tuple[Fate, int]:
     """What to do about a daemon that ended, and how many crashes in a row that makes.
 
@@ -70,7 +75,9 @@ def fate(
     return Fate(None, backoff_seconds(streak, policy, 0.0)), streak
 
 
-def run(argv: Sequence[str], say: Callable[[str], None], *, policy: Policy = PATIENCE) -> int:
+def run(
+    argv: Sequence[str], say: Callable[[str], None], *, policy: RestartPolicy = PATIENCE
+) -> int:
     """Run a daemon until a planned end; return the exit code to end with.
 
     Args:
@@ -96,7 +103,7 @@ def _supervise(
     argv: Sequence[str],
     listened: set[signal.Signals],
     say: Callable[[str], None],
-    policy: Policy,
+    policy: RestartPolicy,
 ) -> int:
     daemon: int | None = _start(argv)
     streak, seconds = 0, policy.backoff_max_seconds

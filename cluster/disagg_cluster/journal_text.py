@@ -11,39 +11,21 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
-from disagg_cluster.command import Command
 from disagg_cluster.config.section import Section
 from disagg_cluster.life import KILL, TERM, Life, Presence, WorkerState
-from disagg_cluster.values import AnyText, HostAddress, Text, root_url
+from disagg_cluster.supervisor.command import Command
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
+from disagg_cluster.values import AnyText, Text
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.model import Role
 
 VERSION: Final = 1
 
 _MOST = 2**63
-_MOST_RANKS = 65_536
 _LONGEST_SECONDS = 1e9
 
 
 class JournalError(DisaggError):
     """A journal that is not to be trusted; the text says why."""
-
-
-class Tag(Section):
-    """As what a process was started: it stays true when the node file says something else."""
-
-    role: Role = Role.UNKNOWN
-    gpus: tuple[str, ...] = ()
-    model_name: str = ""
-    host: HostAddress = "127.0.0.1"
-    port: int = Field(default=0, ge=0, le=65535)
-    ranks: int = Field(default=1, ge=1, le=_MOST_RANKS)
-    certificate_file: AnyText | None = None
-
-    @property
-    def url(self) -> str:
-        """The root of its server."""
-        return root_url(self.host, self.port, tls=self.certificate_file is not None)
 
 
 class Entry(Section):
@@ -64,7 +46,7 @@ class Entry(Section):
     log_path: Text
     log_start_bytes: int = Field(ge=0, lt=2**63)
     started_timestamp_seconds: float = Field(allow_inf_nan=False)
-    tag: Tag
+    tag: WorkerIdentity
     drain_seconds: float = Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)
     stop_seconds: float = Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)
     in_front: bool = False

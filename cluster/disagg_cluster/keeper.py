@@ -11,7 +11,7 @@ from functools import partial
 
 from disagg_cluster import procfs
 from disagg_cluster.adoption import Found, unrecorded_life
-from disagg_cluster.journal_text import Entry, Tag
+from disagg_cluster.journal_text import Entry
 from disagg_cluster.life import (
     Action,
     Event,
@@ -40,6 +40,7 @@ from disagg_cluster.supervisor.pausing import is_frozen
 from disagg_cluster.supervisor.planned_start import PlannedStart
 from disagg_cluster.supervisor.retried import RETRY_SECONDS, Retried
 from disagg_cluster.supervisor.starting import start_or_adopt
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_cluster.worker import Child, StartError
 from disagg_exporter.collectors import explain
 from disagg_exporter.model import WorkerStatus
@@ -160,7 +161,7 @@ class Keeper:
         return self._child
 
     @property
-    def tag(self) -> Tag:
+    def tag(self) -> WorkerIdentity:
         """As what its process was started."""
         return self.post.tag if self._child is None else self._process.tag
 

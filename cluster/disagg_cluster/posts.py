@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from disagg_cluster.command import Command
 from disagg_cluster.config.limits import Limits
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.descriptor_reserve import DescriptorReserve
-from disagg_cluster.journal_text import Entry, Tag, digest
-from disagg_cluster.life import Life, Policy, WorkerState
+from disagg_cluster.journal_text import Entry, digest
+from disagg_cluster.life import Life, WorkerState
 from disagg_cluster.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.command import Command
 from disagg_cluster.supervisor.failures import Failure, OnFailure
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.supervisor.ownership.evidence import Sought
 from disagg_cluster.supervisor.retried import SupervisionHealth
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_exporter.model import EnginePage, Role
 
 _UNLIMITED = Limits()
@@ -44,7 +46,7 @@ class Post:
     command: Command
     log_path: Path
     target: Target
-    policy: Policy
+    policy: RestartPolicy
     cwd: Path | None = None
     role: Role = Role.UNKNOWN
     gpus: tuple[str, ...] = ()
@@ -59,10 +61,10 @@ class Post:
         return "router" if self.in_front else self.role.value
 
     @property
-    def tag(self) -> Tag:
+    def tag(self) -> WorkerIdentity:
         """As what a process is started by it."""
         target = self.target
-        return Tag(
+        return WorkerIdentity(
             role=self.role,
             gpus=self.gpus,
             model_name=target.served_model_name,
@@ -111,7 +113,7 @@ class Standing:
 
     post: Post
     life: Life
-    tag: Tag
+    tag: WorkerIdentity
     pid: int | None
     reason: str
 
@@ -122,7 +124,8 @@ class Surroundings:
 
     `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
     where all workers stand: before what was decided is done, and after. `probe` is that of
-    `Probing`. `environment` is what children inherit. `clock` is CLOCK_MONOTONIC in ns, `wall`
+    `Probing`. `child_environment` gives the whole
+    environment of a child whose command adds so much. `clock` is CLOCK_MONOTONIC in ns, `wall`
     Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
     finished a step or a request, None if none is known. `supervision` is told of what could not be
     done, `reserve` gives descriptors when there are none left, `groups` makes control
@@ -133,7 +136,7 @@ class Surroundings:
     page_of: Callable[[str], EnginePage | None]
     record: Callable[[], None]
     probe: Callable[[Target, int, frozenset[int]], Future[ProbeResult]]
-    environment: Mapping[str, str]
+    child_environment: Callable[[Mapping[str, str]], Mapping[str, str]]
     health_seconds: float
     clock: Callable[[], int]
     wall: Callable[[], float]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-from disagg_cluster.command import Command
 from disagg_cluster.config import NodeConfig, Router, Worker
+from disagg_cluster.supervisor.command import Command
 from disagg_exporter.model import Phase, Role, RouterEngine
 
 # How often the router asks each engine whether it is well; three misses take it out. Its own

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster import adoption
-from disagg_cluster.command import Command
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.tls import NOTHING_SAID
 from disagg_cluster.journal import Journal, here, load
 from disagg_cluster.journal_text import Entry, JournalError
-from disagg_cluster.life import Policy, WorkerState
+from disagg_cluster.life import WorkerState
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.posts import Post
 from disagg_cluster.readiness import Target
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock, holder
+from disagg_cluster.supervisor.command import Command
 from disagg_cluster.supervisor.ownership.unrecorded import entry_of, unrecorded
 from disagg_cluster.workers import Crew
 
@@ -172,7 +173,7 @@ def _post(entry: Entry) -> Post:
             tag.host,
             tls=None if tag.certificate_file is None else NOTHING_SAID.probing,
         ),
-        Policy(drain_seconds=entry.drain_seconds, stop_seconds=entry.stop_seconds),
+        RestartPolicy(drain_seconds=entry.drain_seconds, stop_seconds=entry.stop_seconds),
         role=tag.role,
         gpus=tag.gpus,
         in_front=entry.in_front,

@@ -20,6 +20,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.crashes import crashed, not_started, refused
 from disagg_cluster.life import (
     KILL,
@@ -32,7 +33,6 @@ from disagg_cluster.life import (
     Health,
     Life,
     PauseRequested,
-    Policy,
     Presence,
     Probed,
     RestartRequested,
@@ -58,7 +58,7 @@ from disagg_cluster.supervisor.pausing import (
 )
 
 
-def decide(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) -> Decision:
+def decide(life: Life, event: Event, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
     """Take in one event, then whatever is due by now.
 
     Args:
@@ -76,7 +76,7 @@ def decide(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float)
     return Decision(acted.life, heard.actions + acted.actions, heard.notes + acted.notes)
 
 
-def due_ns(life: Life, policy: Policy) -> int | None:
+def due_ns(life: Life, policy: RestartPolicy) -> int | None:
     """The instant at which time alone will change something: ask `decide` again then."""
     if is_frozen(life):
         return None
@@ -97,7 +97,7 @@ def due_ns(life: Life, policy: Policy) -> int | None:
     return None
 
 
-def _hear(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) -> Decision:
+def _hear(life: Life, event: Event, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
     match event:
         case StartRequested():
             return _start_requested(life, now_ns)
@@ -133,7 +133,9 @@ def _hear(life: Life, event: Event, now_ns: int, policy: Policy, jitter: float) 
             return Decision(life)
 
 
-def _resumed(life: Life, event: Resumed, now_ns: int, policy: Policy, jitter: float) -> Decision:
+def _resumed(
+    life: Life, event: Resumed, now_ns: int, policy: RestartPolicy, jitter: float
+) -> Decision:
     if life.presence is Presence.GONE:
         return Decision(life)
     if event.presence is Presence.RUNNING:
@@ -153,7 +155,7 @@ def _resumed(life: Life, event: Resumed, now_ns: int, policy: Policy, jitter: fl
     return _send(life, life.sent or TERM, now_ns, "others of its group are left")
 
 
-def _act(life: Life, now_ns: int, policy: Policy, jitter: float) -> Decision:
+def _act(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
     """Do what the instant `due_ns` was for."""
     if life.presence is Presence.GONE:
         return _start(life, now_ns)
@@ -224,7 +226,7 @@ def _unpause_requested(life: Life, now_ns: int) -> Decision:
 
 
 def _leader_died(
-    life: Life, why: str, alone: bool, now_ns: int, policy: Policy, jitter: float
+    life: Life, why: str, alone: bool, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> Decision:
     if not _is_ending(life):
         life, then = crashed(life, now_ns, policy, jitter)
@@ -239,7 +241,9 @@ def _leader_died(
     return _send(left, life.sent or TERM, now_ns, f"{why}; others of its group are left")
 
 
-def _probed(life: Life, event: Probed, now_ns: int, policy: Policy, jitter: float) -> Decision:
+def _probed(
+    life: Life, event: Probed, now_ns: int, policy: RestartPolicy, jitter: float
+) -> Decision:
     seen, notes = hanging.probed(life, event, now_ns, policy)
     if event.health is Health.HEALTHY and life.state is WorkerState.STARTING:
         ready = replace(seen.into(WorkerState.READY, now_ns), served=False)
@@ -271,11 +275,11 @@ def _is_leftover(life: Life, incarnation: int) -> bool:
     return life.presence is Presence.LEFTOVER and life.incarnation == incarnation
 
 
-def _ready_seconds(life: Life, policy: Policy) -> float:
+def _ready_seconds(life: Life, policy: RestartPolicy) -> float:
     return policy.resume_seconds if life.served else policy.start_seconds
 
 
-def _next_start_ns(life: Life, policy: Policy) -> int | None:
+def _next_start_ns(life: Life, policy: RestartPolicy) -> int | None:
     """When a worker without a process is started next; None if nobody wants it."""
     if life.state is WorkerState.BACKOFF:
         return life.retry_ns

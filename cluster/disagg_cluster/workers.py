@@ -16,7 +16,7 @@ from disagg_cluster import adoption
 from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.host.subreaper import is_subreaper
 from disagg_cluster.journal import Journal
-from disagg_cluster.journal_text import Entry, Tag
+from disagg_cluster.journal_text import Entry
 from disagg_cluster.keeper import Keeper
 from disagg_cluster.life import (
     KILL,
@@ -33,10 +33,15 @@ from disagg_cluster.supervisor.failures import OnFailure
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.supervisor.ownership.descendants import Descendants
 from disagg_cluster.supervisor.retried import SupervisionHealth
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus
 
 # What the kernel may take to end a killed group, beyond the deadlines of its policy.
 _KILL_SECONDS = 5.0
+
+
+def _inherited(added: Mapping[str, str]) -> Mapping[str, str]:
+    return {**os.environ, **added}
 
 
 class Crew:
@@ -50,7 +55,8 @@ class Crew:
         journal: What the next daemon is to know is written there; nowhere if None.
         health_seconds: How often each worker is probed.
         probe_seconds: The deadline of one probe of a worker that names none.
-        environment: What the workers inherit; ours by default.
+        child_environment: The whole environment of a worker whose command adds so much; by default
+            ours and that.
         groups: The control groups of the workers; none if None.
         worked_ns: When a worker worked last, see `Surroundings`.
         on_failure: Told of each failure of a worker.
@@ -66,7 +72,7 @@ class Crew:
         journal: Journal | None = None,
         health_seconds: float = 1.0,
         probe_seconds: float = 2.0,
-        environment: Mapping[str, str] | None = None,
+        child_environment: Callable[[Mapping[str, str]], Mapping[str, str]] = _inherited,
         worked_ns: Callable[[str], int | None] = lambda _worker: None,
         on_failure: OnFailure = lambda _failure: None,
         probe: Probe = probe_worker,
@@ -86,7 +92,7 @@ class Crew:
             page_of=page_of,
             record=self.record,
             probe=self._probing.probe,
-            environment=os.environ if environment is None else environment,
+            child_environment=child_environment,
             health_seconds=health_seconds,
             clock=clock,
             wall=wall,
@@ -188,7 +194,7 @@ class Crew:
                 entries = [e for e in entries if _is_to_be_kept(e)]
             self._journal.write(entries)
 
-    def tag(self, worker: str) -> Tag:
+    def tag(self, worker: str) -> WorkerIdentity:
         """As what a worker's process was started."""
         return self._by_name[worker].tag
 

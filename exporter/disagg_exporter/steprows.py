@@ -85,6 +85,30 @@ def kinds_of(rows: Rows) -> NDArray[np.int64]:
     return kinds
 
 
+def kind_of(step: Step) -> int:
+    """Return the step's kind, by the one definition that the engine's own totals use too."""
+    if not (step.context_tokens or step.encoder_inputs or step.dummy):
+        return wire.GENERATION  # what the definition says, without asking: nearly all are such
+    return wire.step_kind(
+        context_requests=step.context_requests,
+        context_tokens=step.context_tokens,
+        generation_tokens=step.generation_tokens,
+        computed_tokens=step.computed_tokens,
+        external_tokens=step.external_tokens,
+        encoder_inputs=step.encoder_inputs,
+        dummy=step.dummy,
+    )
+
+
+def tokens_of(step: Step, kind: int) -> tuple[int, int]:
+    """Return the (prefill, decode) tokens the step computed; cached tokens are nobody's."""
+    if kind == wire.DUMMY_STEP:
+        return 0, 0
+    if kind == wire.GENERATION:
+        return 0, step.context_tokens + step.generation_tokens
+    return step.context_tokens, step.generation_tokens
+
+
 def unfinished_tokens(
     grown: NDArray[np.int64], ended: NDArray[np.bool_], before: float
 ) -> NDArray[np.float64]:

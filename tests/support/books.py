@@ -12,7 +12,6 @@ from typing import Any
 from disagg_cluster.journal_text import Where
 from disagg_cluster.telemetry.checkpoint_text import Checkpoint, decode, encode
 from disagg_exporter.accounting import Ledger, Rules
-from disagg_exporter.accounting.phase import kind_of, tokens_of
 from disagg_exporter.model import (
     Assignment,
     Device,
@@ -29,6 +28,7 @@ from disagg_exporter.model import (
     Use,
     WorkWindow,
 )
+from disagg_exporter.steprows import kind_of, tokens_of
 
 SECOND_NS = 1_000_000_000
 

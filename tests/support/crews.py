@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from disagg_cluster.command import Command
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry
-from disagg_cluster.life import Policy, WorkerState
+from disagg_cluster.life import WorkerState
 from disagg_cluster.posts import Post
 from disagg_cluster.probing import Probe
 from disagg_cluster.readiness import Target, probe
+from disagg_cluster.supervisor.command import Command
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.workers import Crew
 from disagg_exporter.model import EnginePage
@@ -23,7 +24,7 @@ from support.children import PYTHON, SERVER, children, descriptors, free_port
 STOPPED, STARTING, READY = WorkerState.STOPPED, WorkerState.STARTING, WorkerState.READY
 DRAINING, BACKOFF, FAILED = WorkerState.DRAINING, WorkerState.BACKOFF, WorkerState.FAILED
 
-QUICK = Policy(
+QUICK = RestartPolicy(
     start_seconds=15,
     drain_seconds=0,
     stop_seconds=10,
@@ -122,7 +123,7 @@ def tiny_post(
     script: str | None = None,
     *arguments: str,
     name: str = "w",
-    policy: Policy = QUICK,
+    policy: RestartPolicy = QUICK,
 ) -> Post:
     """A post that runs a script, or the test server if there is none."""
     target = Target(free_port(), "tiny")

@@ -9,16 +9,12 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from disagg_exporter.accounting.phase import (
-    Overflow,
-    Work,
-    kind_of,
-    tokens_of,
-)
+from disagg_exporter.accounting.phase import Overflow, Work
 from disagg_exporter.accounting.restore import restored
 from disagg_exporter.accounting.rules import Rules
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
+from disagg_exporter.steprows import kind_of, tokens_of
 from disagg_exporter.stepsplit import StepSplit
 from support.single_steps import glance, settle
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.model import Step, StepTotals, StreamKey
+from disagg_exporter.steprows import kind_of
 
 SECOND_NS = 1_000_000_000
 

@@ -6,11 +6,11 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.section import Section
-from disagg_cluster.life import Policy
 from disagg_cluster.values import Amount, Count, Seconds
 
-_USUAL = Policy()
+_USUAL = RestartPolicy()
 
 
 class Deadlines(Section):
@@ -82,9 +82,9 @@ def policy(
     restart: Restart,
     health: HealthProbes = USUAL_PROBES,
     health_seconds: float = _USUAL.health_seconds,
-) -> Policy:
+) -> RestartPolicy:
     """The patience of the supervisor, in its own words; it probes every `health_seconds`."""
-    return Policy(
+    return RestartPolicy(
         **dict(deadlines),
         **dict(restart),
         hang_grace_seconds=health.grace_seconds,

@@ -10,7 +10,6 @@ from pathlib import Path
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attached import Attached
 from disagg_cluster.discovery.dynamo_files import DynamoFinder
-from disagg_cluster.discovery.judging import KnownPeer
 from disagg_cluster.discovery.kubernetes import Kubernetes
 from disagg_cluster.discovery.listed import ListedFinder
 from disagg_cluster.discovery.naming import Names
@@ -25,6 +24,7 @@ from disagg_cluster.podsteps.sockets import Hear
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.sourcing import Subject
 from disagg_cluster.telemetry.engine_tls import TlsServer
+from disagg_cluster.telemetry.known_peer import KnownPeer
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EnginePage, EngineStatus

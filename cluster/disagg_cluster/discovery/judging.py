@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from disagg_cluster.telemetry.known_peer import KnownPeer
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Confidence, Markers, Peers, Traffic, Verdict, explain
 from disagg_exporter.roles.claims import Kind
@@ -26,14 +27,6 @@ class Case:
     page: tuple[str, ...] = field(default=(), repr=False)
     model_name: str = ""
     role: Role | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KnownPeer:
-    """An engine whose role is known anyhow: one that we launched."""
-
-    model_name: str
-    role: Role
 
 
 class Judge:

@@ -11,10 +11,11 @@ from typing import Protocol
 
 from disagg_cluster.discovery.attached import Attached
 from disagg_cluster.discovery.joining import join
-from disagg_cluster.discovery.judging import Case, Judge, KnownPeer
+from disagg_cluster.discovery.judging import Case, Judge
 from disagg_cluster.discovery.naming import Names
 from disagg_cluster.discovery.nouns import Finder, Look
 from disagg_cluster.pagewatch import PageWatch
+from disagg_cluster.telemetry.known_peer import KnownPeer
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.roles import Verdict

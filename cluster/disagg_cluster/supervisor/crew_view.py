@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from disagg_cluster.journal_text import Tag
 from disagg_cluster.posts import Post
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_cluster.workers import Crew
 from disagg_exporter.model import CollectorStatus, WorkerStatus
 
@@ -21,7 +21,7 @@ class CrewView:
         self._posts = posts
         self.crew: Crew | None = None
 
-    def tag(self, worker: str) -> Tag:
+    def tag(self, worker: str) -> WorkerIdentity:
         """As what a worker's present process was started, or would be."""
         return self._posts[worker].tag if self.crew is None else self.crew.tag(worker)
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from disagg_cluster.life import Health, Life, Policy, Probed, WorkerState, to_ns
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.life import Health, Life, Probed, WorkerState, to_ns
 from disagg_cluster.supervisor.pausing import is_frozen
 
 # Slow probes are soon as long as all of the policy's quick ones: fewer are no proof of a hang.
 _LEAST_PROBES = 3
 
 
-def probed(life: Life, event: Probed, now_ns: int, policy: Policy) -> tuple[Life, tuple[str, ...]]:
+def probed(
+    life: Life, event: Probed, now_ns: int, policy: RestartPolicy
+) -> tuple[Life, tuple[str, ...]]:
     """Take in one probe of the present process; return the life and what is new to the log."""
     life = replace(life, refusals=0)
     if event.health is Health.HEALTHY:
@@ -42,7 +45,7 @@ def probed(life: Life, event: Probed, now_ns: int, policy: Policy) -> tuple[Life
     return failing, notes
 
 
-def hangs(life: Life, now_ns: int, policy: Policy) -> bool:
+def hangs(life: Life, now_ns: int, policy: RestartPolicy) -> bool:
     """Whether a worker has neither answered nor done anything for too long."""
     if life.state is not WorkerState.READY or not life.failed_probes:
         return False
@@ -55,12 +58,12 @@ def hangs(life: Life, now_ns: int, policy: Policy) -> bool:
     return lasted and life.failed_probes >= _LEAST_PROBES
 
 
-def unwatched(life: Life, now_ns: int, policy: Policy) -> Life:
+def unwatched(life: Life, now_ns: int, policy: RestartPolicy) -> Life:
     """The life after a time in which nobody could look: what came before proves nothing now."""
     return _more_time(replace(life, failed_probes=0), now_ns, policy)
 
 
-def _more_time(life: Life, now_ns: int, policy: Policy) -> Life:
+def _more_time(life: Life, now_ns: int, policy: RestartPolicy) -> Life:
     """A start whose worker works, or could not be looked at, is not given up just now."""
     if life.state is not WorkerState.STARTING:
         return life

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from disagg_cluster.life import Life, Policy, Presence
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.life import Life, Presence
 from disagg_cluster.supervise import due_ns
 
 
@@ -22,7 +23,7 @@ class PlannedStart:
         self._due_ns: int | None = None
         self._seconds: float | None = None
 
-    def seconds(self, life: Life, policy: Policy) -> float | None:
+    def seconds(self, life: Life, policy: RestartPolicy) -> float | None:
         """Return it; None while no start is planned."""
         due = due_ns(life, policy) if life.presence is Presence.GONE else None
         if due != self._due_ns:

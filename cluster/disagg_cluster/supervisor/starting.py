@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from disagg_cluster.adoption import find_unrecorded
-from disagg_cluster.command import child_environment
 from disagg_cluster.host.process_traits import WORKER_MARK
 from disagg_cluster.posts import Post, Surroundings
 from disagg_cluster.supervisor.ownership.port_holder import port_holder
@@ -26,8 +25,10 @@ def start_or_adopt(post: Post, around: Surroundings) -> Child:
             "%s: %s; it is its own and is adopted, not started a second time", post.name, held
         )
         return found.child
-    environment = child_environment(around.environment, command.env)
-    environment[WORKER_MARK] = str(post.log_path)
+    environment = {
+        **around.child_environment(command.env),
+        WORKER_MARK: str(post.log_path),
+    }
     around.groups.prepare(post.name, post.log_path, post.limits)
     child = start(command.argv, environment, post.log_path, post.cwd)
     around.groups.enter(post.name, child, post.limits)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from disagg_exporter.accounting.phase import Work, tokens_of
+from disagg_exporter.accounting.phase import Work
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StepTotals
-from disagg_exporter.steprows import LARGEST
+from disagg_exporter.steprows import LARGEST, tokens_of
 
 MOST = 2**40
 """So many tokens, or records, are believed to be missing at once: beyond what any engine reaches,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from disagg_exporter.accounting.phase import kind_of, tokens_of
 from disagg_exporter.fpm.message import FpmMessage
 from disagg_exporter.model import Step, StepTotals, StreamKey
+from disagg_exporter.steprows import kind_of, tokens_of
 
 # A number that is smaller than the last one by no more than this is a repetition; by more, its
 # publisher counts anew.

@@ -14,7 +14,6 @@ import pytest
 
 from disagg_cluster import procfs
 from disagg_cluster.adoption import find, find_unrecorded, is_there, unrecorded_life
-from disagg_cluster.command import Command
 from disagg_cluster.host.process_traits import (
     WORKER_MARK,
     leaders_writing,
@@ -22,11 +21,13 @@ from disagg_cluster.host.process_traits import (
     mark_of,
     writes_log,
 )
-from disagg_cluster.journal_text import Entry, Tag, digest
+from disagg_cluster.journal_text import Entry, digest
 from disagg_cluster.life import Life, Presence, WorkerState
 from disagg_cluster.rundir import RunFolder
+from disagg_cluster.supervisor.command import Command
 from disagg_cluster.supervisor.ownership.evidence import Sought
 from disagg_cluster.supervisor.ownership.unrecorded import unrecorded
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_cluster.worker import Child, start
 from support.children import (
     PYTHON,
@@ -101,7 +102,7 @@ def entry(log: Path, child: Child | None = None, **changes: object) -> Entry:
         "log_path": str(log),
         "log_start_bytes": 3,
         "started_timestamp_seconds": 1.0,
-        "tag": Tag(),
+        "tag": WorkerIdentity(),
         "drain_seconds": 1.0,
         "stop_seconds": 1.0,
     }

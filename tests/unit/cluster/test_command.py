@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster.command import Command, build, child_environment
+from disagg_cluster.command import build, child_environment
 from disagg_cluster.layout import place
 from disagg_cluster.sglang_command import transfer_backend
+from disagg_cluster.supervisor.command import Command
 from disagg_exporter.model import Device
 from support.node_files import gpu, node, worker
 

@@ -8,7 +8,7 @@ import pytest
 
 from disagg_cluster.config import Deadlines, GpuPrice, NodeConfig
 from disagg_cluster.config.patience import policy
-from disagg_cluster.life import Policy
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.problems import ConfigError
 from disagg_exporter.devices import DeviceKind
@@ -150,7 +150,7 @@ def test_an_engine_is_asked_where_it_answers_on_its_own_node(
 def test_a_crash_is_handled_as_the_supervisor_would_by_itself() -> None:
     config = node(worker())
 
-    assert policy(config.workers[0].deadlines, config.restart, config.health) == Policy()
+    assert policy(config.workers[0].deadlines, config.restart, config.health) == RestartPolicy()
 
 
 def test_a_worker_changes_only_what_it_says_of_its_restarts() -> None:
@@ -161,7 +161,7 @@ def test_a_worker_changes_only_what_it_says_of_its_restarts() -> None:
 
     restart = config.restart.with_changes(config.workers[0].restart)
 
-    assert policy(Deadlines(stop_seconds=4), restart) == Policy(
+    assert policy(Deadlines(stop_seconds=4), restart) == RestartPolicy(
         stop_seconds=4,
         backoff_first_seconds=0,
         backoff_max_seconds=60.0,

@@ -14,12 +14,13 @@ import pytest
 
 from disagg_cluster import adoption, procfs
 from disagg_cluster.adoption import Found
-from disagg_cluster.command import Command
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.journal import Journal
 from disagg_cluster.journal_text import Entry
-from disagg_cluster.life import Health, Life, Policy, Presence, WorkerState
+from disagg_cluster.life import Health, Life, Presence, WorkerState
 from disagg_cluster.posts import Post
 from disagg_cluster.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.command import Command
 from disagg_cluster.worker import start
 from disagg_cluster.workers import Crew
 from support.children import PYTHON, SERVER, STUBBORN, is_gone, wait_readable
@@ -59,7 +60,7 @@ def journal(tmp_path: Path) -> Written:
 @pytest.fixture
 def post(tmp_path: Path) -> Callable[..., Post]:
     def post(
-        script: str | None = None, *arguments: str, name: str = "w", policy: Policy = QUICK
+        script: str | None = None, *arguments: str, name: str = "w", policy: RestartPolicy = QUICK
     ) -> Post:
         return tiny_post(tmp_path, script, *arguments, name=name, policy=policy)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.engines import Engines
-from disagg_cluster.journal_text import Tag
 from disagg_cluster.life import WorkerState
 from disagg_cluster.pagewatch import PageWatch
 from disagg_cluster.stepfeed import StepFeed
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.fullness import Fullness
 from disagg_exporter.model import Method
@@ -35,7 +35,9 @@ def test_an_engine_is_up_as_its_last_probe_says(
     state: WorkerState, pid: int | None, answered: bool | None, up: bool | None
 ) -> None:
     workers = node(worker("w")).workers
-    engines = Engines(workers, lambda _name: Tag(), Ledger(), up_of=lambda _name: answered)
+    engines = Engines(
+        workers, lambda _name: WorkerIdentity(), Ledger(), up_of=lambda _name: answered
+    )
     pages = PageWatch({}, 1.0, lambda _name: False)
 
     engines.changed("w", WorkerState.STOPPED, state, pid, "")
@@ -46,7 +48,9 @@ def test_an_engine_is_up_as_its_last_probe_says(
 @pytest.mark.parametrize("served", [False, True])
 def test_one_that_served_before_is_asked_for_its_page_although_it_starts(served: bool) -> None:
     workers = node(worker("w")).workers
-    engines = Engines(workers, lambda _name: Tag(), Ledger(), served=lambda _name: served)
+    engines = Engines(
+        workers, lambda _name: WorkerIdentity(), Ledger(), served=lambda _name: served
+    )
 
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
 
@@ -59,7 +63,7 @@ def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:
     now_ns = 10**12
     engines = Engines(
         workers,
-        lambda _name: Tag(),
+        lambda _name: WorkerIdentity(),
         Ledger(),
         served=lambda _name: True,
         clock_ns=lambda: now_ns,
@@ -78,7 +82,7 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
     now_ns = 10**12
     ledger, pages = Ledger(), PageWatch({}, 1.0, lambda _name: False)
     engines = Engines(
-        node(worker("w")).workers, lambda _name: Tag(), ledger, clock_ns=lambda: now_ns
+        node(worker("w")).workers, lambda _name: WorkerIdentity(), ledger, clock_ns=lambda: now_ns
     )
     feed = StepFeed("w", tmp_path / "s", ledger, Fullness(1.0), lambda: engines.pid("w"), {})
     engines.hear("w", feed)

@@ -12,12 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from disagg_cluster import adoption
-from disagg_cluster.command import Command
 from disagg_cluster.journal import Journal, here
-from disagg_cluster.journal_text import Entry, JournalError, Tag, Where, decode, digest, encode
+from disagg_cluster.journal_text import Entry, JournalError, Where, decode, digest, encode
 from disagg_cluster.life import Life, Presence, WorkerState
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.stopping import end_workers, left_behind
+from disagg_cluster.supervisor.command import Command
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_exporter.model import Role
 
 HERE = Where(boot_id="b-1", pid_namespace="pid:[1]")
@@ -40,7 +41,7 @@ ENTRY = Entry(
     log_path="/run/x/logs/w.log",
     log_start_bytes=5,
     started_timestamp_seconds=1.5,
-    tag=Tag(role=Role.DECODE, gpus=("GPU-1",), model_name="m", port=1),
+    tag=WorkerIdentity(role=Role.DECODE, gpus=("GPU-1",), model_name="m", port=1),
     drain_seconds=30,
     stop_seconds=10,
 )

@@ -14,9 +14,10 @@ from click.testing import CliRunner
 
 from disagg_cluster import procfs
 from disagg_cluster.cli.stop import stop
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.process_traits import WORKER_MARK
 from disagg_cluster.journal import Journal
-from disagg_cluster.life import PauseRequested, Policy
+from disagg_cluster.life import PauseRequested
 from disagg_cluster.posts import Post
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock
@@ -151,7 +152,7 @@ def test_workers_whose_journal_is_lost_are_told_of_and_ended(
     folder: RunFolder, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Their pages tell of no requests, and nobody knows what deadlines they had.
-    monkeypatch.setattr(unrecorded_workers, "_USUAL", Policy(drain_seconds=0.2))
+    monkeypatch.setattr(unrecorded_workers, "_USUAL", RestartPolicy(drain_seconds=0.2))
     pids = leave(folder, replace(tiny_post(folder.path), log_path=folder.log("w")))
     folder.journal.unlink() if lost == "journal" else shutil.rmtree(folder.path)
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.crashes import backoff_seconds
 from disagg_cluster.life import (
     KILL,
@@ -25,7 +26,6 @@ from disagg_cluster.life import (
     Health,
     Life,
     PauseRequested,
-    Policy,
     Presence,
     Probed,
     RestartRequested,
@@ -44,7 +44,7 @@ from disagg_cluster.supervise import decide, due_ns
 from disagg_cluster.supervisor.pausing import is_frozen, restart_refusal
 
 S = 1_000_000_000
-POLICY = Policy(
+POLICY = RestartPolicy(
     start_seconds=100,
     drain_seconds=30,
     stop_seconds=10,
@@ -65,7 +65,7 @@ POLICY = Policy(
 class Told:
     """A worker that is told one thing after the other, and what was done about it."""
 
-    policy: Policy = POLICY
+    policy: RestartPolicy = POLICY
     life: Life = field(default_factory=Life)
     now_ns: int = 0
     actions: list[Start | Signal] = field(default_factory=list)
@@ -100,13 +100,13 @@ class Told:
         return self.tell(Exited(self.life.incarnation, code, alone=True), after_seconds)
 
 
-def started(policy: Policy = POLICY) -> Told:
+def started(policy: RestartPolicy = POLICY) -> Told:
     worker = Told(policy)
     worker.tell(StartRequested())
     return worker
 
 
-def ready(policy: Policy = POLICY) -> Told:
+def ready(policy: RestartPolicy = POLICY) -> Told:
     worker = started(policy)
     worker.healthy(5)
     return worker
@@ -681,7 +681,7 @@ def test_without_back_off_the_successor_starts_in_the_same_decision() -> None:
 def test_a_back_off_is_never_negative_and_never_above_its_maximum(
     streak: int, jitter: float, first: float, factor: float, most: float, ratio: float
 ) -> None:
-    policy = Policy(
+    policy = RestartPolicy(
         backoff_first_seconds=first,
         backoff_factor=factor,
         backoff_max_seconds=most,

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster import procfs
-from disagg_cluster.command import Command
-from disagg_cluster.life import Health, Policy, WorkerState
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.life import Health, WorkerState
 from disagg_cluster.posts import Post
 from disagg_cluster.readiness import ProbeResult, Target, probe
+from disagg_cluster.supervisor.command import Command
 from disagg_cluster.worker import start
 from disagg_cluster.workers import Crew
 from disagg_exporter.model import EnginePage
@@ -48,7 +49,7 @@ def post(tmp_path: Path) -> Callable[..., Post]:
     """A post that runs a script, or the test server if there is none."""
 
     def post(
-        script: str | None = None, *arguments: str, name: str = "w", policy: Policy = QUICK
+        script: str | None = None, *arguments: str, name: str = "w", policy: RestartPolicy = QUICK
     ) -> Post:
         return tiny_post(tmp_path, script, *arguments, name=name, policy=policy)
 

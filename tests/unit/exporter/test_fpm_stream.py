@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.fpm.message import FpmMessage, Queued, Scheduled, decode
 from disagg_exporter.fpm.stream import FpmStream
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Method, Phase, Reason, Step, StepTotals, StreamKey, Use
+from disagg_exporter.steprows import kind_of
 from disagg_exporter.stepwork import Proxies, StepWork
 from support.books import Books
 from support.single_steps import read

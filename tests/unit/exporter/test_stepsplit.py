@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Split, Step
-from disagg_exporter.steprows import rows_of
+from disagg_exporter.steprows import kind_of, rows_of
 from disagg_exporter.stepsplit import StepSplit, token_share
 from disagg_exporter.stepwork import Proxies, StepWork
 from support.books import Books, Teller, ns

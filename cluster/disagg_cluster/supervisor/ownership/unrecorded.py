@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from disagg_cluster import procfs
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.process_traits import mark_of, own_leaders, stdout_path
-from disagg_cluster.journal_text import Entry, Tag
-from disagg_cluster.life import Life, Policy, Presence, WorkerState
+from disagg_cluster.journal_text import Entry
+from disagg_cluster.life import Life, Presence, WorkerState
 from disagg_cluster.listeners import (
     Owner,
     listening_inodes,
@@ -21,10 +22,11 @@ from disagg_cluster.listeners import (
 )
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.supervisor.ownership.evidence import Traits, proves_worker
+from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_cluster.tcp_tables import all_listeners
 
 _LOG = re.compile(r"([a-z0-9-]{1,40})\.log(\..*)?")
-_USUAL = Policy()
+_USUAL = RestartPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def entry_of(found: Unrecorded, folder: RunFolder, ports: Mapping[str, int] | No
         log_path=str(folder.log(found.worker).absolute()),
         log_start_bytes=0,
         started_timestamp_seconds=0.0,
-        tag=Tag(port=port),
+        tag=WorkerIdentity(port=port),
         drain_seconds=_USUAL.drain_seconds if port else 0.0,
         stop_seconds=_USUAL.stop_seconds,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from disagg_cluster.discovery.judging import TRAFFIC_SECONDS, Case, Judge, KnownPeer
+from disagg_cluster.discovery.judging import TRAFFIC_SECONDS, Case, Judge
+from disagg_cluster.telemetry.known_peer import KnownPeer
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Confidence, Markers
 

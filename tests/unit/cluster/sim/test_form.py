@@ -12,11 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from disagg_cluster.sim.cluster import ClusterSpec
 from disagg_cluster.sim.load import Constant, Lengths, Mix
 from disagg_cluster.sim.simulation import Simulation
-from disagg_exporter.accounting.phase import kind_of
 from disagg_exporter.inside_engine.disagg_steps import counting, wire
 from disagg_exporter.model import Step, StepTotals
 from disagg_exporter.pages import parse_page
 from disagg_exporter.step_messages import Message, MessageKind
+from disagg_exporter.steprows import kind_of
 from support.books import captured_steps
 from support.simulations import TINY, Heard, Until, alone, listen, pair
 from support.told_steps import messages_of

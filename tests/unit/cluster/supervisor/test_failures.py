@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from disagg_cluster.life import Event, Exited, Health, Life, Policy, Probed, StartRequested, Tick
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.life import Event, Exited, Health, Life, Probed, StartRequested, Tick
 from disagg_cluster.supervise import decide
 from disagg_cluster.supervisor.failures import Failure, FailureKind, FailureReports, payload
 
 S = 1_000_000_000
-POLICY = Policy(hang_probes=2, hang_grace_seconds=0, crash_limit=2, backoff_jitter_ratio=0)
+POLICY = RestartPolicy(hang_probes=2, hang_grace_seconds=0, crash_limit=2, backoff_jitter_ratio=0)
 HEALTHY = Probed(1, Health.HEALTHY, "healthy")
 FAILURE = Failure(
     FailureKind.CRASHED, "w", "decode", "backoff", "why", -9, 7, 0, 1.5, "/logs/w.log", ("a", "b")
@@ -19,7 +20,7 @@ FAILURE = Failure(
 class Told:
     """A worker to which things happen, and the failures that were told."""
 
-    def __init__(self, policy: Policy = POLICY) -> None:
+    def __init__(self, policy: RestartPolicy = POLICY) -> None:
         self.failures: list[Failure] = []
         self._reports = FailureReports("w", "decode", Path("/logs/w.log"), self.failures.append)
         self._life, self._now_ns, self._policy = Life(), 0, policy

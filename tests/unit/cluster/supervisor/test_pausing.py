@@ -2,6 +2,7 @@
 
 import pytest
 
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.life import (
     KILL,
     TERM,
@@ -13,7 +14,6 @@ from disagg_cluster.life import (
     Health,
     Life,
     PauseRequested,
-    Policy,
     Presence,
     Probed,
     RestartRequested,
@@ -29,7 +29,7 @@ from disagg_cluster.life import (
 from disagg_cluster.supervise import decide, due_ns
 
 S = 1_000_000_000
-POLICY = Policy(hang_probes=3, hang_grace_seconds=0, backoff_jitter_ratio=0, crash_limit=3)
+POLICY = RestartPolicy(hang_probes=3, hang_grace_seconds=0, backoff_jitter_ratio=0, crash_limit=3)
 FAILING = Probed(1, Health.NO_ANSWER, "no answer in time")
 DIED = Exited(1, -9, alone=True)
 HEALTHY = Probed(1, Health.HEALTHY, "healthy")

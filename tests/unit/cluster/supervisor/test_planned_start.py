@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from disagg_cluster.life import Life, Policy, Presence, WorkerState
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.life import Life, Presence, WorkerState
 from disagg_cluster.supervisor.planned_start import PlannedStart
 
 S = 1_000_000_000
-POLICY = Policy(failed_retry_seconds=300)
+POLICY = RestartPolicy(failed_retry_seconds=300)
 
 
 def test_it_is_told_while_it_waits_and_stays_the_same_as_long_as_the_plan() -> None:
