@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from disagg_cluster.devicewatch import DeviceWatch
 from disagg_cluster.discovery.proctable import parents
 from disagg_cluster.life import WorkerState
-from disagg_cluster.nodeview import Books, WallClock, compose, read_books
+from disagg_cluster.nodeview import STALE_SECONDS, Books, WallClock, compose, read_books
 from disagg_cluster.roster import Roster
 from disagg_cluster.sourcing import Sourcing
 from disagg_exporter.accounting import Ledger
@@ -64,7 +64,8 @@ class Pulse:
         seldom: Called every few seconds.
         sourcing: The choice of each engine's source.
         inherit: Called once a second with all engines: what is known of their like is theirs.
-        save: Writes the books down, given the time and Unix time minus it; before they are shown.
+        save: Writes the books down, given the time and Unix time minus it; before they are shown,
+            which they may only be if it says so.
         gpu_price: What a GPU costs.
     """
 
@@ -82,7 +83,7 @@ class Pulse:
         seldom: Callable[[], None],
         sourcing: Sourcing,
         inherit: Callable[[Sequence[EngineStatus], int], None],
-        save: Callable[[int, float], None],
+        save: Callable[[int, float], bool],
         gpu_price: GpuPrice | None = None,
     ) -> None:
         self._ledger = ledger
@@ -103,6 +104,8 @@ class Pulse:
             CollectorHealth(name, _log) for name in ("accounting", "capacity", "snapshot", "upkeep")
         )
         self._books: Books | None = None
+        self._is_outdated = True
+        self._books_ns = 0
         self._wall = WallClock()
         self._beat_ns = time.monotonic_ns()
 
@@ -186,17 +189,21 @@ class Pulse:
     def _advance(self, now_ns: int) -> None:
         self._sourcing.look(self._roster.subjects(), now_ns)
         self._ledger.advance(now_ns)
-        self._books = None
+        self._is_outdated = True
 
     def _compose(self, now_ns: int) -> Snapshot:
         aside = self._aside()
         engines = self._roster.statuses()
-        if self._books is None or not self._books.are_of(engines):
+        if self._is_outdated or self._books is None or not self._books.are_of(engines):
             # A counter that was shown and not written down would have been higher than our
             # successor's: then every `increase()` over our death counts it twice.
-            self._save(now_ns, self.wall_offset_seconds(now_ns))
-            self._books = read_books(self._ledger, self._fullness, engines, now_ns)
-        return compose(
+            self._is_outdated = not self._save(now_ns, self.wall_offset_seconds(now_ns))
+            if not self._is_outdated:
+                self._books = read_books(self._ledger, self._fullness, engines, now_ns)
+                self._books_ns = now_ns
+        if self._books is None:
+            return self._without_measurements(now_ns)
+        snapshot = compose(
             self._books,
             self._ledger.busy(now_ns),
             now_ns,
@@ -213,3 +220,8 @@ class Pulse:
             daemon_counts=aside.counts,
             left_out_engines=self._roster.left_out,
         )
+        if self._is_outdated:
+            # Absent soon, not frozen.
+            until_ns = self._books_ns + round(STALE_SECONDS * 1e9)
+            snapshot = replace(snapshot, fresh_until_ns=until_ns)
+        return snapshot

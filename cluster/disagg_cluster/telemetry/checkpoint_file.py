@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,10 @@ from disagg_cluster.telemetry.checkpoint_text import (
 from disagg_exporter.collectors import explain
 
 
+class StuckCheckpointError(CheckpointError):
+    """The last can be neither replaced nor removed: nothing newer than it may be shown."""
+
+
 class CheckpointFile:
     """Two files, written in turn, so that a daemon which dies while it writes leaves the other.
 
@@ -27,7 +32,8 @@ class CheckpointFile:
     What is shown on the page was written before. One that cannot be written takes both away: a
     successor that went on from an older one would show counters that had been higher before, and
     every `increase()` would count them twice. Without any it begins at zero, which is a counter
-    reset like others.
+    reset like others. What can be neither written nor removed, on a disk that turned read-only, is
+    what a successor goes on from: nothing newer may be shown meanwhile.
 
     Args:
         paths: Where they are; their folder exists.
@@ -91,6 +97,7 @@ class CheckpointFile:
         """Replace the older of them.
 
         Raises:
+            StuckCheckpointError: It could not be written, and the last is still there.
             CheckpointError: It could not be written; nothing is left to go on with.
         """
         path = self._paths[self._turn]
@@ -108,18 +115,24 @@ class CheckpointFile:
         """Leave nothing to go on with.
 
         Raises:
-            CheckpointError: It could not be removed.
+            StuckCheckpointError: It could not be removed; of two the last is left, which holds what
+                was shown.
+            CheckpointError: Something is in the place of one that nobody can go on with.
         """
-        stuck: list[str] = []
-        for path in self._paths:
+        problem = ""
+        # The older first: without the last it would be gone on with.
+        for path in (self._paths[self._turn], self._paths[1 - self._turn]):
+            place = self._at(path)
             try:
-                self._at(path).unlink(missing_ok=True)
+                place.unlink(missing_ok=True)
             except OSError as error:
-                stuck.append(f"cannot remove the checkpoint {path}: {explain(error)}")
-        if stuck:
-            raise CheckpointError(
-                f"{'; '.join(stuck)}; counters go on from an old one if the daemon dies now"
-            )
+                problem = f"cannot remove the checkpoint {path}: {explain(error)}"
+                if _may_be_read(place):
+                    raise StuckCheckpointError(
+                        f"{problem}; no accounting is shown until it can be written again"
+                    ) from error
+        if problem:
+            raise CheckpointError(f"{problem}; counters begin at zero if the daemon dies now")
 
     def _load(self, path: Path, now_ns: int) -> Checkpoint | None:
         try:
@@ -151,3 +164,13 @@ def _write_over(path: Path, text: bytes) -> None:
         os.ftruncate(descriptor, len(text))
     finally:
         os.close(descriptor)
+
+
+def _may_be_read(path: Path) -> bool:
+    """Whether a successor may find a checkpoint there."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from disagg_cluster import procfs
-from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
+from disagg_cluster.telemetry.checkpoint_file import CheckpointFile, StuckCheckpointError
 from disagg_cluster.telemetry.checkpoint_text import Checkpoint, CheckpointError
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.collectors import CollectorHealth
@@ -85,15 +85,24 @@ class Continuity:
             self._file.write(before._replace(daemon=signature))
         return before
 
-    def save(self, now_ns: int, wall_offset_seconds: float) -> None:
-        """Write everything down; to be done before any of it is shown."""
+    def save(self, now_ns: int, wall_offset_seconds: float) -> bool:
+        """Write everything down, before any of it is shown; say whether it may be shown.
+
+        It may not while a successor would go on from what was written before.
+        """
+        is_stuck = True
         with self._health.round():
             try:
                 self._save(now_ns, wall_offset_seconds)
-            except Exception as error:
-                if not isinstance(error, CheckpointError):
-                    self._file.remove()
+            except CheckpointError as error:
+                is_stuck = isinstance(error, StuckCheckpointError)
                 raise
+            except Exception:
+                self._file.remove()
+                is_stuck = False
+                raise
+            is_stuck = False
+        return not is_stuck
 
     def look(self, known: Container[str], now_ns: int) -> None:
         """Give up, and later forget, the engines of the daemon before that did not come back.

@@ -60,9 +60,9 @@ class Succession:
         signatures = lock.predecessor, lock.signature
         return self._continuity.resume(devices, now_ns, *signatures)
 
-    def save(self, now_ns: int, wall_offset_seconds: float) -> None:
-        """Write the accounting down, before any of it is shown."""
-        self._continuity.save(now_ns, wall_offset_seconds)
+    def save(self, now_ns: int, wall_offset_seconds: float) -> bool:
+        """Write the accounting down, before any of it is shown; say whether it may be shown."""
+        return self._continuity.save(now_ns, wall_offset_seconds)
 
     def look(self, known: Container[str], now_ns: int) -> None:
         """Give up the engines of the daemon before that did not come back."""

@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster import procfs
+from disagg_cluster import procfs, pulse
 from disagg_cluster.daemon import AtEnd, Daemon
 from disagg_cluster.foreground import run
 from disagg_cluster.host import run_dir_watch
 from disagg_cluster.journal import here, load
 from disagg_cluster.layout import place
 from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.nodeview import STALE_SECONDS
 from disagg_cluster.rotation import Rotation
 from disagg_cluster.rundir import RunFolder
 from disagg_cluster.runlock import RunLock, RunLockError, holder
@@ -388,3 +389,37 @@ def test_whatever_part_of_it_fails_is_shown_and_neither_daemon_nor_engine_ends(
         await serving
 
     asyncio.run(story())
+
+
+def test_while_an_older_checkpoint_is_stuck_nothing_newer_is_shown_and_soon_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successor goes on from the older one: what was shown since would be counted twice."""
+    monkeypatch.setattr(pulse, "BEAT_SECONDS", 0.02)
+    refused, save, is_stuck = asyncio.Semaphore(0), Succession.save, False
+
+    def save_or_not(self: Succession, now_ns: int, offset_seconds: float) -> bool:
+        if is_stuck:
+            refused.release()
+        return not is_stuck and save(self, now_ns, offset_seconds)
+
+    monkeypatch.setattr(Succession, "save", save_or_not)
+
+    async def story() -> list[Snapshot | None]:
+        nonlocal is_stuck
+        daemon = make(folder)
+        seen = []
+        async with asyncio.timeout(20), daemon.running():
+            await until_ready(daemon, folder)
+            is_stuck = True
+            for _ in range(5):
+                await refused.acquire()
+                seen.append(daemon.snapshot)
+        return seen
+
+    first, *_, last = asyncio.run(story())
+    assert first is not None
+    assert last is not None
+    assert first.accounts == last.accounts != ()
+    assert first.engine_accounts == last.engine_accounts
+    assert first.fresh_until_ns == last.fresh_until_ns < last.taken_ns + STALE_SECONDS * 1e9

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 
 import pytest
 
 from disagg_cluster.journal_text import Where
-from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
+from disagg_cluster.telemetry import checkpoint_file
+from disagg_cluster.telemetry.checkpoint_file import CheckpointFile, StuckCheckpointError
 from disagg_cluster.telemetry.checkpoint_text import Checkpoint, CheckpointError, encode
 from disagg_exporter.model.checkpoints import LedgerCheckpoint
 
@@ -139,3 +141,45 @@ def test_it_goes_where_the_folder_that_was_locked_is_by_now(tmp_path: Path) -> N
 
     assert list(aside.iterdir()) == []
     assert [path.read_text() for path in theirs.iterdir()] == ["theirs"]
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_one_that_can_be_neither_written_nor_removed_is_said_to_be_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fake: the disk has turned read-only."""
+    file = file_in(tmp_path)
+    file.write(content(1))
+    file.write(content(2))
+    with monkeypatch.context() as disk:
+        disk.setattr(checkpoint_file, "open_private", refuse)
+        disk.setattr(Path, "unlink", refuse)
+        for _ in range(2):
+            with pytest.raises(StuckCheckpointError, match="no accounting is shown until"):
+                file.write(content(3))
+
+    assert file_in(tmp_path).read(100, OURS) == content(2)
+    file.write(content(3))
+    assert file_in(tmp_path).read(100, OURS) == content(3)
+
+
+def test_where_the_older_cannot_be_removed_the_last_stays_as_it_holds_what_was_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = file_in(tmp_path)
+    for taken_ns in (1, 2, 3):
+        file.write(content(taken_ns))
+    unlink = Path.unlink
+
+    def stuck(path: Path, missing_ok: bool = False) -> None:
+        refuse() if path.name == "accounting-1.json" else unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", stuck)
+    with pytest.raises(StuckCheckpointError):
+        file.remove()
+    monkeypatch.undo()
+
+    assert file_in(tmp_path).read(100, OURS) == content(3)

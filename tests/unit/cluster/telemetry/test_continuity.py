@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 
 import pytest
 
 from disagg_cluster.journal_text import Where
+from disagg_cluster.telemetry import checkpoint_file
 from disagg_cluster.telemetry.checkpoint_file import CheckpointFile
 from disagg_cluster.telemetry.continuity import ENDED_NS, LINGER_NS, RETURN_NS, Continuity
 from disagg_exporter.accounting import Ledger
@@ -160,3 +162,31 @@ def test_a_checkpoint_that_the_accounting_fails_on_ends_no_daemon(
 
 def fail(*_: object) -> None:
     raise AssertionError("of a version that is not ours")
+
+
+def test_what_is_written_may_be_shown_and_what_cannot_be_only_if_nothing_older_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successor that went on from the older one would step back behind what was shown."""
+    books = left_behind(tmp_path)
+    keeping = continuity(tmp_path, books.ledger)
+    assert keeping.save(ns(21), 5.0)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(checkpoint_file, "open_private", full)
+        assert keeping.save(ns(22), 5.0)
+        assert not keeping.status().success
+        assert list(tmp_path.iterdir()) == []
+
+    assert keeping.save(ns(23), 5.0)
+    with monkeypatch.context() as disk:
+        disk.setattr(checkpoint_file, "open_private", full)
+        disk.setattr(Path, "unlink", full)
+        assert not keeping.save(ns(24), 5.0)
+        assert not keeping.status().success
+    assert keeping.save(ns(25), 5.0)
+    assert keeping.status().success
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
