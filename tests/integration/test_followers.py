@@ -1,7 +1,8 @@
 """Followers of engines that span nodes: a real daemon over eight GPUs of a stub driver.
 
 Real processes with the command lines of followers: one's activity is the phase of its role, one's
-role does not say which phase, and one ends while its GPUs go on.
+role does not say which phase, and one ends while its GPUs go on. The daemon finds engines among
+these processes only, so that other runs on the same host do not matter.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from support.fake_engines import FakeEngine, install
 from support.nvml_stub import STATE_ENVIRONMENT
 from support.nvml_stub.state import State, new_state
 from support.running_node import Page, RunningNode, running_node, wait_for
+from support.secluded_node import let_see, seclude
 from support.vllm_session import Say
 
 pytest_plugins = ["support.nvml_stub.fixtures"]
@@ -46,6 +48,7 @@ class Host:
         for number in gpus:
             self.state.gpus[number].utilization_percent = percent
             self.state.gpus[number].run(engine.process.pid)
+        let_see(self.folder / "proc", engine.process.pid)
         return engine
 
     def engine(self, page: Page, number: int) -> str:
@@ -99,7 +102,8 @@ def host(stub_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             "workers": [],
             "attach": {},
         }
-        node = stack.enter_context(running_node(file, short))
+        start = seclude(tmp_path / "proc")
+        node = stack.enter_context(running_node(file, short, start))
         wait_for(lambda: "metrics page" in node.log(), "the daemon to serve")
         yield Host(node, state, tmp_path, stack)
 
@@ -107,6 +111,9 @@ def host(stub_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_followers_gpus_are_booked_by_their_activity_and_only_while_it_is_there(
     host: Host, say: Say
 ) -> None:
+    # As in another run of this test beside us, of which we are to see nothing.
+    all_gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(gpu, range(8)))}
+    host.stack.enter_context(FakeEngine("vllm", host.folder, environment=all_gpus))
     started, port = time.time(), free_port()
     spans = ("--tensor-parallel-size", "4", "--nnodes", "2", "--master-addr", "127.0.0.1")
     spans += ("--master-port", str(port))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from support import leftovers
 from support.children import free_port
 
 DATA = Path(__file__).parents[1] / "data"
@@ -102,6 +103,7 @@ class FakeEngine:
         command = [part.format(folder=self.folder) for part in _COMMANDS[self.kind]]
         env = {
             "PATH": os.environ["PATH"],
+            **leftovers.marks(),
             "PYTHONPATH": str(self.folder),
             "FAKE_PAGE": str(self.page),
             **({"DYN_SYSTEM_PORT": str(self.port)} if self.kind == "dynamo" else {}),

@@ -36,6 +36,11 @@ class Leftover:
         return f"{self.pid}, of {self.test or 'no test'}: {' '.join(self.argv)}"
 
 
+def marks() -> dict[str, str]:
+    """What the environment of a process needs that is not given ours."""
+    return {name: os.environ[name] for name in (MARK, _TEST) if name in os.environ}
+
+
 def end_leftovers(run: str, proc: Path = Path("/proc")) -> tuple[Leftover, ...]:
     """Kill whatever bears the mark of a run, ourselves excepted, until there is no more of it."""
     ended: dict[int, Leftover] = {}

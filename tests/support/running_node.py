@@ -54,7 +54,14 @@ class RunningNode:
 
     start: tuple[str, ...] = (*DISAGG_NODE, "start")
 
-    def __init__(self, node_file: dict[str, Any], folder: Path, output: int | None = None) -> None:
+    def __init__(
+        self,
+        node_file: dict[str, Any],
+        folder: Path,
+        output: int | None = None,
+        *,
+        start: tuple[str, ...] | None = None,
+    ) -> None:
         self.folder = folder
         self.page_url = f"http://{node_file['listen']['metrics']}/metrics"
         self.workers = {worker["name"]: worker for worker in node_file["workers"]}
@@ -64,7 +71,7 @@ class RunningNode:
         path.write_text(yaml.safe_dump(node_file), encoding="utf-8")
         self._log = (folder / "daemon.log").open("wb")
         self.process = subprocess.Popen(
-            [*self.start, "-c", str(path), "--json"],
+            [*(start or self.start), "-c", str(path), "--json"],
             stdout=self._log if output is None else output,
             stderr=subprocess.STDOUT,
         )
@@ -127,9 +134,11 @@ class RunningNode:
 
 
 @contextlib.contextmanager
-def running_node(node_file: dict[str, Any], folder: Path) -> Iterator[RunningNode]:
+def running_node(
+    node_file: dict[str, Any], folder: Path, start: tuple[str, ...] | None = None
+) -> Iterator[RunningNode]:
     """Run a node until the block ends; nothing of it is left behind."""
-    node = RunningNode(node_file, folder)
+    node = RunningNode(node_file, folder, start=start)
     try:
         yield node
     except BaseException:

@@ -1,0 +1,32 @@
+"""`disagg-node` that finds engines among some processes only: `secluded_node.py PROC start …`.
+
+Other runs of the tests on this host start engines, too, and those claim the same stub GPUs. PROC
+is a folder of links into /proc; everything else of the daemon is as a user runs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+from disagg_cluster import roster
+from disagg_cluster.cli.main import main
+
+
+def seclude(folder: Path) -> tuple[str, ...]:
+    """Make such a folder, without any process yet; what runs a node on it."""
+    folder.mkdir()
+    (folder / "self").symlink_to("/proc/self")
+    return (sys.executable, __file__, str(folder), "start")
+
+
+def let_see(folder: Path, pid: int) -> None:
+    """Show a process to the node."""
+    (folder / str(pid)).symlink_to(Path("/proc") / str(pid))
+
+
+if __name__ == "__main__":
+    proc = Path(sys.argv.pop(1))
+    roster.Attaching = partial(roster.Attaching, proc=proc)  # type: ignore[misc, assignment]
+    main()
