@@ -57,6 +57,10 @@ class RunDirWatch:
         self.restored = 0
         """How often something had to be restored."""
 
+    def keep(self, name: str, content: Restorable) -> None:
+        """Take one more that must lie there, from now on."""
+        self._contents = (*self._contents, (name, content))
+
     async def run(self) -> None:
         """Look until cancelled."""
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from disagg_cluster.posts import Post
 from disagg_cluster.supervisor.worker_identity import WorkerIdentity
@@ -49,6 +50,24 @@ class CrewView:
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How keeping them goes."""
         return () if self.crew is None else self.crew.collectors()
+
+    def logs(self) -> Mapping[str, Path]:
+        """The logs of all workers; none yet without a crew."""
+        return {} if self.crew is None else self.crew.logs()
+
+    def writers(self) -> Mapping[str, int]:
+        """Who writes each log now."""
+        return {} if self.crew is None else self.crew.writers()
+
+    def log_was_cut(self, worker: str) -> None:
+        """Take that a worker's log was rotated."""
+        if self.crew is not None:
+            self.crew.log_was_cut(worker)
+
+    def record(self) -> None:
+        """Write down where all workers stand."""
+        if self.crew is not None:
+            self.crew.record()
 
     def keep_up(self) -> None:
         """Try a journal again that could not be written; look for processes that have left."""

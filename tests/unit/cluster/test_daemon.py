@@ -340,7 +340,9 @@ def test_whatever_part_of_it_fails_is_shown_and_neither_daemon_nor_engine_ends(
     """A defect in the middle of each of its parts at once, and then none any more."""
     quickly = partial(keep_running, backoff=Backoff(0.02), steady_seconds=0.05)
     monkeypatch.setattr("disagg_cluster.parts.keep_running", quickly)
-    monkeypatch.setattr("disagg_cluster.daemon.Rotation", partial(Rotation, every_seconds=0.05))
+    monkeypatch.setattr(
+        "disagg_cluster.composition.Rotation", partial(Rotation, every_seconds=0.05)
+    )
     monkeypatch.setattr("disagg_cluster.pulse.BEAT_SECONDS", 0.05)
 
     def trip(*_arguments: object, **_named: object) -> object:
