@@ -80,6 +80,18 @@ def test_an_engine_with_anothers_certificate_is_not_read_and_it_is_said_why(
     assert (status.tls, status.up) == (TlsStatus("ca", "certificate_untrusted"), False)
 
 
+def test_an_engine_whose_certificate_was_renewed_before_we_came_is_told_to_take_it_up(
+    engine: Callable[..., FakeEngine], tmp_path: Path
+) -> None:
+    started = engine()
+    wait_for(lambda: looked(Attach(kubernetes="never"), started).up, "the engine to be read")
+    (tmp_path / "cert.pem").write_bytes((tmp_path / "other-cert.pem").read_bytes())
+
+    status = looked(Attach(kubernetes="never"), started)
+
+    assert (status.tls, status.up) == (TlsStatus("pinned", "certificate_not_of_its_file"), False)
+
+
 def test_a_launched_worker_that_serves_tls_is_ready_and_its_page_is_read(tmp_path: Path) -> None:
     write_files(tmp_path)
     files = ["--ssl-certfile", str(tmp_path / "cert.pem")]

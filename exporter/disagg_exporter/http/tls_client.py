@@ -23,6 +23,7 @@ _READ_BYTES = 64 * 1024
 # X509_V_ERR_… of OpenSSL's x509_vfy.h.
 _EXPIRED = (9, 10)
 _OTHER_NAME = (62, 64)
+_NO_ISSUER = (2, 18, 19, 20, 21)
 # Alerts of a server that wants a certificate of its client's.
 _WANTS_OURS = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "ALERT_ACCESS_DENIED")
 # What the first bytes of another protocol look like to OpenSSL.
@@ -194,7 +195,8 @@ class TlsChannel:
     def _failure(self, error: ssl.SSLError) -> TlsError:
         reason = error.reason or "no reason was given"
         if isinstance(error, ssl.SSLCertVerificationError):
-            return TlsError(_fault_of_certificate(error.verify_code), error.verify_message)
+            fault = _fault_of_certificate(error.verify_code, pinned=bool(self._pinned))
+            return TlsError(fault, error.verify_message)
         if any(word in reason for word in _WANTS_OURS):
             return TlsError(TlsFault.WANTS_OURS, reason)
         if not self._shaken and any(word in reason for word in _NO_TLS):
@@ -202,9 +204,12 @@ class TlsChannel:
         return TlsError(TlsFault.FAILED, reason)
 
 
-def _fault_of_certificate(code: int) -> TlsFault:
+def _fault_of_certificate(code: int, *, pinned: bool) -> TlsFault:
     if code in _EXPIRED:
         return TlsFault.EXPIRED
+    if pinned and code in _NO_ISSUER:
+        # A pinned one is its own issuer to OpenSSL: it is none of them, nor signed by any.
+        return TlsFault.NOT_PINNED
     return TlsFault.OTHER_NAME if code in _OTHER_NAME else TlsFault.UNTRUSTED
 
 
