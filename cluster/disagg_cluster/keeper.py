@@ -70,7 +70,7 @@ class Keeper:
         whose = post.name, post.role_text, post.log_path
         self._failures = FailureReports(*whose, around.on_failure, around.wall)
         self._lookout = Lookout(post.name, around, lambda: self.life, self.tell)
-        self._deaths = DeathWatch(self._retried, self._exited, self._gone)
+        self._deaths = DeathWatch(self._retried, around.scan, self._exited, self._gone)
         self._planned_start = PlannedStart(around.clock, around.wall)
         self._closed = False
         self._alarm: asyncio.TimerHandle | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from asyncio import Future
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from disagg_cluster.config.limits import Limits
@@ -18,6 +18,7 @@ from disagg_cluster.supervisor.command import Command
 from disagg_cluster.supervisor.failures import Failure, OnFailure
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.supervisor.ownership.evidence import Sought
+from disagg_cluster.supervisor.ownership.own_processes import SharedScan
 from disagg_cluster.supervisor.retried import SupervisionHealth
 from disagg_cluster.supervisor.worker_identity import WorkerIdentity
 from disagg_exporter.model import EnginePage, Role
@@ -129,7 +130,7 @@ class Surroundings:
     Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
     finished a step or a request, None if none is known. `supervision` is told of what could not be
     done, `reserve` gives descriptors when there are none left, `groups` makes control
-    groups. `on_failure` is told of failures.
+    groups, `scan` sees all processes for several workers at once. `on_failure` is told of failures.
     """
 
     on_change: OnChange
@@ -145,5 +146,6 @@ class Surroundings:
     supervision: SupervisionHealth
     reserve: DescriptorReserve
     groups: ControlGroups
+    scan: SharedScan = field(default_factory=SharedScan)
     worked_ns: Callable[[str], int | None] = _not_known
     on_failure: OnFailure = _not_told

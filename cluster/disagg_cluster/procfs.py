@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 _PROC = Path("/proc")
+_DEAD = ("Z", "X")
 
 
 def start_ticks(pid: int) -> int | None:
@@ -27,7 +28,13 @@ def state(pid: int) -> str:
 def is_alive(pid: int) -> bool:
     """Whether `pid` still runs; a zombie does not."""
     fields = _stat(pid)
-    return bool(fields) and fields[0] not in ("Z", "X")
+    return bool(fields) and fields[0] not in _DEAD
+
+
+def living_since_ticks(pid: int) -> int | None:
+    """When `pid` started, in clock ticks since boot, if it still runs; None if not."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields and fields[0] not in _DEAD else None
 
 
 def session_pids(session: int) -> tuple[int, ...]:

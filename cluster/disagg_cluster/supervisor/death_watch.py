@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
+from disagg_cluster.supervisor.ownership.own_processes import SharedScan
 from disagg_cluster.supervisor.retried import Retried
 from disagg_cluster.worker import Child
 
@@ -18,6 +19,7 @@ class DeathWatch:
 
     Args:
         retried: Looks again when a look was not possible.
+        scan: The look at all processes, shared with those whose children end in the same turn.
         exited: Told the exit code (None if nobody can know) when the leader has died, and whether
             it left nobody; the child is reaped then.
         gone: Called when the last of those it left has died; the child is reaped.
@@ -26,10 +28,12 @@ class DeathWatch:
     def __init__(
         self,
         retried: Retried,
+        scan: SharedScan,
         exited: Callable[[int | None, bool], None],
         gone: Callable[[], None],
     ) -> None:
         self._retried = retried
+        self._scan = scan
         self._exited = exited
         self._gone = gone
         self._loop = asyncio.get_running_loop()
@@ -40,11 +44,14 @@ class DeathWatch:
     def begin(self, child: Child) -> None:
         """Watch a child whose leader lives."""
         self._child, self._leader_lives = child, True
+        child.family.look = self._scan.look
         self._retried.run("watch its process", self._watch_leader)
 
     def begin_with_rest(self, child: Child) -> None:
         """Watch a child whose leader has died and left others."""
         self._child, self._leader_lives = child, False
+        child.family.look = self._scan.look
+        self._scan.forget()
         self._await_rest()
 
     def is_heard(self) -> bool:
@@ -52,6 +59,8 @@ class DeathWatch:
         child = self._child
         if child is None or not self._leader_lives or not child.is_over():
             return True
+        # It may have died, and left somebody, after others looked in this turn of the loop.
+        self._scan.forget()
         return self._retried.run(_DEATH, self._take_in_death)
 
     def close(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from disagg_cluster import procfs
-from disagg_cluster.host.process_traits import mark_of, own_processes
+from disagg_cluster.host.process_traits import mark_of
+from disagg_cluster.supervisor.ownership.own_processes import OwnProcesses
 
 ProcessId = tuple[int, int]
 """A pid and the clock tick at which it started: together they are never used again."""
@@ -26,6 +27,7 @@ class Family:
         descendants: Those that were seen below the leader at any time.
         in_group: The pids in its control group.
         kill_group: Ends all in its control group.
+        look: Sees all processes of ours; those of several workers may share one look.
     """
 
     def __init__(self, leader: int, start_ticks: int, mark: str) -> None:
@@ -35,31 +37,40 @@ class Family:
         self.descendants: Callable[[], Collection[ProcessId]] = frozenset
         self.in_group: Callable[[], Collection[int]] = frozenset
         self.kill_group: Callable[[], None] = lambda: None
+        self.look: Callable[[], OwnProcesses] = OwnProcesses
 
     def escaped(self) -> tuple[int, ...]:
         """The living that are in other sessions than the leader's, in no order."""
         descendants, group = self.descendants(), self.in_group()
         if not (self._mark or descendants or group):
             return ()
+        seen = self.look()
         return tuple(
             pid
-            for pid in own_processes()
-            # Session 0 is the kernel's, or one that began outside our container.
-            if procfs.session_of(pid) not in (self._leader, 0)
-            and procfs.is_alive(pid)
-            and self._is_kin(pid, descendants, group)
+            for pid, session, ticks in seen.living
+            if session != self._leader
+            and self._is_kin((pid, ticks), descendants, group, seen.mark_of)
         )
 
     def includes(self, pid: int) -> bool:
         """Whether a process, now and by this number, belongs to it."""
-        return procfs.session_of(pid) == self._leader or self._is_kin(
-            pid, self.descendants(), self.in_group()
+        if procfs.session_of(pid) == self._leader:
+            return True
+        ticks = procfs.start_ticks(pid)
+        return ticks is not None and self._is_kin(
+            (pid, ticks), self.descendants(), self.in_group(), mark_of
         )
 
-    def _is_kin(self, pid: int, descendants: Collection[ProcessId], group: Collection[int]) -> bool:
-        ticks = procfs.start_ticks(pid)
-        if ticks is None or ticks < self._start_ticks or pid == self._leader:
+    def _is_kin(
+        self,
+        process: ProcessId,
+        descendants: Collection[ProcessId],
+        group: Collection[int],
+        mark_of: Callable[[int], str],
+    ) -> bool:
+        pid, ticks = process
+        if ticks < self._start_ticks or pid == self._leader:
             return False
-        if (pid, ticks) in descendants or pid in group:
+        if process in descendants or pid in group:
             return True
         return self._mark != "" and mark_of(pid) == self._mark
