@@ -47,7 +47,20 @@ class HeldFolder:
         """By which path a file in the folder is written, wherever the folder's own leads by now."""
         if self._descriptor < 0:
             return path
+        self._renew()
         return Path(f"/proc/self/fd/{self._descriptor}/{path.name}")
+
+    def _renew(self) -> None:
+        """Hold the same folder as it is mounted now: read-only, perhaps."""
+        try:
+            fresh = os.open(os.path.realpath(self._path), _FLAGS)
+        except OSError:
+            return
+        try:
+            if os.path.samestat(os.fstat(fresh), os.fstat(self._descriptor)):
+                os.dup2(fresh, self._descriptor, inheritable=False)
+        finally:
+            os.close(fresh)
 
     def close(self) -> None:
         """Hold nothing."""
