@@ -41,6 +41,10 @@ class Debts:
         """Return what is still owed to an engine."""
         return sum(sum(owed) for (name, _), owed in self._owed.items() if name == engine)
 
+    def lost_ns(self, engine: str) -> int:
+        """Return what an engine is never paid if the device is no more."""
+        return self.cut_ns[engine] + self.owed_ns(engine)
+
     def close(self, engines: Mapping[str, Assignment]) -> None:
         """Cut what is owed to an engine that left or changed its role: its idle will not come."""
         for engine, role in list(self._owed):

@@ -29,7 +29,10 @@ from disagg_exporter.model.checkpoints import EngineCheckpoint
 
 @dataclass(slots=True)
 class EngineBooks:
-    """What one engine has used; it outlives the engine's processes, as counters must."""
+    """What one engine has used; it outlives the engine's processes, as counters must.
+
+    `cut_ns` is what was cut on devices that are no more; the others count their own.
+    """
 
     assignment: Assignment
     owners: Owners
@@ -42,6 +45,7 @@ class EngineBooks:
     tokens: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     lost_records: int = 0
     late_records: int = 0
+    cut_ns: int = 0
 
     def checkpoint(self, read_ns: Collection[int]) -> EngineCheckpoint:
         """Return what it has used; `read_ns`: up to where its devices have read its timelines."""
@@ -58,6 +62,7 @@ class EngineBooks:
             tokens=tuple((*key, count) for key, count in self.tokens.items()),
             lost_records=self.lost_records,
             late_records=self.late_records,
+            cut_ns=self.cut_ns,
         )
 
     @classmethod
@@ -81,6 +86,7 @@ class EngineBooks:
         books.gpu_slice_ns.update({(role, phase): ns for role, phase, ns in before.gpu_slice_ns})
         books.tokens.update({(role, phase): count for role, phase, count in before.tokens})
         books.lost_records, books.late_records = before.lost_records, before.late_records
+        books.cut_ns = before.cut_ns
         return books
 
     def step_lane(self, rank: int, devices: Sequence[DeviceLedger], rules: Rules) -> Lane:
@@ -118,7 +124,7 @@ class EngineBooks:
         ]
 
     def account(self, now_ns: int, devices: Sequence[DeviceLedger], cut_ns: int) -> EngineAccount:
-        """Return the books as shown; `cut_ns` is what was cut on all devices it ever had."""
+        """Return the books as shown; `cut_ns` is what was cut on devices that are there."""
         owner = self.assignment
         heard = {rank: lane for rank, lane in self.lanes.items() if lane.live(now_ns)}
         split, residual_ratio, fitted_steps = self._division(heard)
@@ -134,7 +140,7 @@ class EngineBooks:
             gpu_seconds={key: ns / GPU_SECOND_SLICE_NS for key, ns in self.gpu_slice_ns.items()},
             phase_tokens=dict(self.tokens),
             told=self.told.totals,
-            cut_seconds=cut_ns / SECOND_NS,
+            cut_seconds=(self.cut_ns + cut_ns) / SECOND_NS,
             debt_seconds=owed_ns / SECOND_NS,
             lost_records=self.lost_records,
             late_records=self.late_records,

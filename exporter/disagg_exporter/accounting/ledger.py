@@ -72,11 +72,12 @@ class Ledger:
         self._tokens.resume(before.tokens)
         self._retired.resume(before.removed)
         self._devices, removed = resumed_devices(before, devices, now_ns, self._rules)
-        for account in removed:
-            self._retired.take(account)
+        for ledger in removed:
+            self._retired.take(ledger.account())
         for each in before.engines:
             engine = each.assignment.engine
             books = self._engines[engine] = EngineBooks.resumed(each, now_ns, self._rules)
+            books.cut_ns += sum(ledger.debts.lost_ns(engine) for ledger in removed)
             if books.method is not Method.STEPS:
                 self._end_lanes(books, before.taken_ns)
             self.returning.expect(engine, now_ns)

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from disagg_exporter.accounting.device import DeviceLedger
 from disagg_exporter.accounting.rules import Rules
-from disagg_exporter.model import Device, DeviceAccount
+from disagg_exporter.model import Device
 from disagg_exporter.model.checkpoints import LedgerCheckpoint
 
 
 def resumed_devices(
     before: LedgerCheckpoint, devices: Iterable[Device], now_ns: int, rules: Rules
-) -> tuple[dict[str, DeviceLedger], list[DeviceAccount]]:
-    """Return the accounting of the devices that go on, and the accounts of those that are no more.
+) -> tuple[dict[str, DeviceLedger], list[DeviceLedger]]:
+    """Return the accounting of the devices that go on, and that of those that are no more.
 
     Args:
         before: What the daemon before left.
@@ -24,13 +24,13 @@ def resumed_devices(
     """
     here = {device.gpu: device for device in devices}
     going_on: dict[str, DeviceLedger] = {}
-    removed: list[DeviceAccount] = []
+    removed: list[DeviceLedger] = []
     for saved in before.devices:
         ledger = DeviceLedger.resumed(saved, (before.taken_ns, now_ns), rules)
         known = saved.device
         present = here.get(known.gpu, known if known.is_pseudo else None)
         if present is None or not known.counts_as(present):
-            removed.append(ledger.account())
+            removed.append(ledger)
         else:
             ledger.device = present
             going_on[known.gpu] = ledger

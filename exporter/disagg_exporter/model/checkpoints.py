@@ -74,7 +74,10 @@ class OwnerCheckpoint(NamedTuple):
 
 
 class EngineCheckpoint(NamedTuple):
-    """What one engine has used; `live` are its timelines that go on, `ended` those that do not."""
+    """What one engine has used; `live` are its timelines that go on, `ended` those that do not.
+
+    `cut_ns` is what was cut on devices that are no more.
+    """
 
     assignment: Assignment
     owners: tuple[OwnerCheckpoint, ...]
@@ -86,6 +89,7 @@ class EngineCheckpoint(NamedTuple):
     tokens: tuple[tuple[Role, Phase, int], ...] = ()
     lost_records: int = 0
     late_records: int = 0
+    cut_ns: int = 0
 
 
 class EnergyCheckpoint(NamedTuple):

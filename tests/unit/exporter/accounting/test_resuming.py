@@ -201,3 +201,26 @@ def test_the_energy_of_an_absence_is_unobserved_and_of_the_rest_before_it_idle()
     assert joules is not None
     assert sum(joules.values()) == pytest.approx(1000 + 30.1 * 200)
     assert joules["idle"] == pytest.approx(1000, abs=10)
+
+
+def test_what_was_cut_on_a_device_that_is_no_more_stays_counted() -> None:
+    """And what it still owed counts as cut: nobody can pay it."""
+    books, teller = Books(gpus=2), Teller()
+    books.engine()
+    for t in range(101):
+        books.beat(teller, t)
+    books.advance(100)
+    for _ in range(100):
+        books.step(teller, teller.decode(100, 1))
+    books.beat(teller, 101)
+    books.advance(101)
+    cut, owed = books.cut(101), books.owed(101)
+    assert cut > 0
+    assert owed > 0
+    here = [account.device for account in books.ledger.device_accounts()]
+
+    once = books.successor(101, 102, devices=here[:1])
+    twice = once.successor(102, 103, devices=here[:1])
+
+    for after, now in ((once, 102), (twice, 103)):
+        assert after.cut(now) == pytest.approx(cut + owed / 2)
