@@ -30,7 +30,7 @@ setup: $(READY) ## Make the Python environment
 # Exit code 3: the CPU build of torch is not to be had here; its message says what to set.
 vllm-environment: $(READY)
 	@echo "--> vLLM environment $(VLLM_VENV) (some minutes the first time)"
-	@$(BIN)/python -m disagg_cluster.demo.vllm_environment $(VLLM_VENV) || \
+	@$(BIN)/python -m disagg_cluster.demo.real_vllm.environment $(VLLM_VENV) || \
 		{ code=$$?; [ $$code -eq 3 ] && [ "$(MAKECMDGOALS)" = test ] || exit $$code; }
 
 # The router brings a stack of its own and gets an environment of its own.
@@ -109,7 +109,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 docs: $(READY) ## Write the generated pages of docs/
-	$(BIN)/python -m disagg_exporter.metrics_reference > docs/metrics.md
+	$(BIN)/python -m disagg_exporter.metrics.reference > docs/metrics.md
 
 dashboards: $(READY) ## Write grafana/dashboards/*.json as grafana/builders says
 	$(BIN)/python -m grafana.builders

@@ -1,11 +1,12 @@
 """How far each way to divide an engine's time is from the truth: `make bench-attribution`.
 
-Four simulated aggregated engines (the roofline of `disagg_cluster.sim`: a maximum of computing
-and reading, batches padded, tensor-parallel exchange; 10 % noise a step and a drift of 10 %), each
-at loads whose mixed steps are 5, 10, 25, 50, 75, 90 and 95 % prefill. What "prefill share" of a
-step means when costs do not add up is defined in docs/decisions/0005-mixed-steps.md (what each
-phase adds, averaged over both orders), and is computed from the simulator's own prices, without
-noise. That definition was written down before the first result, and no model was asked for it.
+Four simulated aggregated engines (the roofline of `disagg_cluster.simulator`: a maximum of
+computing and reading, batches padded, tensor-parallel exchange; 10 % noise a step and a drift of
+10 %), each at loads whose mixed steps are 5, 10, 25, 50, 75, 90 and 95 % prefill. What "prefill
+share" of a step means when costs do not add up is defined in docs/decisions/0005-mixed-steps.md
+(what each phase adds, averaged over both orders), and is computed from the simulator's own prices,
+without noise. That definition was written down before the first result, and no model was asked for
+it.
 
 The error is |share − true share| in percentage points, of the time of all mixed steps of a run, or
 ("whole engine") of all of its step time, pure steps included, which is what its counters show.
@@ -45,7 +46,7 @@ from bench.attribution.methods import (
     measure,
 )
 
-from disagg_cluster.sim.cluster import EngineSpec
+from disagg_cluster.simulator.cluster.cluster import EngineSpec
 
 LEVELS = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
 BARS = {FULL: 1.0, RECORDS: 3.0, FPM: 3.0, PAGES: 8.0}

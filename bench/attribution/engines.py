@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from disagg_cluster.sim.batch import Batch
-from disagg_cluster.sim.cluster import EngineSpec
-from disagg_cluster.sim.engine import Engine
-from disagg_cluster.sim.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
-from disagg_cluster.sim.load import Arrivals, Lengths, Mix, Shifting
-from disagg_cluster.sim.pace import Noise, Pace
-from disagg_cluster.sim.roofline import Roofline
-from disagg_cluster.sim.roofline import StepWork as Load
-from disagg_cluster.sim.scheduler import Scheduler
-from disagg_cluster.sim.sequence import Sequence
-from disagg_cluster.sim.teller import Teller
+from disagg_cluster.simulator.cluster.cluster import EngineSpec
+from disagg_cluster.simulator.engine.batch import Batch
+from disagg_cluster.simulator.engine.engine import Engine
+from disagg_cluster.simulator.engine.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
+from disagg_cluster.simulator.engine.noise import Noise, Pace
+from disagg_cluster.simulator.engine.roofline import Roofline
+from disagg_cluster.simulator.engine.roofline import StepWork as Load
+from disagg_cluster.simulator.engine.scheduler import Scheduler
+from disagg_cluster.simulator.engine.sequence import Sequence
+from disagg_cluster.simulator.load import Arrivals, Lengths, Mix, Shifting
+from disagg_cluster.simulator.telemetry.telemetry_emitter import Teller
+from disagg_exporter.attribution.cost_model.work import StepWork
 from disagg_exporter.model import Role, Step
-from disagg_exporter.stepwork import StepWork
 
 NOISE = Noise(step_ratio=0.10, drift_ratio=0.10, drift_period_seconds=600.0)
 LENGTHS = Lengths(prompt_spread=0.6, output_spread=0.6, reuse_ratio=0.3, prefix_tokens=64)
@@ -181,7 +181,7 @@ def _load(costs: Roofline, traffic: Traffic) -> Shifting:
 
 
 def _fpm(batch: Batch, prefill: Load, decode: Load) -> Step:
-    """The record of a step as `disagg_exporter.fpm` makes it, as far as costs depend on it."""
+    """The record of a step as `disagg_exporter.steps.fpm` makes it, so far as costs need it."""
     return Step(
         t_ns=0,
         elapsed_ns=0,

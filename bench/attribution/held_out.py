@@ -9,8 +9,8 @@ from itertools import islice
 
 from bench.attribution.engines import Traffic, aggregated
 
-from disagg_cluster.sim.cluster import EngineSpec
-from disagg_cluster.sim.hardware import (
+from disagg_cluster.simulator.cluster.cluster import EngineSpec
+from disagg_cluster.simulator.engine.hardware import (
     A100,
     GPT_OSS_120B,
     H100,
@@ -19,7 +19,7 @@ from disagg_cluster.sim.hardware import (
     LLAMA_8B,
     LLAMA_70B,
 )
-from disagg_cluster.sim.load import Lengths
+from disagg_cluster.simulator.load import Lengths
 
 _LOADS, _SEED = 20, 2026
 _KINDS = (

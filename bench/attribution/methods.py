@@ -10,11 +10,11 @@ import numpy as np
 from bench.attribution.engines import Seen
 from bench.attribution.pages import Pages
 
+from disagg_exporter.attribution.cost_model.cost import StepCost
+from disagg_exporter.attribution.cost_model.split import StepSplit, token_share
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
-from disagg_exporter.stepcost import StepCost
-from disagg_exporter.steprows import kind_of, rows_of
-from disagg_exporter.stepsplit import StepSplit, token_share
+from disagg_exporter.steps.rows import kind_of, rows_of
 
 FULL, FPM, RECORDS, TOKENS = "full features", "FPM's", "vLLM's records", "token share"
 PAGES, REQUESTS, NAME = "pages", "request time", "pod name"

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from bench.attribution.engines import Seen
 
+from disagg_exporter.attribution.pages import Stretches
+from disagg_exporter.engine_pages.exposition.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
 from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts
-from disagg_exporter.pages.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
-from disagg_exporter.sources import Stretches
 
 _NS = 1_000_000_000
 

@@ -1,10 +1,10 @@
 """How far the learned capacity of an engine is from the truth: `make bench-capacity`.
 
-Simulated prefill and decode engines (the roofline of `disagg_cluster.sim`: a maximum of computing
-and reading, batches padded, tensor-parallel exchange; 10 % noise a step) under loads from nearly
-nothing to more than they can serve. What `disagg_exporter.fullness` learns from three minutes of
-their records is held against the simulator's own prices without noise. The truth of a load is
-what the simulator was asked for, or what it did, over the true limit.
+Simulated prefill and decode engines (the roofline of `disagg_cluster.simulator`: a maximum of
+computing and reading, batches padded, tensor-parallel exchange; 10 % noise a step) under loads
+from nearly nothing to more than they can serve. What `disagg_exporter.capacity` learns from three
+minutes of their records is held against the simulator's own prices without noise. The truth of a
+load is what the simulator was asked for, or what it did, over the true limit.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from statistics import median
 import numpy as np
 from bench.capacity.truth import knee, step_seconds, target_batch
 
-from disagg_cluster.sim.cluster import ClusterSpec, EngineSpec, Telling, disaggregated
-from disagg_cluster.sim.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
-from disagg_cluster.sim.load import Constant, Lengths, Mix
-from disagg_cluster.sim.pace import Noise
-from disagg_cluster.sim.simulation import Simulation
-from disagg_exporter.fullness import Fullness
-from disagg_exporter.fullness.arrived import Arrived
-from disagg_exporter.fullness.engine import EngineFullness
-from disagg_exporter.fullness.stream import learn
-from disagg_exporter.fullness.used import used_ratio
+from disagg_cluster.simulator.cluster.cluster import ClusterSpec, EngineSpec, Telling, disaggregated
+from disagg_cluster.simulator.engine.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
+from disagg_cluster.simulator.engine.noise import Noise
+from disagg_cluster.simulator.load import Constant, Lengths, Mix
+from disagg_cluster.simulator.simulation import Simulation
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity.curves.utilization import used_ratio
+from disagg_exporter.capacity.engine import EngineFullness
+from disagg_exporter.capacity.inbox import Arrived
+from disagg_exporter.capacity.stream import learn
 from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
-from disagg_exporter.step_messages import Message, MessageKind
-from disagg_exporter.steprows import rows_of
+from disagg_exporter.steps.messages import Message, MessageKind
+from disagg_exporter.steps.rows import rows_of
 
 SECOND_NS = 1_000_000_000
 RUN_SECONDS = 180

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from disagg_cluster.sim.cluster import EngineSpec
-from disagg_cluster.sim.load import Arrivals, Constant, Lengths, Mix
-from disagg_cluster.sim.roofline import StepWork
-from disagg_exporter.fullness.knee import KNEE_SHARE
+from disagg_cluster.simulator.cluster.cluster import EngineSpec
+from disagg_cluster.simulator.engine.roofline import StepWork
+from disagg_cluster.simulator.load import Arrivals, Constant, Lengths, Mix
+from disagg_exporter.capacity.curves.knee import KNEE_SHARE
 
 _DRAWN_PROMPTS = 2000
 _COARSE = 1.02

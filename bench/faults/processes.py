@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from disagg_cluster import procfs
+from disagg_cluster.host.processes import procfs
 from support.children import children
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

@@ -11,7 +11,7 @@ from bench.faults import processes
 from bench.node.rig import read_page
 
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.scrape import fetch
+from disagg_exporter.http.client.scrape import fetch
 
 LOOK_SECONDS = 0.25
 _PAGE_SECONDS = 5.0

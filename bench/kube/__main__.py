@@ -22,11 +22,11 @@ from pathlib import Path
 import click
 from bench.kube.sizes import NODE, PODS, UUIDS
 
-from disagg_cluster.discovery.pods import PodFinder
-from disagg_cluster.kube.api_server import ApiServer
-from disagg_cluster.kube.pod_watch import PodWatch
+from disagg_cluster.discovery.finders.pods import PodFinder
+from disagg_cluster.discovery.kubernetes.api_server import ApiServer
+from disagg_cluster.discovery.kubernetes.pod_watch import PodWatch
+from disagg_exporter.devices.pod_resources.client import PodResources
 from disagg_exporter.model import Device
-from disagg_exporter.podresources import PodResources
 
 REPORT = Path("bench/out/kube.json")
 REST_SECONDS = 30.0

@@ -22,10 +22,10 @@ from statistics import median
 import numpy as np
 from bench.report import finish
 
-from disagg_cluster.demo import tiny_model
+from disagg_cluster.demo.real_vllm import tiny_model
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
-from disagg_exporter.steprows import kind_of
+from disagg_exporter.steps.rows import kind_of
 from support.mixed_load import record
 from support.mixed_steps import booked_seconds, median_error
 from support.vllm_nodes import WIDE_MODEL

@@ -15,11 +15,11 @@ import sys
 import time
 from pathlib import Path
 
-from disagg_cluster.daemon import Daemon
-from disagg_cluster.foreground import log_to_stderr, run
-from disagg_cluster.layout import Layout, Placement
+from disagg_cluster.config.layout import Layout, Placement
+from disagg_cluster.daemon.daemon import Daemon
+from disagg_cluster.daemon.foreground import log_to_stderr, run
 from disagg_cluster.nodefile import load
-from disagg_exporter.nvml import NvmlDevices
+from disagg_exporter.devices.nvml.device_source import NvmlDevices
 
 PROFILE = "BENCH_PROFILE"
 

@@ -31,8 +31,8 @@ from bench.plugin.flood import flooded
 from bench.report import finish
 from scipy import stats
 
-from disagg_cluster.assets import engine_side_folder
-from disagg_cluster.demo import tiny_model
+from disagg_cluster.demo.real_vllm import tiny_model
+from disagg_cluster.host.files.package_data import engine_side_folder
 
 PYTHON = Path(".venv-vllm/bin/python")
 STOPWATCH = Path(__file__).with_name("stopwatch")

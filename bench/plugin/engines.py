@@ -112,7 +112,7 @@ def listening(path: Path) -> Iterator[None]:
     """The daemon's end of a steps socket, on a thread; what comes is decoded and dropped."""
     import asyncio
 
-    from disagg_exporter.steps import StepsListener
+    from disagg_exporter.steps.listener import StepsListener
 
     loop = asyncio.new_event_loop()
     listener = StepsListener(path, "engine", lambda _pid: True, lambda _message: None)

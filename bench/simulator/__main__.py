@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from disagg_cluster.sim.cluster import BRIEF, ClusterSpec, Telling, disaggregated
-from disagg_cluster.sim.drive import add_devices, drive
-from disagg_cluster.sim.events import Event
-from disagg_cluster.sim.load import Lengths, Mix, Shifting
-from disagg_cluster.sim.simulation import Simulation
+from disagg_cluster.simulator.cluster.cluster import BRIEF, ClusterSpec, Telling, disaggregated
+from disagg_cluster.simulator.cluster.events import Event
+from disagg_cluster.simulator.drive import add_devices, drive
+from disagg_cluster.simulator.load import Lengths, Mix, Shifting
+from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.accounting import Ledger
 
 BAR_SECONDS = 60.0

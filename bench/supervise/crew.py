@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.journal import Journal
-from disagg_cluster.posts import Post
-from disagg_cluster.readiness import Target
-from disagg_cluster.supervisor.command import Command
-from disagg_cluster.workers import Crew
+from disagg_cluster.supervisor.health.readiness import Target
+from disagg_cluster.supervisor.journal.journal import Journal
+from disagg_cluster.supervisor.process.command import Command
+from disagg_cluster.supervisor.supervisor import Crew
+from disagg_cluster.supervisor.worker_spec import Post
 
 # It never answers: what is measured does not depend on that, and nobody shall end it for it.
 UNPROBED = Target(9, "")

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from grafana.builders import cluster, engines, exporter, node
-from grafana.builders.board import as_text
+from grafana.builders.cluster import dashboard as cluster
+from grafana.builders.engines import dashboard as engines
+from grafana.builders.exporter import dashboard as exporter
+from grafana.builders.node import dashboard as node
+from grafana.builders.panels.board import as_text
 
 DASHBOARDS: dict[str, Callable[[], dict[str, Any]]] = {
     "cluster": cluster.dashboard,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from disagg_exporter.devices import DevicesUnavailable
+from disagg_exporter.devices.source import DevicesUnavailable
 from disagg_exporter.model import Throttle
 from support.nvml_stub import NvmlChild, StubDriver
 

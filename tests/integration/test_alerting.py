@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from disagg_cluster.demo.nodefile import free_ports
-from disagg_cluster.prometheus import Target
-from disagg_cluster.prometheus_api import PrometheusError, query
+from disagg_cluster.prometheus.local_server import Target
+from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.scrape import fetch
+from disagg_exporter.http.client.scrape import fetch
 from support.alerting import Inbox, alertmanager, alerts_of, inbox, paging_prometheus
 from support.running_node import DISAGG_NODE, running_node, wait_for
 

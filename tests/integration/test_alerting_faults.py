@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.prometheus_api import query
-from disagg_cluster.sim.faults import FailingTransfer, Slow, Throttled
-from disagg_cluster.sim.load import Mix
+from disagg_cluster.prometheus.prometheus_api import query
+from disagg_cluster.simulator.faults import FailingTransfer, Slow, Throttled
+from disagg_cluster.simulator.load import Mix
 from disagg_exporter.model import Role
 from support.alerting import Inbox, alertmanager, inbox, paging_prometheus
 from support.running_node import wait_for

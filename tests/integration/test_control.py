@@ -16,10 +16,10 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from disagg_cluster import procfs
 from disagg_cluster.cli.main import main
 from disagg_cluster.demo.disaggregated_client import NIXL, complete
-from disagg_exporter.scrape import fetch
+from disagg_cluster.host.processes import procfs
+from disagg_exporter.http.client.scrape import fetch
 from support.running_node import RunningNode, running_node, wait_for
 from support.two_planes import MODEL, standin_node
 

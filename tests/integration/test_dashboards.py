@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 import yaml
 
-from disagg_cluster.prometheus_api import PrometheusError, query
+from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
 from support.dashboards import NAMES, Query, folded, load, marks, queries, rules
 from support.running_node import DISAGG_NODE, wait_for
 

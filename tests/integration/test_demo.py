@@ -16,8 +16,8 @@ from typing import TypeVar
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from disagg_cluster.prometheus_api import PrometheusError, query
-from disagg_exporter.scrape import fetch
+from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
+from disagg_exporter.http.client.scrape import fetch
 
 pytestmark = pytest.mark.prometheus
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.fpmfeed import FpmFeed
-from disagg_cluster.listeners import session_members
+from disagg_cluster.host.sockets.listeners import session_members
+from disagg_cluster.telemetry.steps.fpm_feed import FpmFeed
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.engine_pages import parse_page
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.fullness import Fullness
+from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import Assignment, Device, EngineState, Method, Phase, Role, Total
-from disagg_exporter.pages import parse_page
-from disagg_exporter.scrape import fetch
 from support.children import free_port
 from support.dynamo_node import DynamoNode, dynamo_node
 from support.running_node import running_node, wait_for

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import Attach, EngineTls, ListedEngine
-from disagg_cluster.onelook import OneLook, look_once
-from disagg_exporter.devices import NoDevices
+from disagg_cluster.inspect.one_look import OneLook, look_once
+from disagg_exporter.devices.source import NoDevices
 from disagg_exporter.model import EngineStatus, TlsStatus
 from support.certificates import write_files
 from support.children import free_port

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster import procfs
-from disagg_cluster.host.process_traits import leaders_writing
-from disagg_cluster.readiness import Target, probe
-from disagg_cluster.worker import start
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.processes.process_traits import leaders_writing
+from disagg_cluster.supervisor.health.readiness import Target, probe
+from disagg_cluster.supervisor.process.child_process import start
 from support.children import PYTHON, SERVER, STUBBORN, free_port, is_gone, wait_readable
 from support.two_planes import MODEL, Node, node, standin_node, wait_until
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from disagg_exporter.http.listen import ListenAddress
+from disagg_exporter.http.server.server import MetricsServer
 from disagg_exporter.landing import Lookback
-from disagg_exporter.listen import ListenAddress
 from disagg_exporter.model import (
     Cell,
     Device,
@@ -21,7 +22,6 @@ from disagg_exporter.model import (
     Snapshot,
     Use,
 )
-from disagg_exporter.server import MetricsServer
 from support.browser import CONTRAST, chromium
 from support.snapshots import SECOND, TAKEN_NS, golden_snapshot, slice_ns
 

@@ -13,10 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.assets import asset_dir
 from disagg_cluster.demo.nodefile import free_ports
-from disagg_cluster.prometheus import Target, find_prometheus, prepare_prometheus, scrape_config
-from disagg_cluster.prometheus_api import PrometheusError, query
+from disagg_cluster.host.files.package_data import asset_dir
+from disagg_cluster.prometheus.local_server import (
+    Target,
+    find_prometheus,
+    prepare_prometheus,
+    scrape_config,
+)
+from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
 
 pytestmark = pytest.mark.prometheus
 

@@ -10,10 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
-from disagg_cluster.prometheus_api import PrometheusError
-from disagg_cluster.report.figures import report_of
-from disagg_cluster.report.history import NoHistoryError, Reader
-from disagg_cluster.report.past import (
+from disagg_cluster.inspect.report.figures import report_of
+from disagg_cluster.inspect.report.history import NoHistoryError, Reader
+from disagg_cluster.inspect.report.past import (
     ACCOUNTED,
     COST,
     ENERGY,
@@ -24,7 +23,8 @@ from disagg_cluster.report.past import (
     TOKENS,
     UNOBSERVED,
 )
-from disagg_cluster.report.period import Period, period_until
+from disagg_cluster.inspect.report.period import Period, period_until
+from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from support.backfill import At, Past, openmetrics, prometheus_with
 from support.browser import CONTRAST, chromium
 

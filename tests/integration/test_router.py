@@ -20,15 +20,15 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.command import build, child_environment
 from disagg_cluster.config import NodeConfig, Router
-from disagg_cluster.layout import place
-from disagg_cluster.life import Health
+from disagg_cluster.config.layout import place
+from disagg_cluster.daemon.router_handle import RouterWatch, router_post
+from disagg_cluster.launch.command import build, child_environment
+from disagg_cluster.launch.router_command import router_engines
+from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.nodefile import expected_devices, from_mapping
-from disagg_cluster.readiness import probe
-from disagg_cluster.router import RouterWatch, router_post
-from disagg_cluster.router_command import router_engines
-from disagg_cluster.worker import Child, start
+from disagg_cluster.supervisor.health.readiness import probe
+from disagg_cluster.supervisor.process.child_process import Child, start
 from disagg_exporter.model import RouterCounts, RouterStatus
 from support.children import free_port
 from support.standins import SECONDS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from disagg_cluster.prometheus import Target, scrape_config
+from disagg_cluster.prometheus.local_server import Target, scrape_config
 from support.alert_rules import (
     ALERTS,
     RULE_FILES,

@@ -18,9 +18,9 @@ import pytest
 
 from disagg_cluster.demo.costs import Costs
 from disagg_cluster.demo.disaggregated_client import NIXL, complete, complete_on_one
-from disagg_cluster.sim.roofline import StepWork
+from disagg_cluster.simulator.engine.roofline import StepWork
+from disagg_exporter.devices.simulated.device_source import SimDevices
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.simdevices import SimDevices
 from support.standins import MODEL, SECONDS, StandInProcess, standin, standin_argv
 
 RUNNING = f'vllm:num_requests_running{{engine="0",model_name="{MODEL}"}}'

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from disagg_cluster import procfs
-from disagg_cluster.prometheus import find_prometheus
-from disagg_cluster.prometheus_api import query
-from disagg_cluster.rundir import RunFolder
-from disagg_cluster.runlock import holder
-from disagg_cluster.stopping import end_workers
-from disagg_exporter.scrape import fetch
+from disagg_cluster.daemon.stop import end_workers
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.host.run_dir.lock import holder
+from disagg_cluster.prometheus.local_server import find_prometheus
+from disagg_cluster.prometheus.prometheus_api import query
+from disagg_exporter.http.client.scrape import fetch
 from support.children import wait_readable
 from support.running_node import DISAGG_NODE, Page, prometheus_beside
 from support.tiny_daemons import NAMES, TinyDaemons

@@ -14,8 +14,8 @@ from disagg_cluster.demo.disaggregated_client import (
     complete,
     complete_on_one,
 )
-from disagg_exporter.pages import parse_page
-from disagg_exporter.scrape import fetch
+from disagg_exporter.engine_pages import parse_page
+from disagg_exporter.http.client.scrape import fetch
 from support.children import free_port
 from support.running_node import RunningNode, running_node
 from support.vllm_nodes import MODEL_NAME, aggregated_node, nixl_node

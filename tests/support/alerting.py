@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from disagg_cluster.demo.nodefile import free_ports
-from disagg_cluster.prometheus import Target, prepare_prometheus, scrape_config
+from disagg_cluster.prometheus.local_server import Target, prepare_prometheus, scrape_config
 from support.alert_rules import ALERTS, RULE_FILES, groups, hasten
 
 

@@ -95,13 +95,13 @@ class AttachedNode:
 async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc: Path) -> None:
     from disagg_cluster.config import Attach
     from disagg_cluster.discovery.attaching import Attaching
-    from disagg_cluster.discovery.kubernetes import Kubernetes
-    from disagg_cluster.kube.api_server import ApiServer
-    from disagg_cluster.pagewatch import PageWatch
-    from disagg_cluster.rundir import RunFolder
+    from disagg_cluster.discovery.finders.kubernetes import Kubernetes
+    from disagg_cluster.discovery.kubernetes.api_server import ApiServer
+    from disagg_cluster.host.run_dir.layout import RunFolder
+    from disagg_cluster.telemetry.pages.page_scraper import PageWatch
     from disagg_exporter.accounting import Ledger
-    from disagg_exporter.fullness import Fullness
-    from disagg_exporter.nvml import NvmlDevices
+    from disagg_exporter.capacity import Fullness
+    from disagg_exporter.devices.nvml.device_source import NvmlDevices
     from support.fake_api_server import NODE
 
     source = NvmlDevices()

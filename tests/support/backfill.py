@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.prometheus import prepare_prometheus
-from disagg_cluster.prometheus_api import PrometheusError, query
+from disagg_cluster.prometheus.local_server import prepare_prometheus
+from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
 from support.children import free_port
 from support.running_node import wait_for
 

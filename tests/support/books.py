@@ -9,8 +9,8 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
-from disagg_cluster.journal_text import Where
-from disagg_cluster.telemetry.checkpoint_text import Checkpoint, decode, encode
+from disagg_cluster.continuity.checkpoint_text import Checkpoint, decode, encode
+from disagg_cluster.supervisor.journal.journal_text import Where
 from disagg_exporter.accounting import Ledger, Rules
 from disagg_exporter.model import (
     Assignment,
@@ -28,7 +28,7 @@ from disagg_exporter.model import (
     Use,
     WorkWindow,
 )
-from disagg_exporter.steprows import kind_of, tokens_of
+from disagg_exporter.steps.rows import kind_of, tokens_of
 
 SECOND_NS = 1_000_000_000
 

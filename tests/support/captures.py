@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from disagg_exporter.model import Step
-from disagg_exporter.steps import Message
+from disagg_exporter.steps.listener import Message
 from support.books import captured_steps, ns
 from support.vllm_pair import TruthStep
 

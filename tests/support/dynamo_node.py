@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from disagg_cluster.procfs import session_pids
+from disagg_cluster.host.processes.procfs import session_pids
 from support.children import free_port
 
 MODEL = "tiny"

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from disagg_exporter.access import OPEN, Access
-from disagg_exporter.listen import ListenAddress
-from disagg_exporter.server import Limits, MetricsServer
+from disagg_exporter.http.listen import ListenAddress
+from disagg_exporter.http.server.authentication import OPEN, Access
+from disagg_exporter.http.server.server import Limits, MetricsServer
 from support.snapshots import TAKEN_NS, golden_snapshot
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from disagg_cluster.report.past import (
+from disagg_cluster.inspect.report.past import (
     ACCOUNTED,
     COST,
     ENERGY,
@@ -18,7 +18,7 @@ from disagg_cluster.report.past import (
     History,
     Key,
 )
-from disagg_cluster.report.period import Period
+from disagg_cluster.inspect.report.period import Period
 
 HOUR = 3600
 PERIOD = Period(1_763_568_000, 1_763_568_000 + 4 * HOUR, HOUR)

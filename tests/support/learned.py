@@ -7,19 +7,19 @@ import random
 from dataclasses import replace
 from functools import cache
 
-from disagg_cluster.sourcing import Sourcing, Subject
-from disagg_cluster.telemetry.learned_identity import EngineIdentities
-from disagg_cluster.telemetry.learned_models import LearnedModels, Learners
-from disagg_cluster.telemetry.learned_text import EngineLearned, LearnedIdentity, StoredEntry
+from disagg_cluster.continuity.learned_identity import EngineIdentities
+from disagg_cluster.continuity.learned_models import LearnedModels, Learners
+from disagg_cluster.continuity.learned_text import EngineLearned, LearnedIdentity, StoredEntry
+from disagg_cluster.telemetry.source_selection import Sourcing, Subject
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.attribution.learned_costs import LearnedCost
-from disagg_exporter.attribution.learned_shares import LearnedShares
-from disagg_exporter.capacity.learned_limits import LearnedClass, LearnedLimits
-from disagg_exporter.fullness import Fullness
+from disagg_exporter.attribution.cost_model.cost import StepCost
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
+from disagg_exporter.attribution.cost_model.work import StepWork
+from disagg_exporter.attribution.pages.learned_shares import LearnedShares
+from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity.curves.learned_limits import LearnedClass, LearnedLimits
 from disagg_exporter.model import Assignment, Device, EnginePage, EngineState, EngineStatus, Role
-from disagg_exporter.sources.shares import Counts, PhaseShares
-from disagg_exporter.stepcost import StepCost
-from disagg_exporter.stepwork import StepWork
 
 
 @cache

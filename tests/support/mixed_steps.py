@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from disagg_exporter.attribution.cost_model.cost import StepCost
+from disagg_exporter.attribution.cost_model.work import Proxies
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Step
-from disagg_exporter.stepcost import StepCost
-from disagg_exporter.steprows import kind_of
-from disagg_exporter.stepwork import Proxies
+from disagg_exporter.steps.rows import kind_of
 from support.books import Books, Teller
 from support.single_steps import read
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from disagg_exporter.accounting.energy import EnergyBooks, Spent
-from disagg_exporter.accounting.sharing import uses_within
+from disagg_exporter.accounting.devices.energy import EnergyBooks, Spent
+from disagg_exporter.accounting.devices.time_sharing import uses_within
 from disagg_exporter.model import Cell, Reason, Use
 
 

@@ -1,6 +1,7 @@
 """A lane that looks at everything anew each time: slow, and so plain that it says what is right.
 
-`disagg_exporter.accounting.lane` keeps what it has worked out before; tests hold it against this.
+`disagg_exporter.accounting.timelines.step_timeline` keeps what it has worked out before; tests
+hold it against this.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from disagg_exporter.accounting.phase import Overflow, Work
-from disagg_exporter.accounting.restore import restored
-from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.accounting.intervals.phase import Overflow, Work
+from disagg_exporter.accounting.intervals.rules import Rules
+from disagg_exporter.accounting.timelines.restore import restored
+from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
-from disagg_exporter.steprows import kind_of, tokens_of
-from disagg_exporter.stepsplit import StepSplit
+from disagg_exporter.steps.rows import kind_of, tokens_of
 from support.single_steps import glance, settle
 
 PREFILL = Work(1.0)

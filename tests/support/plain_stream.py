@@ -1,6 +1,6 @@
 """A stream that looks at records one by one: slow, and so plain that it says what is right.
 
-`disagg_exporter.fullness.stream` works on those of many streams at once; tests hold it against
+`disagg_exporter.capacity.stream` works on those of many streams at once; tests hold it against
 this.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-from disagg_exporter.fullness.curve import Curve, class_of
-from disagg_exporter.fullness.window import Tally, Window
+from disagg_exporter.capacity.curves.curve import Curve, class_of
+from disagg_exporter.capacity.curves.window import Tally, Window
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
-from disagg_exporter.steprows import kind_of
+from disagg_exporter.steps.rows import kind_of
 
 STEPS_A_SAMPLE = 4
 """Decode steps are averaged before they are a sample: records come in bursts."""

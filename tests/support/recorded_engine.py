@@ -13,9 +13,9 @@ from pathlib import Path
 
 from disagg_cluster.demo.nodefile import free_ports
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import Step
-from disagg_exporter.scrape import fetch
-from disagg_exporter.steps import Message, StepsListener, Told, in_session_of
+from disagg_exporter.steps.listener import Message, StepsListener, Told, in_session_of
 from support.told_steps import one_by_one
 from support.vllm_nodes import CPU_ENVIRONMENT, ENGINE_ARGS, MODEL_NAME
 from support.vllm_pair import TRUTH_PLUGIN, TruthStep, read_truth, truth_environment

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from disagg_cluster.assets import asset_dir
-from disagg_cluster.prometheus import Target, prepare_prometheus, scrape_config
+from disagg_cluster.host.files.package_data import asset_dir
+from disagg_cluster.prometheus.local_server import Target, prepare_prometheus, scrape_config
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.scrape import fetch
+from disagg_exporter.http.client.scrape import fetch
 from support.children import free_port
 
 DISAGG_NODE = (sys.executable, "-m", "disagg_cluster.cli")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from disagg_exporter.model import Step, StepTotals, StreamKey
-from disagg_exporter.steprows import kind_of
+from disagg_exporter.steps.rows import kind_of
 
 SECOND_NS = 1_000_000_000
 

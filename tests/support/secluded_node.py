@@ -10,8 +10,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from disagg_cluster import roster
 from disagg_cluster.cli.main import main
+from disagg_cluster.daemon import engine_registry
 
 
 def seclude(folder: Path) -> tuple[str, ...]:
@@ -28,5 +28,5 @@ def let_see(folder: Path, pid: int) -> None:
 
 if __name__ == "__main__":
     proc = Path(sys.argv.pop(1))
-    roster.Attaching = partial(roster.Attaching, proc=proc)  # type: ignore[misc, assignment]
+    engine_registry.Attaching = partial(engine_registry.Attaching, proc=proc)  # type: ignore[misc, assignment]
     main()

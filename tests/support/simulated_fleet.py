@@ -12,17 +12,20 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from disagg_cluster.nodeview import DeviceLook, compose, read_books
-from disagg_cluster.prometheus import Target
-from disagg_cluster.sim.cluster import ClusterSpec, EngineSpec, Telling
-from disagg_cluster.sim.drive import add_devices, feed
-from disagg_cluster.sim.events import Event, PageText
-from disagg_cluster.sim.faults import Fault
-from disagg_cluster.sim.load import Mix, Shape
-from disagg_cluster.sim.simulation import Simulation
+from disagg_cluster.prometheus.local_server import Target
+from disagg_cluster.simulator.cluster.cluster import ClusterSpec, EngineSpec, Telling
+from disagg_cluster.simulator.cluster.events import Event, PageText
+from disagg_cluster.simulator.drive import add_devices, feed
+from disagg_cluster.simulator.faults import Fault
+from disagg_cluster.simulator.load import Mix, Shape
+from disagg_cluster.simulator.simulation import Simulation
+from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_books
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.fullness import Fullness
-from disagg_exporter.listen import ListenAddress
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.engine_pages import parse_page
+from disagg_exporter.engine_pages.counting import Tally
+from disagg_exporter.http.listen import ListenAddress
+from disagg_exporter.http.server.server import MetricsServer
 from disagg_exporter.model import (
     Assignment,
     DeviceSweep,
@@ -32,10 +35,7 @@ from disagg_exporter.model import (
     Role,
     Snapshot,
 )
-from disagg_exporter.pages import parse_page
-from disagg_exporter.pages.counting import Tally
-from disagg_exporter.server import MetricsServer
-from disagg_exporter.step_messages import Message, MessageKind
+from disagg_exporter.steps.messages import Message, MessageKind
 
 WARM_SECONDS = 200.0
 SECOND_NS = 1_000_000_000

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from disagg_cluster.sim.cluster import ClusterSpec, EngineSpec, Telling, disaggregated
-from disagg_cluster.sim.drive import add_devices, drive
-from disagg_cluster.sim.events import Event, PageText, RequestEnded
-from disagg_cluster.sim.hardware import Model
-from disagg_cluster.sim.load import Mix, Shape
-from disagg_cluster.sim.simulation import Simulation
+from disagg_cluster.simulator.cluster.cluster import ClusterSpec, EngineSpec, Telling, disaggregated
+from disagg_cluster.simulator.cluster.events import Event, PageText, RequestEnded
+from disagg_cluster.simulator.drive import add_devices, drive
+from disagg_cluster.simulator.engine.hardware import Model
+from disagg_cluster.simulator.load import Mix, Shape
+from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import Assignment, DeviceSweep, EngineAccount, Role, Step
-from disagg_exporter.step_messages import Message, MessageKind
+from disagg_exporter.steps.messages import Message, MessageKind
 
 SECOND_NS = 1_000_000_000
 NODE = "sim-node"

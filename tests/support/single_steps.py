@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from disagg_exporter.attribution.cost_model.split import StepSplit
+from disagg_exporter.attribution.cost_model.work import Proxies, StepWork
 from disagg_exporter.model import Step
-from disagg_exporter.steprows import rows_of
-from disagg_exporter.stepsplit import StepSplit
-from disagg_exporter.stepwork import Proxies, StepWork
+from disagg_exporter.steps.rows import rows_of
 
 
 def read(proxies: Proxies, step: Step, kind: int) -> StepWork:

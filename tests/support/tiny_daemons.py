@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from disagg_cluster import procfs
+from disagg_cluster.host.processes import procfs
 from support.children import free_port, is_gone, wait_readable
 
 NAMES = ("a", "b", "c")
@@ -132,7 +132,9 @@ class TinyDaemons:
 
 
 def _fork_daemons(lines: Iterator[str]) -> None:
-    from disagg_cluster import foreground, journal, nodefile
+    from disagg_cluster import nodefile
+    from disagg_cluster.daemon import foreground
+    from disagg_cluster.supervisor.journal import journal
 
     # The orphans of killed daemons are ours to bury, and the kernel does it.
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
@@ -157,9 +159,9 @@ def _fork_daemons(lines: Iterator[str]) -> None:
 
 
 def _be_a_daemon(order: dict[str, Any], foreground: Any, journal: Any, nodefile: Any) -> None:
-    from disagg_cluster.daemon import Daemon
-    from disagg_cluster.layout import place
-    from disagg_exporter.devices import DeviceKind, choose_devices
+    from disagg_cluster.config.layout import place
+    from disagg_cluster.daemon.daemon import Daemon
+    from disagg_exporter.devices.source import DeviceKind, choose_devices
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, force=True)
     logging.info("daemon %d: %s %s", os.getpid(), order["dies_at_write"], order["before"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from disagg_exporter.model import StreamKey
-from disagg_exporter.step_messages import Message, MessageKind, Records, Told, runs_of
-from disagg_exporter.steprows import rows_of, steps_of
+from disagg_exporter.steps.messages import Message, MessageKind, Records, Told, runs_of
+from disagg_exporter.steps.rows import rows_of, steps_of
 
 
 def one_by_one(told: Told) -> list[Message]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from disagg_cluster.demo.disaggregated_client import NIXL, CompletionError, complete
-from disagg_cluster.host.process_traits import leaders_writing
+from disagg_cluster.host.processes.process_traits import leaders_writing
 from disagg_exporter.errors import DisaggError
 from support.children import free_port
 from support.running_node import DISAGG_NODE, Page, RunningNode

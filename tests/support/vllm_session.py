@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from disagg_cluster.demo import tiny_model
+from disagg_cluster.demo.real_vllm import tiny_model
 from support.running_node import RunningNode
 
 Say = Callable[[str], None]

@@ -1,4 +1,4 @@
-"""Which room may know which: held by reading imports and by loading the core alone."""
+"""Which room may import which: held by reading imports and by loading the core alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,86 +16,197 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXPORTER = ROOT / "exporter" / "disagg_exporter"
 CLUSTER = ROOT / "cluster" / "disagg_cluster"
+PACKAGES = (EXPORTER, CLUSTER)
+FULL_FOLDER = 15
 
-# Rooms within rooms; those of the house itself are told by docs/architecture.md.
+# A room imports rooms of floors below its own only.
+FLOORS = {
+    "disagg_exporter": (
+        {"errors", "inside_engine", "model"},
+        {"collectors", "engine_pages", "landing", "roles", "steps"},
+        {"attribution"},
+        {"accounting", "capacity"},
+        {"metrics"},
+        {"http"},
+        {"devices"},
+    ),
+    "disagg_cluster": (
+        {"config", "host", "simulator"},
+        {"demo", "lifecycle"},
+        {"telemetry"},
+        {"discovery", "supervisor"},
+        {"continuity", "control", "launch"},
+        {"nodefile"},
+        {"prometheus"},
+        {"deploy", "inspect"},
+        {"daemon"},
+        {"cli"},
+    ),
+}
+
+# Pure modules in rooms that are not pure as a whole; those are told by docs/architecture.md.
 CORE = [
-    "disagg_exporter.podresources_wire",
-    "disagg_exporter.http.admission",
-    "disagg_exporter.http.request_head",
-    "disagg_exporter.landing.view",
-    "disagg_exporter.step_messages",
-    "disagg_cluster.config",
-    "disagg_cluster.nodefile.draft",
-    "disagg_cluster.nodefile.checks",
-    "disagg_cluster.install.plan",
-    "disagg_cluster.install.unit",
-    "disagg_cluster.report.figures",
-    "disagg_cluster.report.html",
-    "disagg_cluster.report.markdown",
-    "disagg_cluster.webconfig.checks",
-    "disagg_cluster.kube.join",
-    "disagg_cluster.kube.pod_store",
-    "disagg_cluster.kube.stream",
-    "disagg_cluster.podsteps.plan",
-    "disagg_cluster.podsteps.gate",
-    "disagg_cluster.podsteps.complaints",
-    "disagg_cluster.bridges.mapping",
-    "disagg_cluster.statusline",
-    "disagg_cluster.sim.drive",
-    "disagg_cluster.phasetable",
-    "disagg_cluster.doctor.findings",
-    "disagg_cluster.discovery.joining",
-    "disagg_cluster.discovery.judging",
-    "disagg_cluster.discovery.naming",
-    "disagg_cluster.discovery.servers",
-    "disagg_cluster.telemetry.label_values",
+    "disagg_cluster.daemon.status_line",
     "disagg_cluster.demo.costs",
-    "disagg_cluster.demo.loadshape",
+    "disagg_cluster.demo.load_shape",
+    "disagg_cluster.deploy.bridges.mapping",
+    "disagg_cluster.deploy.install.plan",
+    "disagg_cluster.deploy.install.unit",
+    "disagg_cluster.discovery.finders.servers",
+    "disagg_cluster.discovery.kubernetes.join",
+    "disagg_cluster.discovery.kubernetes.pod_store",
+    "disagg_cluster.discovery.kubernetes.stream",
+    "disagg_cluster.discovery.pod_steps.admission",
+    "disagg_cluster.discovery.pod_steps.complaints",
+    "disagg_cluster.discovery.pod_steps.plan",
+    "disagg_cluster.host.run_dir.layout",
+    "disagg_cluster.inspect.doctor.findings",
+    "disagg_cluster.inspect.phase_table",
+    "disagg_cluster.inspect.report.figures",
+    "disagg_cluster.inspect.report.html",
+    "disagg_cluster.inspect.report.markdown",
+    "disagg_cluster.launch.command",
+    "disagg_cluster.launch.router_command",
+    "disagg_cluster.nodefile.checks",
+    "disagg_cluster.nodefile.draft",
+    "disagg_cluster.nodefile.ports",
+    "disagg_cluster.nodefile.web.checks",
+    "disagg_cluster.supervisor.journal.journal_text",
+    "disagg_cluster.telemetry.pages.label_values",
+    "disagg_cluster.telemetry.snapshot",
+    "disagg_exporter.capacity.node",
+    "disagg_exporter.devices.pod_resources.wire",
+    "disagg_exporter.http.server.admission",
+    "disagg_exporter.http.server.request_head",
+    "disagg_exporter.landing.view",
+    "disagg_exporter.steps.fpm.stream",
+    "disagg_exporter.steps.messages",
+    "disagg_exporter.steps.rows",
 ]
 # Its parser cannot be had without its HTTP server.
-READ_BY_PROMETHEUS_CLIENT = {
-    "disagg_exporter.pages",
-    "disagg_exporter.router_pages",
-    "disagg_exporter.sources",
-    "disagg_cluster.pageview",
-}
+READ_BY_PROMETHEUS_CLIENT = {"disagg_exporter.engine_pages", "disagg_exporter.attribution"}
 EDGES = {"pynvml", "requests", "grpc", "vllm", "torch", "click", "http.client", "http.server"}
 ONLY_USERS = {
-    "pynvml": {"nvml.py"},
+    "pynvml": {"devices/nvml/device_source.py"},
     "click": {"cli"},
-    "grpc": {"podresources.py"},
-    "subprocess": {"worker.py", "vllm_environment.py", "realpair.py"},
-    "torch": {"tiny_model.py"},
+    "grpc": {"devices/pod_resources/client.py"},
+    "subprocess": {
+        "demo/real_vllm/environment.py",
+        "demo/real_vllm/pair.py",
+        "supervisor/process/child_process.py",
+    },
+    "torch": {"demo/real_vllm/tiny_model.py"},
     "vllm": {"inside_engine"},
     # The extra `fpm`: nothing else may need it.
-    "zmq": {"subscriber.py"},
-    "msgspec": {"message.py"},
+    "zmq": {"steps/fpm/subscriber.py"},
+    "msgspec": {"steps/fpm/message.py"},
 }
 
 
-def _modules(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.py"))
+@cache
+def _modules(folder: Path) -> dict[str, Path]:
+    """Every module of a package or of grafana/builders, by dotted name."""
+    return {
+        ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path
+        for path in sorted(folder.rglob("*.py"))
+    }
 
 
-def _imports(path: Path) -> set[str]:
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    """All that a file imports; of `from a import b` both a and a.b, as b may be a module."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             found.add(node.module)
-    return found
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(found)
+
+
+def _folder(name: str, path: Path) -> str:
+    return name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+
+def _room(name: str) -> str:
+    return ".".join(name.split(".")[:2])
+
+
+def _edges(package: Path) -> Iterator[tuple[str, str]]:
+    """Which module imports which, within a package."""
+    modules = _modules(package)
+    for name, path in modules.items():
+        yield from ((name, other) for other in _imports(path) if other in modules)
+
+
+def _leaves(package: Path) -> dict[str, list[Path]]:
+    """Every folder with the files in it, `__init__.py` aside."""
+    files = defaultdict(list)
+    for path in _modules(package).values():
+        if path.name != "__init__.py":
+            files[str(path.parent.relative_to(ROOT))].append(path)
+    return files
 
 
 def test_the_exporter_never_imports_the_cluster() -> None:
     """The exporter can be taken by itself."""
     guilty = [
-        path.name
-        for path in _modules(EXPORTER)
-        if any(name.split(".")[0] == "disagg_cluster" for name in _imports(path))
+        name
+        for name, path in _modules(EXPORTER).items()
+        if any(other.split(".")[0] == "disagg_cluster" for other in _imports(path))
     ]
 
     assert guilty == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_room_imports_only_rooms_of_lower_floors(package: Path) -> None:
+    floors = {
+        f"{package.name}.{room}": floor
+        for floor, rooms in enumerate(FLOORS[package.name])
+        for room in rooms
+    }
+    upward = sorted(
+        f"{one} imports {other}"
+        for one, other in _edges(package)
+        if _room(one) != _room(other)
+        and _room(other) != package.name
+        and floors[_room(other)] >= floors[_room(one)]
+    )
+
+    assert upward == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_no_two_folders_import_each_other(package: Path) -> None:
+    """Folders within rooms, too; what a package's `__init__` offers counts as where it is from."""
+    modules = _modules(package)
+    between = {
+        (_folder(one, modules[one]), _folder(other, modules[other]))
+        for one, other in _edges(package)
+        if modules[one].name != "__init__.py" and modules[other].name != "__init__.py"
+    }
+
+    assert {(a, b) for a, b in between if a != b and (b, a) in between} == set()
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, ROOT / "grafana" / "builders"], ids=str)
+def test_no_folder_is_overfull(package: Path) -> None:
+    overfull = {
+        folder: len(files) for folder, files in _leaves(package).items() if len(files) > FULL_FOLDER
+    }
+
+    assert overfull == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_root_holds_rooms_only(package: Path) -> None:
+    flat = {path.name for path in package.glob("*.py")} - {"__init__.py", "errors.py"}
+
+    assert flat == set()
 
 
 def _rooms() -> dict[str, str]:
@@ -101,7 +215,7 @@ def _rooms() -> dict[str, str]:
     package = ""
     for line in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
-            package = next((p.name for p in (EXPORTER, CLUSTER) if p.name in line), "")
+            package = next((p.name for p in PACKAGES if p.name in line), "")
         elif package and line.startswith("| `"):
             names, kind = line.split("|")[1:3]
             for name in re.findall("`([^`]+)`", names):
@@ -110,20 +224,23 @@ def _rooms() -> dict[str, str]:
 
 
 def test_the_architecture_tells_of_every_room_and_of_no_other() -> None:
-    there = {
-        f"{package.name}.{path.relative_to(package).parts[0].removesuffix('.py')}"
-        for package in (EXPORTER, CLUSTER)
-        for path in _modules(package)
-    }
+    there = {_room(name) for package in PACKAGES for name in _modules(package)}
 
-    assert set(_rooms()) == {room for room in there if not room.endswith(".__init__")}
+    assert set(_rooms()) == there - {package.name for package in PACKAGES}
 
 
 def test_the_core_loads_no_driver_no_http_no_command_line() -> None:
-    """A fresh interpreter that imports every core room has none of the edges' libraries."""
-    told = {name for name, kind in _rooms().items() if kind in ("core", "nouns")}
-    rooms = [*CORE, *sorted(told - READ_BY_PROMETHEUS_CLIENT)]
-    script = f"import sys\nfor m in {rooms!r}: __import__(m)\nprint(*sys.modules, sep='\\n')"
+    """A fresh interpreter that imports every core module has none of the edges' libraries."""
+    told = {name for name, kind in _rooms().items() if kind in ("core", "values")}
+    pure = [
+        name
+        for package in PACKAGES
+        for name in _modules(package)
+        if _room(name) in told - READ_BY_PROMETHEUS_CLIENT
+    ]
+    script = (
+        f"import sys\nfor m in {[*CORE, *pure]!r}: __import__(m)\nprint(*sys.modules, sep='\\n')"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -135,12 +252,11 @@ def test_the_core_loads_no_driver_no_http_no_command_line() -> None:
 def test_each_edge_library_has_its_only_users(library: str) -> None:
     """Who wants to know what a driver does has one place to read."""
     users = set()
-    for root in (EXPORTER, CLUSTER):
-        for path in _modules(root):
+    for package in PACKAGES:
+        for path in _modules(package).values():
             if any(name.split(".")[0] == library for name in _imports(path)):
-                inside = path.relative_to(root)
-                users.add(
-                    inside.parts[0] if inside.parts[0] in ("cli", "inside_engine") else path.name
-                )
+                inside = path.relative_to(package)
+                top = inside.parts[0]
+                users.add(top if top in ("cli", "inside_engine") else str(inside))
 
     assert users <= ONLY_USERS[library]

@@ -12,18 +12,19 @@ from urllib.parse import urlsplit
 
 import click
 
-from disagg_cluster import httpconfig, whereabouts
 from disagg_cluster.cli.asking import http_config_option
 from disagg_cluster.config import NodeConfig
-from disagg_cluster.discovery.listed import is_own_address
-from disagg_cluster.doorway import Door, NobodyAnswersError, RefusedError, fetch
+from disagg_cluster.config.problems import ConfigError
+from disagg_cluster.daemon import endpoint_file
+from disagg_cluster.daemon.endpoint_file import Whereabouts, near_url
+from disagg_cluster.discovery.finders.listed import is_own_address
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
+from disagg_cluster.inspect.views import NodePage
 from disagg_cluster.nodefile import load
-from disagg_cluster.pageview import NotOurPageError, read_node_page
-from disagg_cluster.problems import ConfigError
-from disagg_cluster.rundir import RunFolder
+from disagg_cluster.prometheus import http_config_file
+from disagg_cluster.prometheus.http_client import Door, NobodyAnswersError, RefusedError, fetch
 from disagg_cluster.supervisor.usual_run_dir import possible_run_dirs
-from disagg_cluster.views import NodePage
-from disagg_cluster.whereabouts import Whereabouts, near_url
 from disagg_exporter.errors import DisaggError
 
 DEFAULT_URL = "http://127.0.0.1:9847"
@@ -65,7 +66,7 @@ def door_of(url: str | None, file: Path | None, http_config: Path | None) -> Doo
         ConfigError: The node file or the HTTP config file cannot be used.
         CannotLookError: The daemon's web-config file cannot be read.
     """
-    key = httpconfig.Pass() if http_config is None else httpconfig.load(http_config)
+    key = http_config_file.Pass() if http_config is None else http_config_file.load(http_config)
     told = _whereabouts(None if file is None else load(file))
     if url is None:
         return Door(DEFAULT_URL, key) if told is None else replace(_own_door(told), key=key)
@@ -101,9 +102,9 @@ def read_page(door: Door) -> NodePage | None:
 def _whereabouts(config: NodeConfig | None) -> Whereabouts | None:
     """What the daemon of this node has left, else what its file says."""
     folders = [config.run_folder] if config and config.run_folder else _run_folders()
-    left = (whereabouts.left_at(RunFolder(folder).whereabouts) for folder in folders)
+    left = (endpoint_file.left_at(RunFolder(folder).whereabouts) for folder in folders)
     found = next(filter(None, left), None)
-    return whereabouts.of_file(config.listen) if found is None and config else found
+    return endpoint_file.of_file(config.listen) if found is None and config else found
 
 
 def _run_folders() -> list[Path]:
@@ -115,7 +116,7 @@ def _own_door(told: Whereabouts) -> Door:
     if told.web_config is None:
         return Door(near_url(told.address))
     # A node without such a file does without all that understands it.
-    from disagg_cluster.webconfig.certificate import certificate
+    from disagg_cluster.nodefile.web.certificate import certificate
 
     try:
         pinned = certificate(told.web_config)

@@ -13,22 +13,22 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster import prometheus
-from disagg_cluster.assets import asset_dir
 from disagg_cluster.cli.start import opened_devices, say_where, unblocked_output
 from disagg_cluster.config import NodeConfig
-from disagg_cluster.daemon import Daemon
-from disagg_cluster.demo import realpair
+from disagg_cluster.config.layout import place
+from disagg_cluster.daemon.daemon import Daemon
+from disagg_cluster.daemon.foreground import log_to_stderr, run
+from disagg_cluster.daemon.status_line import LinePrinter
 from disagg_cluster.demo.load import LoadGenerator, send_through
-from disagg_cluster.demo.loadshape import TINY_OUTPUT_HEAVY, TINY_PROMPT_HEAVY, LoadShape
+from disagg_cluster.demo.load_shape import TINY_OUTPUT_HEAVY, TINY_PROMPT_HEAVY, LoadShape
 from disagg_cluster.demo.nodefile import WORKERS, demo_node_file, free_ports
-from disagg_cluster.foreground import log_to_stderr, run
-from disagg_cluster.layout import place
+from disagg_cluster.demo.real_vllm import pair
+from disagg_cluster.host.files.package_data import asset_dir
 from disagg_cluster.nodefile import from_mapping
-from disagg_cluster.statusline import LinePrinter
-from disagg_cluster.worker import start as start_child
-from disagg_exporter.devices import DevicesUnavailable
-from disagg_exporter.listen import ListenAddress
+from disagg_cluster.prometheus import local_server
+from disagg_cluster.supervisor.process.child_process import start as start_child
+from disagg_exporter.devices.source import DevicesUnavailable
+from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.model import Role
 
 
@@ -102,14 +102,14 @@ def _simulated(run_dir: Path, metrics: str) -> tuple[NodeConfig, LoadGenerator]:
 
 def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGenerator]:
     gpus = _gpu_count()
-    where = "two of this machine's GPUs" if gpus >= realpair.WORKERS else "the CPU"
+    where = "two of this machine's GPUs" if gpus >= pair.WORKERS else "the CPU"
     click.echo(f"real vLLM engines with a tiny random model on {where}", err=True)
     model = run_dir.parent / "model"
-    realpair.make_model(python, model)
-    node_file = realpair.pair_node_file(
+    pair.make_model(python, model)
+    node_file = pair.pair_node_file(
         python,
         model,
-        free_ports(realpair.PORTS),
+        free_ports(pair.PORTS),
         gpus=gpus,
         metrics_address=metrics,
         run_dir=str(run_dir),
@@ -118,7 +118,7 @@ def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGe
     return config, LoadGenerator(
         _urls(config, Role.PREFILL),
         _urls(config, Role.DECODE),
-        send_through(realpair.MODEL_NAME, timeout_seconds=60.0),
+        send_through(pair.MODEL_NAME, timeout_seconds=60.0),
         shape=LoadShape(TINY_PROMPT_HEAVY, TINY_OUTPUT_HEAVY),
         concurrency=8,
     )
@@ -130,7 +130,7 @@ def _urls(config: NodeConfig, role: Role) -> list[str]:
 
 def _gpu_count() -> int:
     """Count the GPUs that the driver shows."""
-    from disagg_exporter.nvml import NvmlDevices
+    from disagg_exporter.devices.nvml.device_source import NvmlDevices
 
     try:
         source = NvmlDevices()
@@ -143,17 +143,17 @@ def _gpu_count() -> int:
 @contextlib.contextmanager
 def _prometheus(folder: Path, config: NodeConfig, address: ListenAddress) -> Iterator[None]:
     """Run a Prometheus beside the demo, or say how to get one."""
-    binary = prometheus.find_prometheus(os.environ, shutil.which)
+    binary = local_server.find_prometheus(os.environ, shutil.which)
     if binary is None:
-        click.echo(prometheus.HOW_TO_GET, err=True)
+        click.echo(local_server.HOW_TO_GET, err=True)
         yield
         return
-    target = prometheus.Target(f"127.0.0.1:{address.port}", config.node, config.cluster)
-    text = prometheus.scrape_config(
+    target = local_server.Target(f"127.0.0.1:{address.port}", config.node, config.cluster)
+    text = local_server.scrape_config(
         [target], interval_seconds=1.0, rule_files=[f"{asset_dir('alerts')}/rules/*.yaml"]
     )
     port = free_ports(1)[0]
-    launch = prometheus.prepare_prometheus(
+    launch = local_server.prepare_prometheus(
         binary, folder / "prometheus", text, listen=f"127.0.0.1:{port}"
     )
     child = start_child(launch.argv, dict(os.environ), folder / "prometheus" / "prometheus.log")

@@ -12,11 +12,11 @@ import click
 from disagg_cluster.cli.daemon_page import door_of, options, read_page
 from disagg_cluster.cli.start import chosen_devices
 from disagg_cluster.config import Attach, NodeConfig
-from disagg_cluster.doctor import gathering
-from disagg_cluster.doctor.facts import Facts, Finding, Level
-from disagg_cluster.doctor.findings import examine, next_step
-from disagg_cluster.doorway import Door
+from disagg_cluster.inspect.doctor import gathering
+from disagg_cluster.inspect.doctor.facts import Facts, Finding, Level
+from disagg_cluster.inspect.doctor.findings import examine, next_step
 from disagg_cluster.nodefile import load
+from disagg_cluster.prometheus.http_client import Door
 
 
 @click.command

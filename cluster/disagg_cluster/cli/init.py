@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from disagg_cluster import init as first_process
-from disagg_cluster.host.queued_output import queued_output
+from disagg_cluster.host.output.queued_output import queued_output
+from disagg_cluster.supervisor import init as first_process
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

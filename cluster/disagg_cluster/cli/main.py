@@ -16,12 +16,15 @@ _ROWS = {
     ),
     "stop": Row("disagg_cluster.cli.stop:stop", "End a daemon, or the workers that one has left."),
     "status": Row(
-        "disagg_cluster.cli.status:status", "Show a daemon and its workers, by its own word."
+        "disagg_cluster.cli.steer.status:status", "Show a daemon and its workers, by its own word."
     ),
-    "pause": Row("disagg_cluster.cli.pause:pause", "Only observe workers: kill and start nothing."),
-    "resume": Row("disagg_cluster.cli.pause:resume", "Supervise paused workers again."),
+    "pause": Row(
+        "disagg_cluster.cli.steer.pause:pause", "Only observe workers: kill and start nothing."
+    ),
+    "resume": Row("disagg_cluster.cli.steer.pause:resume", "Supervise paused workers again."),
     "restart": Row(
-        "disagg_cluster.cli.restart:restart", "Drain a worker and start it anew; un-fails it, too."
+        "disagg_cluster.cli.steer.restart:restart",
+        "Drain a worker and start it anew; un-fails it, too.",
     ),
     "phases": Row(
         "disagg_cluster.cli.phases:phases", "Show who is on which GPU, in which role and phase."
@@ -30,15 +33,23 @@ _ROWS = {
         "disagg_cluster.cli.doctor:doctor", "Say what is missing, and how good the numbers are."
     ),
     "demo": Row("disagg_cluster.cli.demo:demo", "Run a simulated node; needs no GPU."),
-    "config": Row("disagg_cluster.cli.config:config", "Look at a node file without starting it."),
-    "dashboards": Row("disagg_cluster.cli.dashboards:dashboards", "Write our Grafana dashboards."),
+    "config": Row(
+        "disagg_cluster.cli.node_file.config:config", "Look at a node file without starting it."
+    ),
+    "dashboards": Row(
+        "disagg_cluster.cli.deploy.dashboards:dashboards", "Write our Grafana dashboards."
+    ),
     "install": Row(
-        "disagg_cluster.cli.install:install", "Install on a machine without Kubernetes."
+        "disagg_cluster.cli.deploy.install:install", "Install on a machine without Kubernetes."
     ),
     "init": Row("disagg_cluster.cli.init:init", "Be the first process of a container."),
-    "plugin": Row("disagg_cluster.cli.plugin:plugin", "The part of us that runs inside engines."),
+    "plugin": Row(
+        "disagg_cluster.cli.deploy.plugin:plugin", "The part of us that runs inside engines."
+    ),
     "roles": Row("disagg_cluster.cli.roles:roles", "Look at how the roles of engines are found."),
-    "rules": Row("disagg_cluster.cli.rules:rules", "Recording rules and alerts for Prometheus."),
+    "rules": Row(
+        "disagg_cluster.cli.deploy.rules:rules", "Recording rules and alerts for Prometheus."
+    ),
     "report": Row("disagg_cluster.cli.report:report", "Report how a cluster's GPU time was used."),
     "completion": Row(
         "disagg_cluster.cli.completion:completion", "Print the completion script of a shell."

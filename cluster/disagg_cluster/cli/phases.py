@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster import onelook
 from disagg_cluster.cli.daemon_page import door_of, options, read_page
 from disagg_cluster.cli.start import chosen_devices
 from disagg_cluster.config import Attach, NodeConfig
-from disagg_cluster.doorway import Door
+from disagg_cluster.inspect import one_look
+from disagg_cluster.inspect.phase_table import Row, as_json, as_text, moved, rows_of
+from disagg_cluster.inspect.views import NodePage
 from disagg_cluster.nodefile import load
-from disagg_cluster.phasetable import Row, as_json, as_text, moved, rows_of
-from disagg_cluster.views import NodePage
+from disagg_cluster.prometheus.http_client import Door
 
 # Books over GPUs are written on every five seconds.
 LONGEST_WAIT_SECONDS = 6.5
@@ -78,6 +78,6 @@ def _look(file: Path | None) -> tuple[Row, ...]:
     config = NodeConfig() if file is None else load(file)
     choice = chosen_devices(config)
     try:
-        return onelook.rows_of(onelook.look_once(choice.source, config.attach or Attach()))
+        return one_look.rows_of(one_look.look_once(choice.source, config.attach or Attach()))
     finally:
         choice.source.close()

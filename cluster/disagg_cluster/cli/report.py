@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster import httpconfig
 from disagg_cluster.cli.asking import http_config_option
-from disagg_cluster.prometheus_api import NoAnswerError
-from disagg_cluster.report.figures import Price, report_of
-from disagg_cluster.report.history import Reader
-from disagg_cluster.report.html import html
-from disagg_cluster.report.markdown import markdown
-from disagg_cluster.report.period import parse_since, period_until
+from disagg_cluster.inspect.report.figures import Price, report_of
+from disagg_cluster.inspect.report.history import Reader
+from disagg_cluster.inspect.report.html import html
+from disagg_cluster.inspect.report.markdown import markdown
+from disagg_cluster.inspect.report.period import parse_since, period_until
+from disagg_cluster.prometheus import http_config_file
+from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from disagg_exporter.errors import DisaggError
 
 
@@ -77,7 +77,7 @@ def report(
     sent = dict(map(_header, headers))
     tls = None
     if http_config is not None:
-        key = httpconfig.load(http_config)
+        key = http_config_file.load(http_config)
         if key.tls.server_name:
             raise click.UsageError("--prometheus gives the name to expect here, not `server_name:`")
         if key.authorization:

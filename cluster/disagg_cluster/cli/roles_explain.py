@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.markers_file import MAX_BYTES, read_markers
+from disagg_cluster.inspect.markers_file import MAX_BYTES, read_markers
 from disagg_exporter.roles import Evidence, Verdict
 from disagg_exporter.roles import explain as judge
 

@@ -12,23 +12,23 @@ from pathlib import Path
 import click
 
 from disagg_cluster.config import Attach, NodeConfig
-from disagg_cluster.daemon import Daemon
-from disagg_cluster.foreground import log_to_stderr, run
-from disagg_cluster.front import scheme_of
-from disagg_cluster.host.queued_output import QueuedOutput, queued_output
-from disagg_cluster.layout import place
+from disagg_cluster.config.layout import place
+from disagg_cluster.daemon.daemon import Daemon
+from disagg_cluster.daemon.endpoint_file import near_url
+from disagg_cluster.daemon.foreground import log_to_stderr, run
+from disagg_cluster.daemon.metrics_service import scheme_of
+from disagg_cluster.daemon.status_line import LinePrinter
+from disagg_cluster.host.output.queued_output import QueuedOutput, queued_output
+from disagg_cluster.host.run_dir.layout import default_run_dir, older_run_dirs
 from disagg_cluster.nodefile import NodeFile, read
-from disagg_cluster.rundir import default_run_dir, older_run_dirs
-from disagg_cluster.statusline import LinePrinter
 from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
-from disagg_cluster.whereabouts import near_url
-from disagg_exporter.devices import (
+from disagg_exporter.devices.source import (
     DeviceChoice,
     DeviceSource,
     DevicesUnavailable,
     choose_devices,
 )
-from disagg_exporter.listen import ListenAddress
+from disagg_exporter.http.listen import ListenAddress
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -126,13 +126,13 @@ def chosen_devices(config: NodeConfig, run_folder: Path | None = None) -> Device
 
 
 def _nvml() -> DeviceSource:
-    from disagg_exporter.nvml import NvmlDevices
+    from disagg_exporter.devices.nvml.device_source import NvmlDevices
 
     return NvmlDevices()
 
 
 def _dcgm(config: NodeConfig) -> DeviceSource:
-    from disagg_exporter.dcgm import DcgmDevices
+    from disagg_exporter.devices.dcgm.device_source import DcgmDevices
 
     if config.dcgm is None:
         raise ValueError("the file names no dcgm-exporter")
@@ -143,7 +143,7 @@ def _supplemented(nvml: DeviceSource, config: NodeConfig) -> DeviceSource:
     """Fill up what the driver does not tell, if the file names a dcgm-exporter that answers."""
     if config.dcgm is None:
         return nvml
-    from disagg_exporter.supplemented import SupplementedDevices
+    from disagg_exporter.devices.supplemented import SupplementedDevices
 
     try:
         return SupplementedDevices(nvml, _dcgm(config))
@@ -153,6 +153,6 @@ def _supplemented(nvml: DeviceSource, config: NodeConfig) -> DeviceSource:
 
 
 def _simulated(folder: Path, count: int) -> DeviceSource:
-    from disagg_exporter.simdevices import SimDevices
+    from disagg_exporter.devices.simulated.device_source import SimDevices
 
     return SimDevices(folder, count)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from disagg_cluster.config.section import Section
 from disagg_cluster.config.tls import EngineTls
-from disagg_cluster.values import EngineRole, EngineUrl, GpuList, PathText
+from disagg_cluster.config.values import EngineRole, EngineUrl, GpuList, PathText
 
 
 class ListedEngine(Section):

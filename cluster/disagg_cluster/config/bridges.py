@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from disagg_cluster.config.section import Section
-from disagg_cluster.values import PathText
+from disagg_cluster.config.values import PathText
 
 
 class Bridges(Section):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from disagg_cluster.config.section import Section
-from disagg_cluster.values import CommandWords, HookUrl, Seconds
+from disagg_cluster.config.values import CommandWords, HookUrl, Seconds
 
 FailureEvent = Literal["crashed", "hung", "failed", "recovered"]
 USUAL_EVENTS: tuple[FailureEvent, ...] = ("crashed", "hung", "failed")

@@ -14,8 +14,7 @@ from disagg_cluster.config.failure_hook import FailureHook
 from disagg_cluster.config.patience import USUAL_PROBES, HealthProbes, Restart
 from disagg_cluster.config.router import Router
 from disagg_cluster.config.section import Section
-from disagg_cluster.config.worker import Worker
-from disagg_cluster.values import (
+from disagg_cluster.config.values import (
     MOST_GPUS,
     AddressText,
     Amount,
@@ -28,9 +27,10 @@ from disagg_cluster.values import (
     Seconds,
     Text,
 )
+from disagg_cluster.config.worker import Worker
 from disagg_exporter import model
-from disagg_exporter.devices import DeviceKind
-from disagg_exporter.listen import ListenAddress, parse_listen
+from disagg_exporter.devices.source import DeviceKind
+from disagg_exporter.http.listen import ListenAddress, parse_listen
 
 
 class Listen(Section):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.section import Section
-from disagg_cluster.values import Amount, Count, Seconds
+from disagg_cluster.config.values import Amount, Count, Seconds
 
 _USUAL = RestartPolicy()
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.section import Section
-from disagg_cluster.values import (
+from disagg_cluster.config.values import (
     AnyText,
     HostAddress,
     Port,

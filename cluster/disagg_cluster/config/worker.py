@@ -12,7 +12,7 @@ from disagg_cluster.config.limits import Limits
 from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.section import Section
 from disagg_cluster.config.tls import EngineTls
-from disagg_cluster.values import (
+from disagg_cluster.config.values import (
     AnyText,
     Count,
     EngineRole,
@@ -27,7 +27,7 @@ from disagg_cluster.values import (
     root_url,
 )
 from disagg_exporter.model import Role
-from disagg_exporter.roles.flags import CERTIFICATE_FILE, read_flags
+from disagg_exporter.roles.command_line.flags import CERTIFICATE_FILE, read_flags
 
 NIXL_DEFAULT_PORT = 5600
 """Where NIXL listens for its peers when nobody says otherwise."""

@@ -11,7 +11,7 @@ from disagg_cluster.control.decisions import Orders, Refusal, decide
 from disagg_cluster.control.replies import Outcome, Reply
 from disagg_cluster.control.requests import Pause, Request, Restart, Resume, Verb, text_of
 from disagg_cluster.control.views import NodeView, WorkerView
-from disagg_cluster.life import WorkerState, to_ns
+from disagg_cluster.lifecycle.state import WorkerState, to_ns
 
 REMEMBERED = 128
 """How many answered requests are known again by their ids."""

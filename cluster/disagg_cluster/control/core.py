@@ -20,7 +20,7 @@ from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.replies import Outcome, Reply
 from disagg_cluster.control.requests import Caller, Request, Status, name_of, text_of
 from disagg_cluster.control.views import NodeView
-from disagg_cluster.life import to_ns
+from disagg_cluster.lifecycle.state import to_ns
 
 _LOOK_SECONDS = 1.0
 """How often a change is looked at when nobody says that anything happened."""

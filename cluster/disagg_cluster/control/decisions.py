@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from disagg_cluster.control.requests import Pause, Restart, Resume, Verb, text_of
 from disagg_cluster.control.views import NodeView, WorkerView
-from disagg_cluster.life import WorkerState
+from disagg_cluster.lifecycle.state import WorkerState
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.socket_server import ControlSocket
 from disagg_cluster.control.supervising import CrewSupervisor
 from disagg_cluster.control.views import DaemonView
-from disagg_cluster.rundir import RunFolder
-from disagg_cluster.workers import Crew
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.supervisor.supervisor import Crew
 from disagg_exporter import __version__
 from disagg_exporter.model import CollectorStatus
 

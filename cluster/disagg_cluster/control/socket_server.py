@@ -20,11 +20,11 @@ from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.replies import Outcome, Reply
 from disagg_cluster.control.requests import Caller
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, encode_reply
-from disagg_exporter.allowance import Allowance
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
-from disagg_exporter.peer import PeerLink, peer_credentials
-from disagg_exporter.steps_socket import (
+from disagg_exporter.steps.peer import PeerLink, peer_credentials
+from disagg_exporter.steps.rate_limiter import Allowance
+from disagg_exporter.steps.socket_folder import (
     FileIdentity,
     identity_of,
     listening_socket,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.requests import Pause, Restart, Resume, Verb
 from disagg_cluster.control.views import DaemonView, NodeView, WorkerView
-from disagg_cluster.life import Event, PauseRequested, RestartRequested, UnpauseRequested
-from disagg_cluster.posts import Standing
-from disagg_cluster.workers import Crew
+from disagg_cluster.lifecycle.state import Event, PauseRequested, RestartRequested, UnpauseRequested
+from disagg_cluster.supervisor.supervisor import Crew
+from disagg_cluster.supervisor.worker_spec import Standing
 
 
 class CrewSupervisor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from disagg_cluster.life import WorkerState
+from disagg_cluster.lifecycle.state import WorkerState
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from disagg_cluster.control.requests import (
     name_of,
 )
 from disagg_cluster.control.views import DaemonView, WorkerView
-from disagg_cluster.life import WorkerState
+from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.errors import DisaggError
 
 VERSION: Final = 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from disagg_cluster.sim.batch import Limits
-from disagg_cluster.sim.roofline import Price, StepWork
+from disagg_cluster.simulator.engine.batch import Limits
+from disagg_cluster.simulator.engine.roofline import Price, StepWork
 
 
 @dataclass(frozen=True, slots=True)

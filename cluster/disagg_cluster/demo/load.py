@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from disagg_cluster.demo.disaggregated_client import NIXL, CompletionError, complete
-from disagg_cluster.demo.loadshape import LoadShape
-from disagg_cluster.sim.load import Mix
+from disagg_cluster.demo.load_shape import LoadShape
+from disagg_cluster.simulator.load import Mix
 
 _TOKEN_TEXT = "word"  # four characters: about a token to every engine, exactly one to a stand-in
 _LONGEST_PAUSE_SECONDS = 1.0  # an arrival drawn at a low rate must not outlive a change of rate

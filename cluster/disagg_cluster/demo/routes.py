@@ -12,10 +12,10 @@ from contextlib import suppress
 
 from disagg_cluster.demo import completions
 from disagg_cluster.demo.http1 import HttpAnswer, HttpRequest
-from disagg_cluster.demo.steploop import StepLoop
-from disagg_cluster.sim.page import CONTENT_TYPE, Page
-from disagg_cluster.sim.scheduler import Scheduler
-from disagg_cluster.sim.sequence import Sequence
+from disagg_cluster.demo.step_loop import StepLoop
+from disagg_cluster.simulator.engine.scheduler import Scheduler
+from disagg_cluster.simulator.engine.sequence import Sequence
+from disagg_cluster.simulator.telemetry.page import CONTENT_TYPE, Page
 
 _DRAIN_SECONDS = 2.0
 

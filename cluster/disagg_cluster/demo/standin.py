@@ -24,12 +24,12 @@ from pathlib import Path
 from disagg_cluster.demo.costs import LIMITS, Costs
 from disagg_cluster.demo.http1 import Connection
 from disagg_cluster.demo.routes import Routes
-from disagg_cluster.demo.simgpu import SimGpus
-from disagg_cluster.demo.steploop import StepLoop
-from disagg_cluster.sim.engine import Engine
-from disagg_cluster.sim.page import Page, PageFacts
-from disagg_cluster.sim.page_counters import PageCounters
-from disagg_cluster.sim.scheduler import Scheduler
+from disagg_cluster.demo.simulated_gpu import SimGpus
+from disagg_cluster.demo.step_loop import StepLoop
+from disagg_cluster.simulator.engine.engine import Engine
+from disagg_cluster.simulator.engine.scheduler import Scheduler
+from disagg_cluster.simulator.telemetry.page import Page, PageFacts
+from disagg_cluster.simulator.telemetry.page_counters import PageCounters
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 

@@ -8,28 +8,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.attached import Attached
-from disagg_cluster.discovery.dynamo_files import DynamoFinder
-from disagg_cluster.discovery.kubernetes import Kubernetes
-from disagg_cluster.discovery.listed import ListedFinder
-from disagg_cluster.discovery.naming import Names
-from disagg_cluster.discovery.nouns import MAX_ENGINES, FoundEngine
-from disagg_cluster.discovery.pods import PodFinder
-from disagg_cluster.discovery.processes import ProcessFinder
-from disagg_cluster.discovery.scout import INTERVAL_SECONDS, LooksForEngines, Scout
-from disagg_cluster.discovery.told import ToldSteps
-from disagg_cluster.discovery.told_fpm import AllTold, ToldFpm
-from disagg_cluster.pagewatch import PageWatch
-from disagg_cluster.podsteps.sockets import Hear
-from disagg_cluster.rundir import RunFolder
-from disagg_cluster.sourcing import Subject
-from disagg_cluster.telemetry.engine_tls import TlsServer
+from disagg_cluster.discovery.attached.attached_fpm import AllTold, ToldFpm
+from disagg_cluster.discovery.attached.attached_steps import ToldSteps
+from disagg_cluster.discovery.attached.engines import Attached
+from disagg_cluster.discovery.discovery_loop import INTERVAL_SECONDS, LooksForEngines, Scout
+from disagg_cluster.discovery.finders.dynamo_files import DynamoFinder
+from disagg_cluster.discovery.finders.kubernetes import Kubernetes
+from disagg_cluster.discovery.finders.listed import ListedFinder
+from disagg_cluster.discovery.finders.pods import PodFinder
+from disagg_cluster.discovery.finders.processes import ProcessFinder
+from disagg_cluster.discovery.pod_steps.sockets import Hear
+from disagg_cluster.discovery.sightings.naming import Names
+from disagg_cluster.discovery.sightings.types import MAX_ENGINES, FoundEngine
+from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.telemetry.known_peer import KnownPeer
+from disagg_cluster.telemetry.pages.engine_tls import TlsServer
+from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.source_selection import Subject
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.fullness import Fullness
+from disagg_exporter.capacity import Fullness
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EnginePage, EngineStatus
 from disagg_exporter.roles import Verdict
-from disagg_exporter.roles.telling import telling_lines
+from disagg_exporter.roles.hints import telling_lines
 
 
 class Attaching:

@@ -1,6 +1,5 @@
 """The node file: from the text that a person wrote to a frozen configuration, or a report."""
 
-from disagg_cluster.nodefile.oneworker import ELSEWHERE, THIS_HOST
 from disagg_cluster.nodefile.reading import (
     NodeFile,
     expected_devices,
@@ -9,6 +8,7 @@ from disagg_cluster.nodefile.reading import (
     parse,
     read,
 )
+from disagg_cluster.nodefile.worker_checks import ELSEWHERE, THIS_HOST
 
 __all__ = [
     "ELSEWHERE",

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from disagg_cluster.config import Restart, Worker
-from disagg_cluster.layout import Wish, share
+from disagg_cluster.config.layout import Wish, share
+from disagg_cluster.config.problems import Finding, YamlPath, path_text
 from disagg_cluster.nodefile.draft import Draft
-from disagg_cluster.nodefile.oneworker import Host, check_worker
 from disagg_cluster.nodefile.peers import check_peers
 from disagg_cluster.nodefile.ports import check_ports
 from disagg_cluster.nodefile.routing import check_router
 from disagg_cluster.nodefile.tls import check_tls
-from disagg_cluster.problems import Finding, YamlPath, path_text
-from disagg_exporter.devices import DeviceKind
+from disagg_cluster.nodefile.worker_checks import Host, check_worker
+from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Device
 
 LONGEST_SOCKET_PATH_BYTES = 107

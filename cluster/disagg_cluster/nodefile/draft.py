@@ -10,10 +10,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.config.problems import Finding, YamlPath, path_text
+from disagg_cluster.config.values import FOLDER
+from disagg_cluster.nodefile.messages import Misfit, misfits, shown
 from disagg_cluster.nodefile.shape import find_spot
-from disagg_cluster.nodefile.wording import Misfit, misfits, shown
-from disagg_cluster.problems import Finding, YamlPath, path_text
-from disagg_cluster.values import FOLDER
 
 _STAND_INS = {
     **{"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from disagg_cluster.config import KvTransfer, Worker
+from disagg_cluster.config.problems import Finding, YamlPath, nearest
+from disagg_cluster.launch.sglang_command import transfer_backend
 from disagg_cluster.nodefile.draft import Draft
-from disagg_cluster.problems import Finding, YamlPath, nearest
-from disagg_cluster.sglang_command import transfer_backend
 from disagg_exporter.model import Role
 
 VLLM_CONNECTORS = (

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from disagg_cluster.config import Worker
+from disagg_cluster.config.problems import Finding, YamlPath
+from disagg_cluster.launch.sglang_command import transfer_backend
 from disagg_cluster.nodefile.draft import Draft
-from disagg_cluster.problems import Finding, YamlPath
-from disagg_cluster.sglang_command import transfer_backend
 from disagg_exporter.model import Role
 
 _KEYS = ("role", "engine", "model", "served_model_name", "kv_transfer")

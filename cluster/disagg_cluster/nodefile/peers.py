@@ -6,9 +6,9 @@ import ipaddress
 from collections.abc import Iterator
 
 from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.config.problems import Finding, YamlPath
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.pairing import check_pairs
-from disagg_cluster.problems import Finding, YamlPath
 from disagg_exporter.model import Role
 
 _HALVES = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}

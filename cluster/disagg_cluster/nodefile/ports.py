@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from disagg_cluster.config.problems import Finding, YamlPath
+from disagg_cluster.launch.sizes import ranks_of
 from disagg_cluster.nodefile.draft import Draft
-from disagg_cluster.nodefile.sizes import ranks_of
-from disagg_cluster.problems import Finding, YamlPath
 
 LAST_PORT = 65535
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster.config import NodeConfig
-from disagg_cluster.host.bounded_file import read_bounded
-from disagg_cluster.layout import assume
+from disagg_cluster.config.layout import assume
+from disagg_cluster.config.problems import ConfigError, Finding, Problem, YamlPath, config_error
+from disagg_cluster.host.files.bounded_file import read_bounded
 from disagg_cluster.nodefile.checks import check
 from disagg_cluster.nodefile.draft import understand
-from disagg_cluster.nodefile.marked import Marked, read_yaml
-from disagg_cluster.nodefile.oneworker import THIS_HOST, Host
-from disagg_cluster.problems import ConfigError, Finding, Problem, YamlPath, config_error
-from disagg_exporter.devices import DeviceKind
+from disagg_cluster.nodefile.worker_checks import THIS_HOST, Host
+from disagg_cluster.nodefile.yaml_positions import Marked, read_yaml
+from disagg_exporter.devices.simulated.device_source import SimDevices
+from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Device
-from disagg_exporter.simdevices import SimDevices
 
 MOST_BYTES = 1_000_000
 """No node file is larger."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from disagg_cluster.config import NodeConfig, Section
-from disagg_cluster.problems import YamlPath
+from disagg_cluster.config.problems import YamlPath
 
 
 @dataclass(frozen=True, slots=True)

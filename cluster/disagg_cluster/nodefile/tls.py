@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from disagg_cluster.config import EngineTls
+from disagg_cluster.config.problems import Finding, YamlPath
 from disagg_cluster.nodefile.draft import Draft
-from disagg_cluster.nodefile.oneworker import Host
-from disagg_cluster.problems import Finding, YamlPath
+from disagg_cluster.nodefile.worker_checks import Host
 
 _FILES = ("ca_file", "cert_file", "key_file")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from disagg_cluster.life import WorkerState
+from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 

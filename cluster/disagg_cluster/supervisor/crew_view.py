@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from disagg_cluster.posts import Post
-from disagg_cluster.supervisor.worker_identity import WorkerIdentity
-from disagg_cluster.workers import Crew
+from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.supervisor.supervisor import Crew
+from disagg_cluster.supervisor.worker_spec import Post
 from disagg_exporter.model import CollectorStatus, WorkerStatus
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from disagg_cluster.adoption import find_unrecorded
-from disagg_cluster.host.process_traits import WORKER_MARK
-from disagg_cluster.posts import Post, Surroundings
+from disagg_cluster.host.processes.process_traits import WORKER_MARK
+from disagg_cluster.supervisor.ownership.adoption import find_unrecorded
 from disagg_cluster.supervisor.ownership.port_holder import port_holder
-from disagg_cluster.worker import Child, StartError, start
+from disagg_cluster.supervisor.process.child_process import Child, StartError, start
+from disagg_cluster.supervisor.worker_spec import Post, Surroundings
 
 
 def start_or_adopt(post: Post, around: Surroundings) -> Child:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from disagg_cluster import procfs
+from disagg_cluster.host.processes import procfs
 from disagg_exporter.errors import DisaggError
 
 EXIT_STUCK = 6

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from disagg_cluster import adoption
-from disagg_cluster.journal import here, load
-from disagg_cluster.journal_text import JournalError
-from disagg_cluster.rundir import SERVICE_RUN_DIR, RunFolder, default_run_dir, older_run_dirs
-from disagg_cluster.runlock import holder
+from disagg_cluster.host.run_dir.layout import (
+    SERVICE_RUN_DIR,
+    RunFolder,
+    default_run_dir,
+    older_run_dirs,
+)
+from disagg_cluster.host.run_dir.lock import holder
+from disagg_cluster.supervisor.journal.journal import here, load
+from disagg_cluster.supervisor.journal.journal_text import JournalError
+from disagg_cluster.supervisor.ownership import adoption
 
 
 def usual_run_dir(environ: Mapping[str, str], uid: int) -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from disagg_exporter.accounting.device import DeviceLedger
-from disagg_exporter.accounting.engine_books import EngineBooks
-from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.accounting.devices.device_account import DeviceLedger
+from disagg_exporter.accounting.engine_account import EngineBooks
+from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.model import Assignment, Phase, Role, TokenAccount
 from disagg_exporter.model.checkpoints import TokenCheckpoint
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
-from disagg_exporter.accounting.activity import mean_activity
-from disagg_exporter.accounting.busy import busy_gpus, window_ns
+from disagg_exporter.accounting.assignment_history import Owners
 from disagg_exporter.accounting.committing import NodeTokens, collect, commit, drop_read, watermarks
-from disagg_exporter.accounting.device import DeviceLedger
-from disagg_exporter.accounting.engine_books import EngineBooks
-from disagg_exporter.accounting.lane import Lane
-from disagg_exporter.accounting.owners import Owners
+from disagg_exporter.accounting.devices.device_account import DeviceLedger
+from disagg_exporter.accounting.devices.removed_devices import Retired
+from disagg_exporter.accounting.engine_account import EngineBooks
+from disagg_exporter.accounting.fast_gauges import busy_gpus, window_ns
+from disagg_exporter.accounting.intervals.activity import mean_activity
+from disagg_exporter.accounting.intervals.intervals import leaving
+from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.resuming import resumed_devices
-from disagg_exporter.accounting.retired import Retired
 from disagg_exporter.accounting.returning import Returning
-from disagg_exporter.accounting.rules import SECOND_NS, Rules
-from disagg_exporter.accounting.slices import leaving
 from disagg_exporter.accounting.splits import Splits
-from disagg_exporter.attribution.learned_costs import LearnedCost
+from disagg_exporter.accounting.timelines.step_timeline import Lane
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.model import (
     Assignment,
     BusyGpus,
@@ -37,7 +37,7 @@ from disagg_exporter.model import (
     WorkWindow,
 )
 from disagg_exporter.model.checkpoints import LedgerCheckpoint
-from disagg_exporter.steprows import Rows, totals_of
+from disagg_exporter.steps.rows import Rows, totals_of
 
 
 class Ledger:

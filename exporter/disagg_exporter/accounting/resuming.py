@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from disagg_exporter.accounting.device import DeviceLedger
-from disagg_exporter.accounting.rules import Rules
+from disagg_exporter.accounting.devices.device_account import DeviceLedger
+from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.model import Device
 from disagg_exporter.model.checkpoints import LedgerCheckpoint
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from disagg_exporter.attribution.learned_costs import LearnedCost
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
+from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.model import Split
-from disagg_exporter.stepsplit import StepSplit
 
 
 class Splits:

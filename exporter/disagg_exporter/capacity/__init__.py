@@ -1,1 +1,5 @@
-"""What an engine can do at most; so far, its learned step times as plain values."""
+"""How full engines are, learned from what they tell (accounting A9, docs/capacity.md)."""
+
+from disagg_exporter.capacity.node import Fullness
+
+__all__ = ["Fullness"]

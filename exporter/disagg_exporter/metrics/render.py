@@ -13,14 +13,14 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 import disagg_exporter
-from disagg_exporter.metrics.capacity_rows import write_capacity
-from disagg_exporter.metrics.device_rows import write_accounts, write_devices
-from disagg_exporter.metrics.engine_rows import write_engines
-from disagg_exporter.metrics.family import Family, Kind
-from disagg_exporter.metrics.latency_rows import write_latency
-from disagg_exporter.metrics.node_rows import write_node
-from disagg_exporter.metrics.router_rows import write_router
-from disagg_exporter.metrics.sheet import Labels, Sheet
+from disagg_exporter.metrics.families.family import Family, Kind
+from disagg_exporter.metrics.rows.capacity import write_capacity
+from disagg_exporter.metrics.rows.device import write_accounts, write_devices
+from disagg_exporter.metrics.rows.engine import write_engines
+from disagg_exporter.metrics.rows.latency import write_latency
+from disagg_exporter.metrics.rows.node import write_node
+from disagg_exporter.metrics.rows.router import write_router
+from disagg_exporter.metrics.rows.sheet import Labels, Sheet
 from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import Histogram, Snapshot
 

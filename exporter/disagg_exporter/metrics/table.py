@@ -7,13 +7,13 @@ and it would overwrite the last two.
 
 from __future__ import annotations
 
-from disagg_exporter.metrics.capacity_families import CAPACITY_FAMILIES
-from disagg_exporter.metrics.daemon_families import DAEMON_FAMILIES
-from disagg_exporter.metrics.device_families import DEVICE_FAMILIES
-from disagg_exporter.metrics.engine_families import ENGINE_FAMILIES
-from disagg_exporter.metrics.family import Family
-from disagg_exporter.metrics.latency_families import LATENCY_FAMILIES
-from disagg_exporter.metrics.node_families import NODE_FAMILIES
+from disagg_exporter.metrics.families.capacity import CAPACITY_FAMILIES
+from disagg_exporter.metrics.families.daemon import DAEMON_FAMILIES
+from disagg_exporter.metrics.families.device import DEVICE_FAMILIES
+from disagg_exporter.metrics.families.engine import ENGINE_FAMILIES
+from disagg_exporter.metrics.families.family import Family
+from disagg_exporter.metrics.families.latency import LATENCY_FAMILIES
+from disagg_exporter.metrics.families.node import NODE_FAMILIES
 
 FAMILIES: tuple[Family, ...] = (
     *DEVICE_FAMILIES,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client.utils import floatToGoString
 
-from disagg_exporter.metrics.family import Family, Kind
-from disagg_exporter.metrics.sheet import Labels, Sheet
+from disagg_exporter.metrics.families.family import Family, Kind
+from disagg_exporter.metrics.rows.sheet import Labels, Sheet
 from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import Histogram
 

@@ -1,7 +1,6 @@
 """What an engine is for: markers in, a role with its reasons out."""
 
-from disagg_exporter.roles.judge import explain
-from disagg_exporter.roles.nouns import (
+from disagg_exporter.roles.evidence.types import (
     NOT_AN_ENGINE,
     Confidence,
     Evidence,
@@ -10,6 +9,7 @@ from disagg_exporter.roles.nouns import (
     Traffic,
     Verdict,
 )
+from disagg_exporter.roles.judge import explain
 
 __all__ = [
     "NOT_AN_ENGINE",

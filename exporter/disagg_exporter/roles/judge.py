@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.claims import Claim, Kind, Says, Source
-from disagg_exporter.roles.environment import MODE_NAMES, SWITCH_NAMES, environment_claims
-from disagg_exporter.roles.labels import label_claims
-from disagg_exporter.roles.nouns import Confidence, Evidence, Markers, Peers, Verdict
-from disagg_exporter.roles.options import MODE
-from disagg_exporter.roles.page import page_claims
-from disagg_exporter.roles.process import read_process
-from disagg_exporter.roles.programs import Program
-from disagg_exporter.roles.traffic import traffic_claim
-from disagg_exporter.roles.words import name_claim
+from disagg_exporter.roles.command_line.programs import Program
+from disagg_exporter.roles.evidence.claims import Claim, Kind, Says, Source
+from disagg_exporter.roles.evidence.environment import MODE_NAMES, SWITCH_NAMES, environment_claims
+from disagg_exporter.roles.evidence.labels import label_claims
+from disagg_exporter.roles.evidence.options import MODE
+from disagg_exporter.roles.evidence.page import page_claims
+from disagg_exporter.roles.evidence.process import read_process
+from disagg_exporter.roles.evidence.traffic import traffic_claim
+from disagg_exporter.roles.evidence.types import Confidence, Evidence, Markers, Peers, Verdict
+from disagg_exporter.roles.evidence.wording import name_claim
 
 _PHASES = (Role.PREFILL, Role.DECODE, Role.ENCODE)
 _FETCH = "kv_fetch_by_stage"

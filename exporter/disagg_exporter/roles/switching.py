@@ -11,9 +11,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.claims import Kind
-from disagg_exporter.roles.nouns import Traffic
-from disagg_exporter.roles.traffic import traffic_claim
+from disagg_exporter.roles.evidence.claims import Kind
+from disagg_exporter.roles.evidence.traffic import traffic_claim
+from disagg_exporter.roles.evidence.types import Traffic
 
 WINDOW_SECONDS = 10.0
 """How long traffic is looked at; longer where there is too little of it to tell."""

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import disagg_exporter
-from disagg_exporter.devices import DevicesUnavailable
+from disagg_exporter.devices.source import DevicesUnavailable
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep, Throttle
 from support.nvml_stub.state import State
 

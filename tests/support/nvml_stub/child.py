@@ -12,8 +12,8 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from disagg_exporter.devices import DevicesUnavailable
-from disagg_exporter.nvml import NvmlDevices
+from disagg_exporter.devices.nvml.device_source import NvmlDevices
+from disagg_exporter.devices.source import DevicesUnavailable
 
 
 class Session:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from disagg_cluster.rundir import RunFolder
+from disagg_cluster.host.run_dir.layout import RunFolder
 from support.chart import (
     ATTACH,
     CHART,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from disagg_cluster.webconfig.reading import read, understand
+from disagg_cluster.nodefile.web.reading import read, understand
 from support.chart import (
     CASES,
     one,

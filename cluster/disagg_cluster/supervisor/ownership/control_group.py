@@ -10,8 +10,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from disagg_cluster import procfs
 from disagg_cluster.config.limits import Limits
+from disagg_cluster.host.processes import procfs
 
 _DELEGATED = ("trusted.delegate", "user.delegate")
 _SYSTEMD = Path("/run/systemd/system")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from disagg_cluster.config.limits import Limits
 from disagg_cluster.supervisor.ownership.control_group import ControlGroup, group_of
-from disagg_cluster.worker import Child
+from disagg_cluster.supervisor.process.child_process import Child
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from disagg_cluster import procfs
-from disagg_cluster.listeners import socket_inodes
-from disagg_cluster.tcp_tables import listeners, plain
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.sockets.listeners import socket_inodes
+from disagg_cluster.host.sockets.tcp_tables import listeners, plain
 
 _SHOWN_CHARACTERS = 80
 

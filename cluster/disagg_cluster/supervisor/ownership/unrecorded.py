@@ -8,22 +8,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from disagg_cluster import procfs
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.host.process_traits import mark_of, own_leaders, stdout_path
-from disagg_cluster.journal_text import Entry
-from disagg_cluster.life import Life, Presence, WorkerState
-from disagg_cluster.listeners import (
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.processes.process_traits import mark_of, own_leaders, stdout_path
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.host.sockets.listeners import (
     Owner,
     listening_inodes,
     owner_of,
     session_members,
     socket_inodes,
 )
-from disagg_cluster.rundir import RunFolder
+from disagg_cluster.host.sockets.tcp_tables import all_listeners
+from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
+from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership.evidence import Traits, proves_worker
-from disagg_cluster.supervisor.worker_identity import WorkerIdentity
-from disagg_cluster.tcp_tables import all_listeners
 
 _LOG = re.compile(r"([a-z0-9-]{1,40})\.log(\..*)?")
 _USUAL = RestartPolicy()

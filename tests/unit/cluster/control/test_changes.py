@@ -9,7 +9,7 @@ from disagg_cluster.control.changes import REMEMBERED, Changes, advance, take
 from disagg_cluster.control.replies import Outcome, Reply
 from disagg_cluster.control.requests import Pause, Request, Restart, Resume, Verb
 from disagg_cluster.control.views import DaemonView, NodeView, WorkerView
-from disagg_cluster.life import WorkerState
+from disagg_cluster.lifecycle.state import WorkerState
 
 S = 1_000_000_000
 DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from disagg_cluster.control.decisions import Orders, Refusal, decide
 from disagg_cluster.control.requests import Pause, Restart, Resume
 from disagg_cluster.control.views import DaemonView, NodeView, WorkerView
-from disagg_cluster.life import WorkerState
+from disagg_cluster.lifecycle.state import WorkerState
 
 DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
 READY = WorkerView("prefill-0", WorkerState.READY, 1, pid=7)

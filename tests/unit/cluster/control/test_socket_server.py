@@ -24,7 +24,7 @@ from disagg_cluster.control.requests import Pause, Restart, Status, Verb
 from disagg_cluster.control.socket_server import ControlSocket
 from disagg_cluster.control.views import DaemonView, NodeView, WorkerView
 from disagg_cluster.control.wire import MOST_BYTES, encode_request
-from disagg_cluster.life import WorkerState
+from disagg_cluster.lifecycle.state import WorkerState
 
 LOG = logging.getLogger("test.control")
 READY = WorkerView("w", WorkerState.READY, 1, pid=7, restart_seconds=60.0)

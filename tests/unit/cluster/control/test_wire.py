@@ -18,7 +18,7 @@ from disagg_cluster.control.wire import (
     encode_reply,
     encode_request,
 )
-from disagg_cluster.life import WorkerState
+from disagg_cluster.lifecycle.state import WorkerState
 
 IDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64)
 NAMES = st.text(min_size=1, max_size=40)

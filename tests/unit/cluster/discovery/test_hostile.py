@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster import onelook, phasetable
 from disagg_cluster.config import Attach
-from disagg_cluster.daemon import Daemon
-from disagg_cluster.layout import place
+from disagg_cluster.config.layout import place
+from disagg_cluster.daemon.daemon import Daemon
+from disagg_cluster.inspect import one_look, phase_table
 from disagg_cluster.nodefile import from_mapping
-from disagg_exporter.devices import NoDevices
+from disagg_exporter.devices.source import NoDevices
+from disagg_exporter.metrics.page_cache import PageCache
 from disagg_exporter.model import EngineStatus, Snapshot
-from disagg_exporter.page_cache import PageCache
 from support.fake_engines import FakeEngine, install
 
 SECRET = "s3cret"
@@ -85,11 +85,11 @@ def test_a_look_without_a_daemon_repeats_nothing_either(
 ) -> None:
     hostile = engines("vllm", arguments=HOSTILE_ARGUMENTS, environment=HOSTILE_ENVIRONMENT)
 
-    look = onelook.look_once(NoDevices(), Attach())
+    look = one_look.look_once(NoDevices(), Attach())
 
-    rows = onelook.rows_of(look)
+    rows = one_look.rows_of(look)
     assert f"vllm-{hostile.port}" in {row.engine for row in rows}
-    assert SECRET not in phasetable.as_text(rows) + phasetable.as_json(rows) + repr(look)
+    assert SECRET not in phase_table.as_text(rows) + phase_table.as_json(rows) + repr(look)
 
 
 PAGES = (

@@ -13,12 +13,12 @@ import pytest
 
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attaching import Attaching
-from disagg_cluster.discovery.kubernetes import Kubernetes
-from disagg_cluster.kube.api_server import ApiServer
-from disagg_cluster.pagewatch import PageWatch
-from disagg_cluster.rundir import RunFolder
+from disagg_cluster.discovery.finders.kubernetes import Kubernetes
+from disagg_cluster.discovery.kubernetes.api_server import ApiServer
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.fullness import Fullness
+from disagg_exporter.capacity import Fullness
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
 from disagg_exporter.model import Device, EngineAccount, Role
 from support.fake_api_server import NODE, FakeApiServer, fake_api_server, pod_json, uid_of

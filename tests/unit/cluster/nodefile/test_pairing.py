@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.nodefile import ELSEWHERE, from_mapping
-from disagg_cluster.problems import ConfigError
 
 NIXL, MOONCAKE = {"connector": "NixlConnector"}, {"connector": "MooncakeConnector"}
 BOTH = {

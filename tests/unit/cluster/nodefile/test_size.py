@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
-from disagg_cluster.nodefile import ELSEWHERE, load, parse, wording
+from disagg_cluster.config.problems import ConfigError
+from disagg_cluster.nodefile import ELSEWHERE, load, messages, parse
 from disagg_cluster.nodefile.reading import MOST_BYTES
-from disagg_cluster.problems import ConfigError
 
 KV = "kv_transfer: {connector: NixlConnector, side_channel_port: %d}"
 ENGINE = "{name: w-%d, role: %s, model: m/x, port: %d, gpus: 1, host: 10.0.0.1, %s}"
@@ -155,7 +155,7 @@ def test_of_thousands_of_unknown_keys_few_are_guessed_at_and_the_first_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     guessed: list[str] = []
-    monkeypatch.setattr(wording, "nearest", lambda key, _known: guessed.append(key))
+    monkeypatch.setattr(messages, "nearest", lambda key, _known: guessed.append(key))
     with pytest.raises(ConfigError) as refused:
         parse("".join(f"unknown_key_{number}: 1\n" for number in range(3000)), "test")
 

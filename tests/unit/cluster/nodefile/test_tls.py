@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.nodefile import from_mapping
-from disagg_cluster.problems import ConfigError
 from support.node_files import HAS_ALL, HAS_NOTHING, worker
 
 TLS_WORKER = worker("w", args=["--ssl-certfile", "/tls/cert.pem"])

@@ -6,9 +6,9 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from disagg_cluster import procfs
-from disagg_cluster.journal import Journal
-from disagg_cluster.life import PauseRequested, RestartRequested, UnpauseRequested
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.lifecycle.state import PauseRequested, RestartRequested, UnpauseRequested
+from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_exporter.model import EnginePage
 from support.crews import (
     BACKOFF,

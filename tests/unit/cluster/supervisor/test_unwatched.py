@@ -4,8 +4,8 @@ import asyncio
 import threading
 from pathlib import Path
 
-from disagg_cluster.life import Health
-from disagg_cluster.readiness import ProbeResult, Target
+from disagg_cluster.lifecycle.state import Health
+from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
 from support.crews import READY, Bridge, aboard, tiny_post
 
 

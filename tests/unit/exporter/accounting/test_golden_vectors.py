@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.devices import pseudo_device
+from disagg_exporter.devices.source import pseudo_device
 from disagg_exporter.model import Assignment, EngineState, Phase, Reason, Role, Use
-from disagg_exporter.steprows import rows_of
+from disagg_exporter.steps.rows import rows_of
 from support.books import Books, Teller, ns
 
 

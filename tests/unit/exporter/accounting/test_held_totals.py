@@ -12,7 +12,7 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.counting import Facts
 from disagg_exporter.inside_engine.disagg_steps.stream import Stream, Told
 from disagg_exporter.model import Phase, Role, StreamKey
-from disagg_exporter.step_messages import runs_of
+from disagg_exporter.steps.messages import runs_of
 from support.books import Books, ns
 
 KEY = StreamKey("e", 1, 1, 0)

@@ -9,14 +9,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.lane import Lane
-from disagg_exporter.accounting.recents import Recents
-from disagg_exporter.accounting.rules import Rules
-from disagg_exporter.fullness import Fullness
+from disagg_exporter.accounting.intervals.rules import Rules
+from disagg_exporter.accounting.timelines.recent_window import Recents
+from disagg_exporter.accounting.timelines.step_timeline import Lane
+from disagg_exporter.capacity import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
-from disagg_exporter.step_messages import Records, runs_of
-from disagg_exporter.steprows import rows_of
+from disagg_exporter.steps.messages import Records, runs_of
+from disagg_exporter.steps.rows import rows_of
 from support.books import Books, Teller, ns
 from support.plain_lane import DECODE
 

@@ -8,7 +8,7 @@ import pytest
 
 from disagg_cluster.config.limits import Limits
 from disagg_cluster.supervisor.ownership.control_group import ControlGroup, group_root
-from disagg_cluster.worker import start
+from disagg_cluster.supervisor.process.child_process import start
 from support.children import PYTHON, Ear, is_gone, wait_readable
 
 MOUNT = "31 23 0:28 {root} {at} rw,relatime - cgroup2 cgroup2 rw\n"

@@ -1,0 +1,174 @@
+"""`disagg-node install`: a service, a Prometheus and a Grafana for a node without Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from disagg_cluster.cli.deploy.rules_export import RUNBOOKS
+from disagg_cluster.cli.deploy.rules_export import shipped as shipped_rules
+from disagg_cluster.daemon.metrics_service import scheme_of
+from disagg_cluster.deploy.dashboards import grafana_files
+from disagg_cluster.deploy.install.files import InstallError, carry_out, read_manifest, read_texts
+from disagg_cluster.deploy.install.hints import leftovers, next_steps, undoing
+from disagg_cluster.deploy.install.places import Part, Places, below, on_system
+from disagg_cluster.deploy.install.plan import Action, Step, plan
+from disagg_cluster.deploy.install.starter import starter_text
+from disagg_cluster.deploy.install.wanted import Node, Shipped, wanted
+from disagg_cluster.host.files.package_data import asset_dir
+from disagg_cluster.nodefile import parse
+
+_LONGEST_DIFF_LINES = 60
+
+
+@click.command
+@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="Write below DIR.")
+@click.option("--system", is_flag=True, help="Write where systemd, Prometheus and Grafana look.")
+@click.option("--apply", is_flag=True, help="Write; without it only the plan is printed.")
+@click.option("--force", is_flag=True, help="Replace files that were changed; never the node file.")
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice([part.value for part in Part]),
+    help="Only this; may be given again.  [default: all; with --system the service, and what is "
+    "installed here]",
+)
+@click.option(
+    "-c", "--config", "file", type=click.Path(path_type=Path), help="The node file to begin with."
+)
+@click.option("--node", help="Name of the node in a new node file.  [default: the host's]")
+@click.option("--cluster", default="", help="Name of the cluster in a new node file.")
+@click.option("--user", default="root", show_default=True, help="Who the service runs as.")
+@click.option("--datasource", metavar="NAME", help="Grafana's data source to open on.")
+@click.option(
+    "--runbooks", default=RUNBOOKS, metavar="URL", help="Where alerts and panels link to."
+)
+@click.option("--full", is_flag=True, help="Show long diffs too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def install(
+    into: Path | None,
+    system: bool,
+    apply: bool,
+    force: bool,
+    parts: Sequence[str],
+    file: Path | None,
+    node: str | None,
+    cluster: str,
+    user: str,
+    datasource: str | None,
+    runbooks: str,
+    full: bool,
+    as_json: bool,
+) -> None:
+    """Install on a machine without Kubernetes.
+
+    Writes a systemd unit whose engines outlive the daemon, a node file to fill in, a scrape
+    config and rules for Prometheus, and dashboards for Grafana. Prints the plan with a diff of
+    each file and changes nothing, unless with --apply. A file that somebody has changed is kept,
+    unless with --force; the node file is yours from the start. Nothing is started.
+
+    \b
+      disagg-node install --into ./disagg            # look at it
+      disagg-node install --into ./disagg --apply
+      sudo disagg-node install --system --apply
+    """  # noqa: D301 # click looks for the character itself
+    if (into is None) != system:
+        raise click.UsageError("say where: either --into DIR or --system")
+    places = on_system() if into is None else below(into.absolute())
+    chosen = tuple(map(Part, parts)) or places.usual_parts()
+    told = _node(places, file, starter_text(node or os.uname().nodename, cluster), user)
+    runbooks = runbooks.rstrip("/")
+    shipped = Shipped(
+        shipped_rules(runbooks),
+        grafana_files(asset_dir("grafana"), places.grafana, datasource, runbooks),
+    )
+    files = wanted(places, chosen, told, shipped)
+    written = read_manifest(places.manifest)
+    there = read_texts({*(each.path for each in files), *map(Path, written)})
+    steps = plan(files, there, written, force=force)
+    if apply:
+        carry_out(steps, places.manifest)
+    after = (*leftovers(steps), *next_steps(places, chosen, told.scheme))
+    undo = undoing(places, steps)
+    if as_json:
+        click.echo(_as_json(steps, after, undo, applied=apply))
+    else:
+        click.echo(_as_text(steps, after, undo, applied=apply, full=full))
+
+
+def _node(places: Places, file: Path | None, starter: str, user: str) -> Node:
+    """The node to install: by its own file if that is there, else by the one it will get."""
+    texts = read_texts([places.node_file, *([] if file is None else [file])])
+    source = places.node_file
+    if file is not None and file not in texts:
+        raise InstallError(f"{file} does not exist")
+    if source in texts:
+        if file is not None and texts.get(file) != texts[source]:
+            raise InstallError(f"{source} is there and says something else than {file}")
+        text = texts[source]
+    elif file is not None:
+        source, text = file, texts[file]
+    else:
+        text = starter
+    config = parse(text, str(source), folder=source.absolute().parent)
+    return Node(config, text, scheme_of(config.listen), _program(), user)
+
+
+def _program() -> Path:
+    """The command that we are, by a path that a service can use."""
+    beside = Path(sys.executable).with_name("disagg-node")
+    found = shutil.which("disagg-node")
+    return Path(found) if found and not beside.exists() else beside
+
+
+def _as_text(
+    steps: Sequence[Step],
+    after: Sequence[str],
+    undo: Sequence[str],
+    *,
+    applied: bool,
+    full: bool,
+) -> str:
+    lines = []
+    for step in steps:
+        lines.append(f"{step.action.value:8} {step.path} ({step.why})")
+        diff = step.diff.splitlines()
+        if applied or not diff:
+            continue
+        if full or len(diff) <= _LONGEST_DIFF_LINES:
+            lines += [f"    {line}" for line in diff]
+        else:
+            lines.append(f"    {len(diff)} lines differ; --full shows them")
+    writes = sum(step.action.writes for step in steps)
+    kept = sum(step.action is Action.KEEP for step in steps)
+    did = "written" if applied else "would be written"
+    lines += ["", f"{writes} of {len(steps)} files {did}, {kept} kept as somebody changed them."]
+    if not applied and writes:
+        lines.append("Nothing was changed: --apply writes them.")
+    lines += ["", "Next:", *(f"  {line}" for line in after)]
+    if applied:
+        wrapped = (line.replace(" /", " \\\n    /") for line in undo)
+        lines += ["", "To undo all of it:", *(f"  {line}" for line in wrapped)]
+    return "\n".join(lines)
+
+
+def _as_json(
+    steps: Sequence[Step],
+    after: Sequence[str],
+    undo: Sequence[str],
+    *,
+    applied: bool,
+) -> str:
+    files = [
+        {"path": str(step.path), "action": step.action.value, "why": step.why, "diff": step.diff}
+        for step in steps
+    ]
+    value = {"applied": applied, "files": files, "next": list(after), "undo": list(undo)}
+    return json.dumps(value, indent=2)

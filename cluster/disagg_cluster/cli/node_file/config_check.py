@@ -1,0 +1,200 @@
+"""`disagg-node config check`: is a node file right, and what would be started."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from disagg_cluster.config import Attach, NodeConfig, Router, Worker
+from disagg_cluster.config.layout import Layout, Placement, place
+from disagg_cluster.config.masking import masked_arguments
+from disagg_cluster.config.problems import ConfigError, Problem
+from disagg_cluster.config.router import ROUTER_NAME
+from disagg_cluster.daemon.metrics_service import scheme_of
+from disagg_cluster.host.files.package_data import engine_side_folder
+from disagg_cluster.launch.command import build
+from disagg_cluster.launch.router_command import router_command, router_engines
+from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, read
+from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
+
+
+@click.command
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--elsewhere",
+    is_flag=True,
+    help="It is for another node: folders and programs that it names need not be here.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print it, or the problems, as JSON.")
+def check(file: Path, elsewhere: bool, as_json: bool) -> None:
+    """Check a node file and show its layout.
+
+    Tells every problem of FILE, or which worker would be started where and how. Devices of this
+    machine are not looked at.
+    """
+    try:
+        config, layout = _read(file, elsewhere=elsewhere)
+    except ConfigError as error:
+        if as_json:
+            problems = [_problem_value(problem) for problem in error.problems]
+            click.echo(json.dumps({"problems": problems}, indent=2))
+        click.echo(error, err=True)
+        if not elsewhere and _is_right_elsewhere(file):
+            click.echo(
+                "right on a node that has these; --elsewhere shows what it would do there", err=True
+            )
+        raise click.exceptions.Exit(error.exit_code) from error
+    run_dir = config.run_folder or usual_run_dir(os.environ, os.getuid())
+    entries = [
+        _Entry(worker, layout.of(worker.name), _argv(worker, layout.of(worker.name), run_dir))
+        for worker in config.workers
+    ]
+    click.echo(_as_json(config, entries) if as_json else _as_text(config, entries))
+
+
+def _read(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
+    node_file = read(file, ELSEWHERE if elsewhere else THIS_HOST)
+    config = node_file.config
+    layout = place(config, expected_devices(config), str(file), node_file.lines)
+    if not elsewhere:
+        scheme_of(config.listen)
+    return config, layout
+
+
+def _is_right_elsewhere(file: Path) -> bool:
+    try:
+        _read(file, elsewhere=True)
+    except ConfigError:
+        return False
+    return True
+
+
+_TITLES: tuple[str, ...] = ("WORKER", "ROLE", "ENGINE", "GPUS", "PORT", "KV PORTS", "MODEL")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One worker, where it would run and what would be run."""
+
+    worker: Worker
+    placement: Placement
+    argv: tuple[str, ...]
+
+
+def _argv(worker: Worker, placement: Placement, run_dir: Path) -> tuple[str, ...]:
+    socket = run_dir / f"{worker.name}.sock"
+    folder = engine_side_folder()
+    return build(worker, placement, steps_socket=socket, engine_side_folder=folder).argv
+
+
+def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
+    head = f"{config.node}: devices {config.devices}, metrics page on {config.listen.metrics}"
+    if config.attach is not None:
+        head += f"\nattaches to {', '.join(_attached_to(config.attach))}"
+    certain = _counts_are_certain(config)
+    rows = [_TITLES, *(_row(entry, certain) for entry in entries)]
+    if config.router is not None:
+        port, engine = str(config.router.port), config.router.engine
+        rows.append((ROUTER_NAME, "-", engine, "-", port, "-", "-"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    argvs = [(entry.worker.name, entry.argv) for entry in entries]
+    if config.router is not None:
+        argvs.append((ROUTER_NAME, router_command(config, config.router).argv))
+    commands = [f"{name}:\n  {shlex.join(masked_arguments(argv))}" for name, argv in argvs]
+    return "\n\n".join([head, "\n".join(table), *commands] if commands else [head, "no workers"])
+
+
+def _attached_to(attach: Attach) -> Iterator[str]:
+    """Where engines that somebody else starts are looked for, in words."""
+    yield from (engine.name or engine.url for engine in attach.endpoints)
+    if attach.processes:
+        yield "engines among the processes"
+    if attach.kubernetes != "never":
+        yield "those in pods" + (" where there is a cluster" if attach.kubernetes == "auto" else "")
+    if attach.dynamo_files:
+        yield f"Dynamo's workers in {attach.dynamo_files}"
+
+
+def _row(entry: _Entry, certain: bool) -> tuple[str, ...]:
+    worker, gpus = entry.worker, _gpus(entry, certain)
+    kv_ports = worker.side_channel_ports
+    span = f"{kv_ports[0]}-{kv_ports[-1]}" if len(kv_ports) > 1 else "".join(map(str, kv_ports))
+    return (
+        worker.name,
+        worker.role.value,
+        worker.engine,
+        f"any {gpus}" if isinstance(gpus, int) else ",".join(map(str, gpus)) or "-",
+        str(worker.port),
+        span or "-",
+        worker.model_name,
+    )
+
+
+def _gpus(entry: _Entry, certain: bool) -> list[int | str] | int:
+    """The GPUs as the file names them; for a count those that it would get, if that is certain."""
+    gpus = entry.worker.gpus
+    if isinstance(gpus, tuple):
+        return list(gpus)
+    found = [device.index for device in entry.placement.devices if not device.is_pseudo]
+    return [*found] if certain else gpus
+
+
+def _counts_are_certain(config: NodeConfig) -> bool:
+    """Whether we know which GPUs are left for counts; a UUID may turn out to be any index."""
+    named = [
+        gpu for worker in config.workers if isinstance(worker.gpus, tuple) for gpu in worker.gpus
+    ]
+    return not any(isinstance(gpu, str) for gpu in named)
+
+
+def _as_json(config: NodeConfig, entries: Sequence[_Entry]) -> str:
+    certain = _counts_are_certain(config)
+    workers = [
+        {
+            "name": entry.worker.name,
+            "role": entry.worker.role.value,
+            "engine": entry.worker.engine,
+            "gpus": _gpus(entry, certain),
+            "host": entry.worker.host,
+            "port": entry.worker.port,
+            "kv_ports": list(entry.worker.side_channel_ports),
+            "model": entry.worker.model_name,
+            "argv": list(masked_arguments(entry.argv)),
+        }
+        for entry in entries
+    ]
+    node = {"node": config.node, "devices": config.devices.value, "metrics": config.listen.metrics}
+    router = None if config.router is None else _router_value(config, config.router)
+    attach = None if config.attach is None else config.attach.model_dump(mode="json")
+    whole = {**node, "workers": workers, "router": router, "attach": attach, "problems": []}
+    return json.dumps(whole, indent=2)
+
+
+def _router_value(config: NodeConfig, router: Router) -> dict[str, object]:
+    engines = router_engines(config, router)
+    return {
+        "engine": router.engine,
+        "port": router.port,
+        "metrics_port": router.metrics_port,
+        "engines": {engine.url: engine.name for engine in engines},
+        "argv": list(masked_arguments(router_command(config, router).argv)),
+    }
+
+
+def _problem_value(problem: Problem) -> dict[str, object]:
+    return {
+        "path": problem.path,
+        "line": problem.line,
+        "message": problem.message,
+        "hint": problem.hint,
+    }

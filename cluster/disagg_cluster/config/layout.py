@@ -1,0 +1,229 @@
+"""Which devices serve which worker; overlaps and wishes that cannot be met are refused."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.config.problems import Finding, YamlPath, config_error, path_text
+from disagg_exporter.devices.source import DeviceKind, pseudo_device
+from disagg_exporter.model import Device
+
+# More devices than this are not imagined, however many a file asks for; nor more of them listed.
+_MOST_ASSUMED, _MOST_SHOWN = 16_384, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The devices of one worker, in the order of its node file.
+
+    `on_gpus` tells a real GPU from a simulated one and from the pseudo-device of a CPU.
+    """
+
+    worker: str
+    devices: tuple[Device, ...]
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the engine must be told which GPUs it may see."""
+        return any(device.device.startswith("nvidia") for device in self.devices)
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The UUIDs, as assignments and metrics carry them."""
+        return tuple(device.gpu for device in self.devices)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Who has which device, and which devices nobody has."""
+
+    placements: tuple[Placement, ...]
+    free: tuple[Device, ...] = ()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device of the node once, those in use first."""
+        used = {d.gpu: d for placed in self.placements for d in placed.devices}
+        return (*used.values(), *self.free)
+
+    def of(self, worker: str) -> Placement:
+        """The placement of a worker of the configuration."""
+        return self._by_worker[worker]
+
+    @cached_property
+    def _by_worker(self) -> dict[str, Placement]:
+        return {placed.worker: placed for placed in self.placements}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a worker wants: a count of any devices, or certain ones by index or UUID.
+
+    `position` is the worker's place in the node file.
+    """
+
+    position: int
+    name: str
+    gpus: int | tuple[int | str, ...]
+
+    @property
+    def label(self) -> str:
+        """The worker's name and where it is in the file."""
+        place = path_text(("workers", self.position))
+        return place if self.name == place else f"{self.name} ({place})"
+
+
+@dataclass(slots=True)
+class Sharing:
+    """The devices given out so far, by the wish that got them, and what could not be met."""
+
+    devices: tuple[Device, ...]
+    owners: dict[str, Wish] = field(default_factory=dict)
+    given: dict[int, tuple[Device, ...]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def free(self) -> tuple[Device, ...]:
+        """The devices that nobody has, lowest index first."""
+        left = [device for device in self.devices if device.gpu not in self.owners]
+        return tuple(sorted(left, key=lambda device: device.index))
+
+
+def place(
+    config: NodeConfig,
+    devices: tuple[Device, ...] | None,
+    source: str = "",
+    lines: Mapping[YamlPath, int] | None = None,
+) -> Layout:
+    """Give every worker its devices.
+
+    Args:
+        config: A configuration without problems of its own.
+        devices: What this node has; None or empty on a node without GPUs, where each worker
+            gets a pseudo-device (accounting A1).
+        source: What to call the node file in the report.
+        lines: The line of each of its paths (`nodefile.read`), if the report is to have them.
+
+    Raises:
+        ConfigError: Devices that do not exist, belong to two workers or are too few.
+    """
+    wanted = [Wish(place, worker.name, worker.gpus) for place, worker in enumerate(config.workers)]
+    sharing = share(wanted, devices or ())
+    if sharing.findings:
+        raise config_error(sharing.findings, source or "node file", lines)
+    placements = tuple(
+        Placement(worker.name, sharing.given[position])
+        for position, worker in enumerate(config.workers)
+    )
+    return Layout(placements, sharing.free)
+
+
+def share(wanted: Sequence[Wish], devices: Sequence[Device]) -> Sharing:
+    """Give out devices: first those asked for one by one, then counts from what is left."""
+    sharing = Sharing(tuple(devices))
+    if not devices:
+        _share_cpu(sharing, wanted)
+        return sharing
+    called: dict[object, list[Device]] = {}
+    for device in devices:
+        for name in (device.index, device.gpu):
+            called.setdefault(name, []).append(device)
+    for wish in wanted:
+        if not wish.gpus:
+            message = "no GPUs given; on a node with GPUs every worker needs its own"
+            hint = "say how many (gpus: 1) or which (gpus: [0])"
+            sharing.findings.append(Finding(("workers", wish.position), message, hint))
+        elif isinstance(wish.gpus, tuple):
+            _share_named(sharing, wish, wish.gpus, called)
+    free = deque(sharing.free)
+    for wish in wanted:
+        if isinstance(wish.gpus, int) and wish.gpus:
+            _share_any(sharing, wish, wish.gpus, free)
+    return sharing
+
+
+def assume(config: NodeConfig) -> tuple[Device, ...] | None:
+    """Devices such as the file speaks of, to check it on a machine that is not its node.
+
+    None where it speaks of none: a node without GPUs.
+    """
+    asked = [item for worker in config.workers for item in _named(worker)]
+    counted = sum(worker.gpus for worker in config.workers if isinstance(worker.gpus, int))
+    if config.devices is DeviceKind.CPU:
+        return None
+    if not (asked or counted):
+        return (
+            (_assumed(0, "index 0"),)
+            if config.devices in (DeviceKind.NVML, DeviceKind.DCGM)
+            else None
+        )
+    highest = max((item for item in asked if isinstance(item, int)), default=-1)
+    plain = min(highest + 1 + counted, _MOST_ASSUMED)
+    uuids = dict.fromkeys(item for item in asked if isinstance(item, str))
+    by_index = [_assumed(index, f"index {index}") for index in range(plain)]
+    by_uuid = [_assumed(plain + place, uuid) for place, uuid in enumerate(uuids)]
+    return (*by_index, *by_uuid)
+
+
+def _named(worker: Worker) -> tuple[int | str, ...]:
+    return () if isinstance(worker.gpus, int) else worker.gpus
+
+
+def _assumed(index: int, uuid: str) -> Device:
+    return Device(gpu=uuid, index=index, gpu_name="", device=f"nvidia{index}")
+
+
+def _share_cpu(sharing: Sharing, wanted: Sequence[Wish]) -> None:
+    for wish in wanted:
+        sharing.given[wish.position] = (pseudo_device(wish.name, wish.position),)
+        if wish.gpus:
+            hint = "leave gpus out: without GPUs each worker is accounted as one device"
+            path = ("workers", wish.position, "gpus")
+            sharing.findings.append(Finding(path, "GPUs wanted, but this node has none", hint))
+
+
+def _share_named(
+    sharing: Sharing,
+    wish: Wish,
+    named: tuple[int | str, ...],
+    called: Mapping[object, Sequence[Device]],
+) -> None:
+    got: list[Device] = []
+    for item in named:
+        found = called.get(item, ())
+        message, hint = "", ""
+        if not found:
+            has = [
+                device.index if isinstance(item, int) else device.gpu for device in sharing.devices
+            ]
+            more = ", …" if len(has) > _MOST_SHOWN else ""
+            message = f"there is no GPU {item}"
+            hint = f"this node has {', '.join(map(str, has[:_MOST_SHOWN]))}{more}"
+        elif len(found) > 1:
+            message = f"GPU {item} is divided into {len(found)} instances"
+            hint = f"name them by UUID: {', '.join(device.gpu for device in found)}"
+        elif (owner := sharing.owners.get(found[0].gpu)) is wish:
+            message, hint = f"GPU {item} is named twice", "name each GPU once"
+        elif owner:
+            message = f"GPU {item} already belongs to {owner.label}"
+        else:
+            sharing.owners[found[0].gpu] = wish
+            got.append(found[0])
+        if message:
+            sharing.findings.append(Finding(("workers", wish.position, "gpus"), message, hint))
+    sharing.given[wish.position] = tuple(got)
+
+
+def _share_any(sharing: Sharing, wish: Wish, count: int, free: deque[Device]) -> None:
+    left = len(free)
+    got = tuple(free.popleft() for _ in range(min(count, left)))
+    sharing.given[wish.position] = got
+    for device in got:
+        sharing.owners[device.gpu] = wish
+    if count > left:
+        message = f"{count} GPUs wanted, {left} of {len(sharing.devices)} free"
+        sharing.findings.append(Finding(("workers", wish.position, "gpus"), message))

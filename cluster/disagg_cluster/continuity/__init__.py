@@ -1,0 +1,1 @@
+"""What a daemon leaves to its successor: the accounting's checkpoint and what was learned."""

@@ -1,0 +1,176 @@
+"""The checkpoint of the accounting on disk: as it was shown last, or not there at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from disagg_cluster.continuity.checkpoint_text import (
+    MOST_BYTES,
+    Checkpoint,
+    CheckpointError,
+    decode,
+    encode,
+)
+from disagg_cluster.host.files.held_folder import Place
+from disagg_cluster.host.files.private_file import open_private
+from disagg_cluster.supervisor.journal.journal_text import Where
+from disagg_exporter.collectors import explain
+
+
+class StuckCheckpointError(CheckpointError):
+    """The last can be neither replaced nor removed: nothing newer than it may be shown."""
+
+
+class CheckpointFile:
+    """Two files, written in turn, so that a daemon which dies while it writes leaves the other.
+
+    Each is written over in its place: a rename each second would send it to the disk each second.
+    What is shown on the page was written before. One that cannot be written takes both away: a
+    successor that went on from an older one would show counters that had been higher before, and
+    every `increase()` would count them twice. Without any it begins at zero, which is a counter
+    reset like others. What can be neither written nor removed, on a disk that turned read-only, is
+    what a successor goes on from: nothing newer may be shown meanwhile.
+
+    Args:
+        paths: Where they are; their folder exists.
+        where: What pids mean here.
+        log: Told when it cannot be trusted.
+        at: By which paths they are written; by their own if not said.
+    """
+
+    def __init__(
+        self,
+        paths: tuple[Path, Path],
+        where: Where,
+        log: logging.Logger,
+        *,
+        at: Place = Path,
+    ) -> None:
+        self._paths = paths
+        self._at = at
+        self._turn = 0
+        self._where = where
+        self._log = log
+
+    def read(self, now_ns: int, predecessor: str) -> Checkpoint | None:
+        """Return what the daemon before left; None if that is nothing, or not to be trusted.
+
+        What is not trusted is kept beside it, `<checkpoint>.rejected`, and said.
+
+        Args:
+            now_ns: Now.
+            predecessor: The signature of the daemon before; that one may have known of no
+                checkpoints, and shown counters that began at zero.
+        """
+        found: dict[int, Checkpoint] = {}
+        wrong: list[str] = []
+        for turn, path in enumerate(self._paths):
+            try:
+                content = self._load(path, now_ns)
+            except CheckpointError as error:
+                wrong.append(f"{path}: {error}")
+                self._put_aside(path)
+            else:
+                found |= {} if content is None else {turn: content}
+        last = {turn: each for turn, each in found.items() if each.daemon == predecessor}
+        if last:
+            # The one whose write was cut short, if there is one, was never shown.
+            newest = max(last, key=lambda turn: last[turn].ledger.taken_ns)
+            self._turn = 1 - newest
+            return last[newest]
+        wrong += [f"{self._paths[turn]}: another disagg-node has run here since" for turn in found]
+        if wrong:
+            self.reject("; ".join(wrong))
+        return None
+
+    def reject(self, why: str) -> None:
+        """Put aside what is there, as it cannot be gone on with; `why` is said."""
+        for path in self._paths:
+            self._put_aside(path)
+        self._log.warning("counters begin at zero: no checkpoint can be trusted: %s", why)
+
+    def write(self, content: Checkpoint) -> None:
+        """Replace the older of them.
+
+        Raises:
+            StuckCheckpointError: It could not be written, and the last is still there.
+            CheckpointError: It could not be written; nothing is left to go on with.
+        """
+        path = self._paths[self._turn]
+        try:
+            _write_over(self._at(path), encode(self._where, content))
+        except OSError as error:
+            self.remove()
+            raise CheckpointError(
+                f"cannot write the checkpoint {path}: {explain(error)}; counters begin at zero if "
+                "the daemon dies now"
+            ) from error
+        self._turn = 1 - self._turn
+
+    def remove(self) -> None:
+        """Leave nothing to go on with.
+
+        Raises:
+            StuckCheckpointError: It could not be removed; of two the last is left, which holds what
+                was shown.
+            CheckpointError: Something is in the place of one that nobody can go on with.
+        """
+        problem = ""
+        # The older first: without the last it would be gone on with.
+        for path in (self._paths[self._turn], self._paths[1 - self._turn]):
+            place = self._at(path)
+            try:
+                place.unlink(missing_ok=True)
+            except OSError as error:
+                problem = f"cannot remove the checkpoint {path}: {explain(error)}"
+                if _may_be_read(place):
+                    raise StuckCheckpointError(
+                        f"{problem}; no accounting is shown until it can be written again"
+                    ) from error
+        if problem:
+            raise CheckpointError(f"{problem}; counters begin at zero if the daemon dies now")
+
+    def _load(self, path: Path, now_ns: int) -> Checkpoint | None:
+        try:
+            with os.fdopen(open_private(path, os.O_RDONLY), "rb") as file:
+                text = file.read(MOST_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CheckpointError(f"it cannot be read: {error.strerror}") from error
+        if len(text) > MOST_BYTES:
+            raise CheckpointError("it is too long")
+        return decode(text, self._where, now_ns)
+
+    def _put_aside(self, path: Path) -> None:
+        try:
+            with suppress(FileNotFoundError):
+                path.replace(path.with_name(f"{path.name}.rejected"))
+        except OSError as error:
+            self._log.warning("cannot keep it aside: %s", error.strerror)
+
+
+def _write_over(path: Path, text: bytes) -> None:
+    """Write a file in its place. Not synced: what a power cut leaves of it is of another boot."""
+    descriptor = open_private(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        written = 0
+        while written < len(text):
+            written += os.pwrite(descriptor, text[written:], written)
+        os.ftruncate(descriptor, len(text))
+    finally:
+        os.close(descriptor)
+
+
+def _may_be_read(path: Path) -> bool:
+    """Whether a successor may find a checkpoint there."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

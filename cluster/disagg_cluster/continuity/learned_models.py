@@ -1,0 +1,179 @@
+"""Whose learned costs and limits are whose: what an engine inherits, and what is kept of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from disagg_cluster.continuity.learned_text import (
+    STALE_SECONDS,
+    EngineLearned,
+    LearnedEntry,
+    LearnedError,
+    LearnedIdentity,
+    StoredEntry,
+    decode_entry,
+    encode_entry,
+)
+from disagg_cluster.telemetry.source_selection import Sourcing
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.model import EngineStatus
+
+KEEP_EVERY_NS = 45 * 1_000_000_000
+MUCH_MORE = 1.25
+"""What has learned from so many times as many steps as when it was kept is kept at once."""
+
+IdentityOf = Callable[[EngineStatus], LearnedIdentity | None]
+"""What an engine's costs are those of; None while that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learners:
+    """The parts of the daemon that learn."""
+
+    ledger: Ledger
+    fullness: Fullness
+    sourcing: Sourcing
+
+    def save(self, engine: str, now_ns: int) -> EngineLearned:
+        """Return all that is known of an engine.
+
+        Raises:
+            ValueError: It is nothing that could be believed when it is read again.
+        """
+        return EngineLearned(
+            tuple(sorted(self.ledger.costs(engine).items())),
+            self.fullness.limits(engine, now_ns),
+            self.sourcing.shares(engine),
+        )
+
+    def steps(self, engine: str) -> int:
+        """Return how many steps and stretches an engine's costs were learned from."""
+        return self.ledger.learned_steps(engine) + self.sourcing.learned_stretches(engine)
+
+    def restore(self, engine: str, learned: EngineLearned, now_ns: int) -> None:
+        """Go on with what was saved of an engine, instead of what is known."""
+        self.ledger.restore_costs(engine, dict(learned.costs))
+        self.fullness.restore_limits(engine, learned.limits, now_ns)
+        self.sourcing.restore_shares(engine, learned.shares)
+
+
+@dataclass(slots=True)
+class _Known:
+    """An engine's identity; not `here` while it has none, and somebody may have begun anew.
+
+    `kept_ns` is when what it taught was kept last, `kept_steps` how many steps that was.
+    """
+
+    identity: LearnedIdentity
+    here: bool = True
+    kept_ns: int | None = None
+    kept_steps: int = 0
+
+
+class LearnedModels:
+    """Gives each engine what was learned of its like, and takes what it teaches.
+
+    An engine whose identity changes begins with what was learned of the new one, or with nothing.
+
+    Args:
+        learners: Who learns.
+        identity_of: What an engine is.
+        log: Told what an engine inherits.
+    """
+
+    def __init__(self, learners: Learners, identity_of: IdentityOf, log: logging.Logger) -> None:
+        self._learners = learners
+        self._identity_of = identity_of
+        self._log = log
+        self._known: dict[str, _Known] = {}
+        self._stored: dict[LearnedIdentity, StoredEntry] = {}
+
+    def begin(self, stored: Mapping[LearnedIdentity, StoredEntry]) -> None:
+        """Take what the daemon before us left."""
+        self._stored = dict(stored)
+
+    def look(self, engines: Iterable[EngineStatus], now_ns: int, now_seconds: float) -> None:
+        """Take which engines there are now, and let them inherit."""
+        here = {status.engine: self._identity_of(status) for status in engines}
+        for gone in self._known.keys() - here.keys():
+            del self._known[gone]
+        for engine, identity in here.items():
+            known = self._known.get(engine)
+            if identity is None:
+                if known is not None:
+                    known.here = False
+                continue
+            if known is not None and known.here and known.identity == identity:
+                continue
+            if known is not None and known.identity != identity:
+                self._learners.restore(engine, EngineLearned(), now_ns)
+            self._known[engine] = _Known(identity)
+            self._inherit(identity, now_ns, now_seconds)
+
+    def due(self, now_ns: int) -> tuple[str, ...]:
+        """The engines of which something new is to be kept now: they learned much, or long ago."""
+        return tuple(
+            engine
+            for engine, known in self._known.items()
+            if known.here
+            and (
+                known.kept_ns is None
+                or now_ns - known.kept_ns >= KEEP_EVERY_NS
+                or self._learners.steps(engine) > MUCH_MORE * known.kept_steps
+            )
+        )
+
+    def keep_all(self, now_ns: int, now_seconds: float) -> dict[str, str]:
+        """Keep what is known of all engines; return of which that cannot be, and why."""
+        found: dict[str, str] = {}
+        for engine in self._known:
+            found |= self.keep(engine, now_ns, now_seconds)
+        return found
+
+    def keep(self, engine: str, now_ns: int, now_seconds: float) -> dict[str, str]:
+        """Keep what is known of an engine now; return why that cannot be, nothing if it can."""
+        known = self._known.get(engine)
+        if known is None or not known.here:
+            return {}
+        known.kept_ns, known.kept_steps = now_ns, self._learners.steps(engine)
+        try:
+            learned = self._learners.save(engine, now_ns)
+            if learned:
+                entry = LearnedEntry(
+                    identity=known.identity, timestamp_seconds=now_seconds, learned=learned
+                )
+                self._stored[known.identity] = encode_entry(entry)
+        except (ValueError, LearnedError) as error:
+            known.kept_ns = None
+            return {engine: f"{engine}: {error}"}
+        return {}
+
+    def stored(self, now_seconds: float) -> Iterator[StoredEntry]:
+        """Yield what was used within the last day."""
+        for identity, entry in list(self._stored.items()):
+            if now_seconds - entry.timestamp_seconds > STALE_SECONDS:
+                del self._stored[identity]
+            else:
+                yield entry
+
+    def _inherit(self, identity: LearnedIdentity, now_ns: int, now_seconds: float) -> None:
+        stored = self._stored.get(identity)
+        if stored is None:
+            return
+        learned = decode_entry(stored).learned
+        engine = identity.engine
+        if self._observations(engine, now_ns) >= learned.observations:
+            return
+        passed_ns = round(max(now_seconds - stored.timestamp_seconds, 0.0) * 1e9)
+        aged = EngineLearned(learned.costs, learned.limits.older(passed_ns), learned.shares)
+        self._learners.restore(engine, aged, now_ns)
+        self._log.info("%s: goes on with what %s observations taught", engine, learned.observations)
+
+    def _observations(self, engine: str, now_ns: int) -> int:
+        try:
+            return self._learners.save(engine, now_ns).observations
+        except ValueError:
+            return 0

@@ -1,0 +1,1 @@
+"""The node daemon: composition of all parts and its main loop."""

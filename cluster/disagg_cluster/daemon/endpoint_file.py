@@ -1,0 +1,107 @@
+"""Where a daemon answers, left in its run folder for the commands of its node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from disagg_cluster.config import Listen
+from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_cluster.host.processes import procfs
+from disagg_exporter.http.listen import ListenAddress, ListenError, parse_listen
+from disagg_exporter.steps.socket_folder import FileIdentity, identity_of, unlink_if_same
+
+_MOST_BYTES = 10_000
+# Whatever lies there: a pipe would keep us waiting, a link lead to what was not meant for us.
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_log = logging.getLogger("disagg_node")
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """The address of a daemon's page, and its web-config file, if there is one."""
+
+    address: ListenAddress
+    web_config: Path | None = None
+
+
+def near_url(address: ListenAddress, scheme: str = "http") -> str:
+    """The root of a server that listens on an address, as its own node reaches it."""
+    everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+    host = everywhere.get(address.host, address.host)
+    return f"{scheme}://{ListenAddress(host, address.port)}"
+
+
+def of_file(listen: Listen) -> Whereabouts:
+    """Where the daemon of a node file answers."""
+    path = listen.web_config
+    return Whereabouts(listen.metrics_address, None if path is None else Path(path).absolute())
+
+
+class EndpointFile:
+    """Word at a path while this process serves on an address."""
+
+    def __init__(self, path: Path, address: ListenAddress, listen: Listen) -> None:
+        web_config = of_file(listen).web_config
+        self._path = path
+        self._text = json.dumps(
+            {
+                "pid": os.getpid(),
+                "start_ticks": procfs.start_ticks(os.getpid()),
+                "address": str(address),
+                "web_config": None if web_config is None else str(web_config),
+            }
+        )
+        self._identity: FileIdentity | None = None
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether what lies at its path is what we wrote; so, too, if we could not write."""
+        return self._identity is None or identity_of(self._path) == self._identity
+
+    def write(self) -> None:
+        """Write it; that it cannot be is said, and is no reason not to measure."""
+        try:
+            write_whole(self._path, self._text.encode(), 0o600)
+            self._identity = identity_of(self._path)
+        except OSError as error:
+            # Commands then have to be told by --url.
+            _log.warning("cannot write %s: %s", self._path, error.strerror)
+
+    restore = write
+
+    def remove(self) -> None:
+        """Take it away, if nobody has put his own there since."""
+        unlink_if_same(self._path, self._identity)
+
+
+@contextlib.contextmanager
+def leaving(path: Path, address: ListenAddress, listen: Listen) -> Iterator[EndpointFile]:
+    """Leave word at a path while this process serves on an address."""
+    file = EndpointFile(path, address, listen)
+    file.write()
+    try:
+        yield file
+    finally:
+        file.remove()
+
+
+def left_at(path: Path) -> Whereabouts | None:
+    """What was left at a path by a daemon that still lives; None if none has, or none can tell."""
+    try:
+        with os.fdopen(os.open(path, _FLAGS), "rb") as file:
+            # Passwords go where it says: only we or root may say so.
+            if os.fstat(file.fileno()).st_uid not in (0, os.getuid()):
+                return None
+            told = json.loads(file.read(_MOST_BYTES))
+        pid, ticks, web_config = told["pid"], told["start_ticks"], told["web_config"]
+        if not procfs.is_alive(pid) or procfs.start_ticks(pid) != ticks:
+            return None
+        return Whereabouts(parse_listen(told["address"]), Path(web_config) if web_config else None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ListenError):
+        return None

@@ -1,0 +1,150 @@
+"""All engines of the node: those that we launched and those that we found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.config.layout import Layout
+from disagg_cluster.config.router import ROUTER_NAME
+from disagg_cluster.daemon.background_tasks import Part
+from disagg_cluster.discovery.attaching import Attaching
+from disagg_cluster.discovery.finders.kubernetes import here
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.telemetry.device_watch import DeviceWatch
+from disagg_cluster.telemetry.launched_engines import Engines
+from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients, TlsServer
+from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.source_selection import Subject
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.model import CollectorStatus, Device, EngineStatus
+
+
+class Roster:
+    """Both sorts of engines as one, for those who do not care who started them.
+
+    Args:
+        launched: The workers' engines.
+        found: The engines that somebody else started; None where they are not looked for.
+        interval_seconds: From one look at an engine's metrics page to the next.
+    """
+
+    def __init__(self, launched: Engines, found: Attaching | None, interval_seconds: float) -> None:
+        self._launched = launched
+        self._found = found
+        self.pages = self._page_watch(interval_seconds)
+        """The metrics pages of all engines."""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What the found engines are called, by what they are recognised by."""
+        return self._found.names.by_key if self._found else {}
+
+    def resume(self, names: Mapping[str, str]) -> None:
+        """Call found engines what the daemon before called them."""
+        if self._found:
+            self._found.names.resume(names)
+
+    def parts(self) -> tuple[Part, ...]:
+        """What has to run all the time: reading the pages, and looking for engines."""
+        reading = Part("pages", self.pages.run)
+        if self._found is None:
+            return (reading,)
+        looking = partial(self._found.run, self.pages, self._launched.peers)
+        return (reading, Part("discovery", looking))
+
+    def devices(self) -> tuple[Device, ...]:
+        """The pseudo-devices of engines that were found."""
+        return self._found.devices if self._found else ()
+
+    @property
+    def left_out(self) -> int | None:
+        """How many engines were found beyond those that are attached to; None without attaching."""
+        return self._found.left_out if self._found else None
+
+    def statuses(self) -> tuple[EngineStatus, ...]:
+        """Return every engine as the page shows it."""
+        found = self._found.statuses(self.pages) if self._found else ()
+        return (*self._launched.statuses(self.pages), *found)
+
+    def subjects(self) -> tuple[Subject, ...]:
+        """Return every engine as the choice of its source sees it."""
+        found = self._found.subjects(self.pages) if self._found else ()
+        return (*self._launched.subjects(self.pages), *found)
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how the engines are heard, looked for and read."""
+        found = self._found.collectors() if self._found else ()
+        return (*self._launched.collectors(), *found, *self.pages.statuses())
+
+    def _page_watch(self, interval_seconds: float) -> PageWatch:
+        launched, found = self._launched, self._found
+        if found is None:
+            tls_of = EngineTlsClients(launched.tls_server).client
+            return PageWatch(launched.urls, interval_seconds, launched.answers, tls_of=tls_of)
+
+        def tls_server(name: str) -> TlsServer:
+            return (launched if name in launched.urls else found).tls_server(name)
+
+        return PageWatch(
+            _Either(launched, found),
+            interval_seconds,
+            lambda name: launched.answers(name) if name in launched.urls else True,
+            path_of=found.page_path,
+            keep_lines=found.keep_lines,
+            tls_of=EngineTlsClients(tls_server).client,
+        )
+
+
+def attaching(
+    config: NodeConfig,
+    layout: Layout,
+    folder: RunFolder,
+    ledger: Ledger,
+    fullness: Fullness,
+    devices: DeviceWatch,
+    engines: Engines,
+) -> Attaching | None:
+    """What finds the engines of a node that we did not start; None where the file has no `attach`.
+
+    Args:
+        config: The node file.
+        layout: The devices of the node.
+        folder: Where engines tell their steps.
+        ledger: Told of every change.
+        fullness: Told of every step.
+        devices: Their readings, with the processes on them.
+        engines: Our own engines, which are never found.
+    """
+    if config.attach is None:
+        return None
+    return Attaching(
+        config.attach,
+        folder,
+        ledger,
+        fullness,
+        layout.devices,
+        lambda: devices.look.readings(time.monotonic_ns()),
+        ours=engines.pids,
+        taken=(ROUTER_NAME, *engines.urls),
+        kubernetes=here(config.attach, layout.devices, folder.pods),
+    )
+
+
+class _Either(Mapping[str, str]):
+    def __init__(self, launched: Engines, found: Attaching) -> None:
+        self._launched = launched
+        self._found = found
+
+    def __getitem__(self, name: str) -> str:
+        found = self._found.urls.get(name)
+        return self._launched.urls[name] if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._launched.urls, *self._found.urls))
+
+    def __len__(self) -> int:
+        return len(self._launched.urls) + len(self._found.urls)

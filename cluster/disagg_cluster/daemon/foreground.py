@@ -1,0 +1,172 @@
+"""Runs a daemon in the foreground of a terminal or a service: signals in, a line a second out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from disagg_cluster.daemon.daemon import Daemon
+from disagg_cluster.daemon.status_line import line
+from disagg_cluster.host.life_signs import LifeSigns
+from disagg_cluster.host.malloc import share_one_heap
+from disagg_cluster.host.output.log_rate import LogRateLimit
+from disagg_cluster.host.service_manager import ServiceManager
+from disagg_cluster.host.subreaper import subreaping
+from disagg_exporter.http.listen import ListenAddress
+from disagg_exporter.model import Snapshot
+
+EachSecond = Callable[[Snapshot], None]
+Beside = Callable[[Daemon, ListenAddress], AbstractContextManager[None]]
+"""What runs beside the daemon once its workers are ready: a load, say."""
+
+
+_LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+# New objects since the last look for cyclic garbage, and how many looks at the young until the
+# older are looked at. What a beat makes lives for a second and is no cycle; when each step was an
+# object, the looking was a tenth of a busy daemon's time with Python's own 700.
+_GARBAGE_THRESHOLDS = (20_000, 20, 50)
+
+
+def log_to_stderr(verbose: bool) -> None:
+    """Write the daemon's log to stderr, a line an event; of one that repeats itself, a few."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogRateLimit())
+
+
+async def run(
+    daemon: Daemon,
+    each_second: EachSecond,
+    *,
+    beside: Beside = lambda _daemon, _address: contextlib.nullcontext(),
+    serving: Callable[[ListenAddress], None] = lambda _address: None,
+    seconds: float | None = None,
+    hangup_ends: bool = False,
+) -> None:
+    """Run until SIGINT or SIGTERM, or for `seconds` after all workers are ready.
+
+    The first signal drains and stops the workers; another one makes it wait for no request. If
+    the daemon is to leave its engines at SIGTERM, that ends it alone. SIGHUP has it look anew at
+    its web-config file.
+
+    Args:
+        daemon: What to run.
+        each_second: Told the latest snapshot, once a second while it serves.
+        beside: Entered when all workers are ready, left before they are stopped.
+        serving: Told the address of the metrics page as soon as it is served.
+        seconds: How long to run; for ever if None.
+        hangup_ends: The end of its terminal is its end: SIGHUP is taken for a SIGINT.
+    """
+    with subreaping():
+        await _run(daemon, each_second, beside, serving, seconds, hangup_ends)
+
+
+async def _run(
+    daemon: Daemon,
+    each_second: EachSecond,
+    beside: Beside,
+    serving: Callable[[ListenAddress], None],
+    seconds: float | None,
+    hangup_ends: bool,
+) -> None:
+    share_one_heap()
+    manager = ServiceManager(os.environ, logging.getLogger(__name__))
+    signs = LifeSigns(manager, lambda: daemon.is_well, lambda: _status(daemon.snapshot))
+    if manager.watchdog_seconds is not None:
+        # A watchdog ends us by SIGABRT: where every thread was then is all that can be learned.
+        faulthandler.enable()
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    hurrying: list[asyncio.Task[None]] = []
+
+    def asked(sign: signal.Signals) -> None:
+        if stopping.is_set():
+            hurrying.append(loop.create_task(daemon.hurry()))
+        elif sign is signal.SIGTERM and daemon.on_sigterm == "leave":
+            daemon.leave()
+        signs.end()
+        daemon.ending()
+        stopping.set()
+
+    def reload() -> None:
+        manager.reloading()
+        daemon.reload()
+        manager.ready()
+
+    # Inherited as ignored, it would let the kernel take exit codes away from us.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, asked, sign)
+    if hangup_ends:
+        loop.add_signal_handler(signal.SIGHUP, asked, signal.SIGINT)
+    else:
+        loop.add_signal_handler(signal.SIGHUP, reload)
+    # Whoever starts us may have them blocked until somebody listens: what came is heard now.
+    if {signal.SIGINT, signal.SIGTERM} & signal.sigpending():
+        daemon.ending()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _LISTENED)
+    collected = gc.get_threshold()
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
+    try:
+        async with signs.given(), daemon.running() as address:
+            serving(address)
+            manager.ready()
+            await _serve(daemon, address, stopping, each_second, beside, seconds)
+        await asyncio.gather(*hurrying)
+    finally:
+        gc.set_threshold(*collected)
+        for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(sign)
+
+
+async def _serve(
+    daemon: Daemon,
+    address: ListenAddress,
+    stopping: asyncio.Event,
+    each_second: EachSecond,
+    beside: Beside,
+    seconds: float | None,
+) -> None:
+    loop = asyncio.get_running_loop()
+    told = True
+    with contextlib.ExitStack() as stack:
+        until: float | None = None
+        begun = False
+        while not stopping.is_set() and (until is None or loop.time() < until):
+            if daemon.ready and not begun:
+                begun = True
+                stack.enter_context(beside(daemon, address))
+                until = None if seconds is None else loop.time() + seconds
+            if daemon.snapshot is not None and told:
+                told = _tell(each_second, daemon.snapshot)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await stopping.wait()
+
+
+def _status(snapshot: Snapshot | None) -> str:
+    return "" if snapshot is None else line(snapshot, "").workers_text()
+
+
+def _tell(each_second: EachSecond, snapshot: Snapshot) -> bool:
+    """Whether somebody still listens: a closed terminal is no reason to end the engines."""
+    try:
+        each_second(snapshot)
+    except OSError as error:
+        logging.getLogger(__name__).warning("no more lines are printed: %s", error)
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""The node's front: its pages over HTTP, who may read them, and what is written for others."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from disagg_cluster.config import Bridges, Listen
+from disagg_cluster.deploy.bridges.job_files import JobFiles
+from disagg_exporter.http.listen import ListenAddress
+from disagg_exporter.http.server.authentication import OPEN
+from disagg_exporter.http.server.scrape_rate import Onlookers
+from disagg_exporter.http.server.server import MetricsServer
+from disagg_exporter.landing import Lookback
+from disagg_exporter.model import CollectorStatus, Snapshot
+
+if TYPE_CHECKING:
+    from disagg_cluster.nodefile.web.watch import WebConfigWatch
+
+_log = logging.getLogger("disagg_node")
+
+
+class Front:
+    """Serves the node's pages while it runs.
+
+    Args:
+        listen: Where, and the web-config file, if there is one.
+        bridges: What is written for other exporters.
+        name: What to call the node.
+        heartbeat_age_seconds: How long ago the daemon's loop last came round.
+    """
+
+    def __init__(
+        self,
+        listen: Listen,
+        bridges: Bridges,
+        name: str,
+        heartbeat_age_seconds: Callable[[], float],
+    ) -> None:
+        self._listen = listen
+        folder = bridges.hpc_job_dir
+        self._job_files = None if folder is None else JobFiles(Path(folder), log=_log)
+        self._name = name
+        self._snapshot: Snapshot | None = None
+        self._lookback = Lookback()
+        self._heartbeat_age_seconds = heartbeat_age_seconds
+        self._web: WebConfigWatch | None = None
+        self._onlookers = Onlookers()
+        self._server: MetricsServer | None = None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody looks every few seconds."""
+        return self._onlookers.look_often(time.monotonic())
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """What is shown now; None before the first."""
+        return self._snapshot
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show this from now on."""
+        self._lookback.remember(snapshot)
+        self._snapshot = snapshot
+        if self._job_files is not None:
+            self._job_files.show((account.device, account.role) for account in snapshot.accounts)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[ListenAddress]:
+        """Serve; yield the address with the port that was really taken.
+
+        Raises:
+            ConfigError: The web-config file cannot be used.
+            ListenError: The address cannot be listened on.
+        """
+        with contextlib.ExitStack() as stack:
+            if self._job_files is not None:
+                stack.callback(self._job_files.close)
+            if self._listen.web_config is not None:
+                self._web = _watch(Path(self._listen.web_config))
+                stack.enter_context(self._web)
+            self._server = server = MetricsServer(
+                self._listen.metrics_address,
+                self._asked,
+                lambda: "" if self._snapshot else "nothing was measured yet",
+                self._heartbeat_age_seconds,
+                access=lambda: OPEN if self._web is None else self._web.access,
+                name=self._name,
+                lookback=self._lookback,
+            )
+            stack.callback(server.close)
+            yield server.start()
+
+    def reload(self) -> None:
+        """Look at the web-config file now rather than in a few seconds."""
+        if self._web is not None:
+            self._web.look_now()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How the last look at the web-config file went, the writing for others, the serving."""
+        parts = (self._web, self._job_files)
+        served = () if self._server is None else self._server.collectors()
+        return (*served, *(part.status() for part in parts if part is not None))
+
+    def http_refusals(self) -> dict[str, int]:
+        """What the server turned away, by reason; nothing before there is one."""
+        return {} if self._server is None else self._server.refusals()
+
+    def _asked(self) -> Snapshot | None:
+        self._onlookers.note(time.monotonic())
+        return self._snapshot
+
+
+def scheme_of(listen: Listen) -> Literal["http", "https"]:
+    """How the pages are reached; raises ConfigError if the web-config file cannot be used."""
+    if listen.web_config is None:
+        return "http"
+    from disagg_cluster.nodefile.web.tls import load
+
+    return "http" if load(Path(listen.web_config)).tls is None else "https"
+
+
+def _watch(path: Path) -> WebConfigWatch:
+    # A node without such a file does without OpenSSL and bcrypt in its memory.
+    from disagg_cluster.nodefile.web.watch import WebConfigWatch
+
+    return WebConfigWatch(path, _log)

@@ -1,0 +1,166 @@
+"""The router as one more worker, and the reading of its page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from disagg_cluster.config import NodeConfig, Router
+from disagg_cluster.config.patience import policy
+from disagg_cluster.config.router import ROUTER_NAME
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds
+from disagg_cluster.supervisor.health.readiness import Target
+from disagg_cluster.supervisor.worker_spec import Post
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.engine_pages.router import count_on, parse_router_page
+from disagg_exporter.http.client.scrape import fetch
+from disagg_exporter.model import CollectorStatus, RouterEngine, RouterPage, RouterStatus
+
+Fetch = Callable[[str, float], bytes]
+
+
+def router_post(config: NodeConfig, router: Router, log_path: Path) -> Post:
+    """What to run for the router, where it answers and how patient to be with it."""
+    deadlines = router.deadlines
+    health = config.health.with_changes(router.health)
+    restart = config.restart.with_changes(router.restart)
+    usual = policy(deadlines, restart, health, config.intervals.health_seconds)
+    patience = replace(
+        usual,
+        start_seconds=start_seconds(config, router),
+        # Told to end, it takes no more requests and waits for those it has: nothing is left for
+        # us to wait for before.
+        drain_seconds=0.0,
+        stop_seconds=deadlines.drain_seconds + deadlines.stop_seconds,
+    )
+    # Its /health and /readiness speak of its engines: it must not be killed because they are gone.
+    target = Target(
+        router.port,
+        "",
+        router.probe_host,
+        health_path="/liveness",
+        timeout_seconds=health.timeout_seconds,
+    )
+    return Post(
+        ROUTER_NAME,
+        router_command(config, router),
+        log_path,
+        target,
+        patience,
+        in_front=True,
+    )
+
+
+class Gate:
+    """The node's router: what to run, and what is known of it while it runs."""
+
+    def __init__(self, config: NodeConfig, router: Router, folder: RunFolder) -> None:
+        self.post = router_post(config, router, folder.log(ROUTER_NAME))
+        self.watch = RouterWatch(
+            router.metrics_url,
+            router_engines(config, router),
+            config.intervals.pages_seconds,
+            lambda: self._pid,
+        )
+        self._pid: int | None = None
+
+    def changed(self, pid: int | None) -> None:
+        """Take the router's present process."""
+        self._pid = pid
+
+
+class RouterWatch:
+    """The last page of the router, and what it counted through all its restarts.
+
+    Args:
+        url: Its metrics page.
+        engines: To whom it sends requests.
+        interval_seconds: From one look to the next.
+        process: The pid of the router's present process, None without one.
+        deadline_seconds: What one look may take.
+        fetch, clock_ns, wall, log: Seams.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        engines: tuple[RouterEngine, ...],
+        interval_seconds: float,
+        process: Callable[[], int | None],
+        *,
+        deadline_seconds: float = 2.0,
+        fetch: Fetch = fetch,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self._url = url
+        self._interval_seconds = interval_seconds
+        self._process = process
+        self._deadline_seconds = deadline_seconds
+        self._fetch = fetch
+        self._clock_ns = clock_ns
+        self._status = RouterStatus(engines)
+        self._health = CollectorHealth(
+            "router",
+            log or logging.getLogger(__name__),
+            failing="metrics page: ",
+            recovered="metrics page is readable again",
+            # Once is no news: a router that starts or ends is asked when it cannot answer.
+            silent_failures=1,
+            clock_ns=clock_ns,
+            wall=wall,
+        )
+        self._last: tuple[int, RouterPage] | None = None
+
+    def status(self) -> RouterStatus:
+        """Return what the metrics page shows of the router."""
+        return self._status
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how the last look went, collector `router`; nothing while it does not run."""
+        return (self._health.status(),) if self._health.tried else ()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        executor = ThreadPoolExecutor(2, thread_name_prefix="router-page")
+        try:
+            while True:
+                began_ns = self._clock_ns()
+                await self._look(executor)
+                spent_seconds = (self._clock_ns() - began_ns) / 1e9
+                await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _look(self, executor: ThreadPoolExecutor) -> None:
+        pid = self._process()
+        if pid is None:
+            self._status = replace(self._status, page=None)
+            self._health.rest()
+            return
+        loop = asyncio.get_running_loop()
+        with self._health.round():
+            try:
+                page = await loop.run_in_executor(executor, self._read)
+                self._seen(pid, page)
+            except Exception:
+                self._status = replace(self._status, page=None)
+                raise
+
+    def _read(self) -> RouterPage:
+        text = self._fetch(self._url, self._deadline_seconds)
+        return parse_router_page(text, self._clock_ns())
+
+    def _seen(self, pid: int, page: RouterPage) -> None:
+        # A page of another process is no past of this one: its counters began at 0.
+        before = self._last[1] if self._last is not None and self._last[0] == pid else None
+        counts = count_on(self._status.counts, before, page)
+        self._last = pid, page
+        self._status = replace(self._status, counts=counts, page=page)

@@ -1,0 +1,203 @@
+"""Ends a daemon from outside, and the workers that one has left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.config.tls import NOTHING_SAID
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.host.run_dir.lock import RunLock, holder
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.supervisor.health.readiness import Target
+from disagg_cluster.supervisor.journal.journal import Journal, here, load
+from disagg_cluster.supervisor.journal.journal_text import Entry, JournalError
+from disagg_cluster.supervisor.ownership import adoption
+from disagg_cluster.supervisor.ownership.unrecorded import entry_of, unrecorded
+from disagg_cluster.supervisor.process.command import Command
+from disagg_cluster.supervisor.supervisor import Crew
+from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+
+Say = Callable[[str], None]
+
+_LOOK_SECONDS = 0.3
+# Beyond the deadlines of its workers: for what a daemon does before and after.
+_DAEMON_SECONDS = 20.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One process that was asked to end, and whether it did; `name` is that of the worker."""
+
+    name: str
+    pid: int | None
+    ended: bool
+
+
+def end_daemon(folder: RunFolder, say: Say, patience_seconds: float | None = None) -> Ended | None:
+    """Ask the daemon of a run folder to drain and stop, and wait; None if none runs there.
+
+    Args:
+        folder: Its folder.
+        say: Told each change of a worker.
+        patience_seconds: How long to wait; as its workers' deadlines ask for if None.
+    """
+    pid = holder(folder.lock)
+    if pid is None:
+        return None
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        # Asked again, so that the answer is about the process that the pidfd stands for.
+        if holder(folder.lock) != pid:
+            return None
+        say(f"daemon (pid {pid}): asked to stop")
+        signal.pidfd_send_signal(pidfd, signal.SIGINT)
+        ended = _watch_end(pidfd, folder, say, patience_seconds)
+    finally:
+        os.close(pidfd)
+    say(f"daemon (pid {pid}): " + ("ended" if ended else "is still there"))
+    return Ended("daemon", pid, ended)
+
+
+def end_workers(
+    folder: RunFolder, say: Say, ports: Mapping[str, int] | None = None
+) -> tuple[Ended, ...]:
+    """Drain and end, and if need be kill, the workers that the journal names, and proven others.
+
+    Args:
+        folder: Their run folder, there or not.
+        say: Told each change of a worker.
+        ports: Where each worker listens, as far as it is known.
+
+    Raises:
+        RunLockError: A daemon runs in the folder, or the folder is not ours.
+    """
+    if not folder.lock.exists() and not unrecorded(folder, (), ports):
+        return ()
+    with RunLock(folder.lock):
+        journal = Journal(folder.journal, _log)
+        left = [entry for entry in journal.read() if adoption.is_there(entry)]
+        names = {entry.worker for entry in left}
+        for found in unrecorded(folder, [entry.pid for entry in left], ports):
+            if found.proven and found.worker not in names:
+                say(f"{found.worker} (pid {found.pid}): no journal names it, and it is ours")
+                left.append(entry_of(found, folder, ports))
+        return asyncio.run(_end_all(left, journal, say)) if left else ()
+
+
+def left_behind(folder: RunFolder) -> tuple[Entry, ...]:
+    """The journal's workers of which something is left; none if it is not to be trusted."""
+    return tuple(entry for entry in _entries(folder) if adoption.is_there(entry))
+
+
+def unnamed(folder: RunFolder, known: Collection[int | None]) -> tuple[tuple[str, int], ...]:
+    """Processes that write a worker's log although no journal names them: worker and pid."""
+    return tuple((found.worker, found.pid) for found in unrecorded(folder, known))
+
+
+async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[Ended, ...]:
+    ended: list[Ended] = []
+    for in_front in (True, False):
+        stage = [entry for entry in entries if entry.in_front is in_front]
+        later = [entry for entry in entries if entry.in_front < in_front]
+        if stage:
+            named = {entry.worker for entry in (*stage, *later)}
+            paused = [entry for entry in journal.read() if entry.life.paused_ns is not None]
+            kept = [entry for entry in paused if entry.worker not in named]
+            ended += await _end_stage(stage, [*later, *kept], journal, say)
+    return tuple(ended)
+
+
+async def _end_stage(
+    stage: list[Entry], later: list[Entry], journal: Journal, say: Say
+) -> list[Ended]:
+    """End some workers; those whose turn comes later stay in the journal, and so do pauses."""
+
+    def changed(
+        worker: str, _old: WorkerState, new: WorkerState, pid: int | None, why: str
+    ) -> None:
+        process = "" if pid is None else f" (pid {pid})"
+        say(f"{worker}{process}: {new.value}, {why.partition(chr(10))[0]}")
+
+    # What is to be said is said by `changed`; a page that is gone is what we want.
+    silent = logging.Logger("stopping", logging.CRITICAL)
+    roots = {entry.worker: entry.tag.url for entry in stage}
+    pages = PageWatch(roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
+    crew = Crew(
+        [_post(entry) for entry in stage],
+        changed,
+        pages.page,
+        journal=journal,
+        health_seconds=_LOOK_SECONDS,
+        log=silent,
+    )
+    crew.adopt([*stage, *later], wanted=False)
+    looking = asyncio.create_task(pages.run())
+    left = await crew.stop()
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    return [Ended(entry.worker, entry.pid, entry.worker not in left) for entry in stage]
+
+
+def _entries(folder: RunFolder) -> tuple[Entry, ...]:
+    try:
+        return load(folder.journal, here())
+    except JournalError:
+        return ()
+
+
+def _post(entry: Entry) -> Post:
+    """A post that is never filled again."""
+    tag = entry.tag
+    return Post(
+        entry.worker,
+        Command(entry.argv, {}),
+        Path(entry.log_path),
+        Target(
+            tag.port,
+            tag.model_name,
+            tag.host,
+            tls=None if tag.certificate_file is None else NOTHING_SAID.probing,
+        ),
+        RestartPolicy(drain_seconds=entry.drain_seconds, stop_seconds=entry.stop_seconds),
+        role=tag.role,
+        gpus=tag.gpus,
+        in_front=entry.in_front,
+    )
+
+
+def _watch_end(pidfd: int, folder: RunFolder, say: Say, patience_seconds: float | None) -> bool:
+    """Wait for the end of a process, saying what its workers do meanwhile."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    told = {entry.worker: entry.life.state for entry in left_behind(folder)}
+    until = None
+    while not poll.poll(_LOOK_SECONDS * 1000):
+        entries = _entries(folder)
+        states = {entry.worker: entry.life.state for entry in entries}
+        for worker in told:
+            state = states.get(worker, WorkerState.STOPPED)
+            if state is not told[worker]:
+                say(f"{worker}: {state.value}")
+                told[worker] = state
+        if until is None:
+            longest = max((e.drain_seconds + e.stop_seconds for e in entries), default=0.0)
+            wait = longest + _DAEMON_SECONDS if patience_seconds is None else patience_seconds
+            until = time.monotonic() + wait
+        if time.monotonic() > until:
+            return False
+    return True

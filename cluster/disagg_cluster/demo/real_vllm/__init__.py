@@ -1,0 +1,1 @@
+"""A real vLLM pair for the demo and the tests, on CPU."""

@@ -1,0 +1,181 @@
+"""A stand-in engine at work: its step model driven by the real clock, its telemetry sent out."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from disagg_cluster.demo.simulated_gpu import SimGpus
+from disagg_cluster.simulator.engine.engine import Engine, Run
+from disagg_cluster.simulator.engine.sequence import Sequence
+from disagg_cluster.simulator.engine.steps import Outcome
+from disagg_cluster.simulator.telemetry.facts import facts_of, state_of
+from disagg_cluster.simulator.telemetry.page_counters import PageCounters
+from disagg_exporter.inside_engine.disagg_steps.sender import Facts
+
+_GPU_WRITE_SECONDS = 0.1  # as often as the daemon looks
+_GPU_REST_WRITE_SECONDS = 0.5  # the reader believes a device's last activity for a second
+_RESTING_AFTER_NS = 300_000_000
+
+
+class StepSink(Protocol):
+    """Where step records go; the sender of the real plugin, or nothing."""
+
+    def step(self, facts: Facts, t_ns: int, *, counted: bool = True) -> None:
+        """Send one step, or with `counted=False` only the engine's state."""
+
+
+class StepLoop:
+    """Runs an `Engine` in real time: it sleeps while a step lasts and while there is no work.
+
+    Args:
+        engine: The simulated engine, which plans one step at a time.
+        counters: What the engine's page tells.
+        transfer_seconds: How long the KV of so many tokens travels to this engine.
+        sink: Where records go; None when no daemon listens.
+        gpus: The engine's simulated GPUs; None when it has none.
+        clock_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        counters: PageCounters,
+        transfer_seconds: Callable[[int], float],
+        *,
+        sink: StepSink | None = None,
+        gpus: SimGpus | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._engine = engine
+        self._scheduler = engine.scheduler
+        self._counters = counters
+        self._transfer_seconds = transfer_seconds
+        self._sink = sink
+        self._gpus = gpus
+        self._clock_ns = clock_ns
+        self._answers: dict[Sequence, asyncio.Future[None]] = {}
+        self._transfers: dict[int, asyncio.TimerHandle] = {}
+        self._submitted = asyncio.Event()
+        self._awake = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._working_until_ns = clock_ns()
+        self._told = self._scheduler.standing()
+
+    async def complete(self, sequence: Sequence) -> None:
+        """Run a request to its last token; cancelling this takes it out of the engine."""
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._answers[sequence] = answer
+        self._empty.clear()
+        self._scheduler.submit(sequence)
+        self._submitted.set()
+        try:
+            await answer
+        except asyncio.CancelledError:
+            self._abort(sequence)
+            raise
+        finally:
+            del self._answers[sequence]
+            if not self._answers:
+                self._empty.set()
+
+    async def emptied(self) -> None:
+        """Return as soon as no request is left."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Take step after step until cancelled."""
+        while True:
+            run = self._begin()
+            if run is None:
+                await self._rest()
+                continue
+            if self._gpus is not None:
+                self._gpus.work(prefill=bool(run.batch.context), now_ns=run.begun_ns)
+            self._working_until_ns = run.end_ns(1)
+            self._awake.set()
+            await asyncio.sleep((self._working_until_ns - self._clock_ns()) / 1e9)
+            outcome = self._engine.finish(self._clock_ns())
+            if outcome is None:
+                continue
+            if self._gpus is not None:
+                self._gpus.rest(outcome.ended_ns)
+            self._tell(outcome)
+            for sequence in outcome.finished:
+                answer = self._answers.get(sequence)
+                if answer is not None and not answer.done():
+                    answer.set_result(None)
+
+    async def report_gpus(self) -> None:
+        """Keep the device files up to date until cancelled, seldom while nothing happens."""
+        while True:
+            self._write_gpus()
+            if self._clock_ns() < self._working_until_ns + _RESTING_AFTER_NS:
+                await asyncio.sleep(_GPU_WRITE_SECONDS)
+            else:
+                self._awake.clear()
+                await _wait_for(self._awake, _GPU_REST_WRITE_SECONDS)
+
+    def _begin(self) -> Run | None:
+        """Plan a step, and let the KV set out for which there is room now."""
+        run = self._engine.begin(self._clock_ns())
+        loop = asyncio.get_running_loop()
+        for sequence in self._scheduler.to_fetch:
+            seconds = self._transfer_seconds(sequence.external_tokens)
+            self._transfers[sequence.number] = loop.call_later(
+                seconds, self._receive, sequence.number
+            )
+        self._scheduler.to_fetch.clear()
+        return run
+
+    def _receive(self, number: int) -> None:
+        del self._transfers[number]
+        self._scheduler.receive(number)
+        self._submitted.set()
+
+    def _abort(self, sequence: Sequence) -> None:
+        transfer = self._transfers.pop(sequence.number, None)
+        if transfer is not None:
+            transfer.cancel()
+        self._scheduler.abort(sequence)
+        self._counters.aborted += 1
+
+    async def _rest(self) -> None:
+        """Wait for a request or for the KV of one; the state between steps is told once."""
+        standing = self._scheduler.standing()
+        if self._sink is not None and standing != self._told:
+            self._told = standing
+            self._sink.step(state_of(standing), self._clock_ns(), counted=False)
+        # Written where work ends and where it begins again: no reader then smears the edges.
+        self._write_gpus()
+        self._submitted.clear()
+        await self._submitted.wait()
+        self._write_gpus()
+
+    def _tell(self, outcome: Outcome) -> None:
+        self._counters.count(outcome)
+        self._told = self._scheduler.standing()
+        if self._sink is not None:
+            self._sink.step(facts_of(outcome, self._told), outcome.ended_ns)
+
+    def _write_gpus(self) -> None:
+        if self._gpus is None:
+            return
+        try:
+            self._gpus.write(self._clock_ns())
+        except OSError as error:
+            self._gpus = None
+            sys.stderr.write(f"stand-in: no more GPU files: {error}\n")
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait for `event`, at most so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

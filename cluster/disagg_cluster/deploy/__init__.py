@@ -1,0 +1,1 @@
+"""What is installed beside the daemon: units, dashboards, rules, bridges."""

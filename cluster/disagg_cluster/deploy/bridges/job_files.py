@@ -1,0 +1,113 @@
+"""Keeps dcgm-exporter's job mapping files saying what the devices are for."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from disagg_cluster.deploy.bridges.mapping import TEXTS, job_files
+from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.model import CollectorStatus, Device, Role
+
+COLLECTOR = "hpc_job"
+AGAIN_SECONDS = 10.0
+
+_LONGEST = max(map(len, TEXTS))
+
+
+class JobFiles:
+    """Writes the files of one folder when a role changes, and takes them away in the end.
+
+    A file that is there and is not ours, such as a job scheduler's, stays as it is and is
+    complained of. Files of a daemon before us are taken over.
+
+    Args:
+        folder: The folder that dcgm-exporter is given as --hpc-job-mapping-dir.
+        clock, wall, log: Seams; seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._health = CollectorHealth(
+            COLLECTOR, log or logging.getLogger(__name__), recovered="", wall=wall
+        )
+        self._written: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
+        self._again_at = 0.0
+
+    def show(self, roles: Iterable[tuple[Device, Role]]) -> None:
+        """Say what the devices are for now; to be called often, it writes when something changed.
+
+        What failed is tried again after `AGAIN_SECONDS`.
+        """
+        with self._health.round() as problems:
+            self._show(job_files(roles))
+            problems |= self._problems
+
+    def _show(self, wanted: Mapping[str, str]) -> None:
+        changed = {name for name, text in wanted.items() if self._written.get(name) != text}
+        if self._clock() < self._again_at:
+            changed -= self._problems.keys()
+        for name in changed:
+            self._put(name, wanted[name])
+        for name in self._written.keys() - wanted.keys():
+            self._remove(name)
+        if self._problems and self._clock() >= self._again_at:
+            self._again_at = self._clock() + AGAIN_SECONDS
+
+    def close(self) -> None:
+        """Take our files away: nobody keeps them right from now on."""
+        for name in tuple(self._written):
+            self._remove(name)
+
+    def status(self) -> CollectorStatus:
+        """Return the collector `hpc_job`."""
+        return replace(self._health.status(), duration_seconds=0.0)
+
+    def _put(self, name: str, text: str) -> None:
+        path = self._folder / name
+        try:
+            if name not in self._written and not _is_ours(path):
+                self._fail(name, f"{path} is somebody else's (a job scheduler's?) and stays so")
+                return
+            # dcgm-exporter passes over the unfinished file: its name is no number.
+            write_whole(path, text.encode("ascii"))
+        except OSError as error:
+            self._fail(name, f"{path}: {error.strerror}")
+            return
+        self._written[name] = text
+        self._problems.pop(name, None)
+
+    def _remove(self, name: str) -> None:
+        del self._written[name]
+        with contextlib.suppress(OSError):
+            if _is_ours(self._folder / name):
+                (self._folder / name).unlink()
+
+    def _fail(self, name: str, problem: str) -> None:
+        self._problems[name] = problem
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return True
+    try:
+        return os.read(descriptor, _LONGEST + 1).decode("ascii", "replace") in TEXTS
+    finally:
+        os.close(descriptor)

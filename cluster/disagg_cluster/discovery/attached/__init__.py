@@ -1,0 +1,1 @@
+"""Attached engines: their state, view and step telemetry."""

@@ -1,0 +1,223 @@
+"""What found engines tell of their steps by ForwardPassMetrics, where they publish them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from disagg_cluster.discovery.attached.engines import Tells
+from disagg_cluster.discovery.sightings.types import FoundEngine
+from disagg_cluster.telemetry.steps.fpm_addresses import of_dynamo, of_sglang
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.attribution.pages.choice import PATIENCE_NS
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.model import CollectorStatus, EnginePage, Method
+
+if TYPE_CHECKING:
+    from disagg_cluster.telemetry.steps.fpm_feed import FpmFeed
+
+FOLLOW_SECONDS = 1.0
+_MOST_RANKS = 64
+
+_log = logging.getLogger("disagg_node")
+
+
+class ToldFpm:
+    """Subscribes to the publishers of the engines that are there, by what each was started with.
+
+    Args:
+        ledger, fullness: Where the steps go.
+        engines: The engines that are there now.
+        steps: What they tell by our plugin, which is preferred: both would be twice the truth.
+        page: An engine's last page.
+        clock_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        fullness: Fullness,
+        engines: Callable[[], tuple[FoundEngine, ...]],
+        steps: Tells,
+        page: Callable[[str], EnginePage | None],
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._ledger = ledger
+        self._fullness = fullness
+        self._engines = engines
+        self._steps = steps
+        self._page = page
+        self._clock_ns = clock_ns
+        self._feeds: dict[str, FpmFeed] = {}
+        self._failed: dict[str, CollectorHealth] = {}
+        self._following = CollectorHealth("task:fpm", _log)
+        self._warned = False
+
+    async def run(self) -> None:
+        """Follow the engines until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                with self._following.round():
+                    self.follow(loop)
+                await asyncio.sleep(FOLLOW_SECONDS)
+        finally:
+            for name in tuple(self._feeds):
+                self.forget(name)
+
+    def follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Listen to engines that have come since the last look."""
+        for engine in self._engines():
+            if engine.name in self._feeds:
+                continue
+            try:
+                self._listen(engine, loop)
+            except Exception as error:  # noqa: BLE001 - what anybody can start must not end us
+                self._stumbled(engine.name, error)
+            else:
+                if failed := self._failed.pop(engine.name, None):
+                    failed.succeed()
+
+    def heard(self, name: str) -> Mapping[Method, int]:
+        """Return when an engine published something last."""
+        feed = self._feeds.get(name)
+        return {} if feed is None or feed.heard_ns is None else {Method.FPM: feed.heard_ns}
+
+    def drain(self, engine: FoundEngine) -> None:
+        """Hear what has arrived of an engine: before its end is booked."""
+        if feed := self._feeds.get(engine.name):
+            feed.drain()
+
+    def forget(self, name: str) -> None:
+        """Hang up on an engine that is there no longer."""
+        self._failed.pop(name, None)
+        self._hang_up(name)
+
+    def _hang_up(self, name: str) -> None:
+        if feed := self._feeds.pop(name, None):
+            feed.close()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How each publisher is heard."""
+        every = [feed.status() for feed in self._feeds.values()]
+        every += [health.status() for health in self._failed.values()]
+        if self._following.has_failed:
+            every.append(self._following.status())
+        return tuple(every)
+
+    def _listen(self, engine: FoundEngine, loop: asyncio.AbstractEventLoop) -> None:
+        addresses = addresses_of(engine)
+        if addresses and self._can_listen(engine.name):
+            feed = self._feeds[engine.name] = self._feed(engine, addresses)
+            feed.open(loop)
+
+    def _stumbled(self, name: str, error: Exception) -> None:
+        """Hang up after what nobody foresaw; the next look tries again."""
+        self._hang_up(name)
+        if name not in self._failed:
+            self._failed[name] = CollectorHealth(f"fpm:{name}", _log)
+        self._failed[name].fail(error)
+
+    def _feed(self, engine: FoundEngine, addresses: Sequence[str]) -> FpmFeed:
+        from disagg_cluster.telemetry.steps.fpm_feed import FpmFeed
+
+        name = engine.name
+        return FpmFeed(
+            name,
+            addresses,
+            self._ledger,
+            self._fullness,
+            lambda: self._leader(name),
+            lambda _leader: self._pids(name),
+            booked=lambda: not self._steps_are_told(name),
+            kv_cache_tokens=lambda: self._kv_cache_tokens(name),
+            clock_ns=self._clock_ns,
+        )
+
+    def _can_listen(self, name: str) -> bool:
+        if all(map(importlib.util.find_spec, ("zmq", "msgspec"))):
+            return True
+        if not self._warned:
+            self._warned = True
+            _log.warning("%s publishes its steps; to hear them, install the extra fpm", name)
+        return False
+
+    def _engine(self, name: str) -> FoundEngine | None:
+        return next((engine for engine in self._engines() if engine.name == name), None)
+
+    def _leader(self, name: str) -> int | None:
+        engine = self._engine(name)
+        return None if engine is None or engine.leader is None else engine.leader.pid
+
+    def _pids(self, name: str) -> Iterable[int]:
+        engine = self._engine(name)
+        return () if engine is None else sorted(engine.pids)
+
+    def _steps_are_told(self, name: str) -> bool:
+        told_ns = self._steps.heard(name).get(Method.STEPS)
+        return told_ns is not None and self._clock_ns() - told_ns <= PATIENCE_NS
+
+    def _kv_cache_tokens(self, name: str) -> float | None:
+        page = self._page(name)
+        return None if page is None else page.kv_cache_tokens
+
+
+class AllTold:
+    """Several ways in which engines tell of their steps, as one."""
+
+    def __init__(self, *ways: Tells) -> None:
+        self._ways = ways
+
+    def heard(self, name: str) -> Mapping[Method, int]:
+        """When an engine told its steps last, in each way that it does."""
+        heard: dict[Method, int] = {}
+        for way in self._ways:
+            heard |= way.heard(name)
+        return heard
+
+    def drain(self, engine: FoundEngine) -> None:
+        """Hear what an engine has told already."""
+        for way in self._ways:
+            way.drain(engine)
+
+    def forget(self, name: str) -> None:
+        """Forget an engine that has gone."""
+        for way in self._ways:
+            way.forget(name)
+
+
+def addresses_of(engine: FoundEngine) -> tuple[str, ...]:
+    """Return where an engine publishes its steps, by its environment and arguments.
+
+    Empty for one whose processes we do not see: whose the publisher is could not be told. And for a
+    follower, of whose ranks nobody knows here whether they publish at all.
+    """
+    if engine.leader is None or engine.follows:
+        return ()
+    argv = engine.markers.argv
+    if engine.kind == "sglang":
+        name = option(argv, "--forward-pass-metrics-ipc-name")
+        ranks = _count(option(argv, "--dp-size") or option(argv, "--data-parallel-size"))
+        return of_sglang({"forward_pass_metrics_ipc_name": name}, ranks)
+    return of_dynamo(engine.markers.env, _count(option(argv, "--data-parallel-size")))
+
+
+def option(argv: Sequence[str], name: str) -> str | None:
+    """Return the value of an argument, in either spelling."""
+    for position, argument in enumerate(argv):
+        if argument.startswith(f"{name}="):
+            return argument[len(name) + 1 :]
+        if argument == name and position + 1 < len(argv):
+            return argv[position + 1]
+    return None
+
+
+def _count(text: str | None) -> int:
+    known = text is not None and text.isascii() and text.isdecimal() and len(text) < 4
+    return min(int(text or 1), _MOST_RANKS) if known else 1

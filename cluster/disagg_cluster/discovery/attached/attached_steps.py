@@ -1,0 +1,187 @@
+"""What found engines tell of their steps, if they were started with our plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from disagg_cluster.discovery.sightings.types import FoundEngine
+from disagg_cluster.host.files.private_dir import UnsafeDirError, make_inner
+from disagg_cluster.host.processes.process_table import parents
+from disagg_cluster.host.processes.procfs import start_ticks
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.telemetry.steps.step_feed import book
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import CollectorStatus, Method
+from disagg_exporter.steps.listener import Message, Records, StepsListener, StepsSocketError, Told
+from disagg_exporter.steps.plugin_silence import WITHOUT_DETAILS
+
+# All engines of a host that share the socket, together.
+MESSAGES_PER_SECOND = 20_000.0
+COLLECTOR = "steps:attached"
+
+_log = logging.getLogger("disagg_node")
+
+
+@dataclass(slots=True)
+class _Heard:
+    t_ns: int
+    flags: int
+
+
+class ToldSteps:
+    """Books the steps of found engines under their names, and knows when they told last.
+
+    Engines that a person starts on this host share one socket: whose a connection is, is known
+    from the process at its other end, by the kernel's word.
+
+    Args:
+        folder: Where the socket is.
+        ledger, fullness: Where the steps go.
+        engines: The engines that are there now.
+        drain_pod: Hears what waits in the socket of a pod, by its UID.
+        clock_ns, wall: Seams.
+        start_ticks: When a process started, by which a leader's pid is trusted.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        ledger: Ledger,
+        fullness: Fullness,
+        engines: Callable[[], tuple[FoundEngine, ...]],
+        drain_pod: Callable[[str], None] = lambda _uid: None,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+        start_ticks: Callable[[int], int | None] = start_ticks,
+    ) -> None:
+        self._path = folder.attached_socket
+        self._ledger = ledger
+        self._fullness = fullness
+        self._engines = engines
+        self._drain_pod = drain_pod
+        self._clock_ns = clock_ns
+        self._wall = wall
+        self._start_ticks = start_ticks
+        self._names: dict[int, str] = {}
+        self._heard: dict[str, _Heard] = {}
+        self._ranks_here: dict[str, int | None] = {}
+        self._heard_wall: float | None = None
+        self._listener: StepsListener | None = None
+        self._broken = False
+        self._health = CollectorHealth(COLLECTOR, _log)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen until the block ends; in a running loop. Without the socket the rest goes on."""
+        listener = StepsListener(
+            self._path,
+            "",
+            self._believes,
+            self._hear_process,
+            clock_ns=self._clock_ns,
+            messages_per_second=MESSAGES_PER_SECOND,
+            make_folder=lambda: make_inner(self._path.parent),
+        )
+        try:
+            make_inner(self._path.parent)
+            listener.open(asyncio.get_running_loop())
+            self._listener = listener
+        except (OSError, UnsafeDirError, StepsSocketError) as error:
+            self._broken = True
+            _log.warning("engines that a person starts cannot tell their steps: %s", error)
+        try:
+            yield
+        finally:
+            listener.close()
+
+    def hear_pod(self, uid: str, told: Told) -> None:
+        """Take what an engine in a pod told on that pod's socket."""
+        name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
+        if name is not None:
+            with self._health.round() if isinstance(told, Records) else self._health.guard():
+                self._book(name, told)
+
+    def heard(self, name: str) -> Mapping[Method, int]:
+        """Return when an engine's steps were heard last, if they are told with their time."""
+        heard = self._heard.get(name)
+        if heard is None or heard.flags & wire.NO_DETAILS:
+            return {}
+        return {Method.STEPS: heard.t_ns}
+
+    def drain(self, engine: FoundEngine) -> None:
+        """Hear what waits in an engine's socket: before its end is booked."""
+        if engine.pod_uid:
+            self._drain_pod(engine.pod_uid)
+        if self._listener is not None:
+            self._listener.drain()
+
+    def forget(self, name: str) -> None:
+        """Forget what an engine told that is there no longer."""
+        self._heard.pop(name, None)
+        self._ranks_here.pop(name, None)
+        self._names = {pid: owner for pid, owner in self._names.items() if owner != name}
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How the socket is heard; nothing while no engine is there that spoke on it."""
+        if self._listener is None or not self._names:
+            return (CollectorStatus(COLLECTOR, False, 0.0, None),) if self._broken else ()
+        connected = self._listener.counts.connected > 0
+        status = self._health.status()
+        return (
+            replace(
+                status,
+                success=connected and status.success,
+                duration_seconds=0.0,
+                last_success_timestamp_seconds=self._heard_wall,
+            ),
+        )
+
+    def _believes(self, pid: int) -> bool:
+        """Whether a process is one of a found engine's; remembers whose."""
+        above = parents(pid)
+        for engine in self._engines():
+            leader = engine.leader
+            if leader is None or not (pid in engine.pids or leader.pid in above):
+                continue
+            # One that has gone since the last look has left its pids to others. Whoever is refused
+            # is found soon, and tries again.
+            if self._start_ticks(leader.pid) == leader.start_ticks:
+                self._names[pid] = engine.name
+                return True
+        return False
+
+    def _hear_process(self, told: Told) -> None:
+        name = self._names.get(told.key.pid)
+        if name is not None:
+            self._heard_wall = self._wall()
+            with self._health.round() if isinstance(told, Records) else self._health.guard():
+                self._book(name, told)
+
+    def _is_here(self, name: str, rank: int) -> bool:
+        """Whether a data-parallel rank is on this node: a leader tells of its followers', too."""
+        if name not in self._ranks_here:
+            part = next((e.part for e in self._engines() if e.name == name), None)
+            self._ranks_here[name] = part.local_ranks if part else None
+        ranks_here = self._ranks_here[name]
+        return ranks_here is None or rank < ranks_here
+
+    def _book(self, name: str, told: Told) -> None:
+        if isinstance(told, Message) and told.step is None:
+            return
+        if not self._is_here(name, told.key.engine_index):
+            return
+        now_ns = self._clock_ns()
+        if name not in self._heard and told.flags & wire.NO_DETAILS:
+            _log.warning("%s: %s", name, WITHOUT_DETAILS)
+        self._heard[name] = _Heard(now_ns, told.flags)
+        ours = told._replace(key=told.key._replace(engine=name))
+        book(ours, self._ledger, self._fullness, now_ns)

@@ -1,0 +1,131 @@
+"""One found engine from its finding to its forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from disagg_cluster.discovery.sightings.types import FoundEngine
+from disagg_exporter.model import Assignment, Device, EngineState, Role
+from disagg_exporter.roles import Confidence, Verdict
+
+# An engine that nothing but its page tells of is gone when that has been silent for so long.
+SILENT_SECONDS = 10.0
+
+_UNDECIDED = Verdict(Role.UNKNOWN, "none", Confidence.NONE)
+
+
+@dataclass(slots=True)
+class Attachment:
+    """What is known of one found engine.
+
+    `at` is which of its endpoints is asked, `paged` whether that one has shown a page of an
+    engine. `answered_ns` is when it answered last, `ready_ns` since when it does; a follower
+    answers nobody and is taken at its being there. `worker_id` is Dynamo's, in hex,
+    `role_changes` how often it went from one known role to another. `told`
+    is what the ledger was told last. `gone_ns` is set while the engine is not there.
+    """
+
+    engine: FoundEngine
+    verdict: Verdict = _UNDECIDED
+    at: int = 0
+    paged: bool = False
+    answered_ns: int | None = None
+    ready_ns: int | None = None
+    gone_ns: int | None = None
+    model_name: str = ""
+    worker_id: str = ""
+    role_changes: int = 0
+    pseudo: Device | None = None
+    told: Assignment | None = None
+
+    @property
+    def url(self) -> str:
+        """The root of the server that is asked for its page; empty if none is known."""
+        endpoints = self.engine.endpoints
+        return endpoints[self.at % len(endpoints)].url if endpoints else ""
+
+    @property
+    def whence(self) -> str:
+        """How it was found, for the log."""
+        engine = self.engine
+        parts = [engine.kind or "unknown kind", f"by {', '.join(engine.seen_by)}"]
+        if engine.leader is not None:
+            parts.append(f"pid {engine.leader.pid}")
+        return ", ".join(filter(None, (*parts, self.url)))
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is there, and an engine."""
+        return self.gone_ns is None and self.verdict.is_engine
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Its devices' UUIDs, as far as they are known."""
+        if self.pseudo is not None:
+            return (self.pseudo.gpu,)
+        return self.engine.gpus or ()
+
+    def is_other_than(self, engine: FoundEngine) -> bool:
+        """Whether an engine of the same name is another incarnation: started anew since."""
+        mine = (self.engine.leader, self.engine.pod_uid)
+        theirs = (engine.leader, engine.pod_uid)
+        return any(old and new and old != new for old, new in zip(mine, theirs, strict=True))
+
+    def take(self, engine: FoundEngine) -> None:
+        """Take what is now known of where it is; an endpoint that showed a page is kept."""
+        url = self.url
+        self.engine = engine
+        urls = [endpoint.url for endpoint in engine.endpoints]
+        if url in urls:
+            self.at = urls.index(url)
+        else:
+            self.at, self.paged = 0, False
+
+    def hear(self, answered_ns: int | None) -> None:
+        """Take when it answered last; None if it has not answered where it is asked."""
+        if answered_ns is not None:
+            self.answered_ns = answered_ns
+            self.ready_ns = self.ready_ns or answered_ns
+
+    def begin_anew(self) -> None:
+        """Take that it is there again, or another incarnation of it."""
+        self.gone_ns = self.answered_ns = self.ready_ns = None
+
+    def try_next_endpoint(self) -> None:
+        """Its page was not where we looked: look elsewhere next time."""
+        if not self.paged:
+            self.at += 1
+
+    def state(self, now_ns: int) -> EngineState:
+        """Where it stands in its life."""
+        if self.gone_ns is not None or not self.verdict.is_engine:
+            return EngineState.GONE
+        if self.engine.draining:
+            return EngineState.DRAINING
+        if self.answered_ns is None:
+            return EngineState.STARTING
+        witnessed = self.engine.leader or self.engine.pod_uid
+        silent_seconds = (now_ns - self.answered_ns) / 1e9
+        if not witnessed and silent_seconds > SILENT_SECONDS:
+            return EngineState.GONE
+        return EngineState.READY
+
+
+class Urls(Mapping[str, str]):
+    """The roots of the servers of the attached engines, as they are when they are looked up."""
+
+    def __init__(self, attachments: Mapping[str, Attachment]) -> None:
+        self._attachments = attachments
+
+    def __getitem__(self, name: str) -> str:
+        found = self._attachments[name]
+        if found.gone_ns is not None or not found.url:
+            raise KeyError(name)
+        return found.url
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name in self._attachments if name in self])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,142 @@
+"""Looks for engines every few seconds, and follows what they are for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from disagg_cluster.discovery.attached.engines import Attached
+from disagg_cluster.discovery.sightings.judging import Case, Judge
+from disagg_cluster.discovery.sightings.merging import join
+from disagg_cluster.discovery.sightings.naming import Names
+from disagg_cluster.discovery.sightings.types import Finder, Look
+from disagg_cluster.telemetry.known_peer import KnownPeer
+from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.model import CollectorStatus
+from disagg_exporter.roles import Verdict
+
+INTERVAL_SECONDS = 2.0
+
+_log = logging.getLogger("disagg_node")
+
+
+class LooksForEngines(Protocol):
+    """A finder: says what it sees now, and what it cannot see; may take its time."""
+
+    @property
+    def finder(self) -> Finder:
+        """Which one it is."""
+
+    def look(self) -> Look:
+        """One look."""
+
+
+class Scout:
+    """Asks all finders on a clock, on a thread of its own.
+
+    Args:
+        finders: Whom to ask.
+        attached: Told of what they found.
+        names: What engines are called.
+        pages: The engines' metrics pages.
+        peers: The engines that we launched, for the roles of those beside them.
+        ours: Their processes; an engine that has one of them is not found.
+        interval_seconds: From one look to the next.
+        wall: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        finders: Sequence[LooksForEngines],
+        attached: Attached,
+        names: Names,
+        pages: PageWatch,
+        peers: Callable[[], Iterable[KnownPeer]] = tuple,
+        *,
+        ours: Callable[[], Iterable[int]] = tuple,
+        interval_seconds: float = INTERVAL_SECONDS,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._finders = tuple(finders)
+        self._attached = attached
+        self._names = names
+        self._pages = pages
+        self._peers = peers
+        self._ours = ours
+        self._interval_seconds = interval_seconds
+        self._judge = Judge()
+        self._health = {
+            finder.finder: CollectorHealth(
+                f"discovery:{finder.finder}",
+                _log,
+                subject=f"discovery by {finder.finder}",
+                recovered="sees everything again",
+                wall=wall,
+            )
+            for finder in finders
+        }
+        self._round = CollectorHealth("discovery", _log, wall=wall)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        loop = asyncio.get_running_loop()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="scout")
+        try:
+            while True:
+                with self._round.round():
+                    await self._look_once(loop, executor)
+                await asyncio.sleep(self._interval_seconds)
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How the last look of each finder went, collector `discovery:<finder>`.
+
+        And `discovery`, what is made of what they see, once that has failed.
+        """
+        finders = tuple(health.status() for health in self._health.values() if health.tried)
+        return (*finders, *((self._round.status(),) if self._round.has_failed else ()))
+
+    async def _look_once(
+        self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor
+    ) -> None:
+        looks = await loop.run_in_executor(executor, self._look)
+        # Asked again, now that nothing can be started: one that was just being started while the
+        # finders looked was not known as ours to them.
+        ours = frozenset(self._ours())
+        seen = (sighting for look in looks for sighting in look.sightings)
+        engines = join(sighting for sighting in seen if not sighting.pids & ours)
+        self._attached.take(self._names.name(engines))
+        cases, peers = self._attached.cases(self._pages), tuple(self._peers())
+        # Whatever is made of them, the engines' pages and states are followed.
+        verdicts: Mapping[str, Verdict] = {}
+        try:
+            verdicts = await loop.run_in_executor(executor, self._judged, cases, peers)
+        finally:
+            self._attached.settle(verdicts, self._pages)
+
+    def lost(self) -> tuple[str, ...]:
+        """What the finders cannot see, and why."""
+        return tuple(health.why for health in self._health.values() if not health.ok)
+
+    def _look(self) -> tuple[Look, ...]:
+        return tuple(map(self._asked, self._finders))
+
+    def _asked(self, finder: LooksForEngines) -> Look:
+        """What a finder sees; one that fails, on what anybody can start, ends no other."""
+        health = self._health[finder.finder]
+        try:
+            look = finder.look()
+        except Exception as error:  # noqa: BLE001 - as said above
+            health.fail(error)
+            return Look(finder.finder, (), health.why, 0.0)
+        health.report({"": look.lost} if look.lost else {}, look.duration_seconds)
+        return look
+
+    def _judged(self, cases: Sequence[Case], peers: Sequence[KnownPeer]) -> Mapping[str, Verdict]:
+        return self._judge.judge(cases, peers, time.monotonic())

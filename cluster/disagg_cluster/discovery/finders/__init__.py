@@ -1,0 +1,1 @@
+"""Where engines are looked for: processes, pods, lists, Dynamo's files."""

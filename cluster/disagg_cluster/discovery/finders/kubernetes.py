@@ -1,0 +1,144 @@
+"""The Kubernetes side of attach mode: pods, who holds which GPU, and what pods tell of steps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from disagg_cluster.config import Attach
+from disagg_cluster.discovery.kubernetes.api_server import ApiServer, in_cluster
+from disagg_cluster.discovery.kubernetes.pod_watch import COLLECTOR as POD_WATCH
+from disagg_cluster.discovery.kubernetes.pod_watch import PodWatch
+from disagg_cluster.discovery.kubernetes.types import GpuHolder, Pod
+from disagg_cluster.discovery.pod_steps.sockets import Hear, PodSteps
+from disagg_exporter.collectors import CollectorHealth, keep_running
+from disagg_exporter.devices.pod_resources.client import COLLECTOR as PODRESOURCES
+from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET, PodResources
+from disagg_exporter.model import CollectorStatus, Device
+
+NODE_NAME = "NODE_NAME"
+"""The variable that tells a pod its node's name in Kubernetes; the chart sets it."""
+
+KEEP_SECONDS = 2.0
+_log = logging.getLogger("disagg_node")
+FIRST_LIST_SECONDS = 3.0
+
+
+class Kubernetes:
+    """What a node's daemon knows from the API server and the kubelet, each as far as it can.
+
+    Args:
+        server: The API server; None outside a cluster.
+        node: The node's name there; empty if nobody tells.
+        kubelet: The kubelet's podresources socket; None on a node without GPUs.
+        steps_root: The folder of the pods' steps sockets.
+        hear: Takes what pods tell of their steps.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer | None,
+        node: str,
+        kubelet: Path | None,
+        steps_root: Path,
+        hear: Hear,
+    ) -> None:
+        self._watch = PodWatch(server, node) if server is not None and node else None
+        self._resources = PodResources(kubelet) if kubelet is not None else None
+        self._steps = PodSteps(steps_root, hear)
+        self._tasks = tuple(
+            CollectorHealth(f"task:{name}", _log) for name in (POD_WATCH, PODRESOURCES)
+        )
+        self._following = CollectorHealth("task:pod_steps", _log)
+        self._why = ""
+        if server is None:
+            self._why = "not in a cluster: pods, their labels and namespaces are not known"
+        elif not node:
+            self._why = f"{NODE_NAME} is not set: the pods of this node cannot be asked for"
+
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods of this node, as far as they are told."""
+        return self._watch.pods() if self._watch else ()
+
+    def holders(self) -> tuple[GpuHolder, ...]:
+        """Who holds which GPU, as far as it is told."""
+        return self._resources.holders() if self._resources else ()
+
+    def lost(self) -> Iterable[str]:
+        """What keeps either away."""
+        yield self._why
+        if self._watch is not None:
+            yield self._watch.why()
+        if self._resources is not None:
+            yield self._resources.why()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How each part fares."""
+        parts = (self._watch, self._resources)
+        status = tuple(part.status() for part in parts if part is not None)
+        own = (health.status() for health in (*self._tasks, self._following) if health.has_failed)
+        return (*status, self._steps.status(), *own)
+
+    def drain(self, uid: str) -> None:
+        """Hear what waits in a pod's steps socket."""
+        self._steps.drain(uid)
+
+    async def first_list(self) -> None:
+        """Wait a little for the pods: an engine is called after its pod, and names are for good."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LIST_SECONDS):
+                while self._watch is not None and not self._watch.listed:
+                    await asyncio.sleep(0.05)
+
+    async def run(self, followers: Callable[[], Collection[str]] = tuple) -> None:
+        """Follow until cancelled; `followers` are the UIDs of pods that tell no steps by right."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part, health in zip((self._watch, self._resources), self._tasks, strict=True):
+                    if part is not None:
+                        group.create_task(keep_running(part.run, health))
+                while True:
+                    with self._following.round():
+                        self._keep(followers())
+                    await asyncio.sleep(KEEP_SECONDS)
+        finally:
+            self._steps.close()
+
+    def _keep(self, followers: Collection[str]) -> None:
+        if self._watch is None:
+            return
+        told = self._watch.listed and not self._watch.why()
+        loop = asyncio.get_running_loop()
+        self._steps.keep(self._watch.pods(), loop, told=told, followers=followers)
+
+
+def here(
+    attach: Attach,
+    devices: Sequence[Device],
+    steps_root: Path,
+    environ: Mapping[str, str] = os.environ,
+    kubelet: Path = KUBELET_SOCKET,
+) -> Callable[[Hear], Kubernetes | None]:
+    """What makes the Kubernetes side of attach mode on this node, or nothing.
+
+    Args:
+        attach: Whether it is wanted; `auto` asks for a service account or a kubelet's socket.
+        devices: The devices of this node.
+        steps_root: The folder of the pods' steps sockets.
+        environ: Our environment.
+        kubelet: Where its socket is.
+    """
+
+    def make(hear: Hear) -> Kubernetes | None:
+        server = in_cluster(environ)
+        wanted = server is not None or kubelet.parent.is_dir() or attach.kubernetes == "always"
+        if attach.kubernetes == "never" or not wanted:
+            return None
+        socket = kubelet if any(not device.is_pseudo for device in devices) else None
+        return Kubernetes(server, environ.get(NODE_NAME, ""), socket, steps_root, hear)
+
+    return make

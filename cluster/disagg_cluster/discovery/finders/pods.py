@@ -1,0 +1,175 @@
+"""Finds engines among the pods of this node: their labels, addresses, arguments and GPUs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from disagg_cluster.discovery.finders.servers import kind_of, told_port
+from disagg_cluster.discovery.finders.serving_tls import certificate_file
+from disagg_cluster.discovery.kubernetes.join import Tenant, tenants
+from disagg_cluster.discovery.kubernetes.types import Container, GpuHolder, Pod
+from disagg_cluster.discovery.sightings.types import Endpoint, Finder, Look, Sighting, port_of
+from disagg_exporter.model import Device
+from disagg_exporter.roles import Markers, explain
+from disagg_exporter.roles.command_line.spanning import WORKER_INDEX, WORKER_INDEX_LABEL
+from disagg_exporter.roles.evidence.process import read_process
+
+MAX_PORTS = 4
+_SYSTEM_PORT = "DYN_SYSTEM_PORT"
+
+# The program of an image is nobody's to tell us; its name mostly says it.
+_IMAGES = (
+    (re.compile(r"router|proxy|epp|gateway|sidecar|frontend|operator|exporter|lmcache-server"), ""),
+    (re.compile(r"dynamo|vllm-runtime|sglang-runtime|tensorrtllm-runtime"), "dynamo"),
+    (re.compile(r"vllm|llm-d-cuda|llm-d:"), "vllm"),
+    (re.compile(r"sglang"), "sglang"),
+    (re.compile(r"tensorrt[-_]?llm|trtllm"), "trtllm"),
+)
+
+
+class PodFinder:
+    """Looks at what the API server and the kubelet told last.
+
+    Args:
+        pods: The pods of this node.
+        holders: Who holds which GPU.
+        devices: The devices of this node.
+        lost: What keeps either away; empty texts where nothing does.
+        clock: Seam, seconds.
+    """
+
+    finder = Finder.PODS
+
+    def __init__(
+        self,
+        pods: Callable[[], Sequence[Pod]],
+        holders: Callable[[], Sequence[GpuHolder]],
+        devices: Sequence[Device],
+        lost: Callable[[], Iterable[str]] = tuple,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pods = pods
+        self._holders = holders
+        self._devices = tuple(devices)
+        self._lost = lost
+        self._clock = clock
+
+    def look(self) -> Look:
+        """The engines of the pods that live."""
+        began = self._clock()
+        pods = [pod for pod in self._pods() if pod.lives]
+        held = {
+            (t.namespace, t.pod_name, t.container_name): t
+            for t in tenants(self._holders(), self._devices)
+        }
+        seen = [sighting for pod in pods for sighting in pod_sightings(pod, held)]
+        unknown = (unresolved(pod, held) for pod in pods)
+        lost = "; ".join(filter(None, (*self._lost(), *unknown)))
+        return Look(self.finder, tuple(seen), lost, self._clock() - began)
+
+
+def pod_sightings(
+    pod: Pod, held: dict[tuple[str, str, str], Tenant] | None = None
+) -> Iterator[Sighting]:
+    """The engines of a pod.
+
+    A pod in which no container is surely an engine still lends its labels to a process in it that
+    is.
+
+    Args:
+        pod: The pod, alive.
+        held: What containers hold GPUs, by namespace, pod and container.
+    """
+    engines = [(c, kind) for c in pod.containers if (kind := container_kind(pod, c))]
+    for container, kind in engines:
+        tenant = (held or {}).get((pod.namespace, pod.name, container.name))
+        part = read_process(container.argv, _resolving(pod, container)).part
+        follows = part is not None and part.follows
+        yield Sighting(
+            Finder.PODS,
+            kind=kind,
+            endpoints=() if follows else tuple(_endpoints(pod, container, kind)),
+            gpus=tenant.gpus or None if tenant else None,
+            markers=Markers(
+                argv=container.argv,
+                env=container.env,
+                labels={**pod.labels, **pod.annotations},
+                name=pod.name,
+            ),
+            pod_uid=pod.uid,
+            pod=pod.name,
+            namespace=pod.namespace,
+            container=container.name if len(engines) > 1 else "",
+            draining=pod.deleted,
+            part=part,
+            certificate_file=certificate_file(container.argv, container.env, kind),
+        )
+    if not engines:
+        gpus = {g for c in pod.containers for g in _gpus(pod, c, held or {})}
+        yield Sighting(
+            Finder.PODS,
+            gpus=tuple(sorted(gpus)) or None,
+            markers=Markers(labels={**pod.labels, **pod.annotations}, name=pod.name),
+            pod_uid=pod.uid,
+            pod=pod.name,
+            namespace=pod.namespace,
+            draining=pod.deleted,
+            sure=False,
+        )
+
+
+def unresolved(pod: Pod, held: dict[tuple[str, str, str], Tenant]) -> str:
+    """Say which GPUs of a pod the kubelet calls by names that are surely none of our devices'."""
+    names = [
+        name
+        for container in pod.containers
+        if (tenant := held.get((pod.namespace, pod.name, container.name)))
+        for name in tenant.unresolved
+    ]
+    return f"{pod.namespace}/{pod.name} holds {', '.join(names)}: no GPU we know" if names else ""
+
+
+def container_kind(pod: Pod, container: Container) -> str:
+    """Which kind of engine a container runs as its manifest has it; empty if none, or unknown."""
+    told = read_process(container.argv, container.env)
+    if told.has_engine:
+        return kind_of(told.programs)
+    markers = Markers(container.argv, container.env, {**pod.labels, **pod.annotations})
+    if not explain(markers).is_engine:
+        return ""
+    folder, name = ("", *container.image.lower().split("/"))[-2:]
+    # NVIDIA's own is called tensorrt-llm/release.
+    image = f"{folder}/{name}" if name.startswith("release") else name
+    return next((kind for pattern, kind in _IMAGES if pattern.search(image)), "")
+
+
+def _resolving(pod: Pod, container: Container) -> Mapping[str, str]:
+    """A container's variables, with the one that LeaderWorkerSet fills in from a label."""
+    index = pod.labels.get(WORKER_INDEX_LABEL)
+    return container.env if index is None else {WORKER_INDEX: index, **container.env}
+
+
+def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:
+    """Where its page may be: not all ports that engines declare can take a GET."""
+    if not pod.pod_ip:
+        return
+    system = port_of(container.env.get(_SYSTEM_PORT, ""))
+    ports = [] if system is None else [system]
+    told = told_port(container.argv, kind)
+    if told is not None and (not container.ports or told in container.ports):
+        ports.append(told)
+    secure = certificate_file(container.argv, container.env, kind) is not None
+    for port in dict.fromkeys(ports or container.ports[:MAX_PORTS]):
+        if 0 < port < 65536:
+            tls = port != system and (secure or port in container.tls_ports)
+            yield Endpoint(pod.pod_ip, port, tls=tls)
+
+
+def _gpus(
+    pod: Pod, container: Container, held: dict[tuple[str, str, str], Tenant]
+) -> tuple[str, ...]:
+    tenant = held.get((pod.namespace, pod.name, container.name))
+    return tenant.gpus if tenant else ()

@@ -1,0 +1,245 @@
+"""Finds engines among the processes of this host: their arguments, their ports, their GPUs."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+
+from disagg_cluster.discovery.finders.servers import Parts, Server, find_servers, told_port
+from disagg_cluster.discovery.finders.serving_tls import certificate_file
+from disagg_cluster.discovery.sightings.types import (
+    Endpoint,
+    Finder,
+    Leader,
+    Look,
+    Sighting,
+    port_of,
+)
+from disagg_cluster.host.processes.process_table import (
+    Process,
+    ProcessTable,
+    ancestors,
+    environment,
+    read_bytes,
+)
+from disagg_cluster.host.sockets.listeners import socket_inodes
+from disagg_cluster.host.sockets.tcp_tables import all_listeners
+from disagg_cluster.telemetry.steps.fpm_addresses import DYNAMO_PORT_VARIABLE
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import Device, DeviceReading
+from disagg_exporter.roles import Markers
+from disagg_exporter.roles.evidence.environment import NAMES_READ
+
+MAX_ADDRESSES = 64
+LOOPBACK = "127.0.0.1"
+_SYSTEM_PORT = "DYN_SYSTEM_PORT"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+NAMES_KEPT = NAMES_READ | {
+    _SYSTEM_PORT,
+    _VISIBLE,
+    DYNAMO_PORT_VARIABLE,
+    wire.SOCKET_ENVIRONMENT,
+}
+"""All that is ever kept of a process's environment."""
+
+# A pod's UID in the name of a control group: with dashes, or with underscores under systemd.
+_POD = re.compile(rb"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+_LOCAL_ADDRESS = re.compile(rb"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
+
+_CONTAINER = re.compile(rb"docker|kubepods|containerd|crio|libpod|lxc")
+
+
+class ProcessFinder:
+    """Looks at the processes of this host and at what they hold.
+
+    Args:
+        readings: The last readings of the devices, for the processes on each.
+        devices: The devices of this node.
+        ours: Processes that we started ourselves; they and their children are never found.
+        proc, clock: Seams.
+    """
+
+    finder = Finder.PROCESSES
+
+    def __init__(
+        self,
+        readings: Callable[[], Sequence[DeviceReading]],
+        devices: Sequence[Device] = (),
+        ours: Callable[[], Iterable[int]] = tuple,
+        *,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._readings = readings
+        self._devices = tuple(devices)
+        self._ours = ours
+        self._proc = proc
+        self._table = ProcessTable(proc)
+        self._ours_before: frozenset[int] = frozenset()
+        self._clock = clock
+        self._parts = Parts()
+
+    def look(self) -> Look:
+        """The engines now: what serves on a port, or computes on a GPU."""
+        began = self._clock()
+        try:
+            table = self._table.read()
+        except OSError as error:
+            lost = f"the processes of this host cannot be listed: {error.strerror}"
+            return Look(self.finder, (), lost, self._clock() - began)
+        on_gpu: dict[int, list[str]] = {}
+        for reading in self._readings():
+            for pid in reading.pids:
+                on_gpu.setdefault(pid, []).append(reading.gpu)
+        # What one of ours leaves behind when it dies is not found while it is being ended.
+        ours = frozenset(self._ours())
+        lately, self._ours_before = ours | self._ours_before, ours
+        servers = [s for s in find_servers(table) if not _started_by(lately, s, table)]
+        # Where the driver sees who is on a GPU, nobody else can claim it by a variable.
+        settled = {gpu for pid in table.keys() & on_gpu.keys() for gpu in on_gpu[pid]}
+        self._parts.begin()
+        seen = [self._sighting(server, on_gpu, settled) for server in servers]
+        found = tuple(s for s in seen if s.also_at or s.gpus)
+        return Look(
+            Finder.PROCESSES, found, _lost(table, on_gpu, servers, found), self._clock() - began
+        )
+
+    def _sighting(
+        self, server: Server, on_gpu: Mapping[int, Sequence[str]], settled: Set[str]
+    ) -> Sighting:
+        pid = server.process.pid
+        kept = environment(pid, NAMES_KEPT, self._proc)
+        listening = sorted(self._listening(server))
+        part = self._parts.of(server, kept)
+        # Engines listen for their own parts and peers, too, and not all of those can take a GET.
+        # What SGLang's followers have at their port is their leader's, or nothing.
+        follows = part is not None and part.follows
+        likely = () if follows else tuple(_told_ports(server, kept))
+        groups = read_bytes(f"{self._proc}/{pid}/cgroup", 65536)
+        pod = _POD.search(groups)
+        certificate = certificate_file(server.process.argv, kept, server.kind)
+        gpus: tuple[str, ...] | None = None
+        if on_gpu:
+            held = (gpu for p in sorted(server.pids & on_gpu.keys()) for gpu in on_gpu[p])
+            gpus = tuple(dict.fromkeys(held))
+        if not gpus:
+            visible = kept.get(_VISIBLE)
+            contained = _CONTAINER.search(groups) is not None
+            said = visible_gpus(visible, self._devices, contained=contained)
+            gpus = tuple(gpu for gpu in said if gpu not in settled) or gpus
+        return Sighting(
+            Finder.PROCESSES,
+            kind=server.kind,
+            endpoints=tuple(
+                replace(e, tls=certificate is not None)
+                for port in likely
+                for e in listening
+                if e.port == port
+            ),
+            also_at=tuple(listening[:MAX_ADDRESSES]),
+            leader=Leader(pid, server.process.start_ticks),
+            pids=server.pids,
+            gpus=gpus,
+            told_port=likely[0] if likely else None,
+            markers=Markers(argv=server.process.argv, env=kept),
+            pod_uid=pod[1].decode().replace("_", "-") if pod else "",
+            part=part,
+            certificate_file=certificate,
+        )
+
+    def _listening(self, server: Server) -> Iterator[Endpoint]:
+        """Where the engine's processes listen, as this host reaches them."""
+        pid = server.process.pid
+        here = _network(self._proc / "self") == _network(self._proc / str(pid))
+        net = self._proc / str(pid) / "net"
+        try:
+            sockets = all_listeners(None if here else net)
+            held = {inode for p in server.pids for inode in socket_inodes(p)}
+        except OSError:
+            return
+        for inode in held & sockets.keys():
+            address, port = sockets[inode]
+            reached = str(address)
+            if address.is_unspecified:
+                reached = LOOPBACK if here else _own_address(net)
+            if reached and (here or not address.is_loopback):
+                yield Endpoint(reached, port)
+
+
+def _told_ports(server: Server, kept: Mapping[str, str]) -> Iterator[int]:
+    """Where an engine was told to have its page, the likeliest first."""
+    system = port_of(kept.get(_SYSTEM_PORT, ""))
+    port = told_port(server.process.argv, server.kind)
+    yield from (told for told in (system, port) if told is not None)
+
+
+def visible_gpus(
+    text: str | None, devices: Sequence[Device], *, contained: bool
+) -> tuple[str, ...]:
+    """The GPUs that a process was confined to, as far as `CUDA_VISIBLE_DEVICES` tells.
+
+    Args:
+        text: The variable's value.
+        devices: The devices of this node.
+        contained: The process is in a container, where numbers count the container's own GPUs.
+    """
+    found = []
+    for word in (text or "").split(","):
+        word = word.strip()
+        named = [d for d in devices if word.startswith(("GPU-", "MIG-")) and d.gpu.startswith(word)]
+        if word.isdecimal() and not contained:
+            named = [d for d in devices if d.index == int(word[:6])]
+        if len(named) != 1:
+            break  # CUDA, too, ends its list at what it does not know
+        found.append(named[0].gpu)
+    return tuple(dict.fromkeys(found))
+
+
+def _started_by(ours: frozenset[int], server: Server, table: Mapping[int, Process]) -> bool:
+    above = (process.pid for process in ancestors(server.process.pid, table))
+    return (
+        bool(server.pids & ours)
+        or any(pid in ours for pid in above)
+        # Its parents may have gone; the session that we gave it is still its own.
+        or server.process.session in ours
+    )
+
+
+def _lost(
+    table: Mapping[int, Process],
+    on_gpu: Mapping[int, Sequence[str]],
+    servers: Sequence[Server],
+    found: Sequence[Sighting],
+) -> str:
+    if on_gpu and not table.keys() & on_gpu.keys():
+        return (
+            "the processes on the GPUs are not among those that we see, so nobody tells which "
+            "engine is on which GPU: share the host's PID namespace (hostPID)"
+        )
+    hidden = len(servers) - len(found)
+    if hidden and os.geteuid() != 0:
+        return (
+            f"{hidden} engines belong to users whose processes we may not look into: "
+            "run as their user or as root (CAP_SYS_PTRACE)"
+        )
+    return ""
+
+
+def _network(process: Path) -> str:
+    """The kernel's name of a process's network; empty if it does not tell."""
+    try:
+        return os.readlink(process / "ns/net")  # noqa: PTH115 - it is no path
+    except OSError:
+        return ""
+
+
+def _own_address(net: Path) -> str:
+    """The address of another network namespace; empty if it has none, or several."""
+    table = read_bytes(str(net / "fib_trie"), 1 << 20)
+    told = {match[1].decode() for match in _LOCAL_ADDRESS.finditer(table)}
+    outer = sorted(address for address in told if not address.startswith("127."))
+    return outer[0] if len(outer) == 1 else ""

@@ -1,0 +1,162 @@
+"""A pod as the API server writes it → what we keep of it.
+
+Whoever may create a pod decides what is in here: everything is checked, and cut to a size.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+
+from disagg_cluster.discovery.kubernetes.types import Container, Pod
+from disagg_exporter.roles.evidence.environment import NAMES_READ
+
+ANNOTATION_PREFIX = "disagg-node/"
+UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+"""The identity that the API server gives to every pod."""
+
+MAX_LABELS = 128
+MAX_ANNOTATIONS = 16
+MAX_CONTAINERS = 32
+MAX_PORTS = 32
+MAX_VALUE_CHARACTERS = 4096
+# Of all containers of one pod together; a JSON of KV connectors takes a few thousand.
+MAX_ARGV_CHARACTERS = 32768
+
+# Beside what roles are read from: where some engines serve their page.
+_ENV_KEPT = NAMES_READ | {"DYN_SYSTEM_PORT"}
+_SCRAPED_AT, _SCRAPED_BY = "prometheus.io/port", "prometheus.io/scheme"
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+
+
+def read_pod(told: object) -> Pod | None:
+    """Return the pod that an object of the API describes; None if it describes none."""
+    metadata = _mapping(member(told, "metadata"))
+    uid, name, namespace = (_text(metadata, key) for key in ("uid", "name", "namespace"))
+    if not UID.fullmatch(uid) or not _NAME.fullmatch(name) or not _NAME.fullmatch(namespace):
+        return None
+    spec, status = _mapping(member(told, "spec")), _mapping(member(told, "status"))
+    phase = _text(status, "phase")
+    scraped_by_tls = _scraped_by_tls(member(metadata, "annotations"))
+    return Pod(
+        uid=uid,
+        name=name,
+        namespace=namespace,
+        node=_text(spec, "nodeName")[:253],
+        labels=dict(_texts(member(metadata, "labels"), MAX_LABELS)),
+        annotations=dict(
+            _texts(member(metadata, "annotations"), MAX_ANNOTATIONS, prefix=ANNOTATION_PREFIX)
+        ),
+        phase=phase if phase in _PHASES else "",
+        pod_ip=_address(_text(status, "podIP")),
+        containers=tuple(_containers(member(spec, "containers"), scraped_by_tls)),
+        deleted=bool(_text(metadata, "deletionTimestamp")),
+    )
+
+
+def _containers(told: object, scraped: tuple[int, ...]) -> Iterator[Container]:
+    room = MAX_ARGV_CHARACTERS
+    for item in _list(told)[:MAX_CONTAINERS]:
+        container = _mapping(item)
+        name = _text(container, "name")
+        if not _NAME.fullmatch(name):
+            continue
+        argv: list[str] = []
+        for word in (*_list(member(container, "command")), *_list(member(container, "args"))):
+            # A cut command line would say something else than the whole one.
+            if not isinstance(word, str) or len(word) >= room:
+                argv.clear()
+                break
+            room -= len(word) + 1
+            argv.append(word)
+        yield Container(
+            name=name,
+            image=_text(container, "image")[:512],
+            argv=tuple(argv),
+            env=dict(_environment(member(container, "env"))),
+            ports=tuple(_ports(member(container, "ports"))),
+            tls_ports=tuple(dict.fromkeys((*_tls_ports(container), *scraped))),
+        )
+
+
+def _environment(told: object) -> Iterator[tuple[str, str]]:
+    for item in _list(told)[:4096]:
+        variable = _mapping(item)
+        name, value = variable.get("name"), variable.get("value")
+        if isinstance(name, str) and isinstance(value, str) and name in _ENV_KEPT:
+            yield name, value[:MAX_VALUE_CHARACTERS]
+
+
+def _tls_ports(container: Mapping[str, object]) -> Iterator[int]:
+    """The ports of which a probe, or their own name, says that HTTPS is spoken there."""
+    names = {
+        _text(_mapping(item), "name"): _mapping(item).get("containerPort")
+        for item in _list(member(container, "ports"))[:MAX_PORTS]
+    }
+    asked = [names.get(name) for name in names if name == "https" or name.startswith("https-")]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        get = _mapping(member(member(container, probe), "httpGet"))
+        if _text(get, "scheme").upper() == "HTTPS":
+            port = get.get("port")
+            asked.append(names.get(port) if isinstance(port, str) else port)
+    for port in asked:
+        if isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536:
+            yield port
+
+
+def _scraped_by_tls(annotations: object) -> tuple[int, ...]:
+    """The port that a Prometheus is told to scrape by HTTPS."""
+    told = _mapping(annotations)
+    port = _text(told, _SCRAPED_AT)
+    known = port.isascii() and port.isdecimal() and len(port) <= 5
+    by_tls = known and _text(told, _SCRAPED_BY).lower() == "https"
+    return (int(port),) if by_tls else ()
+
+
+def _ports(told: object) -> Iterator[int]:
+    for item in _list(told)[:MAX_PORTS]:
+        declared = _mapping(item)
+        port = declared.get("containerPort")
+        if declared.get("protocol", "TCP") != "TCP" or isinstance(port, bool):
+            continue
+        if isinstance(port, int) and 0 < port < 65536:
+            yield port
+
+
+def _texts(told: object, most: int, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in _mapping(told).items():
+        if most > 0 and isinstance(value, str) and key.startswith(prefix) and len(key) <= 317:
+            most -= 1
+            yield key, value[:MAX_VALUE_CHARACTERS]
+
+
+def _address(told: str) -> str:
+    """An address at which a pod can be: never one of ourselves, a group or the metadata service."""
+    try:
+        address = ipaddress.ip_address(told)
+    except ValueError:
+        return ""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    nobody = address.is_loopback or address.is_link_local or address.is_multicast
+    return "" if nobody or address.is_unspecified else str(address)
+
+
+def member(told: object, key: str) -> object:
+    """Return what an object has by that name; None where it has none, or is no object."""
+    return _mapping(told).get(key)
+
+
+def _mapping(told: object) -> Mapping[str, object]:
+    return told if isinstance(told, dict) else {}
+
+
+def _list(told: object) -> list[object]:
+    return told if isinstance(told, list) else []
+
+
+def _text(told: Mapping[str, object], key: str) -> str:
+    value = told.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,201 @@
+"""Follows the pods of this node at the API server: one list, then a watch for what changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from urllib.parse import quote
+
+from disagg_cluster.discovery.kubernetes.api_server import ApiRefusedError, ApiResponse, ApiServer
+from disagg_cluster.discovery.kubernetes.pod_json import read_pod
+from disagg_cluster.discovery.kubernetes.pod_store import MAX_PODS, Next, PodStore
+from disagg_cluster.discovery.kubernetes.stream import (
+    MAX_OBJECT_CHARACTERS,
+    ListReader,
+    StreamError,
+)
+from disagg_cluster.discovery.kubernetes.types import Pod
+from disagg_exporter.collectors import CollectorHealth, is_foreseen
+from disagg_exporter.model import CollectorStatus
+
+COLLECTOR = "kube_api"
+LIST_SECONDS = 30.0
+# The server ends a watch after this long, and we after a little more; it is then begun anew.
+WATCH_SECONDS = (240, 360)
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 30.0
+
+_BLOCK_BYTES = 64 * 1024
+
+
+class PodWatch:
+    """The pods of one node as the API server tells them.
+
+    What it told last holds while it is away: without it a node gets no new pods.
+
+    Args:
+        server: Whom to ask.
+        node: The node's name in Kubernetes (`spec.nodeName`).
+        chance, clock_ns, wall, log: Seams; `chance` spreads the nodes of a cluster in time.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        node: str,
+        *,
+        chance: random.Random | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self._server = server
+        self._selector = f"fieldSelector=spec.nodeName%3D{quote(node, safe='')}"
+        self._chance = chance or random.Random()
+        self._clock_ns = clock_ns
+        self._health = CollectorHealth(
+            COLLECTOR,
+            log or logging.getLogger(__name__),
+            recovered="tells the pods of this node",
+            untried="the API server was not asked yet",
+            clock_ns=clock_ns,
+            wall=wall,
+        )
+        self._store = PodStore(node)
+        self._answer: ApiResponse | None = None
+        self._ending = False
+        self._listed = False
+
+    def pods(self) -> tuple[Pod, ...]:
+        """Return the node's pods; nothing before the first list."""
+        return self._store.pods
+
+    @property
+    def listed(self) -> bool:
+        """Whether the pods were listed once: a pod that is not there then does not exist."""
+        return self._listed
+
+    def status(self) -> CollectorStatus:
+        """Return how it goes, collector `kube_api`; the duration is that of the last list."""
+        return replace(self._health.status(), success=not self.why())
+
+    def why(self) -> str:
+        """Say what keeps the pods away; empty while they are told, all of them."""
+        left_out = self._store.left_out
+        return self._health.why or (f"{left_out} pods more than {MAX_PODS}" if left_out else "")
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        loop = asyncio.get_running_loop()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="kube-api")
+        wait_seconds = FIRST_WAIT_SECONDS
+        self._ending = False
+        try:
+            while True:
+                began_ns = self._clock_ns()
+                try:
+                    await loop.run_in_executor(executor, self._follow)
+                except Exception as error:  # noqa: BLE001 - what a server tells must not end us
+                    if not is_foreseen(error):
+                        # The pods are unsure until they are listed anew.
+                        self._store.distrust()
+                    self._health.fail(error)
+                # A watch that ends in good order has lasted minutes; one that ends at once, however
+                # politely, must not be begun anew all the time.
+                if self._clock_ns() - began_ns > 1e9 * LONGEST_WAIT_SECONDS:
+                    wait_seconds = FIRST_WAIT_SECONDS
+                await asyncio.sleep(wait_seconds * self._chance.uniform(0.5, 1.0))
+                wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
+        finally:
+            self._ending = True
+            if self._answer is not None:
+                self._answer.hang_up()
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    # What follows runs on the executor's one thread; the store's tuple is swapped whole.
+
+    def _follow(self) -> None:
+        """List if need be, then watch until the server ends it. Raises `DisaggError`."""
+        if not self._store.resource_version:
+            # Any recent state will do at first, which the server has in memory. Once it has
+            # forgotten what we knew, only the latest is surely newer.
+            self._list("" if self._listed else "&resourceVersion=0")
+        try:
+            outcome = self._watch()
+        except ApiRefusedError as error:
+            outcome = Next.LIST if error.gone else Next.REST
+            why = str(error)
+        else:
+            why = "the API server ended the watch with an error"
+        if outcome is not Next.WATCH:
+            self._store.distrust()
+        if outcome is Next.REST:
+            raise StreamError(why)
+
+    def _list(self, version: str) -> None:
+        began_ns = self._clock_ns()
+        path = f"/api/v1/pods?{self._selector}{version}"
+        reader, pods = ListReader(), []
+        for item in self._items(path, reader, began_ns):
+            pod = read_pod(item)
+            if pod is not None:
+                pods.append(pod)
+        self._store.replace(pods, reader.resource_version)
+        self._listed = True
+        self._health.succeed((self._clock_ns() - began_ns) / 1e9)
+
+    def _items(self, path: str, reader: ListReader, began_ns: int) -> Iterator[object]:
+        answer = self._open(path, LIST_SECONDS)
+        try:
+            while data := answer.read(_BLOCK_BYTES):
+                yield from reader.feed(data)
+                if self._clock_ns() - began_ns > LIST_SECONDS * 1e9:
+                    raise StreamError(f"the API server took over {LIST_SECONDS:g} s for a list")
+            yield from reader.feed(b"")
+        finally:
+            self._close(answer)
+
+    def _watch(self) -> Next:
+        seconds = self._chance.randint(*WATCH_SECONDS)
+        path = (
+            f"/api/v1/pods?{self._selector}&watch=1&allowWatchBookmarks=true"
+            f"&resourceVersion={self._store.resource_version}&timeoutSeconds={seconds}"
+        )
+        answer = self._open(path, seconds + 30.0)
+        try:
+            self._health.succeed()
+            while line := answer.line(MAX_OBJECT_CHARACTERS + 1):
+                outcome = self._store.hear(_event(line))
+                if outcome is not Next.WATCH:
+                    return outcome
+                self._health.succeed()
+            return Next.WATCH
+        finally:
+            self._close(answer)
+
+    def _open(self, path: str, read_seconds: float) -> ApiResponse:
+        answer = self._server.get(path, read_seconds)
+        self._answer = answer
+        if self._ending:
+            answer.hang_up()
+        return answer
+
+    def _close(self, answer: ApiResponse) -> None:
+        self._answer = None
+        answer.close()
+
+
+def _event(line: bytes) -> object:
+    if not line.endswith(b"\n") and len(line) > MAX_OBJECT_CHARACTERS:
+        raise StreamError("the API server told of an object that is too large")
+    try:
+        event: object = json.loads(line)
+    except (ValueError, RecursionError):
+        raise StreamError("the API server told of a change in something that is no JSON") from None
+    return event

@@ -1,0 +1,100 @@
+"""The folders in which the pods' sockets lie: made, checked and removed.
+
+Pods may write into theirs if their manifests say so. Whatever is found there is looked at without
+following links, and nothing but our own socket is ever removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from disagg_cluster.discovery.pod_steps.plan import SOCKET_NAME
+from disagg_exporter.errors import DisaggError
+
+# Engines run as any user: they may pass through, and only who knows a name finds it.
+MODE = 0o711
+MAX_ENTRIES = 4096
+
+
+class PodFolderError(DisaggError):
+    """A folder for a pod's socket that cannot be used; says which and why."""
+
+
+def make_root(root: Path) -> None:
+    """Make the folder of all pods' folders, or check the one that is there."""
+    try:
+        root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            root.mkdir()
+    except OSError as error:
+        raise PodFolderError(f"{root}: {error.strerror}") from None
+    _own(root)
+
+
+def entries(root: Path) -> tuple[str, ...]:
+    """What lies in the root, as far as `MAX_ENTRIES`."""
+    found = []
+    try:
+        with os.scandir(root) as inside:
+            for entry in inside:
+                found.append(entry.name)
+                if len(found) == MAX_ENTRIES:
+                    break
+    except OSError as error:
+        raise PodFolderError(f"{root}: {error.strerror}") from None
+    return tuple(found)
+
+
+def make_folder(root: Path, uid: str) -> Path:
+    """Make a pod's folder, or check the one that the kubelet has made; return its socket's path."""
+    folder = root / uid
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+    except OSError as error:
+        raise PodFolderError(f"{folder}: {error.strerror}") from None
+    _own(folder)
+    return folder / SOCKET_NAME
+
+
+def remove_folder(root: Path, uid: str) -> None:
+    """Remove the folder of a pod that is gone; one that holds anything of anybody else's stays."""
+    folder = root / uid
+    with _opened(folder) as descriptor:
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(SOCKET_NAME, dir_fd=descriptor, follow_symlinks=False)
+            if stat.S_ISSOCK(status.st_mode):
+                os.unlink(SOCKET_NAME, dir_fd=descriptor)
+        try:
+            folder.rmdir()
+        except OSError:
+            raise PodFolderError(
+                f"{folder}: its pod is gone and has left files in it; they are yours to remove"
+            ) from None
+
+
+def _own(folder: Path) -> None:
+    """See that it is a folder of ours or of root's (the kubelet's), with the right permissions."""
+    with _opened(folder) as descriptor:
+        if os.fstat(descriptor).st_uid not in (0, os.geteuid()):
+            raise PodFolderError(f"{folder} belongs to somebody else")
+        try:
+            os.fchmod(descriptor, MODE)
+        except OSError as error:
+            raise PodFolderError(f"{folder}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise PodFolderError(f"{folder} is no folder of ours: {error.strerror}") from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,193 @@
+"""Listens to the pods of this node that asked for it, each on a socket of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from disagg_cluster.discovery.kubernetes.types import Pod
+from disagg_cluster.discovery.pod_steps import folders
+from disagg_cluster.discovery.pod_steps.admission import Gate
+from disagg_cluster.discovery.pod_steps.complaints import Complaints, Hearing
+from disagg_cluster.discovery.pod_steps.plan import MAX_SOCKETS, plan
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import CollectorStatus
+from disagg_exporter.steps.listener import ListenerCounts, StepsListener, Told
+
+COLLECTOR = "pod_steps"
+
+# An engine with eight ranks of 5 ms steps tells 1600 a second.
+MESSAGES_PER_SECOND = 4000.0
+MAX_CONNECTIONS = 64
+
+Hear = Callable[[str, Told], None]
+
+
+class PodSteps:
+    """The steps sockets of a node's pods; `close` it in the end.
+
+    Args:
+        root: The folder of the pods' folders, the same that the pods' manifests name.
+        hear: Takes each message with the UID of its pod, which is the engine of its key as well.
+        clock_ns, wall, log: Seams.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        hear: Hear,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self._root = root
+        self._hear = hear
+        self._clock_ns = clock_ns
+        self._log = log or logging.getLogger(__name__)
+        self._health = CollectorHealth(
+            COLLECTOR, self._log, recovered="all that ask are heard", clock_ns=clock_ns, wall=wall
+        )
+        self._wall = wall
+        self._open: dict[str, StepsListener] = {}
+        # Kept as long as the pod: an annotation put on anew must not clear its record.
+        self._gates: dict[str, Gate] = {}
+        self._complaints = Complaints()
+        self._strange_ns: dict[str, int] = {}
+        self._heard_wall: float | None = None
+
+    def keep(
+        self,
+        pods: Iterable[Pod],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        told: bool,
+        followers: Collection[str] = (),
+    ) -> None:
+        """Listen to the pods that ask for it, and no longer to others; to be called on a clock.
+
+        Args:
+            pods: The pods of this node as the API server tells them.
+            loop: Where messages are heard.
+            told: Whether the API server tells us now: otherwise no folder is removed.
+            followers: UIDs of pods with a part of an engine that is led elsewhere; such a part
+                tells no steps.
+        """
+        with self._health.round() as problems:
+            self._keep(tuple(pods), loop, problems, told=told, followers=followers)
+
+    def _keep(
+        self,
+        known: tuple[Pod, ...],
+        loop: asyncio.AbstractEventLoop,
+        problems: dict[str, str],
+        *,
+        told: bool,
+        followers: Collection[str],
+    ) -> None:
+        folders.make_root(self._root)
+        present = self._strangeness(known)
+        now = plan(known, self._open, present, told=told)
+        for uid in now.end:
+            listener = self._open.pop(uid)
+            listener.drain()
+            listener.close()
+        for uid in self._gates.keys() - {pod.uid for pod in known}:
+            del self._gates[uid]
+        for uid in now.remove:
+            try:
+                folders.remove_folder(self._root, uid)
+            except DisaggError as error:
+                problems[uid] = str(error)
+        for uid in now.begin:
+            try:
+                self._open[uid] = self._listen(uid, loop)
+            except DisaggError as error:
+                problems[uid] = str(error)
+        speakers = [pod for pod in known if pod.uid not in followers]
+        for news in self._complaints.news(self._hearings(speakers), self._clock_ns()):
+            self._log.warning("%s: %s", COLLECTOR, news)
+        if now.left_out:
+            problems[""] = f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask to be heard"
+
+    def close(self) -> None:
+        """Hang up on all; the folders stay, for the next daemon."""
+        for listener in self._open.values():
+            listener.close()
+        self._open.clear()
+
+    def drain(self, uid: str) -> None:
+        """Hear what waits in a pod's socket: before its engine's end is booked."""
+        if uid in self._open:
+            self._open[uid].drain()
+
+    def counts(self, uid: str) -> ListenerCounts | None:
+        """Return what a pod's socket has seen; None if it has none."""
+        return self._open[uid].counts if uid in self._open else None
+
+    def problems(self) -> tuple[str, ...]:
+        """Return what keeps pods from being heard, a line each."""
+        return self._health.problems
+
+    def status(self) -> CollectorStatus:
+        """Return the collector `pod_steps`."""
+        return replace(
+            self._health.status(),
+            duration_seconds=0.0,
+            last_success_timestamp_seconds=self._heard_wall,
+        )
+
+    def _hearings(self, known: Iterable[Pod]) -> Iterator[Hearing]:
+        for pod in known:
+            gate, listener = self._gates.get(pod.uid), self._open.get(pod.uid)
+            if gate is not None:
+                counts = None if listener is None else listener.counts
+                yield Hearing(
+                    uid=pod.uid,
+                    name=f"{pod.namespace}/{pod.name}",
+                    running=pod.phase == "Running" and listener is not None,
+                    accepted=0 if counts is None else counts.accepted,
+                    refused=gate.refused + (0 if counts is None else counts.bad_messages),
+                    flags=gate.flags,
+                )
+
+    def _strangeness(self, known: Iterable[Pod]) -> dict[str, float]:
+        """What lies in the root, and for how many seconds no pod of that name was known."""
+        now_ns, uids = self._clock_ns(), {pod.uid for pod in known}
+        present = folders.entries(self._root)
+        self._strange_ns = {
+            name: self._strange_ns.get(name, now_ns) for name in present if name not in uids
+        }
+        return {name: (now_ns - self._strange_ns.get(name, now_ns)) / 1e9 for name in present}
+
+    def _make_folder(self, uid: str) -> Path:
+        folders.make_root(self._root)
+        return folders.make_folder(self._root, uid)
+
+    def _listen(self, uid: str, loop: asyncio.AbstractEventLoop) -> StepsListener:
+        gate = self._gates.setdefault(uid, Gate(self._clock_ns()))
+
+        def deliver(told: Told) -> None:
+            admitted = gate.admitted(told, self._clock_ns())
+            if admitted is not None:
+                self._heard_wall = self._wall()
+                self._hear(uid, admitted)
+
+        listener = StepsListener(
+            self._make_folder(uid),
+            uid,
+            # Whoever reaches this socket is in this pod: no other has its folder.
+            lambda _pid: listener.counts.connected < MAX_CONNECTIONS,
+            deliver,
+            clock_ns=self._clock_ns,
+            mode=0o666,
+            messages_per_second=MESSAGES_PER_SECOND,
+            make_folder=lambda: self._make_folder(uid),
+        )
+        listener.open(loop)
+        return listener

@@ -1,0 +1,1 @@
+"""Engines as observed: types, names, role resolution, merging of observations."""

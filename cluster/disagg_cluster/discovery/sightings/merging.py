@@ -1,0 +1,216 @@
+"""Sightings of several finders → the engines that they are sightings of; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from disagg_cluster.discovery.sightings.types import Endpoint, Finder, FoundEngine, Sighting
+from disagg_exporter.roles import Markers
+from disagg_exporter.roles.command_line.spanning import Part
+
+_Token = tuple[str, ...]
+_Tokens = Callable[[Sighting], Iterator[_Token]]
+
+
+def join(sightings: Iterable[Sighting]) -> tuple[FoundEngine, ...]:
+    """Put the sightings of each engine together; the engines have no names yet.
+
+    Two sightings are of one engine if they share a process or a pod's container, or an address
+    that is listened on. An address alone never joins two pods, two servers or two endpoints that
+    a person listed: anybody may claim an address.
+    """
+    groups = [
+        _Group([seen])
+        for seen in sorted(sightings, key=lambda s: (s.finder.order, s.name, s.pod, _place(s)))
+    ]
+    for tokens_of in (_identities, _addresses):
+        groups = _merge(groups, tokens_of)
+    engines = [_engine(g.seen) for g in groups if any(seen.sure for seen in g.seen)]
+    return tuple(_beside_its_leader(engine, engines) for engine in engines)
+
+
+def _beside_its_leader(engine: FoundEngine, engines: Iterable[FoundEngine]) -> FoundEngine:
+    """A follower without the GPUs that its leader, if it is here, has: no step counts twice."""
+    if not engine.follows or not engine.gpus:
+        return engine
+    leaders = (other for other in engines if other.leads(engine))
+    taken = {gpu for leader in leaders for gpu in leader.gpus or ()}
+    return replace(engine, gpus=tuple(gpu for gpu in engine.gpus if gpu not in taken))
+
+
+@dataclass(slots=True)
+class _Group:
+    """Sightings of one engine, the one that is believed first in front."""
+
+    seen: list[Sighting]
+
+    def contradicts(self, other: _Group) -> bool:
+        """Whether both are known by the same sort of identity, and it is not the same."""
+        pairs = zip(self._identities(), other._identities(), strict=True)
+        return any(mine and theirs and not mine & theirs for mine, theirs in pairs)
+
+    def _identities(self) -> tuple[set[object], ...]:
+        return (
+            {s.leader for s in self.seen if s.leader},
+            {s.pod_uid for s in self.seen if s.pod_uid},
+            {s.container for s in self.seen if s.container},
+            {s.endpoints[:1] for s in self.seen if s.finder is Finder.LISTED},
+            {s.claimed for s in self.seen if s.claimed},
+        )
+
+
+def _merge(groups: Sequence[_Group], tokens_of: _Tokens) -> list[_Group]:
+    merged: list[_Group] = []
+    homes: dict[_Token, _Group] = {}
+    for group in groups:
+        tokens = [token for seen in group.seen for token in tokens_of(seen)]
+        known = (homes[token] for token in tokens if token in homes)
+        home = next((home for home in known if not home.contradicts(group)), None)
+        if home is None:
+            home = group
+            merged.append(home)
+        else:
+            home.seen.extend(group.seen)
+        for token in tokens:
+            homes.setdefault(token, home)
+    return merged
+
+
+def _identities(seen: Sighting) -> Iterator[_Token]:
+    for pid in seen.pids:
+        yield "pid", str(pid)
+    if seen.pod_uid:
+        yield "pod", seen.pod_uid, seen.container
+
+
+def _addresses(seen: Sighting) -> Iterator[_Token]:
+    for endpoint in (*seen.endpoints, *seen.also_at):
+        yield "at", str(endpoint)
+
+
+def _place(seen: Sighting) -> tuple[object, ...]:
+    leader = (seen.leader.pid, seen.leader.start_ticks) if seen.leader else (0, 0)
+    return (*leader, *(str(endpoint) for endpoint in seen.endpoints))
+
+
+def _engine(seen: Sequence[Sighting]) -> FoundEngine:
+    """What the sightings say together; of two answers that of the better finder counts."""
+    first = sorted(seen, key=lambda s: s.finder.order)
+    pod = next((s for s in first if s.pod), None)
+    part = _part(first)
+    # What a follower's pod declares, its leader has.
+    asked = [s for s in first if not (part and part.follows and s.finder is Finder.PODS)]
+    return FoundEngine(
+        keys=tuple(dict.fromkeys(key for s in first for key in _keys(s))),
+        wish=next(filter(None, map(_wish, first)), "engine"),
+        kind=_kind(first),
+        seen_by=tuple(dict.fromkeys(s.finder for s in first)),
+        endpoints=_endpoints(asked),
+        leader=next((s.leader for s in first if s.leader), None),
+        pids=frozenset().union(*(s.pids for s in first)),
+        gpus=_gpus(first),
+        markers=_markers(first),
+        role=next((s.role for s in first if s.role), None),
+        pod_uid=next((s.pod_uid for s in first if s.pod_uid), ""),
+        pod=pod.pod if pod else "",
+        namespace=pod.namespace if pod else "",
+        draining=any(s.draining for s in first),
+        claimed=next((s.claimed for s in first if s.claimed), None),
+        part=part,
+        certificate_file=_certificate_file(first),
+        tls=next((s.tls for s in first if s.tls), None),
+    )
+
+
+def _endpoints(asked: Sequence[Sighting]) -> tuple[Endpoint, ...]:
+    """Where its page may be; that TLS is spoken there, one that knows is enough."""
+    told = [e for s in sorted(asked, key=_nearness) for e in s.endpoints]
+    secure = {endpoint for endpoint in told if endpoint.tls}
+    return tuple(replace(e, tls=e in secure) for e in dict.fromkeys(told))
+
+
+def _certificate_file(first: Sequence[Sighting]) -> str | None:
+    """As the process itself was told, in whose file system it is looked for."""
+    told = [s.certificate_file for s in sorted(first, key=_nearness) if s.certificate_file]
+    return told[0] if told else None
+
+
+def _keys(seen: Sighting) -> Iterator[str]:
+    """By what an engine is recognised later, the surest first.
+
+    Never by a pid alone, which is given out again; by the port that it was told, because it does
+    not listen there before it is ready.
+    """
+    if seen.finder is Finder.LISTED:
+        yield f"listed {seen.name} {seen.endpoints[0]}"
+    if seen.pod:
+        yield f"pod {seen.namespace}/{seen.pod}/{seen.container}"
+    if seen.leader is not None:
+        yield f"process {seen.leader.pid} {seen.leader.start_ticks}"
+    if seen.claimed is not None:
+        yield f"dynamo {seen.claimed.worker}"
+    if seen.part is not None and seen.part.follows:
+        yield f"follower {seen.kind} {seen.part.head} {seen.part.rank}"
+    elif seen.told_port is not None:
+        yield f"port {seen.told_port} {seen.kind}"
+
+
+def _wish(seen: Sighting) -> str:
+    if seen.name:
+        return seen.name
+    if seen.pod:
+        return f"{seen.pod}-{seen.container}" if seen.container else seen.pod
+    if seen.part is not None and seen.part.follows:
+        number = "" if seen.part.rank is None else f"-{seen.part.rank}"
+        return f"{seen.kind}-follower{number}"
+    port = seen.endpoints[0].port if seen.endpoints else seen.told_port
+    if port is None and seen.leader is not None:
+        port = seen.leader.pid
+    return "" if port is None else f"{seen.kind or 'engine'}-{port}"
+
+
+def _nearness(seen: Sighting) -> int:
+    """How directly a finder knows of addresses and devices: what runs beats what was declared."""
+    return (Finder.LISTED, Finder.PROCESSES, Finder.PODS, Finder.DYNAMO).index(seen.finder)
+
+
+def _kind(first: Sequence[Sighting]) -> str:
+    """Its kind by what runs, before what was said: where its page may be asked depends on it.
+
+    A TensorRT-LLM whose address was listed without its kind must not be asked like a vLLM.
+    """
+    known = [s for s in first if s.kind not in ("", "engine")]
+    running = [s for s in known if s.finder is Finder.PROCESSES]
+    return next((s.kind for s in (*running, *known, *first) if s.kind), "")
+
+
+def _gpus(first: Sequence[Sighting]) -> tuple[str, ...] | None:
+    """Devices: what a person listed, else what the driver saw, else what was handed out."""
+    told = sorted((s for s in first if s.gpus), key=_nearness)
+    if told:
+        return told[0].gpus
+    return () if any(s.gpus is not None for s in first) else None
+
+
+def _part(first: Sequence[Sighting]) -> Part | None:
+    """Which part it is by its own arguments: a pod's may be a script that starts either."""
+    return next((s.part for s in _by_arguments(first)), None)
+
+
+def _by_arguments(first: Sequence[Sighting]) -> Iterator[Sighting]:
+    """Those that know arguments, a process's own before what its pod was to run."""
+    running = (s for s in first if s.finder is Finder.PROCESSES)
+    yield from (s for s in (*running, *first) if s.markers.argv)
+
+
+def _markers(first: Sequence[Sighting]) -> Markers:
+    """All markers; the arguments are those of the process itself where they are known."""
+    argv = next((s.markers.argv for s in _by_arguments(first)), ())
+    env: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    for seen in reversed(first):
+        env |= seen.markers.env
+        labels |= seen.markers.labels
+    name = next((s.markers.name for s in first if s.markers.name), "")
+    return Markers(argv=argv, env=env, labels=labels, name=name)

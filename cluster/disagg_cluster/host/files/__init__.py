@@ -1,0 +1,1 @@
+"""Files: private, bounded, written whole, shipped with the package."""

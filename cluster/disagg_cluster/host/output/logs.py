@@ -1,0 +1,193 @@
+"""The log file of one worker: opened to append, read from its end, kept from growing for ever."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO
+
+from disagg_cluster.host.files.private_dir import UnsafeDirError, make_inner
+from disagg_cluster.host.files.private_file import open_private
+from disagg_exporter.errors import DisaggError
+
+KEPT = 2
+"""How many older parts are kept: `<log>.1` is the younger."""
+
+_TAIL_BYTES = 64 * 1024
+_LINE_CHARACTERS = 2000
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+Opener = Callable[[str, int], int]
+Copy = Callable[[Path, Path], None]
+
+
+class LogError(DisaggError):
+    """A log cannot be written or rotated; the text names the file and the reason.
+
+    Attributes:
+        errno: What the system said.
+    """
+
+    def __init__(self, text: str, errno: int | None = None) -> None:
+        super().__init__(text)
+        self.errno = errno
+
+
+def _private(path: str, flags: int) -> int:
+    return open_private(Path(path), flags)
+
+
+def open_log(log_path: Path, opener: Opener = _private) -> tuple[FileIO, str]:
+    """A log to append to; if the disk is full, a sink for nothing, and why.
+
+    O_APPEND lets a copy-truncate rotation work under a running engine.
+
+    Args:
+        log_path: The file; its folder is made.
+        opener: As for the built-in `open`.
+
+    Raises:
+        LogError: The file cannot be opened for another reason, or is not ours alone.
+    """
+    try:
+        make_inner(log_path.parent)
+        return FileIO(log_path, "a", opener=opener), ""
+    except UnsafeDirError as error:
+        raise LogError(f"cannot write the log {log_path}: {error}") from error
+    except OSError as error:
+        why = f"cannot write the log {log_path}: {error.strerror}"
+        if error.errno in _FULL:
+            return FileIO(os.devnull, "a"), why
+        raise LogError(why, error.errno) from error
+
+
+def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, ...]:
+    """The last lines of a log, at most `count`, none written before `since_bytes`.
+
+    A log cut shorter meanwhile is read from its beginning; one that cannot be read has none. Of a
+    line without end only the last part is shown.
+    """
+    try:
+        with _reading(log_path) as log:
+            size = log.seek(0, os.SEEK_END)
+            first = since_bytes if since_bytes <= size else 0
+            log.seek(max(first, size - _TAIL_BYTES))
+            text = log.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ()
+    lines = text.splitlines()[-count:] if count > 0 else []
+    return tuple(line[-_LINE_CHARACTERS:] for line in lines)
+
+
+def shown_end(log_path: Path, lines: Sequence[str]) -> str:
+    """The last lines of a log as they are shown after what has happened; empty without any."""
+    return f"; end of {log_path}:\n  " + "\n  ".join(lines) if lines else ""
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file that may grow meanwhile, up to what it holds at the end; raises `OSError`."""
+    target.unlink(missing_ok=True)
+    with _reading(source) as log, os.fdopen(open_private(target, _NEW), "wb") as part:
+        shutil.copyfileobj(log, part, 1 << 20)
+        # Once more for what came meanwhile: the first pass may take a second.
+        shutil.copyfileobj(log, part, 1 << 20)
+
+
+def rotate(log_path: Path, limit_bytes: int, copy: Copy = copy_file) -> bool:
+    """Move what a log holds to `<log>.1` if it is longer than `limit_bytes`; say whether.
+
+    The file itself stays, as its writer has it open, and is cut to nothing once it is copied. A
+    line written between the last look and the cut is lost.
+
+    Args:
+        log_path: The log; one that is not there, or no file, is left alone.
+        limit_bytes: How long it may grow.
+        copy: As `copy_file`.
+
+    Raises:
+        LogError: There is no room for a copy, even without the older parts; the log is as it was.
+    """
+    try:
+        # A log may be something else than a file, such as a terminal: that does not grow.
+        if not _is_longer(log_path, limit_bytes):
+            return False
+        for number in range(KEPT, 1, -1):
+            if _part(log_path, number - 1).exists():
+                _part(log_path, number - 1).replace(_part(log_path, number))
+        _copy_to(_part(log_path, 1), log_path, copy)
+        with os.fdopen(open_private(log_path, os.O_RDWR), "r+b") as log:
+            log.truncate(0)
+    except OSError as error:
+        raise LogError(f"cannot rotate the log {log_path}: {error.strerror}") from error
+    return True
+
+
+def recover_deleted(pid: int, log_path: Path) -> bool:
+    """Move what a process has written to its deleted log to the log's path; say whether it has.
+
+    The process writes on to the deleted file, which nobody would see and nothing keep short. A line
+    written between the copy and the cut is lost.
+
+    Args:
+        pid: Whose standard output it is.
+        log_path: Where the log was.
+
+    Raises:
+        LogError: The log cannot be made anew; what was written is still where it is.
+    """
+    output = Path(f"/proc/{pid}/fd/1")
+    real = f"{os.path.realpath(log_path.parent)}/{log_path.name}"
+    try:
+        if os.readlink(output) != f"{real} (deleted)" or output.stat().st_size == 0:  # noqa: PTH115
+            return False
+    except OSError:
+        return False
+    try:
+        make_inner(log_path.parent)
+        target = open_private(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(target, "ab") as log, output.open("r+b") as deleted:
+            shutil.copyfileobj(deleted, log, 1 << 20)
+            deleted.truncate(0)
+    except UnsafeDirError as error:
+        raise LogError(f"cannot make the log {log_path} anew: {error}") from error
+    except OSError as error:
+        why = f"cannot make the log {log_path} anew: {error.strerror}"
+        raise LogError(why, errno=error.errno) from error
+    return True
+
+
+def _copy_to(part: Path, log_path: Path, copy: Copy) -> None:
+    """Copy a log; its older parts go if there is no room otherwise."""
+    try:
+        copy(log_path, part)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        if error.errno not in _FULL or not _part(log_path, 2).exists():
+            raise
+        for number in range(2, KEPT + 1):
+            _part(log_path, number).unlink(missing_ok=True)
+        _copy_to(part, log_path, copy)
+
+
+def _reading(log_path: Path) -> BinaryIO:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.fdopen(os.open(log_path, flags), "rb")
+
+
+def _is_longer(log_path: Path, limit_bytes: int) -> bool:
+    try:
+        found = log_path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size > limit_bytes
+
+
+def _part(log_path: Path, number: int) -> Path:
+    return log_path.with_name(f"{log_path.name}.{number}")

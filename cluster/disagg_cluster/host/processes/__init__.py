@@ -1,0 +1,1 @@
+"""Processes as procfs tells of them."""

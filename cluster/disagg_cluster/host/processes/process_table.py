@@ -1,0 +1,197 @@
+"""The processes of this host, as far as they may be engines or belong to one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from disagg_exporter.roles.command_line.shell_words import program_name
+
+# What a command line of an engine contains somewhere; the rest is not even taken apart.
+_MAY_BE = re.compile(
+    rb"vllm|sglang|launch_server|api_server|trtllm|tensorrt_llm|dynamo|lmdeploy|llm-d-|triton"
+    rb"|rtp_llm|fastdeploy|encode_server|raylet|ray::RayWorker",
+    re.IGNORECASE,
+)
+MAX_COMMAND_BYTES = 128 * 1024
+MAX_ENVIRONMENT_BYTES = 1024 * 1024
+_MAX_DEPTH = 64
+
+YOUNG_LOOKS = 30
+OLD_LOOKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process and the file name of its program; `argv` is empty where it is no engine's.
+
+    `session` is the pid of the leader of its session, which may have gone; so may `parent`, and
+    its pid be another's by now: see `is_child`.
+    """
+
+    pid: int
+    parent: int
+    start_ticks: int
+    program: str = ""
+    argv: tuple[str, ...] = field(default=(), repr=False)
+    session: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A process of the looks before: the number of its folder, the first look that saw it.
+
+    The kernel makes a folder for each process, with a number of its own: one that bears another
+    number may be another process. So that of thousands none has to be opened to know it again.
+    """
+
+    folder: int
+    first: int
+    process: Process | None
+
+
+class ProcessTable:
+    """Every process that has a command line, read again and again at little cost.
+
+    What a process runs hardly changes once it is some looks old. So an old one that is no engine's
+    is read again at each `OLD_LOOKS`th look only, a share of them at each: a shell that becomes an
+    engine after a minute (`exec vllm serve`) is seen that much later.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._looks = 0
+        self._known: dict[int, _Known] = {}
+
+    def read(self) -> dict[int, Process]:
+        """The processes that are there now, by pid.
+
+        Raises:
+            OSError: There is no such folder, or we may not list it.
+        """
+        self._looks += 1
+        with os.scandir(self._proc) as entries:
+            folders = {int(e.name): e.inode() for e in entries if e.name.isdigit()}
+        self._known = {pid: self._look(pid, folder) for pid, folder in folders.items()}
+        return {pid: k.process for pid, k in self._known.items() if k.process is not None}
+
+    def _look(self, pid: int, folder: int) -> _Known:
+        known = self._known.get(pid)
+        if known is not None and known.folder == folder and not self._is_due(pid, known):
+            return known
+        process = _read(self._proc, pid)
+        # A pid is given out again. But folders are made anew for want of memory, too.
+        same = known is not None and _started(known.process) == _started(process)
+        return _Known(folder, known.first if known and same else self._looks, process)
+
+    def _is_due(self, pid: int, known: _Known) -> bool:
+        engine = known.process is not None and bool(known.process.argv)
+        if self._looks - known.first < YOUNG_LOOKS or engine:
+            return True
+        return (self._looks + pid) % OLD_LOOKS == 0
+
+
+def _started(process: Process | None) -> int | None:
+    return None if process is None else process.start_ticks
+
+
+def _read(proc: Path, pid: int) -> Process | None:
+    raw = read_bytes(f"{proc}/{pid}/cmdline", MAX_COMMAND_BYTES)
+    if not raw:
+        return None
+    # The second field is the command in brackets and may hold spaces and brackets itself.
+    fields = read_bytes(f"{proc}/{pid}/stat", 4096).rpartition(b")")[2].split()
+    if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+        return None
+    argv = _words(raw) if _MAY_BE.search(raw) else ()
+    program = program_name(os.fsdecode(raw[:4096].partition(b"\0")[0]))
+    return Process(pid, int(fields[1]), int(fields[19]), program, argv, int(fields[3]))
+
+
+def environment(pid: int, wanted: Iterable[str], proc: Path = Path("/proc")) -> dict[str, str]:
+    """The wanted variables of a process; the others are not kept. Empty if we may not look."""
+    names = {name.encode() for name in wanted}
+    raw = read_bytes(f"{proc}/{pid}/environ", MAX_ENVIRONMENT_BYTES)
+    pairs = (entry.partition(b"=") for entry in raw.split(b"\0"))
+    return {
+        os.fsdecode(name): value.decode(errors="replace")[:32768]
+        for name, _, value in pairs
+        if name in names
+    }
+
+
+def is_child(process: Process, parent: Process) -> bool:
+    """Whether one is the child of the other; none is older than its parent.
+
+    What was read of a process some looks ago may name a parent that has gone since, and whose pid
+    another process has now.
+    """
+    return process.parent == parent.pid and parent.start_ticks <= process.start_ticks
+
+
+def descendants(roots: Iterable[int], table: Mapping[int, Process]) -> frozenset[int]:
+    """These processes and all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        above = table.get(process.parent)
+        if above is None or is_child(process, above):
+            children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting.extend(children.get(pid, ()))
+    return frozenset(found)
+
+
+def ancestors(pid: int, table: Mapping[int, Process]) -> Iterator[Process]:
+    """The parent of a process, its parent, and so on, as far as they are in the table."""
+    seen = {pid}
+    process = table.get(pid)
+    while process is not None and process.parent not in seen:
+        seen.add(process.parent)
+        above = table.get(process.parent)
+        if above is None or not is_child(process, above):
+            return
+        yield above
+        process = above
+
+
+def parents(pid: int, proc: Path = Path("/proc")) -> tuple[int, ...]:
+    """The parent of a process, its parent, and so on, as they are now."""
+    found: list[int] = []
+    while pid > 1 and len(found) < _MAX_DEPTH:
+        fields = read_bytes(f"{proc}/{pid}/stat", 4096).rpartition(b")")[2].split()
+        if len(fields) < 2:
+            break
+        pid = int(fields[1])
+        found.append(pid)
+    return tuple(found)
+
+
+def read_bytes(path: str, most: int) -> bytes:
+    """The beginning of a file; nothing if it has gone or is not ours to read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts, room = [], most
+        while room > 0 and (part := os.read(descriptor, min(room, 65536))):
+            parts.append(part)
+            room -= len(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _words(raw: bytes) -> tuple[str, ...]:
+    # A title that a process gave itself is padded with zeros.
+    return tuple(os.fsdecode(word) for word in raw.rstrip(b"\0").split(b"\0"))

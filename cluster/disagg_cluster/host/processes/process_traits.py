@@ -1,0 +1,140 @@
+"""By what a process can be known as a worker's: where it writes, what it inherited, its session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from disagg_cluster.host.processes import procfs
+
+WORKER_MARK = "DISAGG_NODE_WORKER"
+"""The variable that every process of a worker inherits: the path of the worker's log."""
+
+_DELETED = " (deleted)"
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A log as it can be recognised: by what lies at its path now, or by its name where it went.
+
+    `path` has no links in it. `found` is None if nothing lies there.
+    """
+
+    path: str
+    found: os.stat_result | None
+
+
+def log_place(log_path: Path) -> LogPlace:
+    """A log, whether it is there or not."""
+    try:
+        found = log_path.stat()
+    except OSError:
+        found = None
+    return LogPlace(f"{os.path.realpath(log_path.parent)}/{log_path.name}", found)
+
+
+def writes_log(pid: int, place: LogPlace) -> bool:
+    """Whether a process has a log as its standard output, one that was deleted or moved included.
+
+    False if we may not see. A log that was moved keeps its name in front, as rotations do. Of the
+    same name in another container is another log.
+    """
+    link = f"/proc/{pid}/fd/1"
+    try:
+        if place.found is not None and os.path.samestat(Path(link).stat(), place.found):
+            return True
+        told = os.readlink(link)  # noqa: PTH115 - it may be no path
+    except OSError:
+        return False
+    told = told.removesuffix(_DELETED)
+    if told != place.path and not told.startswith(f"{place.path}."):
+        return False
+    return _sees_the_same_place(pid, place.path)
+
+
+def stdout_path(pid: int) -> str:
+    """The path of a process's standard output; empty if it is none, or leads elsewhere for us."""
+    try:
+        told = os.readlink(f"/proc/{pid}/fd/1").removesuffix(_DELETED)  # noqa: PTH115 - as above
+    except OSError:
+        return ""
+    return told if told.startswith("/") and _sees_the_same_place(pid, told) else ""
+
+
+def mark_of(pid: int) -> str:
+    """The log of the worker in whose environment a process was started; empty if in nobody's.
+
+    A process that gives itself a title overwrites what it inherited: no mark proves nothing. The
+    mark of another container's worker is none here, though it reads the same.
+    """
+    try:
+        with Path(f"/proc/{pid}/environ").open("rb") as file:
+            variables = file.read(_MOST_BYTES).split(b"\0")
+    except OSError:
+        return ""
+    found = dict(variable.partition(b"=")[::2] for variable in variables)
+    # Nothing else will do: all that a command line needs is printed for people to use by hand.
+    mark = os.fsdecode(found.get(WORKER_MARK.encode(), b""))
+    return mark if mark and _sees_the_same_place(pid, mark) else ""
+
+
+def leads_to_the_same(pid: int, path: Path) -> bool:
+    """Whether a path, or what is above it by now, is the same place for a process; yes if untold.
+
+    Another container's may well have the same name.
+    """
+    real = Path(os.path.realpath(path))
+    place = next((each for each in (real, *real.parents) if each.is_dir()), Path("/"))
+    try:
+        theirs = Path(f"/proc/{pid}/root{place}").stat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return os.path.samestat(theirs, place.stat())
+
+
+def _sees_the_same_place(pid: int, log: str) -> bool:
+    """Whether a log's path means the same to a process.
+
+    Not the run folder is looked at but what it lies in: it may have been made anew meanwhile.
+    """
+    try:
+        if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):  # noqa: PTH115
+            return True
+    except OSError:
+        return True
+    above = Path(log).parents
+    return leads_to_the_same(pid, above[min(2, len(above) - 1)] if above else Path("/"))
+
+
+def own_leaders() -> Iterator[int]:
+    """The living session leaders of our own user, oldest first; we ourselves are not among them."""
+    found = []
+    for pid in procfs.pids():
+        if procfs.session_of(pid) == pid != os.getpid() and _is_own(pid) and procfs.is_alive(pid):
+            found.append((procfs.start_ticks(pid) or 0, pid))
+    yield from (pid for _, pid in sorted(found))
+
+
+def leaders_writing(log_path: Path) -> tuple[int, ...]:
+    """The living session leaders of ours whose standard output is this log, oldest first."""
+    place = log_place(log_path)
+    return tuple(pid for pid in own_leaders() if writes_log(pid, place))
+
+
+def own_processes() -> Iterator[int]:
+    """All processes of our own user but ourselves, zombies included, in no order."""
+    for pid in procfs.pids():
+        if pid != os.getpid() and _is_own(pid):
+            yield pid
+
+
+def _is_own(pid: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # noqa: PTH116 - thousands of them
+    except OSError:
+        return False

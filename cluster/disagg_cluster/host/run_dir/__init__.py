@@ -1,0 +1,1 @@
+"""The run folder: its layout, its lock, its restoration while a daemon runs."""

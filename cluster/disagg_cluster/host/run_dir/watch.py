@@ -1,0 +1,100 @@
+"""Sees within seconds that the run folder, or what must lie in it, was removed or replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from disagg_cluster.host.files.private_dir import make_inner
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.model import CollectorStatus
+
+COLLECTOR = "run_folder"
+_LOOK_SECONDS = 2.0
+
+
+class Restorable(Protocol):
+    """Something of ours at a path."""
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether what lies at its path is what we put there."""
+
+    def restore(self) -> None:
+        """Put it there anew; raises `OSError` or `DisaggError`."""
+
+
+class RunDirWatch:
+    """Restores what has gone, says so and counts it; the collector `run_folder`.
+
+    Sockets restore themselves once their folder is there again.
+
+    Args:
+        folder: The run folder.
+        inner: The folders in it.
+        contents: What must lie in it by name: the lock first, as it makes the folder.
+        log: Told of what was restored, and of what cannot be.
+        each_look: Called after each look.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        inner: Sequence[Path],
+        contents: Sequence[tuple[str, Restorable]],
+        log: logging.Logger,
+        each_look: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        self._folder = folder
+        self._inner = tuple(inner)
+        self._contents = tuple(contents)
+        self._log = log
+        self._each_look = tuple(each_look)
+        self._health = CollectorHealth(COLLECTOR, log, failing="cannot be restored: ")
+        self.restored = 0
+        """How often something had to be restored."""
+
+    def keep(self, name: str, content: Restorable) -> None:
+        """Take one more that must lie there, from now on."""
+        self._contents = (*self._contents, (name, content))
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Look once; restore what is not there."""
+        with self._health.round():
+            try:
+                self._restore_lost()
+            finally:
+                # Whoever asks whether we are here is answered whatever became of the folder.
+                for each in self._each_look:
+                    each()
+
+    def status(self) -> CollectorStatus:
+        """Return the collector: failed while something is missing that cannot be restored."""
+        return self._health.status()
+
+    def _restore_lost(self) -> None:
+        lost = [name for name, content in self._contents if not content.is_in_place]
+        for name, content in self._contents:
+            if name in lost:
+                content.restore()
+        for path in self._inner:
+            if not path.is_dir():
+                lost.append(path.name)
+                make_inner(path)
+        if lost:
+            self.restored += 1
+            self._log.warning(
+                "somebody removed or replaced %s in %s: made anew; what lay there, logs and "
+                "rejected journals for instance, is lost",
+                ", ".join(lost),
+                self._folder,
+            )

@@ -1,0 +1,1 @@
+"""Who listens on which TCP port of this host."""

@@ -1,0 +1,1 @@
+"""A look at a node: phases, doctor, report."""

@@ -1,0 +1,214 @@
+"""Facts of a node → findings; each function looks at one thing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from disagg_cluster.discovery.sightings.types import MAX_ENGINES
+from disagg_cluster.inspect.doctor.accuracy import accuracy
+from disagg_cluster.inspect.doctor.facts import Facts, Finding, Level
+from disagg_cluster.inspect.doctor.tls import faulty, unverified
+
+_LOST_BY = {
+    "nvml": (
+        "the GPUs cannot all be read: their activity, energy and memory are missing",
+        "run nvidia-smi here; a GPU that fell off the bus comes back with a reset or a reboot",
+    ),
+    "discovery:processes": (
+        "not all engines' processes can be looked into: ports, arguments and GPUs may be missing",
+        "run as root or as the engines' user, in a container with hostPID (docs/attach.md)",
+    ),
+    "discovery:pods": (
+        "pods are not known whole: labels, namespaces or the GPUs of containers are missing",
+        "see the daemon's log for which right is missing (docs/attach.md)",
+    ),
+    "discovery:dynamo": (
+        "Dynamo's discovery files cannot be read: lost registrations are not seen",
+        "let `attach: dynamo_files:` name the folder that DYN_FILE_KV names",
+    ),
+    "kube_api": (
+        "the API server does not tell the pods of this node",
+        "bind the ClusterRole that may get, list and watch pods (docs/attach.md)",
+    ),
+    "kubelet": (
+        "the kubelet does not tell which container holds which GPU",
+        "mount /var/lib/kubelet/pod-resources and run as uid 0 (docs/attach.md)",
+    ),
+    "pod_steps": (
+        "some pods that asked for it cannot tell their steps",
+        "see the daemon's log; docs/kubernetes-engines.md has the manifests",
+    ),
+    "steps:attached": (
+        "engines that a person starts with our plugin are not heard",
+        "the daemon's log says why; such an engine must run as the daemon's user or as root",
+    ),
+    "journal": (
+        "the journal cannot be written: a next daemon could not adopt the workers",
+        "make room on the disk of the run folder, or make it writable",
+    ),
+}
+
+
+def daemon(facts: Facts) -> Iterator[Finding]:
+    """Whether anybody counts at all."""
+    if facts.version is None:
+        yield Finding(
+            Level.WRONG,
+            f"no daemon answers at {facts.url}: nothing is counted",
+            "start one: disagg-node start",
+            gain=9,
+        )
+    else:
+        yield Finding(Level.FINE, f"disagg-node {facts.version} answers at {facts.url}")
+    if facts.simulated:
+        yield Finding(Level.BETTER, "this node is SIMULATED: its numbers are nobody's work")
+
+
+def devices(facts: Facts) -> Iterator[Finding]:
+    """Which devices are read."""
+    if facts.no_gpus:
+        yield Finding(
+            Level.BETTER,
+            f"no GPUs are read ({facts.no_gpus}): each engine is accounted as one device",
+        )
+    else:
+        yield Finding(Level.FINE, f"{facts.devices} devices are read")
+
+
+def engines(facts: Facts) -> Iterator[Finding]:
+    """Whether engines were found, and answer."""
+    if not facts.engines:
+        yield Finding(
+            Level.BETTER,
+            "no engine was found on this node",
+            "start one, or name its address: `attach: endpoints:` in the node file",
+            gain=5,
+        )
+    if facts.left_out_engines:
+        yield Finding(
+            Level.WRONG,
+            f"{facts.left_out_engines} engines beyond the {MAX_ENGINES} that one daemon attaches "
+            "to were found: they are neither shown nor measured",
+            "list those that matter under `attach: endpoints:`, with `processes: false`",
+            gain=7,
+        )
+    for engine in facts.engines:
+        if engine.follows is not None:
+            leader = engine.follows or "a leader whose address nobody told"
+            what = f"{engine.engine} is a follower of {leader}, which answers for it"
+            yield Finding(Level.FINE, what)
+        if engine.registered is False:
+            yield Finding(
+                Level.WRONG,
+                f"{engine.engine} answers but has lost its registration: no request reaches it",
+                f"restart {engine.engine}",
+                gain=8,
+            )
+        by_tls = tuple(faulty(engine))
+        yield from by_tls
+        if not engine.up and not by_tls:
+            needs = "; SGLang needs --enable-metrics" if engine.kind == "sglang" else ""
+            yield Finding(
+                Level.WRONG,
+                f"{engine.engine} does not answer: its load and its page are not known",
+                f"look at the log of {engine.engine}{needs}",
+                gain=6,
+            )
+        yield from unverified(engine)
+
+
+def roles(facts: Facts) -> Iterator[Finding]:
+    """Whether it is known what the engines are for."""
+    for engine in facts.engines:
+        how = "label its pod disagg-node/role, or start it with DISAGG_NODE_ROLE"
+        if engine.role == "unknown" and engine.source == "dynamic":
+            what = f"{engine.engine} can switch roles, and has done too little to tell which it has"
+            yield Finding(Level.BETTER, what)
+        elif engine.role == "unknown":
+            why = "does not yet" if engine.follows is None else "is told by its leader only"
+            yield Finding(
+                Level.BETTER,
+                f"nobody tells what {engine.engine} is for, and its traffic {why}",
+                f"{how}=prefill, decode or mixed",
+                gain=5,
+            )
+        elif engine.confidence == "low":
+            yield Finding(
+                Level.BETTER,
+                f"{engine.engine} is {engine.role} by a hint only ({engine.source})",
+                f"{how}={engine.role}",
+                gain=2,
+            )
+        else:
+            how_known = f"{engine.source}, {engine.confidence}"
+            yield Finding(Level.FINE, f"{engine.engine} is {engine.role} ({how_known})")
+
+
+def collectors(facts: Facts) -> Iterator[Finding]:
+    """Which of the daemon's readers fail, and what is lost by it."""
+    for collector, success in facts.collectors.items():
+        if success or collector.startswith("engine:"):
+            continue
+        if collector not in _LOST_BY and collector.startswith(("steps:", "fpm:")):
+            what = f"the steps of {collector.partition(':')[2]} are not heard"
+            yield Finding(Level.WRONG, what, "the daemon's log says why", gain=7)
+            continue
+        what, step = _LOST_BY.get(collector, (f"the collector {collector} fails", ""))
+        yield Finding(Level.WRONG, what, step or "the daemon's log says why", gain=7)
+
+
+def rights(facts: Facts) -> Iterator[Finding]:
+    """What a look without the daemon could not see."""
+    for lost in facts.lost:
+        yield Finding(Level.WRONG, lost, "docs/attach.md says which right buys what", gain=7)
+
+
+def packages(facts: Facts) -> Iterator[Finding]:
+    """What is not installed though it is needed here."""
+    if facts.kubelet_socket and not facts.grpc:
+        yield Finding(
+            Level.WRONG,
+            "grpcio is not installed: the kubelet cannot be asked which container holds which GPU",
+            "pip install 'disagg-node[kubernetes]'",
+            gain=7,
+        )
+    if facts.in_cluster and not facts.node_name:
+        yield Finding(
+            Level.WRONG,
+            "NODE_NAME is not set: the pods of this node cannot be asked for",
+            "set it from spec.nodeName, as the chart does",
+            gain=7,
+        )
+
+
+def numbers(facts: Facts) -> Iterator[Finding]:
+    """How good each engine's numbers are, and what would make them better."""
+    for engine in facts.engines:
+        if facts.version is None or not engine.up:
+            continue
+        known = accuracy(engine)
+        level = Level.FINE if known.exact else Level.BETTER
+        yield Finding(level, f"{engine.engine}: {known.text}", known.step, gain=known.gain)
+
+
+FINDINGS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    daemon,
+    devices,
+    packages,
+    rights,
+    collectors,
+    engines,
+    roles,
+    numbers,
+)
+
+
+def examine(facts: Facts) -> tuple[Finding, ...]:
+    """All findings, in the order in which a person wants to read them."""
+    return tuple(finding for look in FINDINGS for finding in look(facts))
+
+
+def next_step(findings: tuple[Finding, ...]) -> Finding | None:
+    """The one finding whose step makes most better; None if nothing is to be done."""
+    open_ = [finding for finding in findings if finding.step]
+    return max(open_, key=lambda finding: (finding.level.rank, finding.gain), default=None)

@@ -1,0 +1,77 @@
+"""Gathers the facts of this node: from its daemon, or by a look of our own."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import replace
+
+from disagg_cluster.config import Attach
+from disagg_cluster.discovery.finders.kubernetes import NODE_NAME
+from disagg_cluster.discovery.kubernetes.api_server import in_cluster
+from disagg_cluster.inspect.doctor.facts import Facts
+from disagg_cluster.inspect.one_look import OneLook, look_once
+from disagg_cluster.inspect.views import EngineView, NodePage
+from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET
+from disagg_exporter.devices.source import DeviceSource
+from disagg_exporter.model import EngineStatus
+
+
+def surroundings(url: str, environ: Mapping[str, str]) -> Facts:
+    """What is known of the machine without asking anybody."""
+    return Facts(
+        url,
+        in_cluster=in_cluster(environ) is not None,
+        node_name=NODE_NAME in environ,
+        kubelet_socket=KUBELET_SOCKET.exists(),
+        grpc=importlib.util.find_spec("grpc") is not None,
+    )
+
+
+def of_daemon(facts: Facts, page: NodePage) -> Facts:
+    """With what the daemon's page says. Our own surroundings are not the daemon's."""
+    pseudo = all(device.device == "cpu" for device in page.devices)
+    return replace(
+        facts,
+        version=page.version,
+        simulated=page.simulated,
+        devices=len(page.devices),
+        no_gpus="it has none" if pseudo else "",
+        engines=page.engines,
+        collectors=page.collectors,
+        left_out_engines=page.left_out_engines,
+        in_cluster=False,
+        kubelet_socket=False,
+    )
+
+
+def of_look(facts: Facts, source: DeviceSource, why_no_gpus: str, attach: Attach) -> Facts:
+    """With what we see ourselves."""
+    look = look_once(source, attach)
+    real = [device for device in look.devices if not device.is_pseudo]
+    return replace(
+        facts,
+        devices=len(look.devices),
+        no_gpus="" if real else why_no_gpus or "it has none",
+        engines=tuple(_view(look, engine) for engine in look.engines),
+        lost=look.lost,
+    )
+
+
+def _view(look: OneLook, engine: EngineStatus) -> EngineView:
+    return EngineView(
+        engine=engine.engine,
+        role=engine.role.value,
+        model_name=engine.model_name,
+        kind=engine.kind,
+        version=engine.version,
+        up=bool(engine.up),
+        source=look.verdicts[engine.engine].source,
+        confidence=engine.confidence,
+        pod=engine.pod,
+        gpus=engine.devices,
+        registered=engine.dynamo.registered if engine.dynamo else None,
+        follows=engine.follows,
+        verified=engine.tls.verified if engine.tls else "",
+        tls_fault=engine.tls.fault if engine.tls else "",
+    )

@@ -1,0 +1,126 @@
+"""One look at a node without a daemon: its engines, what they are for and why, and what is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from disagg_cluster.config import Attach
+from disagg_cluster.discovery.attaching import Attaching
+from disagg_cluster.discovery.finders.kubernetes import here
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.inspect.phase_table import Row, state_of
+from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients
+from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.devices.source import DeviceSource
+from disagg_exporter.model import Device, DeviceSweep, EngineStatus
+from disagg_exporter.roles import Verdict
+
+# Two readings of the devices lie a second apart; the first pages are there by then, and the roles
+# at the next look after them.
+LOOK_SECONDS = 2.5
+_READ_SECONDS = 1.0
+_PAGES_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class OneLook:
+    """What was seen; `verdicts` say why, by engine."""
+
+    devices: tuple[Device, ...]
+    sweep: DeviceSweep
+    engines: tuple[EngineStatus, ...]
+    verdicts: dict[str, Verdict]
+    lost: tuple[str, ...]
+
+
+def look_once(source: DeviceSource, attach: Attach, seconds: float = LOOK_SECONDS) -> OneLook:
+    """Look at this node for some seconds; leaves nothing behind."""
+    with tempfile.TemporaryDirectory(prefix="disagg-") as folder:
+        return asyncio.run(_look(source, attach, RunFolder(Path(folder)), seconds))
+
+
+async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds: float) -> OneLook:
+    loop = asyncio.get_running_loop()
+    devices = source.inventory()
+    sweep = source.sweep(time.monotonic_ns())
+    ledger, fullness = Ledger(), Fullness(itl_seconds=1.0)
+    found = Attaching(
+        attach,
+        folder,
+        ledger,
+        fullness,
+        devices,
+        lambda: sweep.readings,
+        kubernetes=here(attach, devices, folder.pods),
+        interval_seconds=0.5,
+    )
+    pages = PageWatch(
+        found.urls,
+        _PAGES_SECONDS,
+        lambda _engine: True,
+        path_of=found.page_path,
+        keep_lines=found.keep_lines,
+        tls_of=EngineTlsClients(found.tls_server).client,
+    )
+    tasks = [loop.create_task(found.run(pages, tuple)), loop.create_task(pages.run())]
+    try:
+        await asyncio.sleep(min(_READ_SECONDS, seconds))
+        sweep = source.sweep(time.monotonic_ns())
+        await asyncio.sleep(max(seconds - _READ_SECONDS, 0.0))
+        for task in tasks:
+            if task.done():
+                task.result()
+        engines = found.statuses(pages)
+        verdicts = {engine.engine: found.verdict(engine.engine) for engine in engines}
+        return OneLook((*devices, *found.devices), sweep, engines, verdicts, found.lost())
+    finally:
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def rows_of(look: OneLook) -> tuple[Row, ...]:
+    """The rows of a look; nobody kept books, so of a GPU only its activity is known."""
+    busy = {reading.gpu: reading.busy_ratio for reading in look.sweep.readings}
+    rows: list[Row] = []
+    for device in look.devices:
+        here = [engine for engine in look.engines if device.gpu in engine.devices]
+        place = (device.gpu, device.device)
+        if not here and device.is_pseudo:
+            continue  # of an engine that has gone while we looked
+        if not here:
+            rows.append(Row(*place, busy_ratio=busy.get(device.gpu)))
+        rows.extend(
+            _row(place, engine, look.verdicts[engine.engine], busy.get(device.gpu))
+            for engine in here
+        )
+    nowhere: Sequence[EngineStatus] = [engine for engine in look.engines if not engine.devices]
+    rows.extend(_row(("", ""), engine, look.verdicts[engine.engine], None) for engine in nowhere)
+    return tuple(rows)
+
+
+def _row(
+    place: tuple[str, str], engine: EngineStatus, verdict: Verdict, busy_ratio: float | None
+) -> Row:
+    why = verdict.evidence[0] if verdict.evidence else None
+    registered = engine.dynamo.registered if engine.dynamo else None
+    return Row(
+        *place,
+        engine=engine.engine,
+        role=engine.role.value,
+        why=f"{why.marker} is {why.value}" if why and verdict.source != "none" else verdict.source,
+        confidence=engine.confidence,
+        state=state_of(up=bool(engine.up), registered=registered, follows=engine.follows),
+        model_name=engine.model_name,
+        pod=engine.pod,
+        busy_ratio=busy_ratio,
+    )

@@ -1,0 +1,140 @@
+"""The table of `disagg-node phases`: who is on which device, in which role, doing what now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
+
+_TITLES = (
+    "GPU",
+    "ENGINE",
+    "ROLE",
+    "WHY",
+    "CONFIDENCE",
+    "MEASURED BY",
+    "PREFILL",
+    "DECODE",
+    "STATE",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One engine on one device, or one of them alone; None where nothing is known.
+
+    The ratios are shares of the device's observed time of late, whoever used it.
+    """
+
+    gpu: str
+    device: str
+    engine: str = ""
+    role: str = ""
+    why: str = ""
+    confidence: str = ""
+    method: str = ""
+    state: str = ""
+    model_name: str = ""
+    pod: str = ""
+    namespace: str = ""
+    prefill_ratio: float | None = None
+    decode_ratio: float | None = None
+    busy_ratio: float | None = None
+
+
+def rows_of(page: NodePage, before: NodePage | None = None) -> tuple[Row, ...]:
+    """The rows of a node's page; with an earlier one, what was done in between."""
+    earlier = {device.gpu: device for device in before.devices} if before else {}
+    by_gpu: dict[str, list[EngineView]] = {}
+    for engine in page.engines:
+        for gpu in engine.gpus:
+            by_gpu.setdefault(gpu, []).append(engine)
+    rows: list[Row] = []
+    for device in page.devices:
+        ratios = occupancy(earlier.get(device.gpu), device)
+        engines: Sequence[EngineView | None] = by_gpu.get(device.gpu) or [None]
+        rows.extend(_row(device, engine, ratios) for engine in engines)
+    rows.extend(_row(None, engine, {}) for engine in page.engines if not engine.gpus)
+    return tuple(rows)
+
+
+def occupancy(before: DeviceView | None, after: DeviceView) -> Mapping[str, float]:
+    """Shares of a device's observed time between two pages, by use; empty if none has passed."""
+    if before is None:
+        return {}
+    deltas = {use: s - before.seconds.get(use, 0.0) for use, s in after.seconds.items()}
+    # A counter that fell is of a daemon that began anew.
+    if any(delta < 0 for delta in deltas.values()):
+        return {}
+    observed = sum(delta for use, delta in deltas.items() if use != "unobserved")
+    return {use: delta / observed for use, delta in deltas.items()} if observed > 0 else {}
+
+
+def moved(before: NodePage, after: NodePage) -> bool:
+    """Whether every device's books were written on between two pages."""
+    earlier = {device.gpu: device.watermark for device in before.devices}
+    return all(device.watermark != earlier.get(device.gpu) for device in after.devices)
+
+
+def as_text(rows: Iterable[Row]) -> str:
+    """The table for people."""
+    lines = [_TITLES, *(tuple(_cells(row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def as_json(rows: Iterable[Row], *, indent: int | None = 2) -> str:
+    """The same values as a JSON list; what is not known is null."""
+    return json.dumps([asdict(row) for row in rows], indent=indent)
+
+
+def _row(device: DeviceView | None, engine: EngineView | None, ratios: Mapping[str, float]) -> Row:
+    place = (device.gpu, device.device) if device else ("", "")
+    known = (ratios.get("prefill"), ratios.get("decode"))
+    if engine is None:
+        return Row(*place, prefill_ratio=known[0], decode_ratio=known[1])
+    return Row(
+        *place,
+        engine=engine.engine,
+        role=engine.role,
+        why=engine.source,
+        confidence=engine.confidence,
+        method=engine.method,
+        state=state_of(up=engine.up, registered=engine.registered, follows=engine.follows),
+        model_name=engine.model_name,
+        pod=engine.pod,
+        namespace=engine.namespace,
+        prefill_ratio=known[0],
+        decode_ratio=known[1],
+    )
+
+
+def state_of(*, up: bool, registered: bool | None, follows: str | None) -> str:
+    """How an engine stands, in a word or two."""
+    if follows is not None:
+        return f"follower of {follows}" if follows else "follower"
+    if registered is False:
+        return "not registered"
+    return "up" if up else "does not answer"
+
+
+def _cells(row: Row) -> Iterator[str]:
+    yield f"{row.device} {row.gpu}".strip() or "-"
+    yield row.engine or "-"
+    yield row.role or "-"
+    yield row.why or "-"
+    yield row.confidence or "-"
+    yield row.method or "-"
+    if row.busy_ratio is not None and row.prefill_ratio is None:
+        # Nobody tells the phases apart: only that something ran.
+        yield f"busy {row.busy_ratio:.0%}"
+        yield "-"
+    else:
+        yield "-" if row.prefill_ratio is None else f"{row.prefill_ratio:.0%}"
+        yield "-" if row.decode_ratio is None else f"{row.decode_ratio:.0%}"
+    yield row.state or "-"

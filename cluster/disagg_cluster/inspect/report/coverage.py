@@ -1,0 +1,72 @@
+"""How much of the GPU time of a period is accounted for, unobserved, or was seen by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from disagg_cluster.inspect.report.past import ACCOUNTED, SPLIT, UNOBSERVED, Curve, History
+
+_HOUR_SECONDS = 3600
+_ALL_OF_IT = 0.99
+_NOTHING = Curve({}, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """All hours are GPU-hours; `expected` is the length of the period times the GPUs.
+
+    The GPUs are those of all nodes that were seen in the period, each node's at its most: of a
+    node that came or went all time is expected. `unobserved` is by reason, the largest first.
+    """
+
+    gpus: float
+    expected_gpu_hours: float
+    accounted_gpu_hours: float
+    unobserved: tuple[tuple[str, float], ...]
+    nodes: int
+    nodes_part_time: int
+
+    @property
+    def missing_gpu_hours(self) -> float:
+        """Of which nothing is known at all: counted by nobody, or never scraped."""
+        known = self.accounted_gpu_hours + sum(hours for _, hours in self.unobserved)
+        return max(self.expected_gpu_hours - known, 0.0)
+
+    @property
+    def accounted_ratio(self) -> float:
+        """How much is accounted for by phase, of what was expected."""
+        return min(self.accounted_gpu_hours / self.expected_gpu_hours, 1.0)
+
+
+def coverage_of(history: History) -> Coverage | None:
+    """Compare what was counted with the GPUs that were there; None if these are not recorded."""
+    most = {
+        node: max((value for value in values if value is not None), default=0.0)
+        for node, values in history.gpus.items()
+    }
+    gpus = sum(most.values())
+    expected = gpus * history.period.length_seconds / _HOUR_SECONDS
+    if expected <= 0:
+        return None
+    hours = _hours(history.curves.get(UNOBSERVED, _NOTHING))
+    unobserved = ((key[0], value) for key, value in hours.items() if value > 0)
+    return Coverage(
+        gpus=gpus,
+        expected_gpu_hours=expected,
+        accounted_gpu_hours=min(_accounted_hours(history.curves), expected),
+        unobserved=tuple(sorted(unobserved, key=lambda one: -one[1])),
+        nodes=len(most),
+        nodes_part_time=sum(None in values for values in history.gpus.values()),
+    )
+
+
+def _accounted_hours(curves: Mapping[str, Curve]) -> float:
+    """By hourly rates, which hold what was counted late, if they were recorded all the time."""
+    split, hourly = curves[SPLIT], curves.get(ACCOUNTED, _NOTHING)
+    recorded = sum(hourly.covered) >= _ALL_OF_IT * sum(split.covered)
+    return sum(_hours(hourly if recorded else split).values())
+
+
+def _hours(curve: Curve) -> dict[tuple[str, ...], float]:
+    return {key: curve.total(key) / _HOUR_SECONDS for key in curve.buckets}

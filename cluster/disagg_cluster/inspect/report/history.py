@@ -1,0 +1,157 @@
+"""Asks a Prometheus for everything that a report is made of."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from disagg_cluster.inspect.report.past import LABELS, NODE_GPUS, SPLIT, Curve, Firing, History, Key
+from disagg_cluster.inspect.report.period import Period
+from disagg_cluster.prometheus import prometheus_api
+from disagg_cluster.prometheus.prometheus_api import Samples
+from disagg_exporter.errors import DisaggError
+
+if TYPE_CHECKING:
+    import ssl
+
+_INTERVAL_SPAN_SECONDS = 1800
+_MOST_STEPS = 10_000
+_LEAST_STEP_SECONDS = 60
+
+
+class NoHistoryError(DisaggError):
+    """A Prometheus that answers and holds nothing of ours; the text says what to look at."""
+
+
+class Reader:
+    """Reads the history of one Prometheus.
+
+    Args:
+        url: Its root.
+        cluster: Only this cluster; all of them, added up, if None.
+        headers: Sent along, for a Prometheus that wants to know who asks.
+        say: Told what is being read.
+        tls: How it is asked by https; as Python does if None.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        cluster: str | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        say: Callable[[str], None] = lambda _line: None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._url = url
+        self._cluster = cluster
+        self._headers = headers
+        self._say = say
+        self._tls = tls
+
+    def read(self, period: Period) -> History:
+        """Read all rules and alerts.
+
+        Raises:
+            PrometheusError: It does not answer, or refuses.
+            NoHistoryError: It holds none of our rules in this period.
+        """
+        curves = {}
+        for rule in LABELS:
+            self._say(f"reading {rule}")
+            curve = self._curve(rule, period)
+            if curve is not None:
+                curves[rule] = curve
+            elif rule == SPLIT:
+                raise NoHistoryError(self._why_nothing(period))
+        self._say("reading alerts")
+        step = max(_LEAST_STEP_SECONDS, -(-period.length_seconds // _MOST_STEPS))
+        selector = self._selector("ALERTS", 'alertstate="firing"', 'alertname=~"Disagg.+"')
+        found = self._range(selector, period.start_seconds, period.end_seconds, step)
+        firing = tuple(Firing(each.labels, tuple(t for t, _ in each.values)) for each in found)
+        return History(period, curves, firing, step, self._gpus(period))
+
+    def _gpus(self, period: Period) -> dict[Key, tuple[float | None, ...]]:
+        """The most GPUs that each node had in each bucket."""
+        self._say(f"reading {NODE_GPUS}")
+        window = f"[{period.bucket_seconds * 1000 - 1}ms]"
+        expr = f"max by (cluster, node) (max_over_time({self._selector(NODE_GPUS)}{window}))"
+        first = period.start_seconds + period.bucket_seconds
+        found = self._range(expr, first, period.end_seconds, period.bucket_seconds)
+        return {
+            (each.labels.get("cluster", ""), each.labels.get("node", "")): _placed(
+                each, period.ends, 1.0
+            )
+            for each in found
+        }
+
+    def _curve(self, rule: str, period: Period) -> Curve | None:
+        # A window that begins where the one before ends would have the sample between in both.
+        window = f"[{period.bucket_seconds * 1000 - 1}ms]"
+        selector = self._selector(rule)
+        first = period.start_seconds + period.bucket_seconds
+        ends = (first, period.end_seconds, period.bucket_seconds)
+        counts = self._range(f"max(count_over_time({selector}{window}))", *ends)
+        if not counts or not counts[0].values:
+            return None
+        every_seconds = self._interval(selector, counts[0])
+        if every_seconds is None:
+            return None
+        by = ", ".join(LABELS[rule])
+        sums = self._range(f"sum by ({by}) (sum_over_time({selector}{window}))", *ends)
+        seen = dict(counts[0].values)
+        return Curve(
+            buckets={
+                tuple(each.labels.get(label, "") for label in LABELS[rule]): _placed(
+                    each, period.ends, every_seconds
+                )
+                for each in sums
+            },
+            covered=tuple(
+                min(1.0, seen.get(end, 0.0) * every_seconds / period.bucket_seconds)
+                for end in period.ends
+            ),
+        )
+
+    def _interval(self, selector: str, counts: Samples) -> float | None:
+        """How often the rule is evaluated, by the samples of the fullest bucket; None for one."""
+        fullest = max(counts.values, key=lambda value: value[1])[0]
+        stored = prometheus_api.query_samples(
+            self._url,
+            f"{selector}[{_INTERVAL_SPAN_SECONDS}s]",
+            fullest,
+            headers=self._headers,
+            tls=self._tls,
+        )
+        longest = max((each.values for each in stored), key=len, default=())
+        times = [t for t, _ in longest]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        return statistics.median(gaps) if gaps else None
+
+    def _range(self, expr: str, start: float, end: float, step: float) -> list[Samples]:
+        return prometheus_api.query_range(
+            self._url, expr, start, end, step, headers=self._headers, tls=self._tls
+        )
+
+    def _selector(self, name: str, *matchers: str) -> str:
+        asked = list(matchers)
+        if self._cluster is not None:
+            quoted = self._cluster.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            asked.append(f'cluster="{quoted}"')
+        return f"{name}{{{','.join(asked)}}}"
+
+    def _why_nothing(self, period: Period) -> str:
+        """What to look at: the rules, the scraping, or the name of the cluster."""
+        ends = (period.start_seconds, period.end_seconds, period.bucket_seconds)
+        of = "" if self._cluster is None else f" of cluster {self._cluster!r}"
+        head = f"{self._url} holds no {SPLIT}{of} in this period, or a single sample of it"
+        if self._range(f"count({self._selector('disagg_build_info')})", *ends):
+            return f"{head}: it scrapes nodes, so load our rules (`disagg-node rules export DIR`)"
+        return f"{head}, and scrapes no such node of ours: see docs/bare-metal.md"
+
+
+def _placed(found: Samples, ends: Sequence[int], weight: float) -> tuple[float | None, ...]:
+    values = dict(found.values)
+    return tuple(values[end] * weight if end in values else None for end in map(float, ends))

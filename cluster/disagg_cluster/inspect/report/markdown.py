@@ -1,0 +1,125 @@
+"""A report as Markdown: tables, and a sparkline where HTML has plots."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from disagg_cluster.inspect.report import wording
+from disagg_cluster.inspect.report.figures import PHASES, Report
+from disagg_cluster.inspect.report.period import utc
+
+_MOST_INCIDENTS = 100
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_SPARK_COLUMNS = 72
+
+
+def markdown(report: Report) -> str:
+    """The whole text."""
+    parts = [
+        f"# {_text(wording.title(report))}",
+        f"{wording.period(report)}. {wording.coverage(report)}",
+        *_section("Summary", ("Figure", "Value", ""), wording.summary(report)),
+        *_coverage(report),
+        *_section("GPU time by phase", ("Phase", "GPU-hours", "Share"), _phases(report)),
+        f"Prefill share of the busy GPU time, {_range(report.shares)}; a space is a gap:",
+        f"```\n{sparkline(report.shares)}\n{_axis(report)}\n```",
+        *_section("Idle time", ("Why", "GPU-hours", "Cost"), _idle(report)),
+        *_section("Energy", ("Phase", "kWh"), _energy(report)),
+        *_section("Who used what, in GPU-hours", wording.ACCOUNT_HEADS, _accounts(report)),
+        *_section("Incidents", wording.INCIDENT_HEADS, _incidents(report)),
+    ]
+    left = len(report.incidents) - _MOST_INCIDENTS
+    if left > 0:
+        parts.append(f"{left} more are not listed.")
+    if report.notes:
+        parts.append("\n".join(f"* {_text(note)}" for note in report.notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def sparkline(values: Sequence[float | None], columns: int = _SPARK_COLUMNS) -> str:
+    """Values as blocks of eight heights, from the least to the greatest of them.
+
+    Where there are more values than columns, a column is their mean; one without any is a space.
+    """
+    per_column = max(1, -(-len(values) // columns))
+    means: list[float | None] = []
+    for place in range(0, len(values), per_column):
+        told = [value for value in values[place : place + per_column] if value is not None]
+        means.append(sum(told) / len(told) if told else None)
+    known = [mean for mean in means if mean is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    scale = 7.999 / (high - low) if high > low else 0.0
+    return "".join(" " if mean is None else _BLOCKS[int((mean - low) * scale)] for mean in means)
+
+
+def _coverage(report: Report) -> Iterable[str]:
+    rows = wording.coverage_rows(report)
+    return _section("What is known", wording.COVERAGE_HEADS, rows) if rows else ()
+
+
+def _range(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "which has no value in it"
+    return f"from {wording.percent(min(known))} to {wording.percent(max(known))}"
+
+
+def _axis(report: Report) -> str:
+    start, end = utc(report.period.start_seconds), utc(report.period.end_seconds)
+    columns = len(sparkline(report.shares))
+    return f"{start}{' ' * max(2, columns - len(start) - len(end))}{end}"
+
+
+def _phases(report: Report) -> list[tuple[str, str, str]]:
+    whole = report.all_gpu_hours
+    return [
+        (phase, wording.hours(hours), wording.percent(hours / whole if whole else None))
+        for phase in PHASES
+        for hours in [report.gpu_hours[phase]]
+    ]
+
+
+def _idle(report: Report) -> list[tuple[str, ...]]:
+    return [
+        (
+            wording.reason(share.name),
+            wording.hours(share.gpu_hours),
+            wording.amount(share.cost, report.currency),
+        )
+        for share in report.idle
+    ]
+
+
+def _energy(report: Report) -> list[tuple[str, str]]:
+    return [
+        (phase, wording.energy(told))
+        for phase, told in sorted(report.energy_kilowatt_hours.items(), key=lambda item: -item[1])
+    ]
+
+
+def _accounts(report: Report) -> list[tuple[str, ...]]:
+    return [wording.account(each, report.currency) for each in report.accounts]
+
+
+def _incidents(report: Report) -> list[tuple[str, ...]]:
+    return [wording.incident(each) for each in report.incidents[:_MOST_INCIDENTS]]
+
+
+def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    yield f"## {title}"
+    lines = [_row(row) for row in rows]
+    if lines:
+        yield "\n".join((_row(heads), _row(["---"] * len(heads)), *lines))
+    else:
+        yield "None."
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(_text, cells))} |"
+
+
+def _text(text: str) -> str:
+    """Text from outside as text: no markup, no HTML, no second cell, no second line."""
+    flat = re.sub(r"\s+", " ", text)
+    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", flat)

@@ -1,0 +1,197 @@
+"""Figures as people read them, the same in every form of the report."""
+
+from __future__ import annotations
+
+from disagg_cluster.inspect.report.figures import Account, Report
+from disagg_cluster.inspect.report.incidents import Incident
+from disagg_cluster.inspect.report.period import utc
+
+ABSENT = "-"
+COVERAGE_HEADS = ("GPU time", "GPU-hours", "Share")
+_WHOLE = 0.9995
+
+REASONS = {
+    "no_engine": "no engine on the GPU",
+    "starting": "engine starting",
+    "draining": "engine draining",
+    "no_request": "no request",
+    "kv_wait": "waiting for KV from another engine",
+    "host_gap": "work promised, nothing run",
+}
+"""What the reasons of idle time mean (docs/accounting.md, A5)."""
+
+
+UNKNOWN = {
+    "no_reading": "unobserved: neither engine nor device told anything",
+    "no_record": "unobserved: the engine told nothing in time",
+    "no_daemon": "unobserved: no daemon ran",
+}
+"""What the reasons of unobserved time mean (docs/accounting.md, A6 and A11)."""
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio as a percentage."""
+    return ABSENT if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def almost(ratio: float) -> str:
+    """A ratio as a percentage that says 100 only of all, and 0 only of nothing."""
+    if ratio in (0.0, 1.0):
+        return percent(ratio)
+    return f"{min(max(100 * ratio, 0.1), 99.9):.1f} %"
+
+
+def hours(value: float) -> str:
+    """GPU-hours, with as many digits as mean something."""
+    return _digits(value, 1)
+
+
+def amount(value: float | None, currency: str | None) -> str:
+    """A sum of money."""
+    if value is None or currency is None:
+        return ABSENT
+    return f"{value:,.0f} {currency}" if abs(value) >= 100 else f"{value:,.2f} {currency}"
+
+
+def count(value: float) -> str:
+    """Tokens: thousands, millions, billions."""
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.2f} {unit}"
+    return f"{value:.0f}"
+
+
+def energy(kilowatt_hours: float | None) -> str:
+    """Energy in kWh."""
+    return ABSENT if kilowatt_hours is None else _digits(kilowatt_hours, 2)
+
+
+def span(seconds: float) -> str:
+    """A length of time."""
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    big, small = ("h", "min") if minutes < 48 * 60 else ("d", "h")
+    whole, rest = divmod(minutes, 60) if big == "h" else divmod(minutes // 60, 24)
+    return f"{whole} {big} {rest} {small}" if rest else f"{whole} {big}"
+
+
+def title(report: Report) -> str:
+    """What the report is about."""
+    return "Prefill and decode" + (f" in {report.cluster}" if report.cluster else "")
+
+
+def period(report: Report) -> str:
+    """When."""
+    told = report.period
+    return f"{utc(told.start_seconds)} to {utc(told.end_seconds)} UTC"
+
+
+def summary(report: Report) -> list[tuple[str, str, str]]:
+    """The figures of all: name, value, what it is."""
+    whole = report.all_gpu_hours
+    ratio = report.prefill_decode_ratio
+    known = report.coverage
+    found = [
+        (
+            "Accounted for",
+            ABSENT if known is None else almost(known.accounted_ratio),
+            "of GPU time",
+        ),
+        ("Prefill share", percent(report.prefill_share_ratio), "of the busy GPU time"),
+        ("Prefill : decode", ABSENT if ratio is None else f"{ratio:.2f}", "GPU-hours"),
+        ("Occupancy", percent(report.occupancy_ratio), "busy, which is not full"),
+        ("GPU time", hours(whole), "GPU-hours observed"),
+        ("Idle", hours(report.gpu_hours["idle"]), "GPU-hours"),
+    ]
+    if report.energy_kilowatt_hours:
+        found.append(("Energy", energy(sum(report.energy_kilowatt_hours.values())), "kWh"))
+    if report.cost is not None:
+        found.append(("Cost", amount(report.cost, report.currency), "of all GPU time"))
+    return found
+
+
+def coverage(report: Report) -> str:
+    """How much of the GPU time is known; without the number of GPUs, how much of the period."""
+    known = report.coverage
+    if known is None:
+        return _samples(report.covered_ratio)
+    told = (
+        f"{almost(known.accounted_ratio)} of the GPU time is accounted for: "
+        f"{hours(known.accounted_gpu_hours)} of {hours(known.expected_gpu_hours)} GPU-hours of "
+        f"{known.gpus:g} GPUs on {known.nodes} {'node' if known.nodes == 1 else 'nodes'}."
+    )
+    if known.nodes_part_time:
+        told += (
+            f" {known.nodes_part_time} of them "
+            f"{'was' if known.nodes_part_time == 1 else 'were'} not seen all the time."
+        )
+    if known.accounted_ratio < _WHOLE:
+        told += " What is not is in no sum, and a gap in the plots where nothing is known."
+    return told
+
+
+def coverage_rows(report: Report) -> list[tuple[str, str, str]]:
+    """What became of all GPU time: GPU-hours and shares."""
+    known = report.coverage
+    if known is None:
+        return []
+    parts = [
+        ("accounted for by phase", known.accounted_gpu_hours),
+        *((UNKNOWN.get(reason, f"unobserved: {reason}"), of) for reason, of in known.unobserved),
+        ("missing: counted by nobody, or not scraped", known.missing_gpu_hours),
+    ]
+    return [
+        (name, hours(of) if of else "0", almost(of / known.expected_gpu_hours))
+        for name, of in parts
+    ]
+
+
+def _samples(ratio: float) -> str:
+    unknown = "How many GPUs there were is not recorded."
+    if ratio > _WHOLE:
+        return f"Prometheus has samples for the whole period. {unknown}"
+    return (
+        f"Prometheus has samples for {percent(ratio)} of the period. What is missing is in no sum, "
+        f"and a gap in the plots. {unknown}"
+    )
+
+
+def reason(name: str) -> str:
+    """Why GPUs were idle."""
+    return REASONS.get(name, name)
+
+
+ACCOUNT_HEADS = (
+    *("Model", "Namespace", "Prefill hours", "Decode hours", "Idle hours", "Other hours"),
+    *("Prefill tokens", "Decode tokens", "kWh", "Cost"),
+)
+
+
+def account(told: Account, currency: str | None) -> tuple[str, ...]:
+    """The row of one model."""
+    return (
+        told.model_name or "(no model)",
+        told.namespace or ABSENT,
+        *(hours(told.gpu_hours[phase]) for phase in ("prefill", "decode", "idle", "unattributed")),
+        *(count(told.tokens[phase]) for phase in ("prefill", "decode")),
+        energy(told.kilowatt_hours),
+        amount(told.cost, currency),
+    )
+
+
+INCIDENT_HEADS = ("Severity", "Alert", "Whose", "From (UTC)", "To (UTC)", "Length")
+
+
+def incident(told: Incident) -> tuple[str, ...]:
+    """The row of one incident."""
+    start = ("before " if told.open_start else "") + utc(told.start_seconds)
+    end = "still firing" if told.open_end else utc(told.end_seconds)
+    length = ("over " if told.open_start or told.open_end else "") + span(told.length_seconds)
+    return (told.severity or ABSENT, told.alert, told.whose or ABSENT, start, end, length)
+
+
+def _digits(value: float, decimals: int) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.{decimals}f}" if value >= 1 else f"{value:.2g}"

@@ -1,0 +1,90 @@
+"""What the router is started with, and which engines it sends requests to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from disagg_cluster.config import NodeConfig, Router, Worker
+from disagg_cluster.supervisor.process.command import Command
+from disagg_exporter.model import Phase, Role, RouterEngine
+
+# How often the router asks each engine whether it is well; three misses take it out. Its own
+# default of a minute would send requests to a dead engine for three.
+HEALTH_SECONDS = 5
+
+# What the router may take beyond its slowest engine.
+_START_MARGIN_SECONDS = 60.0
+
+OWN_ARGUMENTS: Mapping[str, str] = {
+    "--host": "say it with the key host",
+    "--port": "say it with the key port",
+    "--prometheus-host": "its page is read on this node only",
+    "--prometheus-port": "say it with the key metrics_port",
+    "--policy": "say it with the key policy",
+    "--kv-connector": "say it with the key kv_connector",
+    "--vllm-pd-disaggregation": "it is always given",
+    "--worker-urls": "its engines are the prefill and decode workers of this node",
+    "--prefill": "its engines are this node's workers; name others with the key prefill",
+    "--decode": "its engines are this node's workers; name others with the key decode",
+}
+"""Arguments that a node file may not give to vllm-router, with the reason."""
+
+
+def router_command(config: NodeConfig, router: Router) -> Command:
+    """How to start the router of a node."""
+    argv = [router.python, "-m", "vllm_router.launch_router", "--vllm-pd-disaggregation"]
+    for worker in _of_role(config, Role.PREFILL):
+        argv += ["--prefill", worker.url, *_bootstrap(router, worker)]
+    for url in router.prefill:
+        argv += ["--prefill", url]
+    for url in (*(worker.url for worker in _of_role(config, Role.DECODE)), *router.decode):
+        argv += ["--decode", url]
+    argv += ["--host", router.host, "--port", str(router.port)]
+    argv += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(router.metrics_port)]
+    argv += ["--policy", router.policy, "--kv-connector", router.kv_connector]
+    argv += ["--health-check-interval-secs", str(HEALTH_SECONDS)]
+    # It listens only once all its engines are well, looking every half minute unless told.
+    argv += ["--worker-startup-timeout-secs", str(round(start_seconds(config, router)))]
+    argv += ["--worker-startup-check-interval", "1"]
+    # Through a proxy that the daemon's environment names it would wait for its engines for ever;
+    # it takes hosts here, no wildcard.
+    engines = router_engines(config, router)
+    hosts = dict.fromkeys(urlsplit(engine.url).hostname or "" for engine in engines)
+    direct = ",".join(hosts)
+    environment = {"NO_PROXY": direct, "no_proxy": direct, **router.env}
+    return Command((*argv, *router.args), environment)
+
+
+def router_engines(config: NodeConfig, router: Router) -> tuple[RouterEngine, ...]:
+    """Every engine that the router sends requests to.
+
+    One of this node goes by its worker's name, one elsewhere by its host and port.
+    """
+    elsewhere = {Phase.PREFILL: router.prefill, Phase.DECODE: router.decode}
+    engines: list[RouterEngine] = []
+    for role, phase in ((Role.PREFILL, Phase.PREFILL), (Role.DECODE, Phase.DECODE)):
+        own = _of_role(config, role)
+        engines += [RouterEngine(worker.url, worker.name, phase) for worker in own]
+        engines += [RouterEngine(url, urlsplit(url).netloc, phase) for url in elsewhere[phase]]
+    return tuple(engines)
+
+
+def start_seconds(config: NodeConfig, router: Router) -> float:
+    """How long the router may take to start; unless told, longer than all its engines may."""
+    deadlines = router.deadlines
+    if "start_seconds" in deadlines.model_fields_set:
+        return deadlines.start_seconds
+    own = (*_of_role(config, Role.PREFILL), *_of_role(config, Role.DECODE))
+    slowest = max((w.deadlines.start_seconds for w in own), default=deadlines.start_seconds)
+    return slowest + _START_MARGIN_SECONDS
+
+
+def _of_role(config: NodeConfig, role: Role) -> Iterator[Worker]:
+    return (worker for worker in config.workers if worker.role is role)
+
+
+def _bootstrap(router: Router, worker: Worker) -> tuple[str, ...]:
+    """The port on which a Mooncake prefill engine tells who it is."""
+    ports = worker.side_channel_ports
+    return (str(ports.start),) if router.kv_connector == "mooncake" and ports else ()

@@ -1,0 +1,101 @@
+"""From a worker of the node file to the post that its keeper fills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from disagg_cluster.config import HealthProbes, NodeConfig, Restart, Worker
+from disagg_cluster.config.layout import Layout, Placement
+from disagg_cluster.config.patience import USUAL_PROBES, policy
+from disagg_cluster.host.files.package_data import engine_side_folder
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.launch.command import build
+from disagg_cluster.launch.sizes import ranks_of
+from disagg_cluster.supervisor.health.readiness import Target
+from disagg_cluster.supervisor.worker_spec import Post
+
+
+def posts_of(
+    config: NodeConfig, layout: Layout, folder: RunFolder, inherited: Mapping[str, str]
+) -> dict[str, Post]:
+    """The posts of all workers of a node file, by name; the arguments are those of `post_of`."""
+    return {
+        worker.name: post_of(
+            worker,
+            layout.of(worker.name),
+            folder,
+            config.restart,
+            inherited,
+            config.health,
+            config.intervals.health_seconds,
+        )
+        for worker in config.workers
+    }
+
+
+def post_of(
+    worker: Worker,
+    placement: Placement,
+    folder: RunFolder,
+    restart: Restart,
+    inherited: Mapping[str, str],
+    health: HealthProbes = USUAL_PROBES,
+    health_seconds: float = 1.0,
+) -> Post:
+    """What to run for a worker, where it answers and how patient to be with it.
+
+    Args:
+        worker: What the node file says of it.
+        placement: Its devices.
+        folder: Where its socket and its log are.
+        restart: The node's rules; the worker's own come first.
+        inherited: The environment it gets from us.
+        health: The node's rules of probes; the worker's own come first.
+        health_seconds: How often it is probed.
+    """
+    probes = health.with_changes(worker.health)
+    command = build(
+        worker,
+        placement,
+        steps_socket=folder.socket(worker.name),
+        engine_side_folder=engine_side_folder(),
+        sim_folder=folder.sim,
+    )
+    return Post(
+        worker.name,
+        command,
+        folder.log(worker.name),
+        Target(
+            worker.port,
+            worker.model_name,
+            worker.probe_host,
+            api_key(worker, inherited),
+            timeout_seconds=probes.timeout_seconds,
+            tls=worker.tls.probing if worker.certificate_file is not None else None,
+        ),
+        policy(worker.deadlines, restart.with_changes(worker.restart), probes, health_seconds),
+        role=worker.role,
+        gpus=placement.gpus,
+        ranks=ranks_of(worker),
+        certificate_file=worker.certificate_file,
+        limits=worker.limits,
+    )
+
+
+def api_key(worker: Worker, inherited: Mapping[str, str]) -> str:
+    """A key that the engine's server asks for; empty if it asks for none, or none can be sent.
+
+    Args:
+        worker: Its arguments come before its variables, and these before what it inherits.
+        inherited: The environment it gets from us.
+    """
+    key = _told_key(worker, inherited)
+    return key if key.isascii() and key.isprintable() else ""
+
+
+def _told_key(worker: Worker, inherited: Mapping[str, str]) -> str:
+    for position, argument in enumerate(worker.args):
+        name, given, value = argument.partition("=")
+        if name == "--api-key":
+            return value if given else "".join(worker.args[position + 1 : position + 2])
+    return {**inherited, **worker.env}.get("VLLM_API_KEY", "") if worker.engine == "vllm" else ""

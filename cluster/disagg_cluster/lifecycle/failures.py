@@ -1,0 +1,148 @@
+"""What is said of a worker's failure to somebody outside: which kind, why, its last words."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from disagg_cluster.lifecycle.state import Event, Exited, Life, Probed, WorkerState
+
+VERSION = 1
+_MOST_TEXT = 2000
+_MOST_LINE = 1000
+
+
+class FailureKind(StrEnum):
+    """A process ended unasked or came not up; was killed because it hung; was given up; is back."""
+
+    CRASHED = "crashed"
+    HUNG = "hung"
+    FAILED = "failed"
+    RECOVERED = "recovered"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure of a worker, or the end of one.
+
+    `exit_code` is minus the signal that ended it, None where it is not known or did not exit; `pid`
+    is that of the process that failed. `log_lines` are the last of its log.
+    """
+
+    event: FailureKind
+    worker: str
+    role: str
+    state: str
+    cause: str
+    exit_code: int | None
+    pid: int | None
+    restarts: int
+    timestamp_seconds: float
+    log_path: str
+    log_lines: tuple[str, ...] = ()
+
+
+OnFailure = Callable[[Failure], None]
+"""Told of each failure inside the loop; it must neither wait nor raise."""
+
+
+def has_crashed(old: Life, new: Life) -> bool:
+    """Whether a crash was counted from one life to the next."""
+    return new.crashes_ns[-1:] not in ((), old.crashes_ns[-1:])
+
+
+def failure_kind(old: Life, new: Life, heard: Event) -> FailureKind | None:
+    """Which failure it is that led from one life to the next; None if it is none."""
+    if not has_crashed(old, new):
+        return None
+    if new.state is WorkerState.FAILED:
+        return FailureKind.FAILED
+    return FailureKind.HUNG if isinstance(heard, Probed) else FailureKind.CRASHED
+
+
+def exit_code_of(heard: Event) -> int | None:
+    """How the process ended, if that is what was heard."""
+    return heard.code if isinstance(heard, Exited) else None
+
+
+class FailureReports:
+    """Makes failures, and their ends, of what happens to one worker.
+
+    Args:
+        worker, role: Whose.
+        log_path: Its log.
+        tell: Told of each.
+        wall: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        role: str,
+        log_path: Path,
+        tell: OnFailure,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._worker = worker
+        self._role = role
+        self._log_path = log_path
+        self._tell = tell
+        self._wall = wall
+        self._broken = False
+
+    def take(
+        self,
+        old: Life,
+        new: Life,
+        heard: Event,
+        cause: str,
+        pid: int | None,
+        lines: tuple[str, ...],
+    ) -> None:
+        """Take what one event has led to.
+
+        Args:
+            old: The life before it.
+            new: The life after it.
+            heard: The event.
+            cause: What the log says of it.
+            pid: The process that it happened to.
+            lines: The last lines of its log.
+        """
+        kind = failure_kind(old, new, heard)
+        if kind is None and self._broken and _is_back(old, new):
+            kind = FailureKind.RECOVERED
+        if kind is None:
+            return
+        self._broken = kind is not FailureKind.RECOVERED
+        self._tell(
+            Failure(
+                event=kind,
+                worker=self._worker,
+                role=self._role,
+                state=new.state,
+                cause=cause,
+                exit_code=exit_code_of(heard),
+                pid=pid,
+                restarts=new.restarts,
+                timestamp_seconds=self._wall(),
+                log_path=str(self._log_path),
+                log_lines=lines,
+            )
+        )
+
+
+def _is_back(old: Life, new: Life) -> bool:
+    return new.state is WorkerState.READY and old.state is not WorkerState.READY
+
+
+def payload(failure: Failure, node: str, cluster: str) -> bytes:
+    """A failure as a line of JSON, of bounded length."""
+    told = {"version": VERSION, "node": node, "cluster": cluster} | asdict(failure)
+    told["cause"] = failure.cause[:_MOST_TEXT]
+    told["log_lines"] = [line[:_MOST_LINE] for line in failure.log_lines]
+    return json.dumps(told).encode() + b"\n"

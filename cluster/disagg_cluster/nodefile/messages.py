@@ -1,0 +1,199 @@
+"""What pydantic finds wrong with a node file, in the words of this project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.config.masking import MASK, follows_secret, is_secret_name, masked_arguments
+from disagg_cluster.config.problems import Finding, YamlPath, nearest
+from disagg_cluster.nodefile.shape import Spot, find_spot, home_of
+
+_MOST_GUESSES = 100
+"""For so many unknown keys what was meant is guessed: each takes a comparison with all known."""
+
+_OF_A_VALUE = {
+    "string_type": "text",
+    "string_unicode": "text in Unicode",
+    "string_pattern_mismatch": "text without a NUL character",
+    "invalid-json-value": "something that JSON can say",
+}
+"""What belongs inside a field's value, by the kind of error that says it is not there."""
+
+_SECRET = frozenset({"env", "basic_auth_users", "basic_auth"})
+"""What stands at or below these keys may be a password, or a hash as good as one."""
+
+_SECRET_PATHS = frozenset({("on_worker_failure", "url"), ("on_worker_failure", "command")})
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """One thing that does not fit the file's shape.
+
+    `leave_out` is the path without which the rest can be understood; `doubts` are the fields
+    whose value is then not known.
+    """
+
+    finding: Finding
+    leave_out: YamlPath
+    doubts: tuple[YamlPath, ...]
+
+
+def misfits(
+    errors: Iterable[ErrorDetails], raw: object, root: type[BaseModel] = NodeConfig
+) -> tuple[Misfit, ...]:
+    """Every error in our words, one for each path; `root` is the shape of the whole file.
+
+    A key that is missing because it is misspelt is told once, as misspelt.
+    """
+    told: dict[tuple[YamlPath, bool], Misfit] = {}
+    absent: dict[YamlPath, Misfit] = {}
+    unknown = 0
+    for error in errors:
+        path = _path(error, raw)
+        if error["type"] == "missing":
+            finding = Finding(path, f"missing: expected {find_spot(path, root).expected}")
+            absent[path] = Misfit(finding, path, (path,))
+        elif error["type"] == "extra_forbidden":
+            unknown += 1
+            told[path, False] = _unknown_key(path, raw, root, guess=unknown <= _MOST_GUESSES)
+        else:
+            told.setdefault((path, _is_about_key(error)), _misfit(error, path, raw, root))
+    meant = {doubt for misfit in told.values() for doubt in misfit.doubts}
+    return (*told.values(), *(lack for path, lack in absent.items() if path not in meant))
+
+
+def _misfit(error: ErrorDetails, path: YamlPath, raw: object, root: type[BaseModel]) -> Misfit:
+    kind = error["type"]
+    spot = find_spot(path, root)
+    if _is_about_key(error):
+        message = f"expected a name of letters, digits and _ as a key, not {shown(path[-1])}"
+        finding = Finding(path, message)
+    else:
+        value = _value(path, raw)
+        inside = len(path) > len(spot.path)
+        told = error["msg"].removeprefix("Value error, ")
+        listed = kind == "literal_error"
+        expected = _OF_A_VALUE.get(kind, told) if inside and not listed else spot.expected
+        seen = kind_of(value) if _may_be_secret(path, raw) else shown(value)
+        finding = Finding(path, f"expected {expected}, not {seen}", _hint(kind, spot, value))
+    return Misfit(finding, spot.path, (spot.path,))
+
+
+def _may_be_secret(path: YamlPath, raw: object) -> bool:
+    """Whether what stands at a path may be a password, by its names or by the option before it."""
+    if any(isinstance(key, str) and (key in _SECRET or is_secret_name(key)) for key in path):
+        return True
+    if path[:2] in _SECRET_PATHS:
+        return True
+    last = path[-1] if path else None
+    if not isinstance(last, int) or last == 0:
+        return False
+    before = _value((*path[:-1], last - 1), raw)
+    return isinstance(before, str) and follows_secret(before)
+
+
+def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel], *, guess: bool) -> Misfit:
+    section, key = path[:-1], str(path[-1])
+    present = _value(section, raw)
+    spot = find_spot(section, root)
+    free = [known for known in spot.keys if not (isinstance(present, dict) and known in present)]
+    meant = nearest(key, free) if guess else None
+    home = home_of(key, root)
+    if home:
+        hint = f"it belongs in {home}" if "." in home else "it belongs at the top of the file"
+    elif meant:
+        hint = f"did you mean {meant!r}?"
+    else:
+        hint = f"known here: {', '.join(spot.keys)}"
+    doubts = ((*section, meant),) if meant and not home else ()
+    return Misfit(Finding(path, "unknown key", hint), path, doubts)
+
+
+def _hint(kind: str, spot: Spot, value: object) -> str:
+    if value is None:
+        return "give it a value, or leave the key out"
+    if spot.choices and isinstance(value, str):
+        meant = nearest(value, spot.choices)
+        return f"did you mean {meant!r}?" if meant else ""
+    if kind == "string_type" and not isinstance(value, (dict, list)):
+        return "put it in quotes"
+    if kind in ("int_type", "float_type") and isinstance(value, str) and _is_number(value):
+        return "write it without quotes"
+    return ""
+
+
+def _is_about_key(error: ErrorDetails) -> bool:
+    return error["loc"][-1:] == ("[key]",)
+
+
+def _path(error: ErrorDetails, raw: object) -> YamlPath:
+    """Where in the file an error is: its location without pydantic's names for types."""
+    path: YamlPath = ()
+    for part in error["loc"]:
+        if _has(_value(path, raw), part):
+            path = (*path, part)
+    return (*path, error["loc"][-1]) if error["type"] == "missing" else path
+
+
+def _has(value: object, part: object) -> bool:
+    if isinstance(value, dict):
+        return part in value
+    return isinstance(value, list) and isinstance(part, int) and part < len(value)
+
+
+def _value(path: YamlPath, raw: object) -> object:
+    for part in path:
+        if isinstance(raw, dict):
+            raw = raw.get(part)
+        elif isinstance(raw, list) and isinstance(part, int):
+            raw = raw[part]
+    return raw
+
+
+def shown(value: object) -> str:
+    """A value as the reader wrote it, if it is short, else what kind of value it is."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        text = f"[{', '.join(_shown_items(value))}]"
+    elif isinstance(value, str):
+        text = repr(_option_masked(value))
+    elif isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**18):
+        text = repr(value)
+    else:
+        text = kind_of(value)
+    return text if len(text) <= 60 else kind_of(value)
+
+
+def _option_masked(text: str) -> str:
+    """A command line that was written as one text."""
+    words = text.split(" ")
+    return " ".join(masked_arguments(words)) if text.startswith("-") else text
+
+
+def _shown_items(items: list[object]) -> Iterator[str]:
+    before: object = ""
+    for item in items:
+        hidden = isinstance(before, str) and follows_secret(before)
+        yield repr(MASK) if hidden else shown(item)
+        before = item
+
+
+def kind_of(value: object) -> str:
+    """What kind of value it is."""
+    kinds = {dict: "a mapping", list: "a list", str: "text", bool: "true or false"}
+    kinds |= {int: "a number", float: "a number", type(None): "nothing"}
+    return kinds.get(type(value), f"a {type(value).__name__}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,104 @@
+"""A web-config file and the files that it names, read at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from disagg_cluster.config.problems import Finding, YamlPath, config_error
+from disagg_cluster.host.files.bounded_file import read_bounded
+from disagg_cluster.nodefile.draft import text_keys_only, without
+from disagg_cluster.nodefile.messages import Misfit, misfits
+from disagg_cluster.nodefile.web.checks import check
+from disagg_cluster.nodefile.web.shape import WebConfig
+from disagg_cluster.nodefile.yaml_positions import read_yaml
+
+FILE_KEYS = ("cert_file", "key_file", "client_ca_file")
+_MAPPINGS: tuple[YamlPath, ...] = (("http_server_config", "headers"), ("basic_auth_users",))
+MOST_BYTES = 1 << 20
+"""No such file is larger; one that is must not fill the memory each time it is looked at."""
+
+ReadBytes = Callable[[Path], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class WebFiles:
+    """All bytes of a web-config: two that are equal make the same server.
+
+    `named` are the files that it names, by key; an error's text where one cannot be read.
+    """
+
+    path: Path
+    text: bytes = field(repr=False)
+    named: Mapping[str, bytes | str] = field(default_factory=dict, repr=False)
+
+
+def read(path: Path, read_bytes: ReadBytes | None = None) -> WebFiles:
+    """Read a web-config file and what it names.
+
+    Raises:
+        ConfigError: The file itself cannot be read.
+    """
+    get = read_bytes or _read_bytes
+    try:
+        text = get(path)
+    except OSError as error:
+        problem = Finding((), f"cannot be read: {error.strerror or error}")
+        raise config_error([problem], str(path)) from error
+    named: dict[str, bytes | str] = {}
+    for key, name in _names(text).items():
+        try:
+            named[key] = get(path.parent / name)
+        except (OSError, ValueError) as error:
+            named[key] = getattr(error, "strerror", None) or str(error)
+    return WebFiles(path, text, named)
+
+
+def understand(files: WebFiles) -> tuple[WebConfig, list[Finding], Mapping[YamlPath, int]]:
+    """What the files say, all that is wrong with it, and the lines of it.
+
+    With findings, the configuration holds what could be understood.
+    """
+    try:
+        marked = read_yaml(files.text.decode("utf-8"))
+    except UnicodeDecodeError:
+        return WebConfig(), [Finding((), "not text in UTF-8")], {}
+    findings = list(marked.findings)
+    odd: list[Finding] = []
+    raw = text_keys_only({} if marked.value is None else marked.value, (), odd)
+    findings += odd
+    try:
+        config, doubts = WebConfig.model_validate(raw), set[YamlPath]()
+    except ValidationError as error:
+        found = misfits(error.errors(include_url=False, include_context=False), raw, WebConfig)
+        findings += [misfit.finding for misfit in found]
+        doubts = {doubt for misfit in found for doubt in misfit.doubts}
+        rest = without(raw, {_smallest(misfit) for misfit in found})
+        config = WebConfig.model_validate(rest if isinstance(rest, dict) else {})
+    findings += check(config, lambda path: not any(d[: len(path)] == path for d in doubts))
+    for key, content in files.named.items():
+        if isinstance(content, str):
+            findings.append(Finding(("tls_server_config", key), f"cannot be read: {content}"))
+    return config, findings, marked.lines
+
+
+def _smallest(misfit: Misfit) -> YamlPath:
+    """What to leave out so that the rest can be understood: of a mapping the one entry."""
+    path = misfit.finding.path
+    return path if path[:-1] in _MAPPINGS else misfit.leave_out
+
+
+def _names(text: bytes) -> dict[str, str]:
+    """The files that a web-config names, as far as it can be understood."""
+    value = read_yaml(text.decode("utf-8", errors="replace")).value
+    tls = value.get("tls_server_config") if isinstance(value, dict) else None
+    if not isinstance(tls, dict):
+        return {}
+    return {key: tls[key] for key in FILE_KEYS if isinstance(tls.get(key), str) and tls[key]}
+
+
+def _read_bytes(path: Path) -> bytes:
+    return read_bounded(path, MOST_BYTES)

@@ -1,0 +1,1 @@
+"""Prometheus: client of its HTTP API, credentials, a local server for the demo."""

@@ -1,0 +1,185 @@
+"""Who we are to a server, and whom we trust: the HTTP config file that promtool takes.
+
+The keys are those of `promtool --http.config.file`, as far as we need them; a scrape job says the
+same (https://prometheus.io/docs/prometheus/latest/configuration/promtool). Paths are from the
+file's own folder.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field, ValidationError
+
+from disagg_cluster.config.problems import ConfigError, Finding, config_error
+from disagg_cluster.config.section import Section
+from disagg_cluster.config.values import AnyText
+from disagg_cluster.host.files.bounded_file import read_bounded
+from disagg_cluster.nodefile.draft import text_keys_only
+from disagg_cluster.nodefile.messages import misfits
+from disagg_cluster.nodefile.yaml_positions import read_yaml
+
+if TYPE_CHECKING:
+    import ssl
+
+_MOST_BYTES = 1_000_000
+
+
+class BasicAuth(Section):
+    """A name and its password."""
+
+    username: AnyText = Field(description="a name")
+    password: AnyText | None = Field(default=None, description="a password, text")
+    password_file: AnyText | None = Field(default=None, description="the path of a password")
+
+
+class Authorization(Section):
+    """What else a server may want to be shown."""
+
+    type: AnyText = Field(default="Bearer", description="the kind of credentials, such as Bearer")
+    credentials: AnyText | None = Field(default=None, description="credentials, text")
+    credentials_file: AnyText | None = Field(default=None, description="the path of credentials")
+
+
+class TlsClient(Section):
+    """Whom we trust, and our own certificate."""
+
+    ca_file: AnyText | None = Field(default=None, description="the path of certificates")
+    cert_file: AnyText | None = Field(default=None, description="the path of a certificate chain")
+    key_file: AnyText | None = Field(default=None, description="the path of a private key")
+    server_name: AnyText | None = Field(default=None, description="the name in a certificate")
+    insecure_skip_verify: bool = Field(default=False, description="true or false")
+
+
+class HttpConfig(Section):
+    """A whole HTTP config file."""
+
+    basic_auth: BasicAuth | None = None
+    authorization: Authorization | None = None
+    tls_config: TlsClient = TlsClient()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What opens doors: the text of an Authorization header, and how TLS is spoken.
+
+    `source` is the file that says so, and the folder in which it stands that of its files.
+    """
+
+    authorization: str = field(default="", repr=False)
+    tls: TlsClient = field(default_factory=TlsClient)
+    source: Path = Path()
+
+    def context(self, pinned: bytes = b"") -> ssl.SSLContext:
+        """A client's end of TLS.
+
+        Args:
+            pinned: The one certificate, in PEM, that its server surely has, where that is known;
+                then no other is trusted, whatever the file says.
+
+        Raises:
+            ConfigError: A file cannot be read, or is none of certificates.
+        """
+        import ssl
+
+        tls, context = self.tls, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        key = "ca_file"
+        try:
+            # As in Go, a server's certificate may itself be what is trusted.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            if pinned:
+                # It is known itself, so neither its name nor who signed it matters.
+                context.check_hostname = False
+                context.load_verify_locations(cadata=pinned.decode("ascii"))
+            elif tls.insecure_skip_verify:
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            elif tls.ca_file:
+                context.load_verify_locations(cafile=self.source.parent / tls.ca_file)
+            else:
+                context.load_default_certs()
+            key = "cert_file"
+            if tls.cert_file:
+                own_key = self.source.parent / (tls.key_file or tls.cert_file)
+                # Without a password OpenSSL would ask the terminal for one.
+                context.load_cert_chain(self.source.parent / tls.cert_file, own_key, lambda: b"")
+        except OSError as error:
+            # OpenSSL's own errors are OSErrors, too, and name no file.
+            unread = isinstance(error, ssl.SSLError)
+            why = "not what it should be, in PEM" if unread else f"cannot be read: {error.strerror}"
+            raise self._wrong(key, why) from None
+        return context
+
+    def _wrong(self, key: str, why: str) -> ConfigError:
+        return config_error([Finding(("tls_config", key), why)], str(self.source))
+
+
+def load(path: Path) -> Pass:
+    """Read an HTTP config file; the files that it names lie beside it.
+
+    Raises:
+        ConfigError: It cannot be used; all its problems are in the error.
+    """
+    try:
+        marked = read_yaml(read_bounded(path, _MOST_BYTES).decode("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = "not text in UTF-8" if isinstance(error, ValueError) else error.strerror
+        raise config_error([Finding((), f"cannot be read: {why}")], str(path)) from None
+    findings = list(marked.findings)
+    raw = text_keys_only({} if marked.value is None else marked.value, (), findings)
+    config = HttpConfig()
+    try:
+        config = HttpConfig.model_validate(raw)
+    except ValidationError as error:
+        found = misfits(error.errors(include_url=False, include_context=False), raw, HttpConfig)
+        findings += [misfit.finding for misfit in found]
+    shown = list(_shown(config, path.parent, findings))
+    if len(shown) > 1:
+        findings.append(Finding(("authorization",), "given twice, here and in basic_auth"))
+    if not _may_be_a_name(config.tls_config.server_name or "localhost"):
+        findings.append(Finding(("tls_config", "server_name"), "no certificate has such a name"))
+    if findings:
+        raise config_error(findings, str(path), marked.lines)
+    return Pass("".join(shown), config.tls_config, path)
+
+
+def _may_be_a_name(text: str) -> bool:
+    """Whether TLS takes it for the name of a server."""
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
+
+
+def _shown(config: HttpConfig, folder: Path, findings: list[Finding]) -> Iterator[str]:
+    if (basic := config.basic_auth) is not None:
+        word = _secret(basic, "basic_auth", "password", folder, findings)
+        if ":" in basic.username:
+            findings.append(Finding(("basic_auth", "username"), "a name cannot hold a colon"))
+        yield f"Basic {base64.b64encode(f'{basic.username}:{word}'.encode()).decode()}"
+    if (other := config.authorization) is not None:
+        word = _secret(other, "authorization", "credentials", folder, findings)
+        text = f"{other.type} {word}"
+        if not (text.isascii() and text.isprintable()):
+            findings.append(Finding(("authorization",), "expected printable ASCII on one line"))
+        yield text
+
+
+def _secret(section: Section, name: str, key: str, folder: Path, findings: list[Finding]) -> str:
+    """A secret that stands in the file or in one of its own, less the blanks around it."""
+    inline: str | None = getattr(section, key)
+    path: str | None = getattr(section, f"{key}_file")
+    if (inline is None) == (path is None):
+        both = f"given twice, here and in {key}_file" if path else f"missing: it or {key}_file"
+        findings.append(Finding((name, key), both))
+    if path is None:
+        return inline or ""
+    try:
+        return read_bounded(folder / path, _MOST_BYTES).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "not text in UTF-8"
+        findings.append(Finding((name, f"{key}_file"), f"cannot be read: {why}"))
+        return ""

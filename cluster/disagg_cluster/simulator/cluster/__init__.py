@@ -1,0 +1,1 @@
+"""Model of a cluster in virtual time: event queue, router, KV transfer."""

@@ -1,0 +1,147 @@
+"""What is simulated: engines on the GPUs of nodes, how they are routed, what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from disagg_cluster.simulator.cluster.kv_transfer import Link
+from disagg_cluster.simulator.cluster.router import Policy
+from disagg_cluster.simulator.engine.batch import Limits
+from disagg_cluster.simulator.engine.hardware import H100, LLAMA_8B, Gpu, Model
+from disagg_cluster.simulator.engine.noise import Noise
+from disagg_cluster.simulator.engine.roofline import CostModel, Roofline
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Role
+
+
+class SpecError(DisaggError):
+    """A cluster that cannot be; says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """One engine. Its tensor-parallel size is the number of its `gpus` (UUIDs).
+
+    `kv_tokens`: room of its cache, None for what the memory holds. `costs`: what its steps take,
+    None for the roofline of its GPUs and model. `start_seconds` pass from a start of its process
+    until it is ready.
+    """
+
+    name: str
+    role: Role
+    gpus: tuple[str, ...]
+    node: str = "sim-node"
+    gpu: Gpu = H100
+    model: Model = LLAMA_8B
+    kv_tokens: int | None = None
+    block_tokens: int = 16
+    running_requests: int = 256
+    step_tokens: int = 8192
+    longest_tokens: int = 131_072
+    prefix_caching: bool = True
+    noise: Noise = field(default_factory=Noise)
+    gap_seconds: float = 0.0005
+    start_seconds: float = 60.0
+    costs: CostModel | None = None
+
+    def roofline(self) -> Roofline:
+        """The costs of its GPUs and model."""
+        return Roofline(self.gpu, self.model, len(self.gpus))
+
+    def step_costs(self, clock_ratio: float = 1.0) -> CostModel:
+        """What its steps take with its slowest GPU at this part of its clock."""
+        return self.costs or replace(self.roofline(), clock_ratio=clock_ratio)
+
+    def limits(self) -> Limits:
+        """What it can hold; raises `SpecError` if that is nothing."""
+        tokens = self.roofline().kv_tokens() if self.kv_tokens is None else self.kv_tokens
+        blocks = tokens // self.block_tokens - 1  # vLLM keeps one for itself
+        if blocks < 1:
+            raise SpecError(
+                f"{self.name}: {self.model.name} leaves no room for a KV cache on "
+                f"{len(self.gpus)} of {self.gpu.name}"
+            )
+        return Limits(
+            kv_blocks=blocks,
+            block_tokens=self.block_tokens,
+            running_requests=self.running_requests,
+            step_tokens=self.step_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What is told, and how often; None for never.
+
+    Without `single_steps` equal decode steps in a row are told as one record: the same seconds
+    and tokens with fewer records, for long simulations.
+    """
+
+    single_steps: bool = True
+    heartbeat_seconds: float | None = 1.0
+    page_seconds: float | None = 1.0
+    sweep_seconds: float | None = 0.1
+    requests: bool = True
+    report_seconds: float = 0.0003
+    """From the end of a step to its record."""
+    wall_offset_seconds: float = 1.75e9
+    """What turns virtual into Unix time on the pages."""
+
+
+BRIEF = Telling(single_steps=False, page_seconds=15.0, sweep_seconds=1.0)
+"""For simulated days: runs of steps, pages as often as a Prometheus looks, readings a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """Engines, and what connects them. `hop_seconds`: from the router to an engine."""
+
+    engines: tuple[EngineSpec, ...]
+    link: Link = field(default_factory=Link)
+    policy: Policy = Policy.ROUND_ROBIN
+    most_in_flight: int | None = None
+    hop_seconds: float = 0.001
+    lease_seconds: float = 480.0
+    """How long a prefill engine keeps KV that nobody fetches."""
+
+    def __post_init__(self) -> None:
+        names = [engine.name for engine in self.engines]
+        gpus = [gpu for engine in self.engines for gpu in engine.gpus]
+        if len(set(names)) < len(names) or len(set(gpus)) < len(gpus):
+            raise SpecError("two engines have the same name or GPU")
+        roles = {engine.role for engine in self.engines}
+        if not roles or not roles <= {Role.MIXED, Role.PREFILL, Role.DECODE}:
+            raise SpecError("engines are for prefill, decode or mixed, and there is one at least")
+        if (Role.PREFILL in roles) is not (Role.DECODE in roles):
+            raise SpecError("a prefill engine needs a decode engine, and the other way round")
+
+    def of(self, role: Role) -> list[str]:
+        """The names of the engines of a role."""
+        return [engine.name for engine in self.engines if engine.role is role]
+
+
+def disaggregated(
+    prefill: int, decode: int, *, gpus_each: int = 1, node: str = "sim-node", **more: object
+) -> tuple[EngineSpec, ...]:
+    """So many prefill and decode engines on one node; `more` is for each `EngineSpec`."""
+    roles = [(Role.PREFILL, number) for number in range(prefill)]
+    roles += [(Role.DECODE, number) for number in range(decode)]
+    uuids = _uuids(node)
+    return tuple(
+        EngineSpec(
+            name=f"{role}-{number}",
+            role=role,
+            gpus=tuple(next(uuids) for _ in range(gpus_each)),
+            node=node,
+            **more,  # type: ignore[arg-type] # checked where the spec is made
+        )
+        for role, number in roles
+    )
+
+
+def _uuids(node: str) -> Iterator[str]:
+    index = 0
+    while True:
+        yield f"GPU-{node}-{index:04d}"
+        index += 1

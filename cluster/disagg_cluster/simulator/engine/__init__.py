@@ -1,0 +1,1 @@
+"""Model of one engine: hardware roofline, scheduler, KV cache, steps."""

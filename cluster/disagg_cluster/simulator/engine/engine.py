@@ -1,0 +1,166 @@
+"""One engine in time: it plans, works for as long as its cost model says, and applies what is done.
+
+As long as the same requests write and nothing else happens, one step is like the next. Such
+steps are one `Run`: planned once, applied together when the run ends or somebody looks. A run
+whose plan no longer holds is cut after the step that is under way.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from disagg_cluster.simulator.engine.batch import Batch
+from disagg_cluster.simulator.engine.noise import Noise, Pace
+from disagg_cluster.simulator.engine.roofline import CostModel, Price
+from disagg_cluster.simulator.engine.scheduler import Scheduler
+from disagg_cluster.simulator.engine.steps import Outcome, apply
+
+_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Run:
+    """`count` equal steps back to back, of which `done` are applied.
+
+    Each step takes `gap_ns` of the host and then `length_ns` of the GPUs.
+    """
+
+    batch: Batch
+    begun_ns: int
+    gap_ns: int
+    length_ns: int
+    price: Price
+    count: int
+    done: int = 0
+
+    @property
+    def period_ns(self) -> int:
+        """From the beginning of one step to the beginning of the next."""
+        return self.gap_ns + self.length_ns
+
+    def end_ns(self, steps: int) -> int:
+        """When so many steps have ended."""
+        return self.begun_ns + steps * self.period_ns
+
+    def ended(self, now_ns: int) -> int:
+        """How many steps have ended."""
+        return min(self.count, (now_ns - self.begun_ns) // self.period_ns)
+
+    def unsettled_ns(self, now_ns: int) -> int:
+        """How long the GPUs have worked on steps that are not applied yet."""
+        ended = self.ended(now_ns)
+        under_way_ns = 0
+        if ended < self.count:
+            under_way_ns = max(0, now_ns - self.end_ns(ended) - self.gap_ns)
+        return (ended - self.done) * self.length_ns + under_way_ns
+
+
+class Engine:
+    """An engine's batch loop in virtual time.
+
+    Args:
+        scheduler: What it works on.
+        costs: What a step takes; may be replaced between two steps.
+        pace: What it takes more than that; None for nothing.
+        gap_seconds: Host time before each step: scheduling, and taking in the last output.
+        longest_run: The most steps planned at once. Their length is that of the middle one,
+            so this bounds how far the growth of the cache is averaged over.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        costs: CostModel,
+        pace: Pace | None = None,
+        *,
+        gap_seconds: float = 0.0005,
+        longest_run: int = 128,
+    ) -> None:
+        self.scheduler = scheduler
+        self.costs = costs
+        self.pace = pace or Pace(Noise(), random.Random(0))
+        self.run: Run | None = None
+        self._gap_ns = round(gap_seconds * _NS)
+        self._longest_run = longest_run
+        self._stalled_until_ns = 0
+
+    def begin(self, now_ns: int) -> Run | None:
+        """Plan the next steps, unless some are under way; None when there is nothing to do."""
+        if self.run is not None or self.stalled(now_ns):
+            return self.run
+        batch = self.scheduler.schedule(now_ns)
+        if batch is None:
+            return None
+        count = self._repeats(batch)
+        price = self.costs.price(batch.work(later_steps=(count - 1) / 2))
+        length_ns = round(price.seconds * self.pace.factor(now_ns, count) * _NS)
+        self.run = Run(batch, now_ns, self._gap_ns, max(1, length_ns), price, count)
+        return self.run
+
+    def settle(self, now_ns: int) -> Outcome | None:
+        """Apply the steps that have ended since the last look; None if there are none."""
+        run = self.run
+        if run is None:
+            return None
+        ended = run.ended(now_ns)
+        if ended <= run.done:
+            return None
+        outcome = apply(
+            run.batch,
+            self.scheduler.cache,
+            ended_ns=run.end_ns(ended),
+            count=ended - run.done,
+            length_ns=run.length_ns,
+            period_ns=run.period_ns,
+        )
+        run.done = ended
+        if ended == run.count:
+            self.run = None
+        if outcome.finished:
+            self.scheduler.end(outcome.finished)
+        return outcome
+
+    def finish(self, now_ns: int) -> Outcome | None:
+        """Apply the one step under way, which has ended now, whenever it was planned to.
+
+        For who lives in real time, where a step ends when its sleeper wakes.
+        """
+        run = self.run
+        if run is None:
+            return None
+        run.count = 1
+        run.length_ns = max(1, now_ns - run.begun_ns - run.gap_ns)
+        return self.settle(run.end_ns(1))
+
+    def cut(self, now_ns: int) -> bool:
+        """Let the step under way be the last of its run; False if it is already."""
+        run = self.run
+        if run is None or run.count <= run.ended(now_ns) + 1:
+            return False
+        run.count = run.ended(now_ns) + 1
+        return True
+
+    def stalled(self, now_ns: int) -> bool:
+        """Whether it hangs."""
+        return now_ns < self._stalled_until_ns
+
+    def stall(self, now_ns: int, until_ns: int) -> None:
+        """Hang until then. Settle first; the step under way ends so much later."""
+        self._stalled_until_ns = max(self._stalled_until_ns, until_ns)
+        run = self.run
+        if run is not None:
+            run.begun_ns = run.end_ns(run.done)
+            run.count, run.done = 1, 0
+            run.length_ns += until_ns - now_ns
+
+    def _repeats(self, batch: Batch) -> int:
+        """How many steps in a row will be the same."""
+        if not batch.repeatable:
+            return 1
+        count = min(self._longest_run, min(sequence.left for sequence in batch.writing))
+        cache = self.scheduler.cache
+        if count > 1 and not cache.surely_fits(len(batch.writing), count):
+            growing = [(sequence.holding, sequence.computed) for sequence in batch.writing]
+            count = max(1, cache.steps_with_room(growing, count))
+        return count

@@ -1,0 +1,170 @@
+"""Which requests an engine works on next: continuous batching as vLLM's scheduler does it.
+
+First those that run, each with the one token it lacks or the next chunk of its prompt, within
+one budget of tokens; then, in order of arrival, those that wait, as long as there is budget and
+room. When a running one finds no room in the cache, the one that came last is put back to the
+front of the queue and loses what it has computed (recompute).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from disagg_cluster.simulator.engine.batch import Batch, Limits, Standing
+from disagg_cluster.simulator.engine.kv_cache import KvCache
+from disagg_cluster.simulator.engine.sequence import Sequence
+
+
+class Scheduler:
+    """The queues of one engine and its cache. It knows no time; `now_ns` is only noted down."""
+
+    def __init__(self, limits: Limits, *, prefix_caching: bool = True) -> None:
+        self.limits = limits
+        self.cache = KvCache(limits.kv_blocks, limits.block_tokens)
+        self.running: list[Sequence] = []
+        self.to_fetch: list[Sequence] = []
+        self._prefix_caching = prefix_caching
+        self._submitted: list[Sequence] = []
+        self._waiting: deque[Sequence] = deque()
+        self._deferred: dict[int, Sequence] = {}
+        self._arrived: deque[Sequence] = deque()
+        self._kept: dict[int, Sequence] = {}
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Whether the cache could ever hold it; one that it cannot must not be submitted."""
+        whole = sequence.prompt_tokens + sequence.max_tokens
+        return self.cache.blocks_of(whole) <= self.cache.blocks
+
+    def submit(self, sequence: Sequence) -> None:
+        """Take a request; it is in the queue, and counted, from the next step on."""
+        self._submitted.append(sequence)
+
+    def receive(self, number: int) -> None:
+        """The KV of a request in `to_fetch` has come."""
+        sequence = self._deferred.pop(number)
+        sequence.received = True
+        sequence.computed = sequence.prompt_tokens - 1
+        self._arrived.append(sequence)
+
+    def go_without(self, number: int) -> None:
+        """The KV of a request in `to_fetch` will not come: its prompt is computed here."""
+        sequence = self._deferred.pop(number)
+        sequence.remote_prompt = False
+        sequence.external_tokens = 0
+        self._arrived.append(sequence)
+
+    def abort(self, sequence: Sequence) -> None:
+        """Forget a request, wherever it is; the step under way still ends as it was planned."""
+        sequence.aborted = True
+        self._deferred.pop(sequence.number, None)
+        for queue in (self.running, self._submitted, self._waiting, self._arrived):
+            if sequence in queue:
+                queue.remove(sequence)
+        self.cache.release(sequence.holding)
+
+    def let_go(self, number: int) -> bool:
+        """Free the KV kept of a request that has ended; False if there is none."""
+        sequence = self._kept.pop(number, None)
+        if sequence is not None:
+            self.cache.release(sequence.holding)
+        return sequence is not None
+
+    def standing(self) -> Standing:
+        """How many requests there are, and how full the cache is."""
+        return Standing(
+            running=len(self.running),
+            waiting=len(self._waiting),
+            deferred=len(self._deferred) + len(self._arrived),
+            kv_usage_ratio=self.cache.usage_ratio,
+        )
+
+    def schedule(self, now_ns: int) -> Batch | None:
+        """Choose the work of the next step; None when there is none."""
+        self._waiting.extend(self._submitted)
+        self._submitted.clear()
+        batch = Batch()
+        budget = self._continue_running(batch)
+        if batch.preempted and not (batch.context or batch.writing):
+            budget = self.limits.step_tokens
+        elif batch.preempted:
+            return batch
+        self._admit(self._arrived, batch, budget, now_ns)
+        if not self._arrived:
+            self._admit(self._waiting, batch, self._budget_left(batch), now_ns)
+        return batch if batch.context or batch.writing else None
+
+    def end(self, finished: Iterable[Sequence]) -> None:
+        """Take out the requests that have written their last token."""
+        for sequence in finished:
+            if sequence.kept:
+                self._kept[sequence.number] = sequence
+            else:
+                self.cache.release(sequence.holding)
+        self.running = [sequence for sequence in self.running if sequence.left]
+
+    def _budget_left(self, batch: Batch) -> int:
+        taken = len(batch.writing) + sum(chunk for _, chunk in batch.context)
+        return self.limits.step_tokens - taken
+
+    def _continue_running(self, batch: Batch) -> int:
+        budget = self.limits.step_tokens
+        running = self.running
+        index = 0
+        while index < len(running) and budget:
+            sequence = running[index]
+            tokens = min(sequence.tokens - sequence.computed, budget)
+            if not self._make_room(sequence, sequence.computed + tokens, batch):
+                break
+            batch.enter(sequence, tokens)
+            budget -= tokens
+            index += 1
+        return budget
+
+    def _make_room(self, sequence: Sequence, tokens: int, batch: Batch) -> bool:
+        """Grow a running request, at the cost of those that came after it, itself the last."""
+        while not self.cache.hold(sequence.holding, tokens):
+            victim = self.running.pop()
+            self.cache.release(victim.holding)
+            victim.computed = 0
+            victim.received = victim.remote_prompt = False
+            victim.preemptions += 1
+            batch.preempted += 1
+            self._waiting.appendleft(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _admit(self, queue: deque[Sequence], batch: Batch, budget: int, now_ns: int) -> None:
+        while queue and budget and len(self.running) < self.limits.running_requests:
+            sequence = queue[0]
+            if sequence.holding.own_blocks == 0:
+                self._look_up(sequence)
+            fetching = sequence.remote_prompt and not sequence.received
+            tokens = sequence.missing if fetching else min(sequence.missing, budget)
+            if not self.cache.hold(sequence.holding, sequence.computed + tokens):
+                if not sequence.received:
+                    self.cache.release(sequence.holding)
+                    sequence.computed = 0
+                return
+            queue.popleft()
+            if sequence.scheduled_ns is None:
+                sequence.scheduled_ns = now_ns
+            if fetching:
+                sequence.external_tokens = sequence.missing
+                self._deferred[sequence.number] = sequence
+                self.to_fetch.append(sequence)
+                continue
+            self.running.append(sequence)
+            batch.enter(sequence, tokens)
+            budget -= tokens
+
+    def _look_up(self, sequence: Sequence) -> None:
+        """Skip what the cache has of the prompt; its last token is always computed."""
+        prefix = sequence.prefix
+        if prefix is None or not self._prefix_caching:
+            return
+        most = min(prefix.tokens, sequence.prompt_tokens - 1)
+        sequence.computed = self.cache.find(prefix.identity, sequence.holding, most)
+        if not sequence.preemptions:
+            sequence.cached_tokens = sequence.computed

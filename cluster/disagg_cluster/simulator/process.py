@@ -1,0 +1,189 @@
+"""One process of an engine, from ready to dead: it takes requests, works, and tells of it."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Protocol
+
+from disagg_cluster.simulator.cluster.cluster import EngineSpec, Telling
+from disagg_cluster.simulator.cluster.event_queue import Agenda
+from disagg_cluster.simulator.cluster.events import PageText
+from disagg_cluster.simulator.engine.engine import Engine, Run
+from disagg_cluster.simulator.engine.noise import Pace
+from disagg_cluster.simulator.engine.roofline import Price
+from disagg_cluster.simulator.engine.scheduler import Scheduler
+from disagg_cluster.simulator.engine.sequence import Sequence
+from disagg_cluster.simulator.gpus import GpuGroup
+from disagg_cluster.simulator.telemetry.telemetry import Telemetry
+from disagg_exporter.model import DeviceReading
+
+_AT_REST = Price(0.0)
+
+
+class Listener(Protocol):
+    """Who is told what becomes of the requests in a process."""
+
+    def finished(self, process: Process, sequence: Sequence) -> None:
+        """A request has written its last token."""
+
+    def wants_kv(self, process: Process, sequence: Sequence) -> None:
+        """There is room for a prompt's KV: it may be sent."""
+
+
+class Process:
+    """An engine process.
+
+    Args:
+        spec: The engine it is of.
+        pid: Its process id.
+        agenda: The time it lives in.
+        gpus: The GPUs it works on.
+        telling: How much it tells.
+        listener: Who is told of its requests.
+        rng: Its own source of chance.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        pid: int,
+        agenda: Agenda,
+        gpus: GpuGroup,
+        telling: Telling,
+        listener: Listener,
+        rng: random.Random,
+    ) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.pid = pid
+        self.alive = True
+        self.scheduler = Scheduler(spec.limits(), prefix_caching=spec.prefix_caching)
+        self.engine = Engine(
+            self.scheduler,
+            spec.step_costs(gpus.clock_ratio),
+            Pace(spec.noise, rng),
+            gap_seconds=spec.gap_seconds,
+        )
+        self.telemetry = Telemetry(spec, pid, agenda, telling, rng)
+        self._agenda = agenda
+        self._gpus = gpus
+        self._single_steps = telling.single_steps
+        self._listener = listener
+        agenda.every(telling.heartbeat_seconds, self.telemetry.beat, over=self._dead)
+        agenda.every(telling.page_seconds, self._show_page, over=self._dead)
+
+    def submit(self, sequence: Sequence) -> None:
+        """Take a request."""
+        self.scheduler.submit(sequence)
+        self._disturb()
+
+    def receive(self, number: int) -> None:
+        """Take the KV of a request's prompt, which has come."""
+        self.scheduler.receive(number)
+        self._disturb()
+
+    def go_without(self, number: int) -> None:
+        """Compute a prompt here whose KV will not come."""
+        self.scheduler.go_without(number)
+        self._disturb()
+
+    def let_go(self, number: int, *, expired: bool = False) -> None:
+        """Free the KV kept for another engine: it has it, or its time is over."""
+        if self.alive and self.scheduler.let_go(number):
+            self.telemetry.counters.expired_requests += expired
+            if self.engine.run is None:
+                self._begin()
+
+    def stall(self, until_ns: int) -> None:
+        """Hang until then: no step ends or begins, but the API server still answers and beats."""
+        self._settle()
+        self.engine.stall(self._agenda.now_ns, until_ns)
+        if self.engine.run is None:
+            self._agenda.at(until_ns, self._resume)
+        else:
+            self._await(self.engine.run)
+
+    def reprice(self) -> None:
+        """Let the steps after the one under way cost what they do at the clock of its GPUs now."""
+        self.engine.costs = self.spec.step_costs(self._gpus.clock_ratio)
+        self._disturb()
+
+    def slow_down(self, factor: float) -> None:
+        """Let the steps after the one under way take so many times as long; 1 ends it."""
+        self.engine.pace.slowdown = factor
+        self._disturb()
+
+    def die(self) -> None:
+        """End at once, and all requests with it; what is not reported yet never will be."""
+        self._settle(self._agenda.now_ns - self.telemetry.report_ns)
+        run, self.engine.run = self.engine.run, None
+        if run is not None:
+            self._gpus.work(run.unsettled_ns(self._agenda.now_ns), run.price)
+        self.alive = False
+        self.telemetry.die()
+
+    def read_gpus(self) -> list[DeviceReading]:
+        """What the driver says of its GPUs now."""
+        now_ns, run = self._agenda.now_ns, self.engine.run
+        if run is None:
+            return self._gpus.read(now_ns, 0, _AT_REST)
+        return self._gpus.read(now_ns, run.unsettled_ns(now_ns), run.price)
+
+    def page(self) -> str:
+        """Its metrics page now."""
+        self._settle()
+        return self.telemetry.page(self.scheduler.standing())
+
+    def _disturb(self) -> None:
+        run = self.engine.run
+        if run is None:
+            self._begin()
+        elif self.engine.cut(self._agenda.now_ns):
+            self._await(run)
+
+    def _resume(self) -> None:
+        if self.alive and self.engine.run is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        now_ns = self._agenda.now_ns
+        if self.engine.stalled(now_ns):
+            return
+        run = self.engine.begin(now_ns)
+        wanted, self.scheduler.to_fetch = self.scheduler.to_fetch, []
+        for sequence in wanted:
+            self._listener.wants_kv(self, sequence)
+        if run is not None:
+            self._await(run)
+        else:
+            self.telemetry.state(self.scheduler.standing())
+
+    def _await(self, run: Run) -> None:
+        steps = run.done + 1 if self._single_steps else run.count
+        self._agenda.at(run.end_ns(steps), partial(self._wake, run))
+
+    def _wake(self, run: Run) -> None:
+        # A run that was cut or stalled, or a process that died, leaves alarms that mean nothing.
+        if run is self.engine.run:
+            self._settle()
+            if run is self.engine.run:
+                self._await(run)
+
+    def _settle(self, until_ns: int | None = None) -> None:
+        run = self.engine.run
+        outcome = self.engine.settle(self._agenda.now_ns if until_ns is None else until_ns)
+        if run is None or outcome is None:
+            return
+        self._gpus.work(outcome.elapsed_ns, run.price)
+        self.telemetry.step(outcome, self.scheduler.standing())
+        for sequence in outcome.finished:
+            self._listener.finished(self, sequence)
+        if self.engine.run is None:
+            self._begin()
+
+    def _show_page(self) -> PageText:
+        return PageText(self.name, self._agenda.now_ns, self.page())
+
+    def _dead(self) -> bool:
+        return not self.alive

@@ -1,0 +1,122 @@
+"""One engine through its life: a process, its death, the next process, on the same GPUs."""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from disagg_cluster.simulator.cluster.cluster import EngineSpec, Telling
+from disagg_cluster.simulator.cluster.event_queue import Agenda
+from disagg_cluster.simulator.engine.roofline import Price
+from disagg_cluster.simulator.gpus import GpuGroup
+from disagg_cluster.simulator.process import Listener, Process
+from disagg_exporter.model import Assignment, DeviceReading, EngineState
+
+_AT_REST = Price(0.0)
+
+
+class Keeper(Listener, Protocol):
+    """Who is told of the requests in a server, and of its comings and goings."""
+
+    def came(self, server: Server) -> None:
+        """It is ready."""
+
+    def went(self, process: Process) -> None:
+        """Its process is dead, and with it the requests in it."""
+
+
+class Server:
+    """An engine as its node sees it.
+
+    Args:
+        spec: What it is.
+        first_pid: The process id of its first process; the next ones count on.
+        agenda: The time it lives in.
+        telling: How much it tells.
+        keeper: Who is told of what happens in it.
+        seed: Of its chances; those of each process are its own.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        first_pid: int,
+        agenda: Agenda,
+        telling: Telling,
+        keeper: Keeper,
+        seed: str,
+    ) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.gpus = GpuGroup(spec.gpu, spec.gpus, agenda.now_ns)
+        self.process: Process | None = None
+        self._next_pid = first_pid
+        self._agenda = agenda
+        self._telling = telling
+        self._keeper = keeper
+        self._seed = seed
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes requests."""
+        return self.process is not None
+
+    def start(self, *, ready_now: bool = False) -> None:
+        """Start a process; it is ready when its model is loaded."""
+        self.gpus.pids = (self._next_pid,)
+        self._next_pid += 1
+        self.gpus.memory_used_bytes = round(self.spec.gpu.memory_bytes * 0.9)
+        if ready_now:
+            self._get_ready()
+        else:
+            self._tell(EngineState.STARTING)
+            self._agenda.after(self.spec.start_seconds, self._get_ready)
+
+    def crash(self, restart_after_seconds: float | None) -> None:
+        """Let its process die; the next one starts so much later, None: never.
+
+        Does nothing while none is ready.
+        """
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.die()
+        self._tell(EngineState.GONE)
+        self.gpus.pids, self.gpus.memory_used_bytes = (), 0
+        self._keeper.went(process)
+        if restart_after_seconds is not None:
+            self._agenda.after(restart_after_seconds, self.start)
+
+    def throttle(self, gpu: str, clock_ratio: float) -> None:
+        """Let one of its GPUs run at this part of its clock; 1 ends it."""
+        self.gpus.throttle(gpu, clock_ratio)
+        if self.process is not None:
+            self.process.reprice()
+
+    def read_gpus(self) -> list[DeviceReading]:
+        """What the driver says of its GPUs now."""
+        if self.process is not None:
+            return self.process.read_gpus()
+        return self.gpus.read(self._agenda.now_ns, 0, _AT_REST)
+
+    def _get_ready(self) -> None:
+        pid = self.gpus.pids[0]
+        self._tell(EngineState.READY)
+        rng = random.Random(f"{self._seed} {self.name} {pid}")
+        self.process = Process(
+            self.spec, pid, self._agenda, self.gpus, self._telling, self._keeper, rng
+        )
+        self._keeper.came(self)
+
+    def _tell(self, state: EngineState) -> None:
+        self._agenda.tell(
+            Assignment(
+                engine=self.name,
+                role=self.spec.role,
+                devices=self.spec.gpus,
+                state=state,
+                since_ns=self._agenda.now_ns,
+                pids=self.gpus.pids,
+                model_name=self.spec.model.name,
+            )
+        )

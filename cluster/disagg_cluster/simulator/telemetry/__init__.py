@@ -1,0 +1,1 @@
+"""What simulated engines report: pages and step records."""

@@ -1,0 +1,147 @@
+"""Probes workers on threads: all that were healthy a moment ago at once, any other by itself.
+
+Whatever becomes of a probe, whoever asked is answered: one that failed, got no thread, or took much
+longer than it may have decided nothing, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from disagg_cluster.lifecycle.state import Health
+from disagg_cluster.supervisor.health.batch_probe import plainly_well
+from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.process.job_threads import JobThreads, NoThreadError
+
+Probe = Callable[[Target, int, float, frozenset[int]], ProbeResult]
+"""As `readiness.probe`."""
+
+# A healthy worker answers in a few milliseconds; whoever takes longer is probed by itself.
+_PATIENCE_SECONDS = 0.1
+
+# What a probe may take beyond its deadline: for a free thread, and for the tables of who listens.
+# Later than that, we ourselves had no time to look, and what was seen says nothing.
+_LATE_SECONDS = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    target: Target
+    session: int
+    seconds: float
+    proven: frozenset[int]
+    until: float
+    result: asyncio.Future[ProbeResult]
+
+    def tell(self, seen: ProbeResult) -> None:
+        """Answer whoever asked; not with a failure that we may have caused by coming too late."""
+        late = self.result.get_loop().time() > self.until
+        if late and seen.health is not Health.HEALTHY:
+            seen = _undecided("it took too long")
+        if not self.result.done():
+            self.result.set_result(seen)
+
+
+class Probing:
+    """Probes as they are asked for; made and used inside one running loop.
+
+    Args:
+        probe: Looks at one worker.
+        probe_seconds: The deadline of one probe of a worker that names none.
+        workers: How many may be probed at a time: one that does not answer delays no other.
+        late_seconds: What a probe may take beyond its deadline before it counts as not made.
+    """
+
+    def __init__(
+        self,
+        probe: Probe,
+        probe_seconds: float,
+        workers: int,
+        late_seconds: float = _LATE_SECONDS,
+    ) -> None:
+        self._probe = probe
+        self._probe_seconds = probe_seconds
+        self._late_seconds = late_seconds
+        # Beside one for each worker: a glance, and one that begins before it has ended.
+        self._threads = JobThreads(workers + 2, "probe")
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[_Wanted] = []
+
+    def probe(
+        self, target: Target, session: int, proven: frozenset[int]
+    ) -> asyncio.Future[ProbeResult]:
+        """Probe a worker; `proven` is what the last healthy probe of its process proved.
+
+        The result comes in any case, `late_seconds` after the worker's deadline at the latest.
+        """
+        seconds = target.timeout_seconds or self._probe_seconds
+        until = self._loop.time() + seconds + _PATIENCE_SECONDS + self._late_seconds
+        wanted = _Wanted(target, session, seconds, proven, until, self._loop.create_future())
+        overdue = self._loop.call_at(until, wanted.tell, _undecided("it took too long"))
+        wanted.result.add_done_callback(lambda _result: overdue.cancel())
+        if not proven:
+            self._probe_alone(wanted)
+        else:
+            if not self._waiting:
+                self._loop.call_soon(self._glance)
+            self._waiting.append(wanted)
+        return wanted.result
+
+    def close(self) -> None:
+        """End; a probe on its way is not waited for."""
+        self._threads.close()
+
+    def _glance(self) -> None:
+        batch, self._waiting = self._waiting, []
+        workers = [(wanted.target, wanted.proven) for wanted in batch]
+
+        def glance() -> None:
+            try:
+                seen = plainly_well(workers, _PATIENCE_SECONDS)
+            except Exception:  # noqa: BLE001 - whoever asked is to be answered
+                # It says nothing of anybody; a probe will tell whom it failed on.
+                _log.debug("a look at all workers failed", exc_info=True)
+                seen = (False,) * len(workers)
+            self._tell(self._glanced, batch, seen)
+
+        self._on_thread(glance, batch)
+
+    def _glanced(self, batch: Sequence[_Wanted], seen: Sequence[bool]) -> None:
+        for wanted, well in zip(batch, seen, strict=True):
+            if not well:
+                self._probe_alone(wanted)
+            else:
+                wanted.tell(ProbeResult(Health.HEALTHY, "healthy", wanted.proven))
+
+    def _probe_alone(self, wanted: _Wanted) -> None:
+        def probe() -> None:
+            try:
+                seen = self._probe(wanted.target, wanted.session, wanted.seconds, wanted.proven)
+            except Exception as error:  # noqa: BLE001 - whoever asked is to be answered
+                _log.debug("a probe of port %d failed", wanted.target.port, exc_info=True)
+                seen = _undecided(f"{type(error).__name__}: {error}")
+            self._tell(wanted.tell, seen)
+
+        self._on_thread(probe, [wanted])
+
+    def _on_thread(self, job: Callable[[], None], whose: Sequence[_Wanted]) -> None:
+        try:
+            self._threads.run(job)
+        except NoThreadError as error:
+            for wanted in whose:
+                wanted.tell(_undecided(str(error)))
+
+    def _tell(self, take: Callable[..., None], *arguments: object) -> None:
+        # The loop may be closed already: then nobody waits.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(take, *arguments)
+
+
+def _undecided(why: str) -> ProbeResult:
+    return ProbeResult(Health.UNDECIDED, f"the probe itself failed: {why}")

@@ -1,0 +1,262 @@
+"""Whether a worker serves: its server answers, it is its own server, it serves its own model.
+
+An answer alone proves nothing: another server on the port says 200 too. So the socket that
+listens must be held by the worker's session, and the models page must name its model.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from socket import AF_INET, AF_INET6
+from typing import TYPE_CHECKING
+
+from disagg_cluster.host.sockets.listeners import Owner, listening_inodes, owner_of, session_members
+from disagg_cluster.lifecycle.state import Health
+from disagg_cluster.telemetry.pages.engine_tls import client_for
+from disagg_exporter.http.client.fetch import Ask, EngineRefused, EngineUnreachable
+from disagg_exporter.http.client.page_poller import Asking
+from disagg_exporter.http.tls_words import TlsError, Trust
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.client.tls_client import ClientTls
+
+_MAX_BYTES = 256 * 1024
+
+# Of what a server says it serves, so much is told: its page may be a stranger's.
+_SHOWN_MODELS, _SHOWN_CHARACTERS = 5, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a worker should answer, as what. `host` is an IP address.
+
+    An empty `served_model_name` asks for no model. `api_key` is what the models page wants.
+    `health_path` answers 200 while the worker itself is well, within `timeout_seconds` where the
+    worker has a deadline of its own. `tls` is how TLS is spoken with a server that wants it: whose
+    socket it is, the kernel says, so a certificate that cannot be verified ends no worker.
+    """
+
+    port: int
+    served_model_name: str
+    host: str = "127.0.0.1"
+    api_key: str = field(default="", repr=False)
+    health_path: str = "/health"
+    timeout_seconds: float | None = None
+    tls: Trust | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back on one path; status 0 if nothing did, and then `why`.
+
+    `was_asked` is False where the question could not be put to a server that may be well: for want
+    of TLS that both speak, or of a file of ours.
+    """
+
+    status: int = 0
+    body: bytes = b""
+    why: str = ""
+    was_asked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one probe saw. `models` is None if it did not ask, as the same sockets told before."""
+
+    target: Target
+    health: Answer
+    owner: Owner
+    inodes: frozenset[int]
+    models: Answer | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """The verdict of one probe, and why in words.
+
+    `proven` are the listening sockets of a healthy worker that are surely its own: while the port
+    has exactly these, they need not be looked up again.
+    """
+
+    health: Health
+    why: str
+    proven: frozenset[int] = frozenset()
+
+
+def probe(
+    target: Target, session: int, deadline_seconds: float, proven: frozenset[int] = frozenset()
+) -> ProbeResult:
+    """Look at a worker once; blocks for `deadline_seconds` at most.
+
+    Args:
+        target: Where it should answer.
+        session: The pid of its leader.
+        deadline_seconds: For all requests together.
+        proven: What the last healthy probe of this process proved.
+    """
+    try:
+        return _probe(target, session, time.monotonic() + deadline_seconds, proven)
+    except OSError as error:
+        return ProbeResult(Health.UNDECIDED, f"the probe itself failed: {error}")
+
+
+def _probe(target: Target, session: int, until: float, proven: frozenset[int]) -> ProbeResult:
+    health = get(target, target.health_path, until)
+    inodes = listening_inodes(target.host, target.port)
+    if inodes and inodes == proven:
+        return judge(Facts(target, health, Owner.OURS, inodes, None))
+    owner = owner_of(inodes, session_members(session))
+    asks = health.status == 200 and owner is not Owner.OTHER and target.served_model_name != ""
+    models = get(target, "/v1/models", until) if asks else Answer(why="not asked")
+    return judge(Facts(target, health, owner, inodes, models))
+
+
+def judge(facts: Facts) -> ProbeResult:
+    """The verdict on what a probe saw."""
+    if facts.owner is Owner.OTHER:
+        return ProbeResult(Health.FOREIGN, f"another process listens on port {facts.target.port}")
+    if facts.health.status == 0:
+        health = Health.NO_ANSWER if facts.health.was_asked else Health.UNDECIDED
+        return ProbeResult(health, f"{facts.target.health_path}: {facts.health.why}")
+    if facts.health.status != 200:
+        why = f"{facts.target.health_path} answers {facts.health.status}"
+        return ProbeResult(Health.UNHEALTHY, why)
+    ours = facts.owner is Owner.OURS
+    if facts.models is None:
+        return ProbeResult(Health.HEALTHY, "healthy", facts.inodes)
+    wrong = _model_fault(facts.target, facts.models, ours)
+    if wrong is not None:
+        return wrong
+    if ours:
+        return ProbeResult(Health.HEALTHY, "healthy", facts.inodes)
+    return ProbeResult(
+        Health.HEALTHY,
+        "healthy by its models page alone: the owner of its socket cannot be seen",
+    )
+
+
+def get(target: Target, path: str, until: float) -> Answer:
+    """GET one path; `until` is the instant of `time.monotonic` at which all must have arrived.
+
+    http.client counts its timeout anew for every piece, so a server that sends a byte a second
+    would hold the probe for ever. HTTP/1.0 keeps the answer plain: no chunks, closed at its end.
+
+    Raises:
+        OSError: The fault is on our side, such as no descriptor or no port left.
+    """
+    if target.tls is not None:
+        return _get_by_tls(target, path, until)
+    key = f"Authorization: Bearer {target.api_key}\r\n" if target.api_key else ""
+    request = f"GET {path} HTTP/1.0\r\nHost: {target.host}:{target.port}\r\n{key}\r\n"
+    try:
+        address = (target.host, target.port)
+        with socket.create_connection(address, timeout=_left(until)) as connection:
+            connection.sendall(request.encode("latin-1"))
+            received = _receive(connection, until)
+    except TimeoutError:
+        return Answer(why="no answer in time")
+    except ConnectionError as error:
+        return Answer(why=str(error))
+    head, _, body = received.partition(b"\r\n\r\n")
+    words = head.split(maxsplit=2)
+    is_http = len(words) >= 2 and words[0].startswith(b"HTTP/")
+    if not is_http or len(words[1]) != 3 or not words[1].isdigit():
+        return Answer(why="the answer is not HTTP")
+    return Answer(int(words[1]), body)
+
+
+def question(
+    key: str, target: Target, path: str, seconds: float, tls: ClientTls | None = None
+) -> Ask:
+    """A GET of one path of a worker's server."""
+    is_6 = ":" in target.host
+    family, host = (AF_INET6, f"[{target.host}]") if is_6 else (AF_INET, target.host)
+    return Ask(
+        key,
+        f"http{'s' if target.tls else ''}://{host}:{target.port}{path}",
+        ((family, (target.host, target.port)),),
+        seconds,
+        bearer=target.api_key,
+        tls=tls,
+    )
+
+
+def _get_by_tls(target: Target, path: str, until: float) -> Answer:
+    assert target.tls is not None
+    try:
+        ask = question("", target, path, _left(until), client_for(target.tls))
+        with closing(Asking(_MAX_BYTES, keep=False)) as asking:
+            asking.ask(ask)
+            (told,) = asking.step()
+    except TimeoutError:
+        return Answer(why="no answer in time")
+    except TlsError as error:
+        return Answer(why=str(error), was_asked=False)
+    if isinstance(told.page, EngineRefused):
+        return Answer(told.page.status)
+    if isinstance(told.page, EngineUnreachable):
+        # A server that turns our TLS down is there and works; one that hangs does not.
+        return Answer(why=str(told.page), was_asked=not told.page.speaks)
+    if isinstance(told.page, Exception):
+        raise told.page
+    return Answer(200, told.page)
+
+
+def _receive(connection: socket.socket, until: float) -> bytes:
+    received = b""
+    while len(received) < _MAX_BYTES:
+        connection.settimeout(_left(until))
+        piece = connection.recv(_MAX_BYTES - len(received))
+        if not piece:
+            break
+        received += piece
+    return received
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _model_fault(target: Target, models: Answer, ours: bool) -> ProbeResult | None:
+    """What is wrong with what the server says it serves, if anything."""
+    wanted = target.served_model_name
+    if not wanted:
+        unseen = "whose server answers cannot be seen, and no model is known to ask for"
+        return None if ours else ProbeResult(Health.UNHEALTHY, unseen)
+    if models.status in (401, 403) and ours:
+        # The socket is its own; only the key of its page is not known to us.
+        return None
+    if models.status == 0:
+        return ProbeResult(Health.NO_ANSWER, f"/v1/models: {models.why}")
+    if models.status != 200:
+        return ProbeResult(Health.UNHEALTHY, f"/v1/models answers {models.status}")
+    served = _served(models.body)
+    if wanted in served:
+        return None
+    others = ", ".join(_printable(name) for name in served[:_SHOWN_MODELS])
+    why = f"the server on port {target.port} serves {others or 'no model'}, not {wanted}"
+    return ProbeResult(Health.UNHEALTHY if ours else Health.FOREIGN, why)
+
+
+def _served(body: bytes) -> tuple[str, ...]:
+    """The names on a models page; none if it is not one."""
+    try:
+        page = json.loads(body)
+    except (ValueError, RecursionError):
+        return ()
+    models = page.get("data") if isinstance(page, dict) else None
+    entries = models if isinstance(models, list) else []
+    names = (entry.get("id") for entry in entries if isinstance(entry, dict))
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def _printable(name: str) -> str:
+    """A name as it may stand in a log: one line, of bounded length, and surely text."""
+    return ascii(name[:_SHOWN_CHARACTERS])[1:-1]

@@ -1,0 +1,132 @@
+"""Delivers a failure to a command: on its standard input, within a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from disagg_cluster.host.output.logs import LogError, rotate
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.processes.process_traits import WORKER_MARK
+from disagg_cluster.supervisor.hooks.command_output import bounded_output
+from disagg_cluster.supervisor.hooks.failure_hook import HookError
+from disagg_cluster.supervisor.process import child_process
+from disagg_cluster.supervisor.process.family import ProcessId
+
+_REAP_SECONDS = 2.0
+_LOOK_SECONDS = 0.25
+_MOST_LOG_BYTES = 1_000_000
+_INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
+_INHERITED_PREFIXES = ("LC_", "SSL_CERT_")
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
+
+
+class CommandDelivery:
+    """Runs a command in a session of its own for each failure.
+
+    Args:
+        argv: Program and arguments.
+        environ: Ours; the command gets what a program needs of it, and no more: neither tokens nor
+            what our service manager told us.
+        log_path: Its output is appended there, a megabyte of each run.
+        deadline_seconds: How long it may take; then it is killed, as is whatever it leaves at its
+            end: all of its session, and who has left that.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str],
+        log_path: Path,
+        deadline_seconds: float,
+    ) -> None:
+        self._argv = tuple(argv)
+        self._environment = {key: value for key, value in environ.items() if _is_needed(key)}
+        self._environment[WORKER_MARK] = str(log_path)
+        self._log_path = log_path
+        self._deadline_seconds = deadline_seconds
+
+    async def deliver(self, data: bytes) -> None:
+        """Run it to its end, or raise `HookError`."""
+        try:
+            code = await self._run(data)
+        finally:
+            with contextlib.suppress(LogError):
+                rotate(self._log_path, _MOST_LOG_BYTES)
+        if code:
+            ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise HookError(f"the command ended with {ended}; see {self._log_path}")
+
+    async def _run(self, data: bytes) -> int | None:
+        """Run it, and leave nothing of it; its exit code, or minus a signal."""
+        # A file in memory: unlike a pipe it never waits for somebody who does not read.
+        with (
+            os.fdopen(os.memfd_create("failure"), "wb+", buffering=0) as told,
+            bounded_output(self._log_path, _MOST_LOG_BYTES) as output,
+        ):
+            told.write(data)
+            told.seek(0)
+            child = child_process.start(
+                self._argv, self._environment, self._log_path, stdin=told.fileno(), output=output
+            )
+            looking = asyncio.create_task(_look(child))
+            try:
+                async with asyncio.timeout(self._deadline_seconds):
+                    await _ended(child)
+                return child.exit_code()
+            except TimeoutError:
+                raise HookError(f"it took more than {self._deadline_seconds:g} s") from None
+            finally:
+                looking.cancel()
+                await _end(child)
+
+
+async def _look(child: child_process.Child) -> None:
+    """See who descends from it, until cancelled: known still when he has left its session."""
+    seen: set[ProcessId] = set()
+    child.family.descendants = lambda: seen
+    while True:
+        waiting = [child.pid, *(pid for pid, ticks in seen if procfs.start_ticks(pid) == ticks)]
+        while waiting:
+            for pid in procfs.children_of(waiting.pop()):
+                found = (pid, procfs.start_ticks(pid) or 0)
+                if found not in seen:
+                    seen.add(found)
+                    waiting.append(pid)
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _ended(child: child_process.Child) -> None:
+    """Wait for the death of a leader."""
+    loop = asyncio.get_running_loop()
+    dead = loop.create_future()
+    loop.add_reader(child.pidfd, _settle, dead)
+    try:
+        await dead
+    finally:
+        loop.remove_reader(child.pidfd)
+
+
+def _settle(dead: asyncio.Future[None]) -> None:
+    if not dead.done():
+        dead.set_result(None)
+
+
+async def _end(child: child_process.Child) -> None:
+    """Kill what is left of it, and take its leader out of the process table."""
+    child.signal_group(signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REAP_SECONDS):
+            await _ended(child)
+    # Once more for whom they started while they were being killed.
+    child.signal_group(signal.SIGKILL)
+    child.reap()
+    child.let_go()
+
+
+def _is_needed(name: str) -> bool:
+    return name in _INHERITED or name.startswith(_INHERITED_PREFIXES) or name.lower() in _PROXIES

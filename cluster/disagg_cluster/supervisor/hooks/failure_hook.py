@@ -1,0 +1,84 @@
+"""Tells somebody outside of each failure, one after the other, and never holds up supervision."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from disagg_cluster.lifecycle.failures import Failure, payload
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import CollectorStatus
+
+COLLECTOR = "failure_hook"
+MOST_WAITING = 32
+"""So many failures wait for their turn; the oldest give way to new ones."""
+
+
+class HookError(DisaggError):
+    """A failure could not be told; the text says why, without what may be a secret."""
+
+
+class Delivery(Protocol):
+    """Gets one failure to where it is to go."""
+
+    async def deliver(self, data: bytes) -> None:
+        """Deliver within the deadline, or raise `HookError`."""
+
+
+class FailureHook:
+    """A bounded queue of failures and the one delivery that is under way.
+
+    Args:
+        delivery: How they are delivered; not at all if None.
+        events: Which kinds are; others are not told.
+        node, cluster: What each is said to be of.
+        log: Told when deliveries begin to fail, and when they succeed again.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery | None,
+        events: Collection[str],
+        node: str,
+        cluster: str,
+        log: logging.Logger,
+    ) -> None:
+        self._delivery = delivery
+        self._events = frozenset(events)
+        self._node = node
+        self._cluster = cluster
+        self._health = CollectorHealth(COLLECTOR, log, failing="not told of a failure: ")
+        self._counts: Counter[str] = Counter(delivered=0, failed=0, dropped=0)
+        self._waiting: asyncio.Queue[Failure] = asyncio.Queue(MOST_WAITING)
+
+    def tell(self, failure: Failure) -> None:
+        """Have a failure told, if it is of a kind that is."""
+        if self._delivery is None or failure.event not in self._events:
+            return
+        if self._waiting.full():
+            self._waiting.get_nowait()
+            self._counts["dropped"] += 1
+        self._waiting.put_nowait(failure)
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        while True:
+            failure = await self._waiting.get()
+            assert self._delivery is not None, "nothing waits without a delivery"
+            outcome = "failed"
+            with self._health.round():
+                await self._delivery.deliver(payload(failure, self._node, self._cluster))
+                outcome = "delivered"
+            self._counts[outcome] += 1
+
+    def counts(self) -> Mapping[str, int]:
+        """How many failures were delivered, could not be, and were dropped for newer ones."""
+        return {} if self._delivery is None else dict(self._counts)
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How the last delivery went."""
+        return () if self._delivery is None else (self._health.status(),)

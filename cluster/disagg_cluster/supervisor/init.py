@@ -1,0 +1,235 @@
+"""The first process of a container: starts the daemon, and again when it dies; buries orphans.
+
+In a container the daemon cannot be the first process: its death would be the engines' death. This
+one does so little that it has no reason to die, and it touches nobody but its own child: engines
+that a dead daemon has left become its children and go on until the next daemon adopts them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.subreaper import become_subreaper
+from disagg_cluster.lifecycle.crashes import backoff_seconds
+from disagg_exporter.errors import DisaggError
+
+PASSED_ON = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+_DRAINING = (signal.SIGTERM, signal.SIGINT)  # What a daemon listens to; SIGQUIT only kills it.
+_RESET = (*PASSED_ON, signal.SIGPIPE)
+_PLANNED = (0, 2)
+_GRACE_SECONDS = 10.0
+
+PATIENCE = RestartPolicy(backoff_first_seconds=1.0, backoff_max_seconds=30.0, steady_seconds=60.0)
+
+
+class InitError(DisaggError):
+    """The command cannot be started; the text names it and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What comes after the end of a daemon: an exit with `code`, or a start in so many seconds."""
+
+    code: int | None
+    seconds: float = 0.0
+
+
+def fate(
+    status: int,
+    *,
+    asked: bool,
+    lasted_seconds: float,
+    streak: int,
+    policy: RestartPolicy = PATIENCE,
+) -> tuple[Fate, int]:
+    """What to do about a daemon that ended, and how many crashes in a row that makes.
+
+    An end that was asked for, a good end and a bad command line or node file are planned: they are
+    told on. Anything else is a crash, and the engines need a daemon.
+
+    Args:
+        status: Its exit code, or minus the signal that ended it.
+        asked: Whether we had passed on a signal that asks it to end.
+        lasted_seconds: How long it ran.
+        streak: The crashes in a row before this one.
+        policy: The waits, and after how long a daemon has been steady.
+    """
+    if asked or status in _PLANNED:
+        return Fate(status if status >= 0 else 128 - status), 0
+    streak = 1 if lasted_seconds >= policy.steady_seconds else streak + 1
+    return Fate(None, backoff_seconds(streak, policy, 0.0)), streak
+
+
+def run(
+    argv: Sequence[str], say: Callable[[str], None], *, policy: RestartPolicy = PATIENCE
+) -> int:
+    """Run a daemon until a planned end; return the exit code to end with.
+
+    Args:
+        argv: The daemon's program and arguments.
+        say: Told each end and each start but the first.
+        policy: How long to wait before the next start.
+
+    Raises:
+        InitError: The program cannot be started.
+    """
+    listened = {signal.SIGCHLD, *PASSED_ON}
+    # Blocked, they wait until we ask for them: none is lost, none comes in between.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, listened)
+    try:
+        # Where we are not the first process, be what it is to those below us.
+        become_subreaper()
+        return _supervise(argv, listened, say, policy)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _supervise(
+    argv: Sequence[str],
+    listened: set[signal.Signals],
+    say: Callable[[str], None],
+    policy: RestartPolicy,
+) -> int:
+    daemon: int | None = _start(argv)
+    streak, seconds = 0, policy.backoff_max_seconds
+    while True:
+        if daemon is not None:
+            began = time.monotonic()
+            status, asked = _watch(daemon, listened)
+            what, streak = fate(
+                status,
+                asked=asked,
+                lasted_seconds=time.monotonic() - began,
+                streak=streak,
+                policy=policy,
+            )
+            if what.code is not None:
+                # Told to end before it could listen, it was killed instead of ending its engines.
+                if asked and status < 0 and _has_children():
+                    return _drain(argv, signal.Signals(-status), listened, say)
+                return what.code
+            seconds = what.seconds
+            ended = f"by signal {-status}" if status < 0 else f"with exit code {status}"
+            say(f"the daemon ended {ended}; the next start is in {seconds:.1f} s")
+        sign = _wait(seconds, listened)
+        if sign is not None:
+            say(f"asked to end by {sign.name} while no daemon ran")
+            return _drain(argv, sign, listened, say) if _has_children() else 128 + sign
+        daemon = None
+        try:
+            daemon = _start(argv)
+        except InitError as error:
+            # It may be being replaced by another version; those below us depend on us.
+            seconds = policy.backoff_max_seconds
+            say(f"{error}; the next start is in {seconds:.1f} s")
+
+
+def _drain(
+    argv: Sequence[str],
+    sign: signal.Signals,
+    listened: set[signal.Signals],
+    say: Callable[[str], None],
+) -> int:
+    """Have a daemon end the engines that a dead one has left; else end them ourselves."""
+    if sign not in _DRAINING:
+        sign = signal.SIGTERM
+    say(f"engines are left: a daemon is started to end them by {sign.name}")
+    status = 1
+    try:
+        # Blocked until it listens, so that it is not killed before.
+        daemon = _start(argv, (sign,))
+        os.kill(daemon, sign)
+        status, _ = _watch(daemon, listened)
+    except InitError as error:
+        say(str(error))
+    if status != 0 and _has_children():
+        say("it did not: they are told to end")
+        _end_children(_GRACE_SECONDS)
+    return status if status >= 0 else 128 - status
+
+
+def _end_children(seconds: float) -> None:
+    """Tell the sessions of all our children to end, wait, and kill those that do not."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for pid in procfs.children_of(os.getpid()):
+            with suppress(ProcessLookupError, PermissionError):
+                # Only a leader's session is surely nobody else's.
+                (os.killpg if procfs.session_of(pid) == pid else os.kill)(pid, sign)
+        until = time.monotonic() + seconds
+        while _has_children() and (left := until - time.monotonic()) > 0:
+            signal.sigtimedwait({signal.SIGCHLD}, min(left, 1.0))
+            _bury(0)
+
+
+def _has_children() -> bool:
+    _bury(0)
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _start(argv: Sequence[str], blocked: Sequence[signal.Signals] = ()) -> int:
+    try:
+        # A group of its own: a Ctrl-C in a terminal reaches it through us, and once.
+        return os.posix_spawnp(
+            argv[0], list(argv), os.environ, setpgroup=0, setsigmask=blocked, setsigdef=_RESET
+        )
+    except OSError as error:
+        raise InitError(f"cannot start {argv[0]}: {error.strerror}") from error
+
+
+def _watch(daemon: int, listened: set[signal.Signals]) -> tuple[int, bool]:
+    """Pass signals on and bury the dead until the daemon is among them."""
+    asked = False
+    while True:
+        sign = signal.sigwait(listened)
+        if sign is not signal.SIGCHLD:
+            asked = asked or sign in _ENDING
+            os.kill(daemon, sign)
+            continue
+        status = _bury(daemon)
+        if status is not None:
+            return os.waitstatus_to_exitcode(status), asked
+
+
+def _wait(seconds: float, listened: set[signal.Signals]) -> signal.Signals | None:
+    """Wait, burying the dead; the signal that asked us to end meanwhile, if one did."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        told = signal.sigtimedwait(listened, left)
+        if told is None:
+            continue
+        if told.si_signo in _ENDING:
+            return signal.Signals(told.si_signo)
+        _bury(0)
+    return None
+
+
+def _bury(daemon: int) -> int | None:
+    """Take all dead children out of the process table; the daemon's status if it was one."""
+    found = None
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid == daemon:
+                found = status
+    return found

@@ -1,0 +1,1 @@
+"""The journal of workers, from which a successor adopts them."""

@@ -1,0 +1,167 @@
+"""The journal on disk: what the next daemon has to know if this one ends without a word."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_cluster.host.files.held_folder import Place
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.supervisor.journal.journal_text import (
+    Entry,
+    JournalError,
+    Where,
+    decode,
+    encode,
+)
+from disagg_exporter.collectors import CollectorHealth, explain
+from disagg_exporter.model import CollectorStatus
+from disagg_exporter.steps.socket_folder import FileIdentity, identity_of
+
+_MOST_BYTES = 64 << 20
+_AHEAD_TICKS = 100
+_AHEAD_NS = 10**9
+_LONGEST_WAIT_NS = 31 * 86_400 * 10**9
+
+
+def here() -> Where:
+    """Which processes a pid can mean now."""
+    return Where(boot_id=procfs.boot_id(), pid_namespace=procfs.pid_namespace())
+
+
+def load(path: Path, where: Where) -> tuple[Entry, ...]:
+    """What a journal says; nothing if there is none.
+
+    Raises:
+        JournalError: It cannot be read or is not to be trusted.
+    """
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                raise JournalError("it belongs to another user")
+            text = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise JournalError(f"it cannot be read: {error.strerror}") from error
+    if len(text) > _MOST_BYTES:
+        raise JournalError(f"it has more than {_MOST_BYTES} bytes")
+    entries = decode(text.decode(errors="replace"), where)
+    return tuple(_sound(entry, path.parent) for entry in entries)
+
+
+def _sound(entry: Entry, folder: Path) -> Entry:
+    """An entry that can be true of a worker of this run folder.
+
+    Raises:
+        JournalError: It names a log of somebody else's, or an instant that is still to come.
+    """
+    now_ns = time.monotonic_ns()
+    life = entry.life
+    if entry.start_ticks > procfs.now_ticks() + _AHEAD_TICKS:
+        raise JournalError(f"{entry.worker} is said to have started in the future")
+    if max(life.since_ns, life.sent_ns, *life.crashes_ns) > now_ns + _AHEAD_NS:
+        raise JournalError(f"{entry.worker} is told of at an instant that is still to come")
+    if life.retry_ns > now_ns + _LONGEST_WAIT_NS:
+        raise JournalError(f"{entry.worker} would wait for its next start for a month or more")
+    log = Path(entry.log_path)
+    if not log.is_absolute() and log.parts[-2:] == ("logs", f"{entry.worker}.log"):
+        # An older version kept the relative `run_dir` of a node file as it was.
+        log = folder.absolute() / "logs" / f"{entry.worker}.log"
+    real = os.path.realpath(folder)
+    lies_here = any(os.path.realpath(above) == real for above in log.parents)
+    if not log.is_absolute() or ".." in log.parts or log.suffix != ".log" or not lies_here:
+        raise JournalError(f"{entry.worker} is said to write to {log}, no log of this folder")
+    return entry.model_copy(update={"log_path": str(log)})
+
+
+class Journal:
+    """One file, replaced whole.
+
+    Args:
+        path: Where it is; its folder exists.
+        log: Told when it cannot be trusted or written, once each time that begins.
+        where: What pids mean here.
+        at: By which path it is written; by its own if not said.
+        clock_ns, wall: Nanoseconds, monotonic, and Unix seconds.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        log: logging.Logger,
+        *,
+        where: Where | None = None,
+        at: Place = Path,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._at = at
+        self._log = log
+        self._where = where or Where(boot_id=procfs.boot_id(), pid_namespace=procfs.pid_namespace())
+        self._written: str | None = None
+        self._identity: FileIdentity | None = None
+        self._health = CollectorHealth(
+            "journal",
+            log,
+            recovered="is written again",
+            level=logging.ERROR,
+            clock_ns=clock_ns,
+            wall=wall,
+        )
+
+    def read(self) -> tuple[Entry, ...]:
+        """What the daemon before left; nothing if there is none, or none that can be trusted.
+
+        One that is not trusted is kept beside it, `<journal>.rejected`, and said.
+        """
+        try:
+            return load(self._path, self._where)
+        except JournalError as error:
+            why = str(error)
+        self._log.warning("the journal %s is not trusted: %s", self._path, why)
+        self._put_aside()
+        return ()
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Replace it; one that cannot be written is said, and tried again the next time."""
+        with self._health.round():
+            try:
+                self._write(entries)
+            except (JournalError, OSError) as error:
+                self._written = None
+                why = f"cannot write the journal {self._path}: {explain(error)}"
+                raise JournalError(f"{why}; workers may be lost if the daemon dies now") from error
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether what lies at its path is what we wrote; so, too, before we have written."""
+        return self._written is None or identity_of(self._path) == self._identity
+
+    def restore(self) -> None:
+        """Forget what was written: the next `write` writes it, whatever it is."""
+        self._written = None
+
+    def status(self) -> CollectorStatus:
+        """The collector `journal`: failed while what is on disk is not what is."""
+        return self._health.status()
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        text = encode(self._where, entries)
+        if text != self._written:
+            # It need not be synced: what a power cut leaves of it is of another boot.
+            place = self._at(self._path)
+            write_whole(place, text.encode(), 0o600)
+            self._written, self._identity = text, identity_of(place)
+
+    def _put_aside(self) -> None:
+        try:
+            self._path.replace(self._path.with_name(f"{self._path.name}.rejected"))
+        except OSError as error:
+            self._log.warning("cannot keep it aside: %s", error.strerror)

@@ -1,0 +1,164 @@
+"""What must outlive a daemon, as values and as text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import PydanticSerializationError
+
+from disagg_cluster.config.section import Section
+from disagg_cluster.config.values import AnyText, Text
+from disagg_cluster.lifecycle.state import KILL, TERM, Life, Presence, WorkerState
+from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.supervisor.process.command import Command
+from disagg_exporter.errors import DisaggError
+
+VERSION: Final = 1
+
+_MOST = 2**63
+_LONGEST_SECONDS = 1e9
+
+
+class JournalError(DisaggError):
+    """A journal that is not to be trusted; the text says why."""
+
+
+class Entry(Section):
+    """One worker: its life and the process it has, or is about to have.
+
+    `pid` is None while a start is only meant, or when there is no process; `start_ticks` is then
+    the least a process started by it can have. Both together name a process beyond doubt.
+    `environment` is a digest: it may hold secrets.
+    """
+
+    worker: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
+    life: Life
+    # Pid 1 leads no worker's session: it is the first process of the machine or the container.
+    pid: Annotated[int, Field(gt=1, lt=2**31)] | None
+    start_ticks: int = Field(ge=0, lt=2**63)
+    argv: tuple[AnyText, ...]
+    environment: str
+    log_path: Text
+    log_start_bytes: int = Field(ge=0, lt=2**63)
+    started_timestamp_seconds: float = Field(allow_inf_nan=False)
+    tag: WorkerIdentity
+    drain_seconds: float = Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)
+    stop_seconds: float = Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)
+    in_front: bool = False
+
+    @field_validator("life")
+    @classmethod
+    def _is_a_life(cls, life: Life) -> Life:
+        if life.sent not in (None, TERM, KILL):
+            raise ValueError(f"no worker is sent {life.sent}")
+        for name, value in _numbers(life):
+            if not 0 <= value <= _MOST:
+                raise ValueError(f"{name} is {value}")
+        return life
+
+    @property
+    def command_digest(self) -> str:
+        """A fingerprint of the arguments and variables that its process was started with."""
+        told = json.dumps([self.argv, self.environment])
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to go on with: stopped as it was asked to, and not paused."""
+        gone = self.life.presence is Presence.GONE and self.life.state is WorkerState.STOPPED
+        return gone and self.life.paused_ns is None
+
+    def runs(self, command: Command) -> bool:
+        """Whether its process was started by this very command."""
+        return self.argv == command.argv and self.environment == digest(command)
+
+
+class Where(Section):
+    """Which processes a pid in a journal can mean: of this boot, seen from this namespace."""
+
+    boot_id: str
+    pid_namespace: str
+
+
+class _File(Section):
+    version: Literal[1]
+    where: Where
+    workers: tuple[Entry, ...]
+
+
+def _numbers(life: Life) -> Iterator[tuple[str, int]]:
+    """The numbers of a life by name; none of them is ever negative."""
+    for field in fields(life):
+        value = getattr(life, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, int) and not isinstance(each, bool):
+                yield field.name, each
+
+
+def digest(command: Command) -> str:
+    """A fingerprint of the variables that a command adds."""
+    told = json.dumps(sorted(command.env.items()))
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def encode(where: Where, entries: Sequence[Entry]) -> str:
+    """The whole text of a journal; what changes with every probe is left out.
+
+    Raises:
+        JournalError: A path or an argument is no text.
+    """
+    lasting = tuple(
+        entry.model_copy(update={"life": _lasting(entry.life)})
+        for entry in entries
+        if not entry.is_over
+    )
+    try:
+        return _File(version=VERSION, where=where, workers=lasting).model_dump_json() + "\n"
+    except PydanticSerializationError as error:
+        raise JournalError(str(error)) from error
+
+
+def _lasting(life: Life) -> Life:
+    return replace(
+        life,
+        up=None,
+        failed_probes=0,
+        failing_since_ns=0,
+        probe_why="",
+        left_alone=False,
+        patient_until_ns=0,
+    )
+
+
+def decode(text: str, where: Where) -> tuple[Entry, ...]:
+    """The entries of a journal that was written here.
+
+    Raises:
+        JournalError: It is torn, of a version we do not know, or of another boot or namespace.
+    """
+    try:
+        head = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise JournalError(f"it is torn or no journal: {error}") from error
+    version = head.get("version") if isinstance(head, dict) else None
+    if isinstance(version, int) and version > VERSION:
+        raise JournalError(f"a newer disagg-node wrote it (journal version {version})")
+    try:
+        file = _File.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise JournalError(f"it is torn or no journal: {place}: {first['msg']}") from error
+    if file.where.boot_id != where.boot_id:
+        raise JournalError("it is from before the last boot, its processes are gone")
+    if file.where != where:
+        raise JournalError("it was written in another container, its pids mean nothing here")
+    names = [entry.worker for entry in file.workers]
+    if len(set(names)) != len(names):
+        raise JournalError("it names a worker twice")
+    return file.workers

@@ -1,0 +1,175 @@
+"""Finds what is left of the processes that a daemon before us started.
+
+Nothing is believed by its pid alone: a process is ours if it is the session leader that the
+journal names, started at the very tick it says, or if what can be seen of it proves it
+(`supervisor.evidence`).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from disagg_cluster.config.values import reachable
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.processes.process_traits import (
+    LogPlace,
+    leaders_writing,
+    log_place,
+    mark_of,
+    own_leaders,
+    own_processes,
+    writes_log,
+)
+from disagg_cluster.host.sockets.listeners import Owner, listening_inodes, owner_of, session_members
+from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
+from disagg_cluster.supervisor.journal.journal_text import Entry
+from disagg_cluster.supervisor.ownership.evidence import Sought, Traits, proves_worker
+from disagg_cluster.supervisor.process.child_process import Child
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is left of a worker; `child` is None if nothing is, and the caller's otherwise.
+
+    Not `recorded` is a process that no journal names: the disk was full, say, when it started.
+    """
+
+    presence: Presence
+    child: Child | None = None
+    recorded: bool = True
+
+
+_NOTHING = Found(Presence.GONE)
+
+
+def find(entry: Entry) -> Found:
+    """Look for the process of a journal's entry, for what it left, or for its successor."""
+    log_path = Path(entry.log_path)
+    if entry.life.presence is Presence.RUNNING and entry.pid is None:
+        # Between fork and exec it has no argv of its own yet.
+        return replace(_find_meant(log_path, entry.start_ticks), recorded=True)
+    recorded = _recorded(entry, entry.pid) if entry.pid is not None else _NOTHING
+    if recorded.presence is not Presence.GONE:
+        return recorded
+    tag = entry.tag
+    sought = Sought(log_path, entry.argv, reachable(tag.host), tag.port, entry.start_ticks)
+    return find_unrecorded(sought)
+
+
+def find_unrecorded(sought: Sought) -> Found:
+    """Look for a worker whose start was never written down, or whose journal is lost."""
+    place, inodes = log_place(sought.log_path), _listening(sought)
+    for pid in own_leaders():
+        traits = _traits(pid, sought, place, inodes)
+        if proves_worker(traits):
+            found = _running(pid, sought.since_ticks, str(sought.log_path))
+            if found is not None:
+                return found
+    return _NOTHING
+
+
+def _find_meant(log_path: Path, since_ticks: int) -> Found:
+    """Look for a start that was written down before the deed: who else would write there then?"""
+    found = (_running(pid, since_ticks, str(log_path)) for pid in leaders_writing(log_path))
+    return next(filter(None, found), _NOTHING)
+
+
+def _running(pid: int, since_ticks: int, mark: str) -> Found | None:
+    pidfd, ticks = _pidfd(pid), procfs.start_ticks(pid)
+    if pidfd is None:
+        return None
+    if ticks is None or ticks < since_ticks:
+        os.close(pidfd)
+        return None
+    return Found(Presence.RUNNING, Child(pid, ticks, pidfd, 0, mark=mark), recorded=False)
+
+
+def _traits(pid: int, sought: Sought, place: LogPlace, inodes: frozenset[int]) -> Traits:
+    writes = writes_log(pid, place)
+    # An interpreter of a script stands before what was asked for.
+    told = procfs.command_line(pid)[-len(sought.argv) :] if sought.argv else ()
+    fits = bool(sought.argv) and told == sought.argv
+    if not (writes or fits):
+        return Traits(False, False, False, False)
+    return Traits(
+        writes_log=writes,
+        argv_fits=fits,
+        bears_mark=mark_of(pid) == str(sought.log_path),
+        holds_port=bool(inodes) and owner_of(inodes, session_members(pid)) is Owner.OURS,
+    )
+
+
+def _listening(sought: Sought) -> frozenset[int]:
+    try:
+        return listening_inodes(sought.host, sought.port) if sought.port else frozenset()
+    except OSError:
+        return frozenset()
+
+
+def is_there(entry: Entry) -> bool:
+    """Whether anything is left of a worker's process."""
+    found = find(entry)
+    if found.child is not None:
+        found.child.let_go()
+    return found.presence is not Presence.GONE
+
+
+def unrecorded_life(life: Life, now_ns: int) -> Life:
+    """The life of a process that was found although no journal names it."""
+    return replace(
+        life,
+        state=WorkerState.STARTING,
+        presence=Presence.RUNNING,
+        incarnation=life.incarnation + 1,
+        since_ns=now_ns,
+        sent=None,
+        restarting=False,
+    )
+
+
+def _recorded(entry: Entry, pid: int) -> Found:
+    """Look for the very process that an entry names."""
+    pidfd, ticks = _pidfd(pid), procfs.start_ticks(pid)
+    if pid == os.getpid() or (ticks is not None and ticks != entry.start_ticks):
+        if pidfd is not None:
+            os.close(pidfd)
+        return _NOTHING
+    if pidfd is None:
+        # One of its session that writes its log proves that the session is still its own.
+        pidfd = _member(entry, pid)
+    if pidfd is None:
+        return _NOTHING
+    child = Child(pid, entry.start_ticks, pidfd, entry.log_start_bytes, mark=entry.log_path)
+    if procfs.is_alive(pid):
+        return Found(Presence.RUNNING, child)
+    if child.survivors():
+        return Found(Presence.LEFTOVER, child)
+    child.let_go()
+    return _NOTHING
+
+
+def _member(entry: Entry, session: int) -> int | None:
+    """A pidfd of a process that was left by a leader who has gone."""
+    place = log_place(Path(entry.log_path))
+    for pid in own_processes():
+        ticks = procfs.start_ticks(pid)
+        if ticks is None or ticks < entry.start_ticks:
+            continue
+        marked = mark_of(pid) == entry.log_path
+        if not marked and not (procfs.session_of(pid) == session and writes_log(pid, place)):
+            continue
+        pidfd = _pidfd(pid)
+        if pidfd is not None and (marked or procfs.session_of(pid) == session):
+            return pidfd
+        if pidfd is not None:
+            os.close(pidfd)
+    return None
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None

@@ -1,0 +1,126 @@
+"""Learns of the death of a child and of the last that it leaves behind; loses neither."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from disagg_cluster.supervisor.process.child_process import Child
+from disagg_cluster.supervisor.process.own_processes import SharedScan
+from disagg_cluster.supervisor.process.retried import Retried
+
+_DEATH, _REST = "take in the death of its process", "wait for those it left behind"
+_LOOK_SECONDS = 0.05
+
+
+class DeathWatch:
+    """Watches one child after the other in the running loop.
+
+    Args:
+        retried: Looks again when a look was not possible.
+        scan: The look at all processes, shared with those whose children end in the same turn.
+        exited: Told the exit code (None if nobody can know) when the leader has died, and whether
+            it left nobody; the child is reaped then.
+        gone: Called when the last of those it left has died; the child is reaped.
+    """
+
+    def __init__(
+        self,
+        retried: Retried,
+        scan: SharedScan,
+        exited: Callable[[int | None, bool], None],
+        gone: Callable[[], None],
+    ) -> None:
+        self._retried = retried
+        self._scan = scan
+        self._exited = exited
+        self._gone = gone
+        self._loop = asyncio.get_running_loop()
+        self._child: Child | None = None
+        self._leader_lives = False
+        self._rest_pidfd = -1
+
+    def begin(self, child: Child) -> None:
+        """Watch a child whose leader lives."""
+        self._child, self._leader_lives = child, True
+        child.family.look = self._scan.look
+        self._retried.run("watch its process", self._watch_leader)
+
+    def begin_with_rest(self, child: Child) -> None:
+        """Watch a child whose leader has died and left others."""
+        self._child, self._leader_lives = child, False
+        child.family.look = self._scan.look
+        self._scan.forget()
+        self._await_rest()
+
+    def is_heard(self) -> bool:
+        """Look at once; False if the leader is dead and that cannot be taken in yet."""
+        child = self._child
+        if child is None or not self._leader_lives or not child.is_over():
+            return True
+        # It may have died, and left somebody, after others looked in this turn of the loop.
+        self._scan.forget()
+        return self._retried.run(_DEATH, self._take_in_death)
+
+    def close(self) -> None:
+        """Watch no longer, and let go of the child."""
+        self._look_away()
+        child, self._child = self._child, None
+        if child is not None and child.pidfd >= 0:
+            self._loop.remove_reader(child.pidfd)
+            child.let_go()
+
+    def _watch_leader(self) -> None:
+        if self._child is not None:
+            self._loop.add_reader(self._child.pidfd, self._leader_died)
+
+    def _leader_died(self) -> None:
+        if self._child is not None:
+            self._loop.remove_reader(self._child.pidfd)
+            self._retried.run(_DEATH, self._take_in_death)
+
+    def _take_in_death(self) -> None:
+        child = self._child
+        if child is None or not self._leader_lives:
+            return
+        code = child.exit_code()
+        alone = not child.survivors()
+        self._loop.remove_reader(child.pidfd)
+        if alone:
+            child.reap()
+            self._child, self._leader_lives = None, False
+            self._exited(code, True)
+        else:
+            self._leader_lives = False
+            self._exited(code, False)
+            self._await_rest()
+
+    def _await_rest(self) -> None:
+        self._retried.run(_REST, self._watch_rest)
+
+    def _watch_rest(self) -> None:
+        self._look_away()
+        child = self._child
+        if child is None:
+            return
+        survivors = child.survivors()
+        for pid in survivors:
+            pidfd = child.watch(pid)
+            if pidfd is not None:
+                self._rest_pidfd = pidfd
+                self._loop.add_reader(pidfd, self._await_rest)
+                return
+        if survivors:  # gone just now, or not ours to see
+            self._loop.call_later(_LOOK_SECONDS, self._await_rest)
+            return
+        child.reap()
+        child.let_go()
+        self._child = None
+        self._gone()
+
+    def _look_away(self) -> None:
+        if self._rest_pidfd >= 0:
+            self._loop.remove_reader(self._rest_pidfd)
+            os.close(self._rest_pidfd)
+            self._rest_pidfd = -1

@@ -1,0 +1,289 @@
+"""The crew: all workers of the node, started together and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from disagg_cluster.host.descriptor_reserve import DescriptorReserve
+from disagg_cluster.host.subreaper import is_subreaper
+from disagg_cluster.lifecycle.failures import OnFailure
+from disagg_cluster.lifecycle.state import (
+    KILL,
+    Event,
+    Presence,
+    StartRequested,
+    StopRequested,
+    WorkerState,
+)
+from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.supervisor.health.prober import Probe, Probing
+from disagg_cluster.supervisor.health.readiness import probe as probe_worker
+from disagg_cluster.supervisor.journal.journal import Journal
+from disagg_cluster.supervisor.journal.journal_text import Entry
+from disagg_cluster.supervisor.ownership import adoption
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
+from disagg_cluster.supervisor.process.descendants import Descendants
+from disagg_cluster.supervisor.process.retried import SupervisionHealth
+from disagg_cluster.supervisor.worker_spec import OnChange, Post, Standing, Surroundings
+from disagg_cluster.supervisor.worker_supervisor import Keeper
+from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus
+
+# What the kernel may take to end a killed group, beyond the deadlines of its policy.
+_KILL_SECONDS = 5.0
+
+
+def _inherited(added: Mapping[str, str]) -> Mapping[str, str]:
+    return {**os.environ, **added}
+
+
+class Crew:
+    """The node's workers; made, used and stopped inside one running loop.
+
+    Args:
+        posts: The workers, by different names.
+        on_change: Told of every change, see `OnChange`.
+        page_of: The last metrics page of a worker; a drain is over when a page made after its
+            begin shows no request.
+        journal: What the next daemon is to know is written there; nowhere if None.
+        health_seconds: How often each worker is probed.
+        probe_seconds: The deadline of one probe of a worker that names none.
+        child_environment: The whole environment of a worker whose command adds so much; by default
+            ours and that.
+        groups: The control groups of the workers; none if None.
+        worked_ns: When a worker worked last, see `Surroundings`.
+        on_failure: Told of each failure of a worker.
+        probe, clock, wall, jitter, log: Seams; see `Surroundings`.
+    """
+
+    def __init__(
+        self,
+        posts: Sequence[Post],
+        on_change: OnChange,
+        page_of: Callable[[str], EnginePage | None],
+        *,
+        journal: Journal | None = None,
+        health_seconds: float = 1.0,
+        probe_seconds: float = 2.0,
+        child_environment: Callable[[Mapping[str, str]], Mapping[str, str]] = _inherited,
+        worked_ns: Callable[[str], int | None] = lambda _worker: None,
+        on_failure: OnFailure = lambda _failure: None,
+        probe: Probe = probe_worker,
+        clock: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+        jitter: Callable[[], float] = random.random,
+        groups: ControlGroups | None = None,
+        log: logging.Logger | None = None,
+    ) -> None:
+        log = log or logging.getLogger(__name__)
+        self._probing = Probing(probe, probe_seconds, len(posts))
+        self._reserve = DescriptorReserve()
+        self._groups = groups or ControlGroups(None, "", log)
+        self._supervision = SupervisionHealth(log, wall)
+        around = Surroundings(
+            on_change=on_change,
+            page_of=page_of,
+            record=self.record,
+            probe=self._probing.probe,
+            child_environment=child_environment,
+            health_seconds=health_seconds,
+            clock=clock,
+            wall=wall,
+            jitter=jitter,
+            log=log,
+            supervision=self._supervision,
+            reserve=self._reserve,
+            groups=self._groups,
+            worked_ns=worked_ns,
+            on_failure=on_failure,
+        )
+        self._log = log
+        self._descendants = Descendants(is_subreaper())
+        self._journal = journal
+        self._strays: tuple[Entry, ...] = ()
+        self._unadopted: dict[str, Entry] = {}
+        self._keepers = tuple(Keeper(post, around) for post in posts)
+        self._by_name = {keeper.post.name: keeper for keeper in self._keepers}
+        self._begun = self._stopping = self._leaving = False
+
+    def adopt(self, entries: Sequence[Entry], *, wanted: bool = True) -> None:
+        """Go on with the workers of the daemon before us; before `start`, and without a pause.
+
+        What is left of workers that we have no post for is left alone and kept in the journal.
+
+        Args:
+            entries: What the journal says.
+            wanted: Whether they are to run, and be started again; otherwise they are stopped.
+        """
+        self._begun = True
+        self._unadopted = {e.worker: e for e in entries if e.worker in self._by_name}
+        strays = [entry for entry in entries if entry.worker not in self._by_name]
+        there = tuple(entry for entry in strays if adoption.is_there(entry))
+        # A pause waits for whoever names its worker again.
+        paused = (e for e in strays if e not in there and e.life.paused_ns is not None)
+        self._strays = (*there, *paused)
+        for stray in there:
+            self._log.warning(
+                "%s is not in the node file and goes on without us (pid %s); "
+                "`disagg-node stop --workers` ends it",
+                stray.worker,
+                stray.pid,
+            )
+        for keeper in self._keepers:
+            post = keeper.post
+            entry = self._unadopted.get(post.name)
+            if entry is not None:
+                found = self._reserve.run(partial(adoption.find, entry))
+                # Not before it was found: should that fail, the journal names it still.
+                del self._unadopted[post.name]
+                keeper.adopt(entry, found, wanted=wanted)
+                continue
+            found = adoption.find_unrecorded(post.sought)
+            if found.presence is not Presence.GONE:
+                keeper.adopt(None, found, wanted=wanted)
+
+    async def start(self) -> None:
+        """Start all workers at once; returns when they run, long before they are ready.
+
+        Those that were adopted go on as they are.
+        """
+        self._begun = True
+        for keeper in self._keepers:
+            if self._stopping:
+                return
+            if keeper.life.state is WorkerState.STOPPED:
+                keeper.tell(StartRequested())
+            await asyncio.sleep(0)
+
+    async def stop(self, drain: bool = True) -> tuple[str, ...]:
+        """Drain, end and if need be kill all workers; returns the names of those still there.
+
+        What stands in front of the others ends first. Only a process stuck in the kernel can
+        still be there. Called again with `drain` false meanwhile, it waits for no more requests.
+        """
+        self._stopping = True
+        for in_front in (True, False):
+            stage = [k for k in self._keepers if k.post.in_front is in_front]
+            for keeper in stage:
+                keeper.tell(StopRequested(drain))
+            await asyncio.gather(*(_ended(keeper) for keeper in stage))
+        await self._close()
+        return tuple(k.post.name for k in self._keepers if not k.ended.is_set())
+
+    async def leave(self) -> None:
+        """End the watch and nothing else: the workers go on, the next daemon adopts them."""
+        self._stopping = self._leaving = True
+        self.record()
+        await self._close()
+
+    def record(self) -> None:
+        """Write down where all workers stand; not before we know where they stood."""
+        if self._journal is not None and self._begun:
+            present = (k.entry() for k in self._keepers if k.post.name not in self._unadopted)
+            entries = [*self._strays, *self._unadopted.values(), *present]
+            if self._leaving:
+                # What has no process waits for nothing but the end of its pause: whoever comes
+                # next starts it afresh.
+                entries = [e for e in entries if _is_to_be_kept(e)]
+            self._journal.write(entries)
+
+    def tag(self, worker: str) -> WorkerIdentity:
+        """As what a worker's process was started."""
+        return self._by_name[worker].tag
+
+    def command_digest(self, worker: str) -> str:
+        """A fingerprint of the command that a worker's process was started by."""
+        return self._by_name[worker].command_digest
+
+    def logs(self) -> Mapping[str, Path]:
+        """The logs of all workers, those left alone included."""
+        logs = {entry.worker: Path(entry.log_path) for entry in self._strays}
+        return logs | {keeper.post.name: keeper.post.log_path for keeper in self._keepers}
+
+    def writers(self) -> Mapping[str, int]:
+        """Who writes each log now: the leaders of those that run."""
+        children = ((keeper.post.name, keeper.child) for keeper in self._keepers)
+        return {name: child.pid for name, child in children if child is not None}
+
+    def look_for_descendants(self) -> None:
+        """See who is below each worker now: it is ended with it though it leaves its session."""
+        children = [keeper.child for keeper in self._keepers if keeper.child is not None]
+        # Without a descriptor left it is looked again in some seconds.
+        with suppress(OSError):
+            self._descendants.look([child.pid for child in children])
+        for child in children:
+            child.family.descendants = partial(self._descendants.of, child.pid)
+
+    def log_was_cut(self, worker: str) -> None:
+        """Take that a worker's log was rotated."""
+        if worker in self._by_name:
+            self._by_name[worker].log_was_cut()
+
+    def tell(self, worker: str, event: Event) -> None:
+        """Tell a worker what somebody asks of it."""
+        self._by_name[worker].tell(event)
+
+    def standings(self) -> tuple[Standing, ...]:
+        """Where every worker stands, in the order given."""
+        return tuple(keeper.standing() for keeper in self._keepers)
+
+    @property
+    def unwatched_seconds(self) -> float:
+        """How long the worker that was looked at longest ago has not been looked at."""
+        return max((keeper.unwatched_seconds for keeper in self._keepers), default=0.0)
+
+    def statuses(self) -> tuple[WorkerStatus, ...]:
+        """Every worker as the metrics page shows it, in the order given."""
+        return tuple(keeper.status() for keeper in self._keepers)
+
+    def pid(self, worker: str) -> int | None:
+        """The leader of a worker's present process, dead or alive; None without one."""
+        return self._by_name[worker].entry().pid
+
+    def up(self, worker: str) -> bool | None:
+        """Whether a worker answered its last probe; None if none has been made, or could be."""
+        return self._by_name[worker].life.up
+
+    def served(self, worker: str) -> bool:
+        """Whether a worker that starts was ready before, under an earlier daemon."""
+        return self._by_name[worker].life.served
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how supervision itself fares."""
+        self._reserve.refill()
+        return (self._supervision.status(), *self._groups.collectors())
+
+    async def _close(self) -> None:
+        for keeper in self._keepers:
+            await keeper.close()
+        self._probing.close()
+        self._reserve.close()
+
+
+def _is_to_be_kept(entry: Entry) -> bool:
+    return entry.life.presence is not Presence.GONE or entry.life.paused_ns is not None
+
+
+async def _ended(keeper: Keeper) -> None:
+    """Wait for its end; for one that was killed and is there still, no longer than that may take.
+
+    All deadlines come later where we ourselves were stopped meanwhile.
+    """
+    policy = keeper.post.policy
+    seconds = policy.drain_seconds + policy.stop_seconds + policy.leftover_seconds
+    killed = False
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await keeper.ended.wait()
+            return
+        if killed:
+            return
+        killed, seconds = keeper.life.sent is KILL, _KILL_SECONDS

@@ -1,0 +1,151 @@
+"""One worker as it should be, and what those who keep workers need from outside."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import Future
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from disagg_cluster.config.limits import Limits
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.host.descriptor_reserve import DescriptorReserve
+from disagg_cluster.lifecycle.failures import Failure, OnFailure
+from disagg_cluster.lifecycle.state import Life, WorkerState
+from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.journal.journal_text import Entry, digest
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
+from disagg_cluster.supervisor.ownership.evidence import Sought
+from disagg_cluster.supervisor.process.command import Command
+from disagg_cluster.supervisor.process.own_processes import SharedScan
+from disagg_cluster.supervisor.process.retried import SupervisionHealth
+from disagg_exporter.model import EnginePage, Role
+
+_UNLIMITED = Limits()
+
+OnChange = Callable[[str, WorkerState, WorkerState, int | None, str], None]
+"""Told worker, old state, new state, pid (None without a process) and why, inside the loop.
+
+After every change of state and of the process: a restart without back-off goes from `ready` or
+`starting` straight to `starting` with another pid, and a worker that was killed because it hung is
+told twice in `backoff`, with its pid and, when nothing is left of it, with None.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What to run, where its log goes, where it should answer, how patient to be with it.
+
+    `role` and `gpus` (UUIDs) are what it is started for, `ranks` among how many data-parallel ranks
+    it divides them, `certificate_file` whose certificate it shows (None without TLS). What
+    stands `in_front` of the others is ended before them: requests it has let in still need them.
+    """
+
+    name: str
+    command: Command
+    log_path: Path
+    target: Target
+    policy: RestartPolicy
+    cwd: Path | None = None
+    role: Role = Role.UNKNOWN
+    gpus: tuple[str, ...] = ()
+    ranks: int = 1
+    certificate_file: str | None = None
+    in_front: bool = False
+    limits: Limits = _UNLIMITED
+
+    @property
+    def role_text(self) -> str:
+        """What it is started for, in a word."""
+        return "router" if self.in_front else self.role.value
+
+    @property
+    def tag(self) -> WorkerIdentity:
+        """As what a process is started by it."""
+        target = self.target
+        return WorkerIdentity(
+            role=self.role,
+            gpus=self.gpus,
+            model_name=target.served_model_name,
+            host=target.host,
+            port=target.port,
+            ranks=self.ranks,
+            certificate_file=self.certificate_file,
+        )
+
+    @property
+    def sought(self) -> Sought:
+        """How a process started by it is recognised."""
+        target = self.target
+        return Sought(self.log_path, self.command.argv, target.host, target.port)
+
+    def entry(self, start_ticks: int, started_timestamp_seconds: float) -> Entry:
+        """What the journal says of a process started by it, before there is one."""
+        return Entry(
+            worker=self.name,
+            life=Life(),
+            pid=None,
+            start_ticks=start_ticks,
+            argv=self.command.argv,
+            environment=digest(self.command),
+            log_path=str(self.log_path),
+            log_start_bytes=0,
+            started_timestamp_seconds=started_timestamp_seconds,
+            tag=self.tag,
+            drain_seconds=self.policy.drain_seconds,
+            stop_seconds=self.policy.stop_seconds,
+            in_front=self.in_front,
+        )
+
+
+def _not_known(_worker: str) -> None:
+    return None
+
+
+def _not_told(_failure: Failure) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one worker stands: the tag and pid of its process, and why it is in its state."""
+
+    post: Post
+    life: Life
+    tag: WorkerIdentity
+    pid: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a keeper needs from outside.
+
+    `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
+    where all workers stand: before what was decided is done, and after. `probe` is that of
+    `Probing`. `child_environment` gives the whole
+    environment of a child whose command adds so much. `clock` is CLOCK_MONOTONIC in ns, `wall`
+    Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
+    finished a step or a request, None if none is known. `supervision` is told of what could not be
+    done, `reserve` gives descriptors when there are none left, `groups` makes control
+    groups, `scan` sees all processes for several workers at once. `on_failure` is told of failures.
+    """
+
+    on_change: OnChange
+    page_of: Callable[[str], EnginePage | None]
+    record: Callable[[], None]
+    probe: Callable[[Target, int, frozenset[int]], Future[ProbeResult]]
+    child_environment: Callable[[Mapping[str, str]], Mapping[str, str]]
+    health_seconds: float
+    clock: Callable[[], int]
+    wall: Callable[[], float]
+    jitter: Callable[[], float]
+    log: logging.Logger
+    supervision: SupervisionHealth
+    reserve: DescriptorReserve
+    groups: ControlGroups
+    scan: SharedScan = field(default_factory=SharedScan)
+    worked_ns: Callable[[str], int | None] = _not_known
+    on_failure: OnFailure = _not_told

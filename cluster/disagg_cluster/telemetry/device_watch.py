@@ -1,0 +1,98 @@
+"""Brings what the sampler sees of the devices from its thread to the daemon's loop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from disagg_cluster.telemetry.snapshot import DeviceLook
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.devices.sampler import Sampler
+from disagg_exporter.devices.source import DeviceSource
+from disagg_exporter.model import DeviceSweep
+
+_MOST_WAITING = 600
+
+_log = logging.getLogger("disagg_node")
+
+
+class DeviceWatch:
+    """The last look at the devices; every look goes to the ledger, too.
+
+    The sampler leaves its sweeps here, and they are taken when somebody looks: the loop is not
+    woken ten times a second for what it needs four times.
+
+    Args:
+        source: The devices; closed by the caller.
+        ledger: Told of every sweep.
+        wall: Unix seconds.
+    """
+
+    def __init__(
+        self, source: DeviceSource, ledger: Ledger, *, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._wall = wall
+        self._look = DeviceLook(source.name)
+        self._health = CollectorHealth(source.name, _log, recovered="devices are read again")
+        self._sampler: Sampler | None = None
+        self._interval_seconds: float | None = None
+        # A loop that hangs for a minute loses the oldest: what is far behind cannot be booked.
+        self._waiting: deque[tuple[DeviceSweep, float, float]] = deque(maxlen=_MOST_WAITING)
+
+    @property
+    def look(self) -> DeviceLook:
+        """The last look at the devices that was taken."""
+        return self._look
+
+    def take(self) -> None:
+        """Tell the ledger of the sweeps that have come; see to it that more come."""
+        self._keep_sampling()
+        status = self._health.status()
+        self._look = replace(
+            self._look,
+            failing=not status.success,
+            unexpected_failures=status.unexpected_failures,
+        )
+        while self._waiting:
+            sweep, duration_seconds, wall_seconds = self._waiting.popleft()
+            before = self._look.success_timestamp_seconds
+            self._look = replace(
+                self._look,
+                sweep=sweep,
+                duration_seconds=duration_seconds,
+                success_timestamp_seconds=before if sweep.failures else wall_seconds,
+            )
+            self._ledger.read(sweep)
+
+    @contextlib.contextmanager
+    def running(self, interval_seconds: float) -> Iterator[None]:
+        """Look on a clock until the block ends."""
+        self._interval_seconds = interval_seconds
+        self._keep_sampling()
+        try:
+            yield
+        finally:
+            self._interval_seconds = None
+            if self._sampler is not None:
+                self._sampler.stop()
+
+    def _keep_sampling(self) -> None:
+        """Start the sampler's thread, should there be none: at times none is to be had."""
+        alive = self._sampler is not None and self._sampler.is_alive
+        if self._interval_seconds is None or alive:
+            return
+        try:
+            self._sampler = Sampler(self._source, self._interval_seconds, self._leave, self._health)
+            self._sampler.start()
+        except RuntimeError as error:
+            self._health.fail(f"no thread is to be had for it: {error}")
+
+    def _leave(self, sweep: DeviceSweep, duration_seconds: float) -> None:
+        self._waiting.append((sweep, duration_seconds, self._wall()))

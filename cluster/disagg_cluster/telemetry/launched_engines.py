@@ -1,0 +1,259 @@
+"""What the node knows of its engines: which process, which state, since when, heard or silent."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from disagg_cluster.config import Worker
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.telemetry.known_peer import KnownPeer
+from disagg_cluster.telemetry.model_folder import model_size
+from disagg_cluster.telemetry.pages.engine_tls import TlsServer
+from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.snapshot import ENGINE_STATES
+from disagg_cluster.telemetry.source_selection import Subject
+from disagg_cluster.telemetry.steps.step_feed import StepFeed
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import (
+    Assignment,
+    CollectorStatus,
+    EngineState,
+    EngineStatus,
+    Method,
+    ModelSize,
+)
+
+_log = logging.getLogger("disagg_node")
+
+
+@dataclass(slots=True)
+class _Engine:
+    """One worker's engine; `pid` is the leader of its session, None without a process.
+
+    `tag` says as what that process was started: one that was adopted may differ from the file.
+    """
+
+    worker: Worker
+    tag: WorkerIdentity
+    state: WorkerState = WorkerState.STOPPED
+    pid: int | None = None
+    ready_ns: int = 0
+    silence: str | None = None
+    feed: StepFeed | None = field(default=None, repr=False)
+    size: ModelSize | None = None
+
+    @property
+    def model_size(self) -> ModelSize | None:
+        """The size of what its process serves, if that is what the node file says."""
+        return self.size if self.tag.model_name == self.worker.model_name else None
+
+
+class _Urls(Mapping[str, str]):
+    def __init__(self, engines: Mapping[str, _Engine]) -> None:
+        self._engines = engines
+
+    def __getitem__(self, name: str) -> str:
+        return self._engines[name].tag.url
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._engines)
+
+    def __len__(self) -> int:
+        return len(self._engines)
+
+
+class Engines:
+    """Turns what the crew reports into the ledger's assignments and the page's statuses.
+
+    Args:
+        workers: The node file's workers.
+        tag_of: As what the present process of a worker was started, or would be.
+        ledger: Told of every change.
+        up_of: Whether a worker answered its last health probe; None if nobody knows.
+        served: Whether a worker that starts served before, under an earlier daemon.
+        clock_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        workers: tuple[Worker, ...],
+        tag_of: Callable[[str], WorkerIdentity],
+        ledger: Ledger,
+        *,
+        up_of: Callable[[str], bool | None] = lambda _name: None,
+        served: Callable[[str], bool] = lambda _name: False,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._up_of = up_of
+        self._served = served
+        self._engines = {w.name: _Engine(w, tag_of(w.name), size=model_size(w)) for w in workers}
+        self._tag_of = tag_of
+        self._ledger = ledger
+        self._clock_ns = clock_ns
+
+    def hear(self, name: str, feed: StepFeed) -> None:
+        """Tell through which feed an engine's steps come."""
+        self._engines[name].feed = feed
+
+    def pid(self, name: str) -> int | None:
+        """Return the engine's process."""
+        return self._engines[name].pid
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the processes of all engines."""
+        return tuple(e.pid for e in self._engines.values() if e.pid is not None)
+
+    def peers(self) -> tuple[KnownPeer, ...]:
+        """Return what the engines with a process serve, and in which role."""
+        tags = (engine.tag for engine in self._engines.values() if engine.pid is not None)
+        return tuple(KnownPeer(tag.model_name, tag.role) for tag in tags)
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """The roots of the engines' servers, as they are whenever they are looked up."""
+        return _Urls(self._engines)
+
+    def tls_server(self, name: str) -> TlsServer:
+        """What is known of the TLS that an engine serves."""
+        engine = self._engines[name]
+        certificate_file = engine.tag.certificate_file or ""
+        return TlsServer(engine.worker.tls, certificate_file, engine.pid)
+
+    def answers(self, name: str) -> bool:
+        """Say whether the engine is worth asking for its page."""
+        state = self._engines[name].state
+        # An adopted one may serve although it has not answered a probe: its page will tell.
+        goes_on = state is WorkerState.STARTING and self._served(name)
+        return goes_on or state in (WorkerState.READY, WorkerState.DRAINING)
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every engine is ready."""
+        return all(engine.state is WorkerState.READY for engine in self._engines.values())
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any engine says it is a stand-in."""
+        feeds = (engine.feed for engine in self._engines.values())
+        return any(feed is not None and feed.simulated for feed in feeds)
+
+    def changed(
+        self, name: str, old: WorkerState, new: WorkerState, pid: int | None, _why: str
+    ) -> None:
+        """Take a change of a worker (an `OnChange`): tell the ledger what it means."""
+        engine, now_ns = self._engines[name], self._clock_ns()
+        if engine.pid is not None and engine.pid != pid:
+            if engine.feed is not None:
+                engine.feed.drain()
+            self._assign(engine, EngineState.GONE, now_ns)
+        if engine.feed is not None and pid is not None and engine.pid != pid:
+            engine.feed.begin()
+        if engine.pid != pid:
+            # The silence of the process before; of this one nobody knows yet.
+            engine.silence = None
+        if pid is not None and engine.pid != pid:
+            engine.tag = self._tag_of(name)
+            # One that was adopted may serve, and tells its steps as soon as its plugin finds us.
+            engine.ready_ns = now_ns
+        engine.state, engine.pid = new, pid
+        if new is WorkerState.READY and old is not WorkerState.READY:
+            engine.ready_ns = now_ns
+        if pid is not None:
+            self._assign(engine, ENGINE_STATES[new], now_ns)
+
+    def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
+        """Return every engine as the page shows it."""
+        return tuple(
+            EngineStatus(
+                engine=name,
+                role=engine.tag.role,
+                kind=engine.worker.engine,
+                version=pages.version(name),
+                model_name=engine.tag.model_name,
+                devices=engine.tag.gpus,
+                state=EngineState.GONE if engine.pid is None else ENGINE_STATES[engine.state],
+                up=self._up(engine),
+                source="config",
+                confidence="certain",
+                page=pages.page(name),
+                pid=engine.pid,
+                model_size=engine.model_size,
+                serving=pages.serving(name),
+                tls=pages.tls(name),
+            )
+            for name, engine in self._engines.items()
+        )
+
+    def worked_ns(self, name: str, pages: PageWatch) -> int | None:
+        """Return an instant at or after which an engine worked, by its steps and its pages."""
+        feed = self._engines[name].feed
+        told = (feed.worked_ns if feed else None, pages.worked_ns(name))
+        return max((t_ns for t_ns in told if t_ns is not None), default=None)
+
+    def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
+        """Return every engine as the choice of its source sees it."""
+        return tuple(
+            Subject(
+                engine=name,
+                role=engine.tag.role,
+                devices=engine.tag.gpus,
+                pid=engine.pid,
+                ready_ns=engine.ready_ns if self.answers(name) else None,
+                page=pages.page(name),
+                heard=_steps_heard(engine),
+            )
+            for name, engine in self._engines.items()
+        )
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how the steps of each engine with a process are heard."""
+        return tuple(
+            engine.feed.status(engine.silence)
+            for engine in self._engines.values()
+            if engine.feed is not None and engine.pid is not None
+        )
+
+    def listen_for_silence(self, pages: PageWatch) -> None:
+        """Say once, when it begins and when it ends, why an engine's steps are not heard."""
+        for name, engine in self._engines.items():
+            if engine.state is not WorkerState.READY or engine.feed is None:
+                continue
+            seen = pages.window(name)
+            advancing = None if seen is None else seen.tokens_advanced
+            ready_seconds = (self._clock_ns() - engine.ready_ns) / 1e9
+            silence = engine.feed.silence(ready_seconds, advancing)
+            if silence != engine.silence:
+                _log.warning("%s: %s", name, silence or "its steps are heard again")
+                engine.silence = silence
+
+    def _up(self, engine: _Engine) -> bool | None:
+        """Whether its process answered the last probe; None if it serves and none could be made."""
+        serves = engine.pid is not None and engine.state in (
+            WorkerState.READY,
+            WorkerState.DRAINING,
+        )
+        return self._up_of(engine.worker.name) if serves else False
+
+    def _assign(self, engine: _Engine, state: EngineState, now_ns: int) -> None:
+        self._ledger.assign(
+            Assignment(
+                engine=engine.worker.name,
+                role=engine.tag.role,
+                devices=engine.tag.gpus,
+                state=state,
+                since_ns=now_ns,
+                pids=() if engine.pid is None else (engine.pid,),
+                model_name=engine.tag.model_name,
+                ranks=engine.tag.ranks,
+            )
+        )
+
+
+def _steps_heard(engine: _Engine) -> dict[Method, int]:
+    """Return when the engine's steps were heard last; a plugin that tells no steps is none."""
+    heard_ns = engine.feed.heard_ns if engine.feed is not None else None
+    return {} if heard_ns is None or engine.silence is not None else {Method.STEPS: heard_ns}

@@ -1,0 +1,1 @@
+"""Metrics pages of engines, scraped and kept."""

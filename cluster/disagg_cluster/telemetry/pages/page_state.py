@@ -1,0 +1,118 @@
+"""What the looks at one engine's page have given so far."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from disagg_cluster.telemetry.pages.page_reader import Seen
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.engine_pages import EngineWindow, Tally, window
+from disagg_exporter.http.client.fetch import EngineUnreachable
+from disagg_exporter.model import CollectorStatus, EnginePage, TlsStatus
+
+
+@dataclass(slots=True)
+class Watched:
+    """One engine. Its next look is due at `due_ns`; None of the rest is not known, or not any more.
+
+    `window` is what happened between its last two pages, `lines` what was kept of the last one.
+    `answered_ns` is when anything answered last where its page should be, `worked_ns` an instant
+    at or after which it did some work, by two pages of the same process; `tls` how it was known.
+    """
+
+    health: CollectorHealth
+    due_ns: int = 0
+    under_way: bool = False
+    page: EnginePage | None = None
+    window: EngineWindow | None = None
+    version: str | None = None
+    lines: tuple[str, ...] = ()
+    tally: Tally = field(default_factory=Tally)
+    answered_ns: int | None = None
+    worked_ns: int | None = None
+    _last: EnginePage | None = None
+    tls: TlsStatus | None = None
+
+    @property
+    def status(self) -> CollectorStatus | None:
+        """How the last look went; None before the first."""
+        return self.health.status() if self.health.tried else None
+
+    def take(self, seen: Seen, now_ns: int) -> None:
+        """Take what the last look has seen; what nobody foresaw of it is a miss."""
+        self.under_way = False
+        self.tls = _tls_status(seen)
+        try:
+            self._take(seen, now_ns)
+        except Exception as error:  # noqa: BLE001 - what an engine serves must not end us
+            self.lose(error)
+
+    def lose(self, error: Exception) -> None:
+        """Take that a look could not be taken."""
+        self.under_way = False
+        self._forget_page()
+        self.health.fail(error)
+
+    def _take(self, seen: Seen, now_ns: int) -> None:
+        if seen.page is None:
+            self._miss(seen, now_ns)
+            return
+        before, self.page, self.lines = self.page, seen.page, seen.lines
+        if before is not None and before.kind == seen.page.kind:
+            self.window = window(before, seen.page)
+        self._compare(seen.page)
+        if seen.version is not None:
+            self.version = seen.version
+        self.tally.take(seen.page)
+        self.answered_ns = seen.page.t_ns
+        self.health.succeed((now_ns - seen.look.began_ns) / 1e9)
+
+    def rest(self) -> None:
+        """Take that the engine has no process; the next one counts from zero."""
+        self._forget_page()
+        self.tls = None
+        self.health.rest()
+        self.worked_ns = self._last = None
+        self.tally.begin_anew()
+
+    def _miss(self, seen: Seen, now_ns: int) -> None:
+        self._forget_page()
+        if seen.answered:
+            self.answered_ns = now_ns
+        self.health.fail(seen.error or "no page", (now_ns - seen.look.began_ns) / 1e9)
+
+    def _compare(self, page: EnginePage) -> None:
+        """See whether it worked since the page before, be it that looks in between failed."""
+        last, self._last = self._last, page
+        if last is not None and last.kind == page.kind and window(last, page).did_work:
+            self.worked_ns = last.t_ns
+
+    def _forget_page(self) -> None:
+        """Have nothing rather than what may be another process's."""
+        self.page = self.window = self.version = None
+        self.lines = ()
+
+
+def _tls_status(seen: Seen) -> TlsStatus | None:
+    error = seen.error
+    fault = error.tls_fault if isinstance(error, EngineUnreachable) else None
+    if not seen.look.speaks_tls and fault is None:
+        return None
+    verified = "" if seen.look.tls is None else seen.look.tls.verified.value
+    return TlsStatus(verified, "" if fault is None else fault.value)
+
+
+def page_health(engine: str, log: logging.Logger, wall: Callable[[], float]) -> CollectorHealth:
+    """Return the collector of one engine's page."""
+    # Once is no news: an engine that ends is asked once more than it can answer.
+    return CollectorHealth(
+        f"engine:{engine}",
+        log,
+        subject=engine,
+        failing="metrics page: ",
+        recovered="metrics page is readable again",
+        silent_failures=1,
+        wall=wall,
+    )

@@ -1,0 +1,189 @@
+"""What the node shows of itself: the parts' own statuses, put together into one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.telemetry.gpu_sharing import Parents, shares
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.model import (
+    BusyGpus,
+    CollectorStatus,
+    DaemonCounts,
+    Device,
+    DeviceAccount,
+    DeviceFailure,
+    DeviceReading,
+    DeviceSweep,
+    EngineAccount,
+    EngineCapacity,
+    EngineState,
+    EngineStatus,
+    GpuPrice,
+    RouterStatus,
+    Snapshot,
+    TokenAccount,
+    WorkerStatus,
+)
+
+# The page stops showing readings and accounts this long after the last look (invariant c).
+STALE_SECONDS = 10.0
+_JUMP_SECONDS = 0.5
+_NO_COUNTS = DaemonCounts()
+
+ENGINE_STATES = {
+    WorkerState.STARTING: EngineState.STARTING,
+    WorkerState.READY: EngineState.READY,
+    WorkerState.DRAINING: EngineState.DRAINING,
+    WorkerState.BACKOFF: EngineState.DRAINING,
+    WorkerState.FAILED: EngineState.DRAINING,
+    WorkerState.STOPPED: EngineState.GONE,
+}
+"""What a worker's state means for the engine whose process is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLook:
+    """The last sweep of the devices and how it went; None before the first.
+
+    It is `failing` when what should have been the next one could not be taken.
+    """
+
+    collector: str
+    sweep: DeviceSweep | None = None
+    duration_seconds: float = 0.0
+    success_timestamp_seconds: float | None = None
+    failing: bool = False
+    unexpected_failures: int = 0
+
+    def readings(self, now_ns: int) -> tuple[DeviceReading, ...]:
+        """Return the readings that are fresh enough to show."""
+        return () if self.sweep is None or not self._fresh(now_ns) else self.sweep.readings
+
+    def failures(self, now_ns: int) -> tuple[DeviceFailure, ...]:
+        """Return the devices that could not be read just now."""
+        return () if self.sweep is None or not self._fresh(now_ns) else self.sweep.failures
+
+    def status(self, now_ns: int) -> CollectorStatus:
+        """Return the collector's status: failed if any device failed, or if it is stuck."""
+        swept = self._fresh(now_ns) and self.sweep is not None and not self.sweep.failures
+        return CollectorStatus(
+            self.collector,
+            swept and not self.failing,
+            self.duration_seconds,
+            self.success_timestamp_seconds,
+            self.unexpected_failures,
+        )
+
+    def _fresh(self, now_ns: int) -> bool:
+        return self.sweep is not None and now_ns - self.sweep.t_ns <= STALE_SECONDS * 1e9
+
+
+class WallClock:
+    """Unix time of monotonic instants, steady while the wall clock is merely being trimmed.
+
+    A timestamp metric that moved with every correction would look like a restart.
+    """
+
+    def __init__(self) -> None:
+        self._offset_seconds: float | None = None
+
+    def resume(self, offset_seconds: float) -> None:
+        """Go on with the offset of the daemon before, unless the wall clock jumped since."""
+        self._offset_seconds = offset_seconds
+
+    def offset_seconds(self, now_ns: int, wall_seconds: float) -> float:
+        """Return Unix time minus monotonic time; it changes only when the wall clock jumped."""
+        offset_seconds = wall_seconds - now_ns / 1e9
+        known = self._offset_seconds
+        if known is None or abs(offset_seconds - known) > _JUMP_SECONDS:
+            self._offset_seconds = known = offset_seconds
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What changes only when the books are advanced, or engines come, go or change their state."""
+
+    engines: tuple[tuple[str, EngineState], ...]
+    accounts: tuple[DeviceAccount, ...]
+    retired_accounts: tuple[DeviceAccount, ...]
+    engine_accounts: tuple[EngineAccount, ...]
+    tokens: tuple[TokenAccount, ...]
+    capacities: tuple[EngineCapacity, ...]
+
+    def are_of(self, engines: Sequence[EngineStatus]) -> bool:
+        """Whether the engines are still those, and in those states."""
+        return self.engines == _states(engines)
+
+
+def read_books(
+    ledger: Ledger, fullness: Fullness, engines: Sequence[EngineStatus], now_ns: int
+) -> Books:
+    """Read the books as they are now."""
+    return Books(
+        engines=_states(engines),
+        accounts=ledger.device_accounts(),
+        retired_accounts=ledger.retired_accounts(),
+        engine_accounts=ledger.engine_accounts(now_ns),
+        tokens=ledger.token_accounts(),
+        capacities=fullness.capacities(engines),
+    )
+
+
+def _states(engines: Sequence[EngineStatus]) -> tuple[tuple[str, EngineState], ...]:
+    return tuple((engine.engine, engine.state) for engine in engines)
+
+
+def compose(
+    books: Books,
+    busy: tuple[tuple[BusyGpus, ...], float],
+    now_ns: int,
+    wall_offset_seconds: float,
+    *,
+    devices: Sequence[Device],
+    look: DeviceLook,
+    engines: Sequence[EngineStatus],
+    parents: Parents,
+    workers: Sequence[WorkerStatus],
+    collectors: Iterable[CollectorStatus],
+    simulated: bool,
+    router: RouterStatus | None = None,
+    gpu_price: GpuPrice | None = None,
+    daemon_counts: DaemonCounts = _NO_COUNTS,
+    left_out_engines: int | None = None,
+) -> Snapshot:
+    """Put one snapshot together; everything in it is frozen.
+
+    `busy` are the fast gauges and the seconds that they look back.
+    """
+    busy_gpus, busy_window_seconds = busy
+    readings = look.readings(now_ns)
+    return Snapshot(
+        taken_ns=now_ns,
+        wall_offset_seconds=wall_offset_seconds,
+        fresh_until_ns=now_ns + round(STALE_SECONDS * 1e9),
+        devices=tuple(devices),
+        readings=readings,
+        failures=look.failures(now_ns),
+        accounts=books.accounts,
+        retired_accounts=books.retired_accounts,
+        engine_accounts=books.engine_accounts,
+        tokens=books.tokens,
+        busy=busy_gpus,
+        busy_window_seconds=busy_window_seconds,
+        engines=tuple(engines),
+        capacities=books.capacities,
+        gpu_shares=shares(engines, readings, parents),
+        workers=tuple(workers),
+        collectors=tuple(collectors),
+        worker_states=tuple(WorkerState),
+        simulated=simulated,
+        router=router,
+        gpu_price=gpu_price,
+        daemon_counts=daemon_counts,
+        left_out_engines=left_out_engines,
+    )

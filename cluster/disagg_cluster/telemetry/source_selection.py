@@ -1,0 +1,209 @@
+"""Books every engine by the best source it has: steps where it tells them, else its page."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from disagg_cluster.host.processes.procfs import cpu_seconds_of_tree
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.attribution.pages import (
+    Heard,
+    LeadersShare,
+    PhaseShares,
+    Stretches,
+    choose,
+    role_window,
+)
+from disagg_exporter.attribution.pages.learned_shares import LearnedShares
+from disagg_exporter.model import EnginePage, Method, Phase, Role, WorkWindow
+from disagg_exporter.roles.command_line.spanning import Part
+
+_log = logging.getLogger("disagg_node")
+
+# A plugin that will tell steps says hello as soon as it is loaded, long before an engine is ready.
+# An engine that is ready for this long and has told no step is booked by its page.
+SETTLE_NS = 5_000_000_000
+
+_PHASES = (Role.PREFILL, Role.DECODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One engine as the sources see it.
+
+    `pid` is the process above all of its own. `ready_ns` is since when it serves; None while it
+    does not. `page` is its last metrics page. `heard` says when the sources that tell single steps
+    told something last. `part` is set where it is one node's part of an engine that spans several.
+    """
+
+    engine: str
+    role: Role
+    devices: tuple[str, ...]
+    pid: int | None
+    ready_ns: int | None
+    page: EnginePage | None
+    heard: Heard
+    part: Part | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether another part leads, which alone tells what it does."""
+        return self.part is not None and self.part.follows
+
+    def leads(self, other: Subject) -> bool:
+        """Whether another engine is a follower of this one."""
+        return self.part is not None and other.part is not None and self.part.leads(other.part)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is remembered of one engine; `told` says whether its method told anything last."""
+
+    stretches: Stretches
+    method: Method = Method.STEPS
+    role_since_ns: int | None = None
+    pid: int | None = None
+    told: bool = False
+    led: LeadersShare = field(default_factory=LeadersShare)
+
+
+class Sourcing:
+    """Looks at all engines once a second, chooses their source and books what has no steps.
+
+    Args:
+        ledger: Told which source an engine is booked by, and of its stretches.
+        cpu_seconds: The CPU time of a process and its children.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        cpu_seconds: Callable[[int], float | None] = cpu_seconds_of_tree,
+    ) -> None:
+        self._ledger = ledger
+        self._cpu_seconds = cpu_seconds
+        self._watched: dict[str, _Watched] = {}
+
+    def look(self, subjects: Iterable[Subject], now_ns: int) -> None:
+        """Take one look at all engines; those that are not among them any more are forgotten."""
+        here = {subject.engine: subject for subject in subjects}
+        for gone in self._watched.keys() - here.keys():
+            del self._watched[gone]
+        self._hear_leaders(here, now_ns)
+        for subject in here.values():
+            self._look(subject, now_ns)
+
+    def shares(self, engine: str) -> LearnedShares | None:
+        """Return what is known of an engine's costs by its page."""
+        watched = self._watched.get(engine)
+        return None if watched is None else watched.stretches.shares.save()
+
+    def learned_stretches(self, engine: str) -> int:
+        """Return how many stretches an engine's costs were learned from."""
+        watched = self._watched.get(engine)
+        return 0 if watched is None else watched.stretches.shares.stretches
+
+    def restore_shares(self, engine: str, saved: LearnedShares | None) -> None:
+        """Go on with what was saved of an engine that was looked at, instead of what is known."""
+        if engine in self._watched:
+            self._watched[engine].stretches.shares = PhaseShares.restored(saved)
+
+    def _hear_leaders(self, here: Mapping[str, Subject], now_ns: int) -> None:
+        """Let the followers here know how the time of a leader that is here, too, divides."""
+        used: dict[str, Mapping[tuple[Role, Phase], float]] = {}
+        for name, subject in here.items():
+            if not subject.follows or name not in self._watched:
+                continue
+            leader = next((each.engine for each in here.values() if each.leads(subject)), None)
+            if leader is None:
+                self._watched[name].led = LeadersShare()
+                continue
+            used = used or {a.engine: a.gpu_seconds for a in self._ledger.engine_accounts(now_ns)}
+            self._watched[name].led.take(used.get(leader, {}))
+
+    def _look(self, subject: Subject, now_ns: int) -> None:
+        watched = self._watched.get(subject.engine)
+        if watched is None:
+            active = partial(self._ledger.active_seconds, subject.engine)
+            watched = self._watched[subject.engine] = _Watched(Stretches(active))
+        if watched.pid != subject.pid or subject.ready_ns is None:
+            watched.pid, watched.role_since_ns = subject.pid, None
+            watched.stretches.forget()
+        if subject.ready_ns is None:
+            return
+        heard = self._heard(subject, now_ns)
+        method = choose(watched.method, heard, now_ns)
+        if method is not watched.method:
+            before = f", no longer by {watched.method}" if watched.told else ""
+            _log.info("%s: measured by %s%s", subject.engine, method, before)
+            watched.method = method
+        watched.told = method in heard
+        # Told at every look: the books of an engine begin when it is first assigned.
+        self._ledger.use(subject.engine, method, now_ns)
+        self._book(subject, watched, now_ns)
+
+    def _book(self, subject: Subject, watched: _Watched, now_ns: int) -> None:
+        if watched.method in (Method.ROLE, Method.FOLLOWER):
+            since_ns = watched.role_since_ns or now_ns
+            watched.role_since_ns = now_ns
+            stretch = _by_activity(subject, watched, since_ns, now_ns)
+        elif subject.page is not None and not watched.method.by_step:
+            stretch = watched.stretches.look(
+                subject.page, subject.role, watched.method, self._cpu(subject, watched.method)
+            )
+        else:
+            watched.stretches.forget()
+            stretch = None
+        if stretch is not None:
+            self._ledger.window(subject.engine, stretch)
+
+    def _cpu(self, subject: Subject, method: Method) -> float | None:
+        if method is not Method.PAGE_CPU or subject.pid is None:
+            return None
+        return self._cpu_seconds(subject.pid)
+
+    def _heard(self, subject: Subject, now_ns: int) -> Heard:
+        """Return when each source told something last, the page and the role among them."""
+        heard = dict(subject.heard)
+        if subject.follows:
+            led = self._watched[subject.engine].led.prefill_share is not None
+            if self._is_read(subject) and (led or subject.role in _PHASES):
+                heard[Method.FOLLOWER] = now_ns
+            # What a page of its own counts, its leader's counts already.
+            return heard
+        if not heard and (subject.ready_ns is None or now_ns - subject.ready_ns < SETTLE_NS):
+            return heard
+        read = self._is_read(subject)
+        if subject.page is not None:
+            heard[_of_page(subject.page, on_cpu=not read)] = subject.page.t_ns
+        if read and subject.role in _PHASES:
+            heard[Method.ROLE] = now_ns
+        return heard
+
+    def _is_read(self, subject: Subject) -> bool:
+        """Whether its devices can tell their activity."""
+        return not any(self._ledger.is_pseudo(gpu) for gpu in subject.devices)
+
+
+def _by_activity(
+    subject: Subject, watched: _Watched, since_ns: int, now_ns: int
+) -> WorkWindow | None:
+    """A stretch in which all that is known is which phase active devices are in."""
+    if since_ns >= now_ns:
+        return None
+    share = watched.led.prefill_share
+    if watched.method is Method.FOLLOWER and share is not None:
+        return WorkWindow(since_ns, now_ns, Method.FOLLOWER, share)
+    stretch = role_window(subject.role, since_ns, now_ns)
+    return None if stretch is None else replace(stretch, method=watched.method)
+
+
+def _of_page(page: EnginePage, *, on_cpu: bool) -> Method:
+    """Return what an engine's page is good for."""
+    if page.prefill_seconds_total is not None or page.decode_seconds_total is not None:
+        return Method.ENGINE_TIMERS
+    return Method.PAGE_CPU if on_cpu else Method.PAGE

@@ -1,0 +1,1 @@
+"""Step records of engines on their way into the accounting."""

@@ -1,0 +1,62 @@
+"""Where engines publish their ForwardPassMetrics, and which sockets listen there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from disagg_cluster.host.sockets.listeners import listening_inodes
+
+DYNAMO_PORT_VARIABLE = "DYN_FORWARDPASS_METRIC_PORT"
+DYNAMO_PORT = 20380
+"""Where a Dynamo vLLM worker's ranks begin if the variable is no number."""
+
+_LOOPBACK = "127.0.0.1"
+_MOST_RANKS = 1024
+_ACCEPTS = 0x10000
+
+
+def of_dynamo(environment: Mapping[str, str], ranks: int = 1) -> tuple[str, ...]:
+    """Return the addresses of a Dynamo worker's ranks, by its environment.
+
+    Empty where it publishes nothing: the variable is what switches it on.
+    """
+    text = environment.get(DYNAMO_PORT_VARIABLE)
+    if text is None or not 0 < ranks <= _MOST_RANKS:
+        return ()
+    base = int(text) if text.isascii() and text.isdecimal() and len(text) <= 5 else DYNAMO_PORT
+    ports = range(base, base + ranks)
+    return tuple(f"tcp://{_LOOPBACK}:{port}" for port in ports if 0 < port < 65536)
+
+
+def of_sglang(server_info: Mapping[str, object], ranks: int = 1) -> tuple[str, ...]:
+    """Return the addresses of an SGLang server's ranks, by what it tells at `/server_info`.
+
+    Empty where it publishes nothing, or not on this host.
+    """
+    base = server_info.get("forward_pass_metrics_ipc_name")
+    told = server_info.get("enable_forward_pass_metrics", True)
+    if not isinstance(base, str) or not told or not base.startswith("ipc:///"):
+        return ()
+    if not base.isprintable() or len(base) > 100 or not 0 < ranks <= _MOST_RANKS:
+        return ()
+    return tuple(f"{base}.{rank}" for rank in range(ranks))
+
+
+def listening_sockets(address: str, unix_table: Path = Path("/proc/net/unix")) -> frozenset[int]:
+    """Return the sockets of this network namespace that listen at an address, by their inodes.
+
+    Raises:
+        OSError: The kernel does not tell.
+    """
+    parts = urlsplit(address)
+    if parts.scheme == "tcp":
+        return listening_inodes(parts.hostname or _LOOPBACK, parts.port or 0)
+    path, found = address.removeprefix("ipc://"), []
+    for line in unix_table.read_text(errors="replace").splitlines()[1:]:
+        # address: references protocol flags type state inode path; the path may hold spaces
+        fields = line.split(None, 7)
+        if len(fields) == 8 and fields[7] == path and int(fields[3], 16) & _ACCEPTS:
+            found.append(int(fields[6]))
+    return frozenset(found)

@@ -1,0 +1,150 @@
+"""Hears the steps of one worker's engine and passes them on to the node's ledger."""
+
+from __future__ import annotations
+
+import logging
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import CollectorStatus
+from disagg_exporter.steps.listener import Message, Records, StepsListener, Told, in_session_of
+from disagg_exporter.steps.plugin_silence import SilenceFacts, explain_silence
+
+_log = logging.getLogger("disagg_node")
+
+
+class StepFeed:
+    """One worker's socket, open as long as the daemon lives, through all its processes.
+
+    `heard_ns` is when its present process told something last, `worked_ns` when its last step was
+    that did some work; None before. A heartbeat is no work, nor is a filler of data parallelism.
+
+    Args:
+        engine: The worker's name.
+        path: Where its socket is.
+        ledger: Where the steps go.
+        fullness: Where they go, too.
+        pid: The present process of the worker, the leader of its session; None without one.
+        environment: What the engine was started with.
+        clock_ns, wall: Seams.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        path: Path,
+        ledger: Ledger,
+        fullness: Fullness,
+        pid: Callable[[], int | None],
+        environment: Mapping[str, str],
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._engine = engine
+        self._ledger = ledger
+        self._fullness = fullness
+        self._pid = pid
+        self._environment = environment
+        self._clock_ns = clock_ns
+        self._wall = wall
+        self._health = CollectorHealth(f"steps:{engine}", _log)
+        self._listener = StepsListener(path, engine, self._believes, self._receive)
+        self._flags: int | None = None
+        self._records_seen = False
+        self._refused_before = 0
+        self._heard_wall: float | None = None
+        self.heard_ns: int | None = None
+        self.worked_ns: int | None = None
+
+    def open(self, loop: AbstractEventLoop) -> None:
+        """Listen; raises `StepsSocketError`."""
+        self._listener.open(loop)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._listener.close()
+
+    def drain(self) -> None:
+        """Hear what is waiting in the socket: before the engine's death is booked."""
+        self._listener.drain()
+
+    def begin(self) -> None:
+        """Forget what the process before this one told of itself, and who else tried to."""
+        self._flags = None
+        self._records_seen = False
+        self._refused_before = self._listener.counts.refused
+        self.heard_ns = self.worked_ns = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the engine says it is a stand-in."""
+        return bool((self._flags or 0) & wire.SIMULATED)
+
+    def silence(self, seconds_since_ready: float, tokens_advancing: bool | None) -> str | None:
+        """Say why no steps come although they should; None if all is well."""
+        counts = self._listener.counts
+        return explain_silence(
+            SilenceFacts(
+                seconds_since_ready=seconds_since_ready,
+                connected=counts.connected > 0,
+                hello_flags=self._flags,
+                records_seen=self._records_seen,
+                vllm_plugins=self._environment.get("VLLM_PLUGINS"),
+                tokens_advancing=tokens_advancing,
+                refused=counts.refused - self._refused_before,
+            )
+        )
+
+    def status(self, silence: str | None) -> CollectorStatus:
+        """Return the collector `steps:<engine>`."""
+        connected = self._listener.counts.connected > 0
+        told = self._health.status()
+        return replace(
+            told,
+            success=connected and silence is None and told.success,
+            duration_seconds=0.0,
+            last_success_timestamp_seconds=self._heard_wall,
+        )
+
+    def _believes(self, pid: int) -> bool:
+        leader = self._pid()
+        return leader is not None and in_session_of(leader, pid)
+
+    def _receive(self, told: Told) -> None:
+        # What an engine sends must end neither its neighbours' feeds nor ours. That its heartbeats
+        # are understood does not make its steps so.
+        with self._health.round() if isinstance(told, Records) else self._health.guard():
+            self._hear(told)
+
+    def _hear(self, told: Told) -> None:
+        if isinstance(told, Message) and told.step is None:
+            return
+        now_ns = self._clock_ns()
+        self._flags = told.flags
+        self._heard_wall, self.heard_ns = self._wall(), now_ns
+        if isinstance(told, Records):
+            self._records_seen = True
+            work = told.rows[~told.rows["dummy"]]
+            if len(work):
+                self.worked_ns = min(int(work["t_ns"][-1]), now_ns)
+        book(told, self._ledger, self._fullness, now_ns)
+
+
+def book(told: Told, ledger: Ledger, fullness: Fullness, now_ns: int) -> None:
+    """Pass what an engine told of its steps on to the books."""
+    overlapped = bool(told.flags & wire.OVERLAPPED)
+    if isinstance(told, Records):
+        ledger.steps(told.key, told.rows, now_ns=now_ns)
+        fullness.steps(told.key, told.rows, overlapped=overlapped)
+    elif told.step is not None:
+        fullness.hear(told.key, told.step)
+        held = bool(told.flags & wire.HELD_TOTALS)
+        ledger.hear(told.key, told.step, overlapped=overlapped, held_totals=held, now_ns=now_ns)

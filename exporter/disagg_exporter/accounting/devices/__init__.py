@@ -1,0 +1,1 @@
+"""The account of one device: GPU-seconds, energy, activity, time sharing."""

@@ -1,0 +1,230 @@
+"""A device's energy by what its time was spent on (accounting A10)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.accounting.devices.time_sharing import uses_within
+from disagg_exporter.accounting.intervals.intervals import Slices
+from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
+from disagg_exporter.model.checkpoints import EnergyCheckpoint
+
+LONGEST_BUFFER = 1024
+"""Intervals kept until the watermark has passed them; at 10 readings a second, 100 s. Beyond it
+neighbours are joined: their split gets coarser, and no joule is lost."""
+
+_Lengths = NDArray[np.float64]
+"""Nanoseconds of each of some intervals."""
+
+_NO_LIMIT_WATTS = 1e15
+# Between two readings: a gigajoule. Nine thousand of these, waiting at once, would fit.
+_MOST_MICROJOULES = 10**15
+
+
+class Spent(NamedTuple):
+    """What a committed stretch of a device's time was spent on: all under one role.
+
+    `owners`: (model name, namespace) of each engine. `unheld`: for each reason why nobody held the
+    device, the cells (without a reason) that its time went to; their lengths are its shares.
+    """
+
+    slices: Slices
+    role: Role
+    owners: Mapping[str, tuple[str, str]]
+    unheld: Mapping[Reason, Counter[Cell]]
+
+
+@dataclass(slots=True)
+class _Interval:
+    """The energy told between two readings, and how its time was spent so far."""
+
+    start_ns: int
+    end_ns: int
+    microjoules: int
+    watts: float | None
+    shares: dict[Cell, float] = field(default_factory=dict)
+    held: bool = False
+
+
+class EnergyBooks:
+    """The energy of one device: told between readings, split once that time is committed.
+
+    `microjoules` is the committed energy by cell (without reasons), None until the device tells
+    of energy. Whole numbers, so that the parts of an interval sum to what was told of it.
+    """
+
+    def __init__(self) -> None:
+        self.microjoules: Counter[Cell] | None = None
+        self.baseline_watts: float | None = None
+        self._waiting: deque[_Interval] = deque()
+        self._last: tuple[int, int] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many intervals wait to be split."""
+        return len(self._waiting)
+
+    def checkpoint(self) -> EnergyCheckpoint | None:
+        """Return what is committed, and the reading after which nothing is.
+
+        What waits to be split is told again by the next reading, as part of one long interval.
+        """
+        if self.microjoules is None:
+            return None
+        read_ns, read_microjoules = self._last or (None, 0)
+        if self._waiting:
+            read_ns = self._waiting[0].start_ns
+            read_microjoules -= sum(interval.microjoules for interval in self._waiting)
+        books = tuple(self.microjoules.items())
+        return EnergyCheckpoint(books, self.baseline_watts, read_ns, max(read_microjoules, 0))
+
+    def resume(self, before: EnergyCheckpoint | None) -> None:
+        """Go on with what was committed before."""
+        if before is None:
+            return
+        self.microjoules = Counter(dict(before.microjoules))
+        self.baseline_watts = before.baseline_watts
+        if before.read_ns is not None:
+            self._last = before.read_ns, before.read_microjoules
+
+    def read(self, reading: DeviceReading, watermark_ns: int) -> None:
+        """Take a device's running total; the interval since it last moved waits to be split.
+
+        A driver may move its total less often than it is read, so one that stands still tells
+        nothing yet: what it shows next was used in all the time since.
+        An interval that ends below the watermark cannot be split any more and is left out, as is
+        one over which the driver's total fell (it began anew) or rose beyond all reason.
+        """
+        if reading.energy_joules is None or not isfinite(reading.energy_joules):
+            return
+        if self.microjoules is None:
+            self.microjoules = Counter()
+        before, now = self._last, (reading.t_ns, round(reading.energy_joules * 1e6))
+        if before is not None and (reading.t_ns <= before[0] or now[1] == before[1]):
+            return
+        self._last = now
+        if before is None or reading.t_ns <= watermark_ns:
+            return
+        if not 0 <= now[1] - before[1] <= _MOST_MICROJOULES:
+            return
+        self._waiting.append(_Interval(before[0], now[0], now[1] - before[1], reading.power_watts))
+        if len(self._waiting) > LONGEST_BUFFER:
+            self._join_neighbours()
+
+    def commit(self, spent: Spent) -> None:
+        """Split what was told over a stretch of time that has been committed."""
+        if not self._waiting or self.microjoules is None:
+            return
+        end_ns = int(spent.slices.edges_ns[-1])
+        touched = [interval for interval in self._waiting if interval.start_ns < end_ns]
+        if not touched:
+            return
+        shares, held = _shares(spent, touched)
+        done = sum(interval.end_ns <= end_ns for interval in touched)
+        # Those that reach beyond go on being explained by what is committed next.
+        for number, interval in enumerate(touched[done:], start=done):
+            interval.held = bool(held[number])
+            interval.shares = {c: float(ns[number]) for c, ns in shares.items() if ns[number] > 0}
+        explained = {cell: ns[:done] for cell, ns in shares.items() if (ns[:done] > 0).any()}
+        self._settle(touched[:done], explained, held[:done], self.microjoules)
+        for _ in range(done):
+            self._waiting.popleft()
+
+    def _settle(
+        self,
+        intervals: Sequence[_Interval],
+        shares: Mapping[Cell, _Lengths],
+        held: NDArray[np.bool_],
+        books: Counter[Cell],
+    ) -> None:
+        told = np.array([interval.microjoules for interval in intervals], np.int64)
+        lengths_ns = np.array([each.end_ns - each.start_ns for each in intervals], np.int64)
+        # What is not told is a NaN, as is what the driver itself tells so.
+        watts = np.array([one.watts for one in intervals], np.float64)
+        watts[np.isnan(watts)] = np.inf
+        known = np.inf if self.baseline_watts is None else self.baseline_watts
+        # The baseline at each interval: what the intervals before it told, and it itself.
+        lowest = np.minimum.accumulate(np.append(known, np.where(held, np.inf, watts)))
+        if np.isfinite(lowest[-1]):
+            self.baseline_watts = float(lowest[-1])
+        idle = {cell: ns for cell, ns in shares.items() if cell.use is Use.IDLE}
+        rest = {cell: ns for cell, ns in shares.items() if cell.use is not Use.IDLE}
+        nothing = np.zeros(len(intervals))
+        idle_ns, rest_ns = sum(idle.values(), nothing), sum(rest.values(), nothing)
+        spent_ns = idle_ns + rest_ns
+        idle_share = np.divide(idle_ns, spent_ns, out=np.zeros_like(spent_ns), where=spent_ns > 0)
+        most = np.minimum(lowest[1:], _NO_LIMIT_WATTS) * (lengths_ns * idle_share) / 1e3
+        most[rest_ns == 0] = np.inf
+        for_idle = np.rint(np.minimum(told * idle_share, most)).astype(np.int64)
+        _split(for_idle, idle, idle_ns, books)
+        _split(told - for_idle, rest, rest_ns, books)
+
+    def _join_neighbours(self) -> None:
+        intervals = list(self._waiting)
+        self._waiting = deque(map(_joined, intervals[::2], intervals[1::2]))
+        if len(intervals) % 2:
+            self._waiting.append(intervals[-1])
+
+
+def _joined(first: _Interval, second: _Interval) -> _Interval:
+    watts = [interval.watts for interval in (first, second) if interval.watts is not None]
+    both = _Interval(
+        first.start_ns,
+        second.end_ns,
+        first.microjoules + second.microjoules,
+        min(watts, default=None),
+        first.shares,
+        first.held or second.held,
+    )
+    for cell, share in second.shares.items():
+        both.shares[cell] = both.shares.get(cell, 0.0) + share
+    return both
+
+
+def _shares(
+    spent: Spent, intervals: Sequence[_Interval]
+) -> tuple[dict[Cell, _Lengths], NDArray[np.bool_]]:
+    """How the time of each interval was spent, and whether anybody held the device in it.
+
+    With what was known of them before, which is of the first one at most.
+    """
+    shares: defaultdict[Cell, _Lengths] = defaultdict(lambda: np.zeros(len(intervals)))
+    held = np.array([interval.held for interval in intervals], np.bool_)
+    for number, interval in enumerate(intervals):
+        for cell, share in interval.shares.items():
+            shares[cell][number] += share
+    uses = uses_within(
+        spent.slices, [one.start_ns for one in intervals], [one.end_ns for one in intervals]
+    )
+    for (engine, use), told_ns in uses.held.items():
+        lengths_ns = np.asarray(told_ns)
+        shares[Cell(spent.role, use, Reason.NONE, *spent.owners[engine])] += lengths_ns
+        held |= lengths_ns > 0
+    for reason, told_ns in uses.unheld.items():
+        parts, lengths_ns = spent.unheld[reason], np.asarray(told_ns)
+        for cell, part in parts.items():
+            if part:
+                shares[cell] += lengths_ns * part / parts.total()
+    return shares, held
+
+
+def _split(
+    wholes: NDArray[np.int64],
+    shares: Mapping[Cell, _Lengths],
+    totals: _Lengths,
+    books: Counter[Cell],
+) -> None:
+    """Divide whole numbers by shares; the parts are whole numbers that sum to them."""
+    so_far, given = np.zeros(len(wholes)), np.zeros(len(wholes), np.int64)
+    for cell, share in shares.items():
+        so_far += share
+        upto = np.rint(wholes * so_far / np.where(totals > 0, totals, 1.0)).astype(np.int64)
+        books[cell] += int((upto - given).sum())
+        given = upto

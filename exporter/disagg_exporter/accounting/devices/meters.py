@@ -1,0 +1,84 @@
+"""What a device tells of itself, added up over time as it is read (activity, throttling).
+
+Nothing here waits for the watermark: an engine's late record changes who used a second, not how
+active the device was in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from disagg_exporter.accounting.intervals.rules import SECOND_NS
+from disagg_exporter.model import ActivityCell, DeviceReading, Role, Throttle, Unit
+
+_UNITS = (Unit.GRAPHICS, Unit.SM, Unit.TENSOR, Unit.DRAM)
+
+
+class Meters:
+    """Activity and throttling of one device, in (fractions of) nanoseconds.
+
+    A key exists from the first time the device tells of it, at 0; what it never tells has none.
+    """
+
+    def __init__(self) -> None:
+        self.throttled: Counter[Throttle] = Counter()
+        self._activity: Counter[ActivityCell] = Counter()
+        # Whose the device is now, and what each of `_UNITS` has done for them since that was last
+        # added up: ten readings a second of one owner are one addition.
+        self._owner: tuple[Role, tuple[str, str]] = Role.NONE, ("", "")
+        self._since: list[int | None] = [None] * len(_UNITS)
+
+    @property
+    def activity(self) -> Counter[ActivityCell]:
+        """The activity of each unit, by whose it was."""
+        self._add_up()
+        return self._activity
+
+    def resume(
+        self,
+        activity: Iterable[tuple[ActivityCell, int]],
+        throttled: Iterable[tuple[Throttle, int]],
+    ) -> None:
+        """Go on with what was added up before."""
+        self._activity.update(dict(activity))
+        self.throttled.update(dict(throttled))
+
+    def read(
+        self, reading: DeviceReading, before_ns: int | None, role: Role, owner: tuple[str, str]
+    ) -> None:
+        """Add a reading's values over the time since the one before, a second of it at most.
+
+        Args:
+            reading: What the device told.
+            before_ns: When it told something last; None at its first reading.
+            role: The device's role at the reading.
+            owner: The (model name, namespace) it serves then.
+        """
+        length_ns = 0
+        if before_ns is not None:
+            # After a hole in the readings they say nothing about the hole.
+            length_ns = max(min(reading.t_ns - before_ns, SECOND_NS), 0)
+        graphics_ratio = reading.graphics_ratio
+        if graphics_ratio is None:
+            graphics_ratio = reading.busy_ratio
+        ratios = graphics_ratio, reading.sm_ratio, reading.tensor_ratio, reading.dram_ratio
+        if (role, owner) != self._owner:
+            self._add_up()
+            self._owner = role, owner
+        for place, ratio in enumerate(ratios):
+            if ratio is not None:
+                self._since[place] = (self._since[place] or 0) + max(round(length_ns * ratio), 0)
+        if reading.throttles is not None:
+            if not self.throttled:
+                self.throttled.update(dict.fromkeys(Throttle, 0))
+            for reason in reading.throttles:
+                self.throttled[reason] += length_ns
+
+    def _add_up(self) -> None:
+        role, owner = self._owner
+        for place, unit in enumerate(_UNITS):
+            active_ns = self._since[place]
+            if active_ns is not None:
+                self._activity[ActivityCell(role, unit, *owner)] += active_ns
+                self._since[place] = None

@@ -1,0 +1,79 @@
+"""What devices had used that are no more: the node's sums must not go down when one goes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from disagg_exporter.accounting.devices.forgotten import fold
+from disagg_exporter.model import ActivityCell, Cell, Device, DeviceAccount, Role
+from disagg_exporter.model.checkpoints import RemovedCheckpoint
+
+
+@dataclass(slots=True)
+class _Sums:
+    """All closed books of devices of one name."""
+
+    slice_ns: Counter[Cell] = field(default_factory=Counter)
+    active_slice_ns: Counter[ActivityCell] = field(default_factory=Counter)
+    microjoules: Counter[Cell] | None = None
+
+
+class Retired:
+    """The closed books of devices that have gone, added up by the devices' names."""
+
+    def __init__(self) -> None:
+        self._by_gpu_name: defaultdict[str, _Sums] = defaultdict(_Sums)
+
+    def take(self, account: DeviceAccount) -> None:
+        """Take over the books of a device; they do not change any more."""
+        sums = self._by_gpu_name[account.device.gpu_name]
+        sums.slice_ns.update(account.slice_ns)
+        sums.active_slice_ns.update(account.active_slice_ns)
+        if account.microjoules is not None:
+            sums.microjoules = sums.microjoules or Counter()
+            sums.microjoules.update(account.microjoules)
+
+    def forget_model(self, model_name: str) -> None:
+        """Take the name off what a model used."""
+        for sums in self._by_gpu_name.values():
+            fold(sums.slice_ns, model_name)
+            fold(sums.active_slice_ns, model_name)
+            fold(sums.microjoules, model_name)
+
+    def checkpoint(self) -> tuple[RemovedCheckpoint, ...]:
+        """Return the sums."""
+        return tuple(
+            RemovedCheckpoint(
+                gpu_name,
+                tuple(sums.slice_ns.items()),
+                tuple(sums.active_slice_ns.items()),
+                None if sums.microjoules is None else tuple(sums.microjoules.items()),
+            )
+            for gpu_name, sums in self._by_gpu_name.items()
+        )
+
+    def resume(self, before: Iterable[RemovedCheckpoint]) -> None:
+        """Go on with the sums of before."""
+        for removed in before:
+            self._by_gpu_name[removed.gpu_name] = _Sums(
+                Counter(dict(removed.slice_ns)),
+                Counter(dict(removed.active_slice_ns)),
+                None if removed.microjoules is None else Counter(dict(removed.microjoules)),
+            )
+
+    def accounts(self) -> tuple[DeviceAccount, ...]:
+        """Return the sums, one account for all devices of a name; no such device is there."""
+        return tuple(
+            DeviceAccount(
+                device=Device(gpu="", index=-1, gpu_name=gpu_name, device="gone"),
+                role=Role.NONE,
+                start_ns=0,
+                watermark_ns=0,
+                slice_ns=dict(sums.slice_ns),
+                active_slice_ns=dict(sums.active_slice_ns),
+                microjoules=None if sums.microjoules is None else dict(sums.microjoules),
+            )
+            for gpu_name, sums in self._by_gpu_name.items()
+        )

@@ -1,0 +1,74 @@
+"""Device activity that no span explains (accounting A5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from disagg_exporter.accounting.intervals.intervals import Slices
+from disagg_exporter.accounting.intervals.rules import SECOND_NS
+from disagg_exporter.accounting.intervals.timeline import REASONS
+from disagg_exporter.model import Reason
+
+# A driver's utilisation is a mean over up to this long before the sample (nvidia-smi's manual
+# says between 1/6 s and 1 s), so a sample this close after a span may still tell of the span.
+TRAIL_NS = SECOND_NS
+
+
+class Activity(NamedTuple):
+    """How busy the driver says the device was in [start, end): 0 to 1."""
+
+    start_ns: int
+    end_ns: int
+    busy_ratio: float
+
+
+def mean_activity(devices: Sequence[Sequence[Activity]]) -> tuple[Activity, ...]:
+    """Return the samples of an engine's devices as those of one: their sum over their number.
+
+    The devices are read in one round, so the samples of one give the times for all. Of a device
+    that told nothing nothing is known; it is left out.
+    """
+    telling = [samples for samples in devices if samples]
+    if len(telling) <= 1:
+        return tuple(telling[0]) if telling else ()
+    busy_ns = [sum((s.end_ns - s.start_ns) * s.busy_ratio for s in of) for of in telling]
+    busiest = max(range(len(telling)), key=busy_ns.__getitem__)
+    # At most 1, but for rounding.
+    factor = min(sum(busy_ns) / len(telling) / (busy_ns[busiest] or 1.0), 1.0)
+    return tuple(Activity(s.start_ns, s.end_ns, s.busy_ratio * factor) for s in telling[busiest])
+
+
+def unexplained(slices: Slices, samples: Sequence[Activity], busy_until_ns: int) -> Counter[Reason]:
+    """Return the active nanoseconds inside idle slices, by the slice's reason: a lower bound.
+
+    A sample that touches a span, or that may still average over one, tells nothing.
+    `busy_until_ns` is the end of the last span before the slices.
+    """
+    active: Counter[Reason] = Counter()
+    edges_ns, starts_ns = slices.edges_ns, np.array([s.start_ns for s in samples], np.int64)
+    ends_ns = np.array([sample.end_ns for sample in samples], np.int64)
+    trails_ns = np.minimum(starts_ns, ends_ns - TRAIL_NS)
+    firsts = np.maximum(np.searchsorted(edges_ns[:-1], trails_ns, side="right") - 1, 0)
+    lasts = np.searchsorted(edges_ns[:-1], ends_ns, side="left")
+    busy = np.concatenate(([0], np.cumsum(slices.busy)))
+    touching = (busy[lasts] > busy[firsts]) | (trails_ns < busy_until_ns)
+    telling = np.flatnonzero(~touching & (firsts < lasts))
+    if not len(telling):
+        return active
+    ratios = np.array([sample.busy_ratio for sample in samples])[telling]
+    # Most lie in one slice, so this is gone through once or twice.
+    for beyond in range(int((lasts - firsts)[telling].max())):
+        places = firsts[telling] + beyond
+        within = places < lasts[telling]
+        places, own = places[within], telling[within]
+        left_ns = np.maximum(starts_ns[own], edges_ns[places])
+        right_ns = np.minimum(ends_ns[own], edges_ns[places + 1])
+        active_ns = np.maximum(np.rint((right_ns - left_ns) * ratios[within]), 0).astype(np.int64)
+        codes = slices.reasons[places]
+        for code in np.unique(codes):
+            active[REASONS[code]] += int(active_ns[codes == code].sum())
+    return active

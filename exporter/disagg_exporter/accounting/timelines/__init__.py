@@ -1,0 +1,1 @@
+"""What one engine did when: by its step records or by windows between two of its pages."""

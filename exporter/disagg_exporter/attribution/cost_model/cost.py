@@ -1,0 +1,212 @@
+"""What one engine's steps cost, learned from them, and the share of a mixed one that is prefill.
+
+docs/decisions/0005-mixed-steps.md has the definition and the reasons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Self
+
+from disagg_exporter.attribution.cost_model.fit import Form, Lines, best
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
+from disagg_exporter.attribution.cost_model.sample_bins import Cells
+from disagg_exporter.attribution.cost_model.speed_factor import Pace
+from disagg_exporter.attribution.cost_model.work import StepWork
+
+ENOUGH_MIXED_STEPS = 100
+ENOUGH_PURE_STEPS = 30
+RESIDUAL_LIMIT_RATIO = 0.25
+MEMORY_STEPS = 300_000
+
+_LEAST_SECONDS = 1e-9
+PREFILL, DECODE, MIXED = range(3)
+_RESIDUAL_MEMORY_STEPS = 200
+_PACE_AFTER_STEPS = 300
+_STRAY_RATIOS = 3.0
+_LEAST_STRAY_RATIO = 0.03
+_LEAST_NOISE_RATIO = 0.01
+# Of a normal distribution, the standard deviation over the mean deviation.
+_SPREAD = 1.25
+_FIRST_FIT_STEPS, _MOST_BETWEEN_FITS = 32, 4096
+# Lines go on straight beyond the steps that they were learned from, but not for ever.
+_REACH = 2.0
+# An engine that hardly ever mixes has hardly anything to divide: beyond so many pure steps of a
+# kind, one in so many is learned from, for all. It mixes if one step in a hundred is mixed.
+_PURE_STEPS, _ONE_IN, _MIXES_ONE_IN = 2000, 8, 100
+
+
+@dataclass(frozen=True, slots=True)
+class CostState:
+    """How well an engine's steps are known.
+
+    `residual_ratio` is the mean error of a step's predicted length over that length, of mixed
+    steps where there were enough, else of all; None before anything was predicted.
+    `coefficients` are seconds per term of the line of computing, then of that of reading.
+    """
+
+    trusted: bool = False
+    residual_ratio: float | None = None
+    steps: int = 0
+    coefficients: tuple[float, ...] = ()
+
+
+class StepCost:
+    """The cost model of one engine, in bounded memory.
+
+    A pace that all steps share follows clocks and throttling, so that steps remembered from
+    different times agree. A step that strays more than three times the usual counts less (Huber's
+    weight): graph captures and first steps do.
+
+    Args:
+        kv_in_tokens: `StepWork.decode_kv` is in tokens, not in another unit.
+    """
+
+    __slots__ = (
+        "_cells",
+        "_fits",
+        "_forms",
+        "_lines",
+        "_next_fit",
+        "_pace",
+        "_reach_tokens",
+        "_residuals",
+        "_steps",
+    )
+
+    def __init__(self, *, kv_in_tokens: bool = True) -> None:
+        more = product((False, True), repeat=2)
+        self._forms = [Form(kv_in_tokens, requests, experts) for requests, experts in more]
+        self._cells = Cells(MEMORY_STEPS)
+        self._pace = Pace()
+        self._lines: Lines | None = None
+        self._fits, self._next_fit = 0, _FIRST_FIT_STEPS
+        self._reach_tokens = 0.0
+        self._steps = [0, 0, 0]
+        self._residuals = [0.0, 0.0, 0.0]
+
+    def save(self) -> LearnedCost:
+        """Return all that is known, as plain values."""
+        lines, form, (now, cells) = self._lines, self._forms[0], self._cells.save()
+        prefill, decode, mixed = self._steps
+        prefill_residual, decode_residual, mixed_residual = self._residuals
+        return LearnedCost(
+            kv_in_tokens=form.kv_in_tokens,
+            lines=lines and (*lines.form[1:], lines.computing, lines.reading),
+            pace=self._pace.save(),
+            fits=self._fits,
+            next_fit=self._next_fit,
+            reach_tokens=self._reach_tokens,
+            steps=(prefill, decode, mixed),
+            residuals=(prefill_residual, decode_residual, mixed_residual),
+            now=now,
+            cells=cells,
+        )
+
+    @classmethod
+    def restored(cls, saved: LearnedCost) -> Self:
+        """Return a model that knows what was saved: it predicts and goes on to learn the same."""
+        cost = cls(kv_in_tokens=saved.kv_in_tokens)
+        cost._cells.restore(saved.now, saved.cells)
+        cost._pace.restore(saved.pace)
+        if saved.lines is not None:
+            requests, experts, computing, reading = saved.lines
+            cost._lines = Lines(Form(saved.kv_in_tokens, requests, experts), computing, reading)
+        cost._fits, cost._next_fit = saved.fits, saved.next_fit
+        cost._reach_tokens = saved.reach_tokens
+        cost._steps, cost._residuals = list(saved.steps), list(saved.residuals)
+        return cost
+
+    def passes_over(self, kind: int) -> bool:
+        """Count a pure step in if nothing would be learned from it; say whether that is so."""
+        number = self._steps[kind] + 1
+        passes = self._thins(number) and number % _ONE_IN != 0
+        if passes:
+            self._steps[kind] = number
+        return passes
+
+    def learn(self, work: StepWork, seconds: float) -> None:
+        """Take what a step had to do and how long it took; nothing from one that took no time."""
+        if seconds < _LEAST_SECONDS or not (work.prefill_tokens or work.decode_requests):
+            return
+        kind = DECODE if not work.prefill_tokens else MIXED if work.decode_requests else PREFILL
+        self._steps[kind] = number = self._steps[kind] + 1
+        alike = 1
+        if self._thins(number):
+            if number % _ONE_IN:
+                return
+            alike = _ONE_IN
+        expected = self._lines.price(work) if self._lines else 0.0
+        ratio = self._pace.ratio
+        weight = self._judge(kind, seconds, expected, ratio, alike) if expected > 0 else 1.0
+        self._cells.add(work, seconds / ratio, weight, alike)
+        steps = sum(self._steps)
+        if steps >= self._next_fit:
+            self._next_fit = steps + alike * min(max(steps // 4, 1), _MOST_BETWEEN_FITS)
+            self._fit_anew()
+
+    def expect(self, work: StepWork) -> float | None:
+        """Return the seconds that a step with this work would take now; None if not known yet."""
+        return None if self._lines is None else self._lines.price(work) * self._pace.ratio
+
+    def prefill_share(self, work: StepWork) -> float | None:
+        """Return the share of a mixed step's time that is prefill; None if it cannot be told."""
+        lines = self._lines
+        if lines is None or work.prefill_tokens + work.decode_requests > self._reach_tokens:
+            return None
+        empty = lines.price(StepWork())
+        prefill = lines.price(StepWork(*work[:2]))
+        decode = lines.price(StepWork(0.0, 0.0, *work[2:]))
+        # No step is shorter than one with less in it.
+        both = max(lines.price(work), prefill, decode)
+        first = prefill - empty + both - decode
+        second = decode - empty + both - prefill
+        if first + second <= 0:
+            return None
+        return min(max(first / (first + second), 0.0), 1.0)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether mixed steps may be divided by it: enough steps seen, and foreseen well enough."""
+        prefill, decode, mixed = self._steps
+        enough = mixed >= ENOUGH_MIXED_STEPS or min(prefill, decode) >= ENOUGH_PURE_STEPS
+        return enough and self._residual() <= RESIDUAL_LIMIT_RATIO
+
+    @property
+    def state(self) -> CostState:
+        """How well the costs are known now."""
+        lines, steps = self._lines, sum(self._steps)
+        if lines is None:
+            return CostState(steps=steps)
+        return CostState(self.trusted, self._residual(), steps, lines.computing + lines.reading)
+
+    def _thins(self, number: int) -> bool:
+        return number > _PURE_STEPS and self._steps[MIXED] * _MIXES_ONE_IN < number
+
+    def _residual(self) -> float:
+        if self._steps[MIXED] >= ENOUGH_PURE_STEPS:
+            return self._residuals[MIXED]
+        weighted = sum(n * r for n, r in zip(self._steps, self._residuals, strict=True))
+        return weighted / max(sum(self._steps), 1)
+
+    def _judge(
+        self, kind: int, seconds: float, expected: float, pace_ratio: float, alike: int
+    ) -> float:
+        """Note how far a step strayed from what was foreseen; return how much it should count."""
+        most = _STRAY_RATIOS * max(self._residuals[kind], _LEAST_STRAY_RATIO)
+        stray = seconds / expected / pace_ratio - 1
+        part = 1 / min(self._steps[kind], _RESIDUAL_MEMORY_STEPS)
+        self._residuals[kind] += part * (min(abs(stray), 1.0) - self._residuals[kind])
+        if sum(self._steps) > _PACE_AFTER_STEPS:
+            usual = 1 + max(min(stray, most), -most)
+            self._pace.follow(pace_ratio * usual, expected * pace_ratio * alike)
+        return min(1.0, most / abs(stray)) if stray else 1.0
+
+    def _fit_anew(self) -> None:
+        cells = self._cells.means()
+        noise_ratio = max(_SPREAD * self._residual(), _LEAST_NOISE_RATIO)
+        self._lines = best(cells, self._forms, self._lines, noise_ratio, self._fits)
+        self._fits += 1
+        tokens = max(work.prefill_tokens + work.decode_requests for _, work, _ in cells)
+        self._reach_tokens = _REACH * tokens

@@ -1,0 +1,86 @@
+"""What is known of an engine's step costs, as plain values that can be written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from disagg_exporter.attribution.cost_model.bounds import MOST_COUNT, MOST_SECONDS, check_range
+
+LearnedCell = tuple[int, int, int, float, float, float, float, float, float]
+"""Steps alike: their key (bins of tokens, of decode cache, of attention), then their weight and
+the weighted sums of the four terms of their work and of their seconds."""
+
+LearnedLines = tuple[bool, bool, tuple[float, ...], tuple[float, ...]]
+"""A fit: whether requests and experts have terms, then seconds a term of computing and reading."""
+
+MOST_CELLS = 1200
+_MOST_WEIGHT = 1e15
+_MOST_STEPS = 2**60
+_MOST_BIN = 10_000
+_LEAST_CELL_SECONDS = 1e-10
+# A fit is due after a quarter of the steps at most, or after so many that each stand for eight.
+_MOST_TO_NEXT_FIT = 8 * 4096 + 32
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedCost:
+    """The cost model of one rank (`stepcost.StepCost`); a model made of it predicts the same.
+
+    `cells` are in the order in which they were first seen, `now` is what a step of now weighs.
+    `steps` and `residuals` are by kind of step: prefill, decode, mixed. `pace` is the mean and the
+    mean of means of its speed factor.
+
+    Raises:
+        ValueError: The values are not those of a cost model.
+    """
+
+    kv_in_tokens: bool
+    lines: LearnedLines | None
+    pace: tuple[float, float]
+    fits: int
+    next_fit: int
+    reach_tokens: float
+    steps: tuple[int, int, int]
+    residuals: tuple[float, float, float]
+    now: float
+    cells: tuple[LearnedCell, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check what no type can say."""
+        check_range("pace", self.pace, 0, 1e3)
+        check_range("steps", self.steps, 0, _MOST_STEPS)
+        check_range("fits", (self.fits,), 0, _MOST_STEPS)
+        check_range("next_fit", (self.next_fit,), 0, sum(self.steps) + _MOST_TO_NEXT_FIT)
+        check_range("reach_tokens", (self.reach_tokens,), 0, MOST_COUNT)
+        check_range("residuals", self.residuals, 0, 1)
+        check_range("now", (self.now,), 1e-9, _MOST_WEIGHT)
+        if self.lines is not None:
+            requests, experts, computing, reading = self.lines
+            terms = 3 + (not self.kv_in_tokens) + requests
+            lengths = terms, terms + 3 * experts
+            if (len(computing), len(reading)) != lengths:
+                raise ValueError(f"lines have other terms than {lengths}")
+            check_range("lines", filter(None, computing + reading), 1e-60, MOST_SECONDS)
+        if len(self.cells) > MOST_CELLS:
+            raise ValueError(f"{len(self.cells)} cells, expected at most {MOST_CELLS}")
+        for cell in self.cells:
+            _check_cell(cell)
+        if len({cell[:3] for cell in self.cells}) < len(self.cells):
+            raise ValueError("cells: a key stands there twice")
+
+    def lighter(self) -> LearnedCost:
+        """Return it with the half of its cells that weighs more; it predicts the same."""
+        heaviest = sorted(self.cells, key=lambda cell: cell[3], reverse=True)
+        kept = set(heaviest[: len(heaviest) // 2])
+        return replace(self, cells=tuple(cell for cell in self.cells if cell in kept))
+
+
+def _check_cell(cell: LearnedCell) -> None:
+    weight = cell[3]
+    check_range("cells: bin", cell[:3], -_MOST_BIN, _MOST_BIN)
+    check_range("cells: weight", (weight,), 1e-100, _MOST_WEIGHT)
+    prefill, attended, decode, decode_kv, seconds = (each / weight for each in cell[4:])
+    check_range("cells: tokens", (prefill + decode,), 1e-12, MOST_COUNT)
+    check_range("cells: work", (prefill, decode), 0, MOST_COUNT)
+    check_range("cells: context", (attended, decode_kv), 0, MOST_COUNT**2)
+    check_range("cells: seconds", (seconds,), _LEAST_CELL_SECONDS, MOST_SECONDS)

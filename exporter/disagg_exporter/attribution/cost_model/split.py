@@ -1,0 +1,134 @@
+"""The share of a mixed step that is prefill, from an engine's records alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.attribution.cost_model.cost import DECODE, PREFILL, CostState, StepCost
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
+from disagg_exporter.attribution.cost_model.work import Proxies, StepWork
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.steps.rows import NOT_TOLD, Rows
+
+_PURE = {wire.CONTEXT: PREFILL, wire.GENERATION: DECODE}
+
+
+def token_share(context_tokens: int, generation_tokens: int) -> float:
+    """Split a mixed step by token count: crude, but it asks nothing of the engine."""
+    return context_tokens / (context_tokens + generation_tokens)
+
+
+class StepSplit:
+    """Learns what one engine's steps cost, and divides its mixed steps.
+
+    `settle` is for the books: each record once, in the order in which records were made. `glance`
+    is for the fast gauges: each record as it arrives, divided by what is known then. Both take
+    records that follow each other and return the shares of prefill, 1 for what is not mixed.
+    """
+
+    __slots__ = ("_arriving", "_cost", "_kv_in_tokens", "_preempted", "_settling")
+
+    def __init__(self) -> None:
+        self._kv_in_tokens = False
+        self._cost = StepCost(kv_in_tokens=False)
+        self._settling = Proxies()
+        self._arriving = Proxies()
+        self._preempted = False
+
+    def save(self) -> LearnedCost:
+        """Return what is known of the engine's costs; where its prompts stand is none of it."""
+        return self._cost.save()
+
+    def restore(self, saved: LearnedCost | None) -> None:
+        """Go on with what was saved, or with nothing, instead of what is known."""
+        if saved is None:
+            self._cost = StepCost(kv_in_tokens=self._kv_in_tokens)
+        else:
+            self._cost, self._kv_in_tokens = StepCost.restored(saved), saved.kv_in_tokens
+
+    def restart(self) -> None:
+        """Go on with a new process of the same engine: its costs stay, its prompts are gone."""
+        self.skip()
+        self._arriving.restart()
+
+    def skip(self) -> None:
+        """Pass over records that never came."""
+        self._settling.restart()
+        self._preempted = False
+
+    def settle(
+        self,
+        rows: Rows,
+        kinds: NDArray[np.int64],
+        lengths_ns: NDArray[np.int64],
+        single: NDArray[np.bool_],
+    ) -> NDArray[np.float64]:
+        """Divide mixed steps, and learn from each step after that.
+
+        `lengths_ns` is how long each held its devices. `single`: the record is of one step, and
+        the record before it is known; nothing is learned from others.
+        """
+        shares = np.ones(len(rows))
+        teaches = single & self._teach(rows, kinds)
+        in_tokens = rows["decode_kv_tokens"] != NOT_TOLD
+        tells, mixed = rows["generation_requests"] > 0, kinds == wire.MIXED
+        works, seconds = self._settling.read(rows, kinds), lengths_ns / 1e9
+        changes = tells & (in_tokens[tells] != self._kv_in_tokens).any()
+        minded = np.flatnonzero(mixed | teaches | changes)
+        told = zip(minded.tolist(), kinds[minded].tolist(), teaches[minded].tolist(), strict=True)
+        for number, kind, teaching in told:
+            if changes[number]:
+                self._mind_units(bool(in_tokens[number]))
+            if teaching and kind in _PURE and self._cost.passes_over(_PURE[kind]):
+                continue
+            work = StepWork._make(works[number].tolist())
+            if kind == wire.MIXED:
+                shares[number] = self._share(rows[number], work)
+            if teaching:
+                self._cost.learn(work, float(seconds[number]))
+        return shares
+
+    def glance(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Divide mixed steps by what is known now."""
+        shares = np.ones(len(rows))
+        mixed = np.flatnonzero(kinds == wire.MIXED)
+        if len(mixed):
+            works = self._arriving.read(rows, kinds)
+            for number in mixed:
+                shares[number] = self._share(rows[number], StepWork._make(works[number].tolist()))
+        else:
+            self._arriving.pass_over(rows, kinds)
+        return shares
+
+    @property
+    def state(self) -> CostState:
+        """How well the engine's costs are known."""
+        return self._cost.state
+
+    def _mind_units(self, in_tokens: bool) -> None:
+        """Begin anew if decode's cache is told in another unit than before: by another source."""
+        if in_tokens != self._kv_in_tokens:
+            self._kv_in_tokens = in_tokens
+            self._cost = StepCost(kv_in_tokens=in_tokens)
+
+    def _share(self, row: np.void, work: StepWork) -> float:
+        if not row["context_tokens"]:
+            return 1.0
+        share = self._cost.prefill_share(work) if self._cost.trusted else None
+        if share is None:
+            return token_share(int(row["context_tokens"]), int(row["generation_tokens"]))
+        return share
+
+    def _teach(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say which steps are worth learning from."""
+        teach: NDArray[np.bool_] = (kinds != wire.DUMMY_STEP) & (rows["encoder_inputs"] == 0)
+        # A request that was preempted computes its tokens anew, and vLLM counts them as
+        # generated: such a step is told apart by its tokens, and only while one is awaited.
+        if self._preempted or rows["preemptions"].any():
+            more = (rows["generation_tokens"] > rows["generation_requests"]).tolist()
+            for number, preempted in enumerate((rows["preemptions"] > 0).tolist()):
+                recomputes = self._preempted and more[number]
+                self._preempted = preempted or (self._preempted and not recomputes)
+                teach[number] &= not recomputes
+        return teach

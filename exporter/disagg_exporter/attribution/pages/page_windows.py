@@ -1,0 +1,158 @@
+"""One engine's metrics pages, in; stretches of work for the books, out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
+from disagg_exporter.engine_pages import EngineWindow, PageError, window
+from disagg_exporter.model import (
+    EnginePage,
+    Histogram,
+    Method,
+    Role,
+    ServingCounts,
+    Split,
+    WorkWindow,
+)
+
+_SECOND_NS = 1_000_000_000
+
+ActiveSeconds = Callable[[int, int], float]
+"""How long the engine's devices were active in (start_ns, end_ns], averaged over them."""
+
+
+class Stretches:
+    """What one engine did between one look at its page and the next.
+
+    Args:
+        active_seconds: Asked where the page itself does not say how long the engine was busy.
+    """
+
+    def __init__(self, active_seconds: ActiveSeconds) -> None:
+        self.shares = PhaseShares()
+        self._active_seconds = active_seconds
+        self._before: EnginePage | None = None
+        self._cpu_seconds: float | None = None
+
+    def look(
+        self, page: EnginePage, role: Role, method: Method, cpu_seconds: float | None = None
+    ) -> WorkWindow | None:
+        """Return what happened since the page before; None for the first, or for the same again.
+
+        `cpu_seconds` is the CPU time of the engine's processes so far, for `Method.PAGE_CPU`.
+        """
+        before, cpu_before = self._before, self._cpu_seconds
+        if before is not None and page.t_ns <= before.t_ns:
+            return None
+        self._before, self._cpu_seconds = page, cpu_seconds
+        if before is None:
+            return None
+        try:
+            did = window(before, page)
+        except PageError:
+            return None
+        busy_seconds = self._busy_seconds(did, method, cpu_before, cpu_seconds)
+        if busy_seconds is None:
+            return None
+        return self._stretch(did, page, role, method, _counts(before, page, did), busy_seconds)
+
+    def forget(self) -> None:
+        """Take the next page as the first: there was none for a while, or another process came."""
+        self._before = self._cpu_seconds = None
+
+    def _busy_seconds(
+        self, did: EngineWindow, method: Method, before: float | None, after: float | None
+    ) -> float | None:
+        match method:
+            case Method.ENGINE_TIMERS:
+                return _timed(did)
+            case Method.PAGE_CPU:
+                if before is None or after is None:
+                    return None
+                return min(max(after - before, 0.0), did.seconds)
+            case _:
+                return self._active_seconds(did.start_ns, did.end_ns)
+
+    def _stretch(
+        self,
+        did: EngineWindow,
+        page: EnginePage,
+        role: Role,
+        method: Method,
+        counts: Counts,
+        busy_seconds: float,
+    ) -> WorkWindow:
+        timed = method is Method.ENGINE_TIMERS
+        if timed:
+            share = (did.prefill_seconds or 0.0) / busy_seconds if busy_seconds else 0.0
+        else:
+            self.shares.learn(counts, busy_seconds, did.seconds)
+            share = self.shares.share(role, counts, busy_seconds)
+        told = timed or method is Method.PAGE_CPU
+        return WorkWindow(
+            start_ns=did.start_ns,
+            end_ns=did.end_ns,
+            method=method,
+            prefill_share=share,
+            busy_ns=round(busy_seconds * _SECOND_NS) if told else None,
+            prefill_tokens=counts.prefill_tokens,
+            decode_tokens=counts.decode_tokens,
+            running=_whole(page.running),
+            waiting=_whole(page.waiting),
+            deferred=_whole(page.deferred),
+            kv_usage_ratio=page.kv_usage_ratio,
+            split=Split.NONE if timed else self.shares.split,
+            residual_ratio=None if timed else self.shares.residual_ratio,
+            fitted=0 if timed else self.shares.stretches,
+        )
+
+
+def _timed(did: EngineWindow) -> float:
+    """How long an engine ran by its own timers."""
+    return min((did.prefill_seconds or 0.0) + (did.decode_seconds or 0.0), did.seconds)
+
+
+def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
+    """What the engine counted between two pages, in the phases' words (A4).
+
+    A prompt's first token comes with its prefill. Of a request whose KV came from elsewhere it is
+    decode's, too. Ranks step side by side. Where steps are not counted, each is taken to write a
+    token for every request that runs.
+    """
+    made, computed = did.generation_tokens or 0.0, did.computed_tokens or 0.0
+    prompts = computed + (did.external_tokens or 0.0)
+    old = ServingCounts() if did.reset else before.serving
+    first = sum(_buckets(old.time_to_first_token, after.serving.time_to_first_token))
+    own = first * computed / prompts if prompts else 0.0
+    decoded = max(made - own, 0.0)
+    steps = (did.steps or 0.0) / after.ranks
+    if did.steps is None:
+        steps = decoded / max(((before.running or 0.0) + (after.running or 0.0)) / 2, 1.0)
+    gaps = _buckets(old.inter_token_latency, after.serving.inter_token_latency)
+    return Counts(round(computed), round(decoded), steps, own, gaps)
+
+
+def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, ...]:
+    """How many observations each bucket has got since; nothing where nobody tells."""
+    if after is None:
+        return ()
+    old = before.counts if before is not None else (0.0,) * len(after.counts)
+    grown = [new - was for was, new in zip(old, after.counts, strict=True)]
+    return tuple(max(upper - lower, 0.0) for lower, upper in pairwise([0.0, *grown]))
+
+
+def role_window(role: Role, start_ns: int, end_ns: int) -> WorkWindow | None:
+    """Return the stretch of an engine that tells nothing: all activity of its devices is its role.
+
+    None where the role does not say which phase that is.
+    """
+    if role not in (Role.PREFILL, Role.DECODE):
+        return None
+    share = 1.0 if role is Role.PREFILL else 0.0
+    return WorkWindow(start_ns, end_ns, Method.ROLE, share)
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None else round(count)

@@ -1,0 +1,176 @@
+"""How an engine's busy time divides between the phases when only sums are known, as of a page.
+
+Learned per engine from stretches of some seconds: how long its devices were busy, the steps,
+prompts and tokens that it counted meanwhile, and how long its tokens took to come. Until that has
+earned trust, by token count. docs/decisions/0005-mixed-steps.md has the reasons.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from disagg_exporter.attribution.pages.learned_shares import MOST_STRETCHES, RECENT, LearnedShares
+from disagg_exporter.attribution.pages.window_cost import Columns, Costs, fit
+from disagg_exporter.attribution.pages.window_steps import BUCKETS, Cutting, Sums, cutting
+from disagg_exporter.model import Role, Split
+
+# Long enough that most prompts begin and end within one, short enough that their number varies.
+_LEAST_SECONDS, _MOST_SECONDS, _ENOUGH_PROMPTS = 1.0, 20.0, 8
+# A stretch is not shorter than this part of all that was seen: so many are remembered, of a while
+# that grows until they are of ten seconds each.
+_PART, _LEAST_SECONDS_LATER = 1 / 120, 10.0
+_LEAST_BUSY_SECONDS = 0.01
+_ENOUGH = 12
+_MOST_BETWEEN_FITS = 24
+_TRUSTED_RESIDUAL = 0.25
+# Where these are in the sums of a stretch; the counts come first.
+_STEPS, _PROMPTS, _BUSY, _SECONDS = 0, 1, -2, -1
+# Busy for so much longer than everything that was counted explains: a prompt is under way.
+_UNEXPLAINED = 0.2
+
+
+class Counts(NamedTuple):
+    """What an engine counted over a stretch; `steps` and `prompts` are 0 where nobody knows.
+
+    `gaps` are the tokens by the time since the one before, in the buckets of
+    `pages.histograms`; empty where nobody knows.
+    """
+
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    steps: float = 0.0
+    prompts: float = 0.0
+    gaps: tuple[float, ...] = ()
+
+
+class PhaseShares:
+    """What one engine's steps cost. `stretches` is how many it has learned from."""
+
+    def __init__(self) -> None:
+        self.stretches = 0
+        self._rows: deque[Columns] = deque(maxlen=MOST_STRETCHES)
+        self._sum = np.zeros(6 + BUCKETS)
+        self._costs: Costs | None = None
+        self._cutting = Cutting()
+        self._next_fit = _ENOUGH // 2
+        self._errors: deque[float] = deque(maxlen=RECENT)
+        self._seconds_seen = 0.0
+
+    def share(self, role: Role, counts: Counts, busy_seconds: float) -> float:
+        """Return how much of a stretch's busy time was prefill.
+
+        Busy without a token means that a prompt is being computed: its tokens are counted when it
+        ends. An engine whose role says otherwise is believed.
+        """
+        prefill_tokens, decode_tokens, *_ = counts
+        if not prefill_tokens and not decode_tokens:
+            return 0.0 if role is Role.DECODE else 1.0
+        if self._costs is None or not self.trusted:
+            return prefill_tokens / (prefill_tokens + decode_tokens)
+        steps = self._cutting.steps(Sums.of(_row(counts)[None]), self._costs)
+        prefill, decode = (float(seconds[0]) for seconds in self._costs.divide(steps))
+        if role is not Role.DECODE:
+            prefill += max(busy_seconds - (1 + _UNEXPLAINED) * (prefill + decode), 0.0)
+        if prefill + decode <= 0:
+            return float(bool(prefill_tokens))
+        return min(max(prefill / (prefill + decode), 0.0), 1.0)
+
+    def learn(self, counts: Counts, busy_seconds: float, seconds: float) -> None:
+        """Take what a stretch of `seconds` held."""
+        self._seconds_seen += seconds
+        self._sum += np.concatenate((_row(counts), (busy_seconds, seconds)))
+        row = self._sum
+        least = min(max(_PART * self._seconds_seen, _LEAST_SECONDS), _LEAST_SECONDS_LATER)
+        enough = row[_SECONDS] >= least and row[_PROMPTS] >= _ENOUGH_PROMPTS
+        if not enough and row[_SECONDS] < _MOST_SECONDS:
+            return
+        self._sum = np.zeros_like(row)
+        if row[_STEPS] <= 0 or row[_BUSY] < _LEAST_BUSY_SECONDS:
+            return
+        if self._costs is not None:
+            steps = self._cutting.steps(Sums.of(row[None]), self._costs)
+            foreseen = float(self._costs.busy_seconds(steps)[0])
+            self._errors.append(abs(foreseen - row[_BUSY]) / row[_BUSY])
+        self._rows.append(row)
+        self.stretches += 1
+        if self.stretches >= self._next_fit:
+            self._next_fit += min(max(self.stretches // 4, 1), _MOST_BETWEEN_FITS)
+            self._fit_anew()
+
+    def save(self) -> LearnedShares | None:
+        """Return all that is known, as plain values; None if nothing is."""
+        if not self.stretches:
+            return None
+        costs = self._costs
+        return LearnedShares(
+            stretches=self.stretches,
+            rows=tuple(tuple(row.tolist()) for row in self._rows),
+            pending=tuple(self._sum.tolist()),
+            costs=costs and (costs.step, costs.request, costs.token, *costs.experts),
+            tokens_per_second=self._cutting.tokens_per_second,
+            first_slow=self._cutting.first_slow,
+            next_fit=self._next_fit,
+            errors=tuple(self._errors),
+            seconds_seen=self._seconds_seen,
+        )
+
+    @classmethod
+    def restored(cls, saved: LearnedShares | None) -> Self:
+        """Return one that knows what was saved.
+
+        Nothing, if that is by other buckets of time between tokens than ours.
+        """
+        shares = cls()
+        if saved is None or len(saved.pending) != len(shares._sum):
+            return shares
+        shares.stretches, shares._seconds_seen = saved.stretches, saved.seconds_seen
+        shares._rows.extend(np.array(row) for row in saved.rows)
+        shares._sum = np.array(saved.pending)
+        if saved.costs is not None:
+            step, request, token, *experts = saved.costs
+            shares._costs = Costs(step, request, token, tuple(experts))
+        shares._cutting = Cutting(saved.tokens_per_second, saved.first_slow)
+        shares._next_fit = saved.next_fit
+        shares._errors.extend(saved.errors)
+        return shares
+
+    @property
+    def residual_ratio(self) -> float | None:
+        """Mean error of the prediction of a stretch's busy time, over that time."""
+        return sum(self._errors) / len(self._errors) if self._errors else None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the costs are known well enough to divide by."""
+        residual = self.residual_ratio
+        learned = self.stretches >= _ENOUGH and self._costs is not None
+        return learned and residual is not None and residual <= _TRUSTED_RESIDUAL
+
+    @property
+    def split(self) -> Split:
+        """How the engine's busy time is divided now."""
+        return Split.MODEL if self.trusted else Split.TOKENS
+
+    def _fit_anew(self) -> None:
+        rows = np.stack(self._rows)
+        sums = Sums.of(rows)
+        self._cutting = cutting(sums, self._costs)
+        steps = self._cutting.steps(sums, self._costs)
+        self._costs = fit(steps, rows[:, _BUSY], rows[:, _SECONDS], self._costs)
+
+
+def _row(counts: Counts) -> Columns:
+    """The sums of a stretch, in their order; tokens by gap are told as steps by gap."""
+    prefill_tokens, decode_tokens, steps, prompts, gaps = counts
+    if prefill_tokens or decode_tokens:
+        # Where steps are not counted, each token is taken for one; prompts, all for one.
+        steps = max(steps or float(decode_tokens), 1.0)
+        prompts = prompts or float(bool(prefill_tokens))
+    by_gap = np.array(gaps) if gaps else np.zeros(BUCKETS)
+    told = by_gap.sum()
+    if told > 0:
+        by_gap = by_gap * (steps / told)
+    return np.array([steps, prompts, prefill_tokens, decode_tokens, *by_gap])

@@ -1,0 +1,169 @@
+"""What an engine's steps cost, learned from stretches of which only sums are known.
+
+A step takes the longer of arithmetic and reading memory, as in `stepfit`, with fewer terms, because
+sums tell less: arithmetic costs so much for each token, whoever it belongs to; reading costs so
+much for a step (the weights), so much for each request that decodes (its cache) and, of a mixture
+of experts, for the experts that its tokens choose.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.attribution.cost_model.nnls import solve
+
+Columns = NDArray[np.float64]
+
+# Over how many tokens a step comes to read all experts: a short mixture and a long one.
+_EXPERTS_TOKENS = np.array([16.0, 64.0])
+# By how much the logarithm of the likelihood must grow for them to be there at all.
+_PRICE_OF_EXPERTS = 12.0
+_PACE_SECONDS, _LARGEST_PACE = 60.0, 4.0
+_ROUNDS = 10
+_LEAST_GAIN = 1e-6
+# Beginnings: the part of the steps with a prompt, by tokens, in which reading is the longer.
+_BEGINNINGS = (0.0, 0.5, 1.0)
+_LEAST_ERROR = 1e-12
+
+
+class Steps(NamedTuple):
+    """The steps of stretches, a row for each.
+
+    `plain` have no prompt and `mixed` have one, of so many tokens (a column for each kind of
+    step; `parts` says how the mixed ones are divided among the kinds). `requests` decode in each.
+    """
+
+    plain: Columns
+    mixed: Columns
+    requests: Columns
+    prompt_tokens: Columns
+    parts: Columns
+
+
+class Costs(NamedTuple):
+    """Seconds for each step, for a request that decodes, for a token, and for all experts."""
+
+    step: float
+    request: float
+    token: float
+    experts: tuple[float, ...] = ()
+
+    def reading(self, requests: Columns, prompt_tokens: Columns) -> Columns:
+        """How long such steps read memory."""
+        seconds = self.step + self.request * requests + 0.0 * prompt_tokens
+        for price, some in zip(self.experts, _EXPERTS_TOKENS, strict=False):
+            seconds = seconds + price * (1 - np.exp(-(requests + prompt_tokens) / some))
+        return seconds
+
+    def price(self, requests: Columns, prompt_tokens: Columns) -> Columns:
+        """How long such steps take."""
+        computing = self.token * (requests + prompt_tokens)
+        longer: Columns = np.maximum(self.reading(requests, prompt_tokens), computing)
+        return longer
+
+    def divide(self, steps: Steps) -> tuple[Columns, Columns]:
+        """Return the seconds of prefill and of decode in each stretch.
+
+        What a phase adds to a mixed step, averaged over both orders
+        (docs/decisions/0005-mixed-steps.md).
+        """
+        requests, tokens = steps.requests[:, None], steps.prompt_tokens
+        nothing = np.zeros((1, 1))
+        empty = self.price(nothing, nothing)
+        prefill, decode = self.price(nothing, tokens), self.price(requests, nothing)
+        both = self.price(requests, tokens)
+        first, second = prefill - empty + both - decode, decode - empty + both - prefill
+        # Where neither adds anything, by tokens.
+        adds = first + second
+        told, whole = np.where(adds > 0, (first, adds), (tokens, tokens + requests))
+        share = told / np.where(whole > 0, whole, 1.0)
+        mixed = steps.mixed[:, None] * steps.parts * both
+        prefill_seconds = (mixed * share).sum(axis=1)
+        return prefill_seconds, steps.plain * decode[:, 0] + mixed.sum(axis=1) - prefill_seconds
+
+    def busy_seconds(self, steps: Steps) -> Columns:
+        """How long stretches with these steps are busy."""
+        prefill, decode = self.divide(steps)
+        return prefill + decode
+
+
+def fit(steps: Steps, busy_seconds: Columns, seconds: Columns, known: Costs | None) -> Costs:
+    """Return the costs that explain best how long stretches were busy.
+
+    Stretches are in order, `seconds` is how long each lasted. A pace that neighbours in time share
+    (clocks, throttling) is taken out: it changes all steps, and costs would take it up.
+    """
+    first = _fit(steps, busy_seconds, known)
+    expected_seconds = np.maximum(first.busy_seconds(steps), busy_seconds / _LARGEST_PACE)
+    ratios = np.maximum(busy_seconds / expected_seconds, 1 / _LARGEST_PACE)
+    pace = _smooth(ratios, busy_seconds, seconds)
+    return _fit(steps, busy_seconds / pace, first)
+
+
+def _fit(steps: Steps, busy_seconds: Columns, known: Costs | None) -> Costs:
+    least, dense = _best(steps, busy_seconds, known, experts=False)
+    less, expert = _best(steps, busy_seconds, known, experts=True)
+    gain = len(busy_seconds) / 2 * log(least / less)
+    return expert if gain > _PRICE_OF_EXPERTS else dense
+
+
+def _smooth(ratios: Columns, weights: Columns, seconds: Columns) -> Columns:
+    """Mean over the neighbours in time, near ones more."""
+    middle = np.cumsum(seconds) - seconds / 2
+    near = np.exp(-np.abs(middle[:, None] - middle) / _PACE_SECONDS) * weights
+    mean: Columns = near @ ratios / near.sum(axis=1)
+    return mean
+
+
+def _best(
+    steps: Steps, busy_seconds: Columns, known: Costs | None, *, experts: bool
+) -> tuple[float, Costs]:
+    tokens = steps.prompt_tokens + steps.requests[:, None]
+    borders = np.quantile(tokens, _BEGINNINGS)
+    beginnings = [tokens > border for border in borders]
+    if known is not None:
+        read = known.reading(steps.requests[:, None], steps.prompt_tokens)
+        beginnings.append(known.token * tokens > read)
+    found = [_improve(steps, busy_seconds, computes, experts=experts) for computes in beginnings]
+    return min(found, key=lambda tried: tried[0])
+
+
+def _improve(
+    steps: Steps, busy_seconds: Columns, computes: NDArray[np.bool_], *, experts: bool
+) -> tuple[float, Costs]:
+    """Say which steps compute longer than they read, fit both lines, and again."""
+    tokens = steps.prompt_tokens + steps.requests[:, None]
+    best, least = Costs(0.0, 0.0, 0.0), float("inf")
+    for _ in range(_ROUNDS):
+        costs = _least_squares(steps, busy_seconds, computes, experts=experts)
+        errors = costs.busy_seconds(steps) / busy_seconds - 1
+        squares = float(errors @ errors) + _LEAST_ERROR
+        if squares >= least * (1 - _LEAST_GAIN):
+            break
+        best, least = costs, squares
+        reading = costs.reading(steps.requests[:, None], steps.prompt_tokens)
+        computes = costs.token * tokens > reading
+    return least, best
+
+
+def _least_squares(
+    steps: Steps, busy_seconds: Columns, computes: NDArray[np.bool_], *, experts: bool
+) -> Costs:
+    tokens = steps.prompt_tokens + steps.requests[:, None]
+    mixed = steps.mixed[:, None] * steps.parts
+    reads = mixed * ~computes
+    reading = steps.plain + reads.sum(axis=1)
+    columns = [reading, reading * steps.requests, (mixed * computes * tokens).sum(axis=1)]
+    for some in _EXPERTS_TOKENS if experts else ():
+        plain = steps.plain * (1 - np.exp(-steps.requests / some))
+        columns.append(plain + (reads * (1 - np.exp(-tokens / some))).sum(axis=1))
+    # By the relative error: a quiet stretch tells as much of the costs as a full one.
+    features = np.stack(columns) / busy_seconds
+    step, request, token, *more = solve(
+        (features @ features.T).tolist(), features.sum(axis=1).tolist()
+    )
+    return Costs(step, request, token, tuple(more))

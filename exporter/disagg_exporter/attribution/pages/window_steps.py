@@ -1,0 +1,121 @@
+"""In how many of an engine's steps there was a prompt, and of how many tokens: from sums."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.attribution.pages.window_cost import Columns, Costs, Steps
+from disagg_exporter.engine_pages.exposition.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
+
+_BOUNDS = np.array(BETWEEN_TOKENS_BOUNDS_SECONDS)
+BUCKETS = len(_BOUNDS) + 1
+"""Of the times between tokens."""
+
+# Gauss and Laguerre's points: the prompts in a step, against their mean, spread exponentially.
+_SPREAD = np.array([0.4157745568, 2.2942803603, 6.2899450829])
+_SPREAD_PARTS = np.array([0.7110930099, 0.2785177336, 0.0103892565])
+_WHOLE = np.array([1.0])
+# The middle of each bucket of times between tokens.
+_MIDDLES = np.sqrt(_BOUNDS[:-1] * _BOUNDS[1:])
+_GAP_SECONDS = np.array([_BOUNDS[0] / 2, *_MIDDLES, 2 * _BOUNDS[-1]])
+# A step so much longer than one that only decodes has a prompt in it.
+_SLOW = 1.4
+# Quick and slow steps are two kinds if there are next to none between, and the slow ones take time.
+_VALLEY, _LEAST_SLOW_TIME = 0.25, 0.1
+# Prompts are cut if so many more steps are slow than prompts come, into pieces not shorter than so.
+_CUT, _LEAST_PIECE_TOKENS = 1.3, 128.0
+
+
+class Sums(NamedTuple):
+    """What stretches counted, a row for each.
+
+    `by_gap` are the steps by the time between the tokens that they wrote and those before.
+    """
+
+    steps: Columns
+    prompts: Columns
+    prefill_tokens: Columns
+    decode_tokens: Columns
+    by_gap: Columns
+
+    @classmethod
+    def of(cls, rows: Columns) -> Self:
+        """From rows of these numbers, in this order."""
+        steps, prompts, prefill, decode = rows[:, :4].T
+        return cls(steps, prompts, prefill, decode, rows[:, 4 : 4 + BUCKETS])
+
+
+class Cutting(NamedTuple):
+    """Whether an engine's prompts are longer than a step takes at once.
+
+    Then a prompt is computed in pieces, beside steps that decode, and counted when it ends. When
+    that was, and how long the pieces were, is told by the tokens that took long to come:
+    `tokens_per_second` were computed in such slow steps, in the mean. 0 where prompts are computed
+    at once. Steps are slow from the bucket `first_slow` on, if their requests allow it.
+    """
+
+    tokens_per_second: float = 0.0
+    first_slow: int = 0
+
+    def steps(self, sums: Sums, costs: Costs | None) -> Steps:
+        """Return the steps of stretches."""
+        requests = sums.decode_tokens / sums.steps
+        if self.tokens_per_second and costs is not None:
+            mixed, seconds = _slow_steps(sums, costs, self.first_slow)
+            tokens = self.tokens_per_second * seconds / np.where(mixed > 0, mixed, 1.0)
+            return Steps(sums.steps - mixed, mixed, requests, tokens[:, None], _WHOLE)
+        mixed = _with_a_prompt(sums)
+        mean = sums.prefill_tokens / np.where(mixed > 0, mixed, 1.0)
+        return Steps(sums.steps - mixed, mixed, requests, mean[:, None] * _SPREAD, _SPREAD_PARTS)
+
+
+def cutting(sums: Sums, costs: Costs | None) -> Cutting:
+    """Return whether the prompts of stretches were cut, by what steps are known to cost."""
+    if costs is None:
+        return Cutting()
+    first = _valley(sums.by_gap.sum(axis=0), int(_first_slow(sums, costs).min()))
+    slow, seconds = (float(each.sum()) for each in _slow_steps(sums, costs, first))
+    tokens = float(sums.prefill_tokens.sum())
+    cut = slow > _CUT * float(_with_a_prompt(sums).sum()) and tokens >= slow * _LEAST_PIECE_TOKENS
+    return Cutting(tokens / seconds, first) if cut else Cutting()
+
+
+def _with_a_prompt(sums: Sums) -> Columns:
+    """So many steps have a prompt in them if prompts come at random.
+
+    A step without one decodes at least one token.
+    """
+    at_random = sums.steps * -np.expm1(-sums.prompts / sums.steps)
+    mixed: Columns = np.maximum(at_random, sums.steps - sums.decode_tokens)
+    return mixed
+
+
+def _first_slow(sums: Sums, costs: Costs) -> NDArray[np.intp]:
+    """The first bucket that is above all steps that only decode."""
+    requests = sums.decode_tokens / sums.steps
+    quick_seconds = costs.price(requests, np.zeros_like(requests))
+    above: NDArray[np.intp] = np.searchsorted(_BOUNDS, _SLOW * quick_seconds) + 1
+    return above
+
+
+def _slow_steps(sums: Sums, costs: Costs, first: int) -> tuple[Columns, Columns]:
+    """So many steps took longer than one that only decodes, and so long."""
+    firsts = np.maximum(_first_slow(sums, costs), first)
+    slow = sums.by_gap * (np.arange(BUCKETS) >= firsts[:, None])
+    return slow.sum(axis=1), slow @ _GAP_SECONDS
+
+
+def _valley(steps: NDArray[np.float64], first: int) -> int:
+    """Return the first bucket of slow steps: `first`, or where two kinds part above it."""
+    parting, least = first, float("inf")
+    seconds = steps * _GAP_SECONDS
+    for place in range(first, BUCKETS - 1):
+        before, after = steps[max(first - 1, 0) : place], steps[place + 1 :]
+        rare = steps[place] < _VALLEY * min(before.max(initial=0.0), after.max())
+        long = seconds[place + 1 :].sum() >= _LEAST_SLOW_TIME * seconds[first:].sum()
+        if rare and long and steps[place] < least:
+            parting, least = place, steps[place]
+    return parting

@@ -1,0 +1,1 @@
+"""Learned curves of throughput over batch size: knee, latency, utilization."""

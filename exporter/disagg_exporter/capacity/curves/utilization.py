@@ -1,0 +1,107 @@
+"""How much of its capacity an engine uses: the rule of accounting A9."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from disagg_exporter.capacity.curves.window import Tally
+from disagg_exporter.model import DecodeLimit, PrefillLimit, Role
+
+LEAST_SECONDS = 3.0
+"""Less than this says nothing of a load, and after a daemon's start more is not waited for."""
+_AVERAGED = attrgetter(
+    *("prefill_tokens", "batch_ns", "kv_ns", "blocked_ns", "waiting_ns"),
+    *("decode_tokens", "decode_steps", "steps"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was asked of an engine in the last minute, of each of its ranks on average.
+
+    `batch` is the mean number of requests in decode steps, time without a step counting as 0.
+    `blocked_ratio` is the share of time in which requests waited and a step could take in none,
+    `waiting_ratio` that in which requests waited at all. `gap_ratio` is the host's share of the
+    time from step to step, `prefill_ratio` that of prefill in the time of steps,
+    `prefill_step_tokens` the mean size of such steps; None where there were none.
+    """
+
+    prefill_tokens_per_second: float
+    batch: float
+    kv_usage_ratio: float
+    blocked_ratio: float = 0.0
+    waiting_ratio: float = 0.0
+    preemptions: float = 0.0
+    gap_ratio: float | None = None
+    prefill_ratio: float | None = None
+    prefill_step_tokens: float | None = None
+    ranks: int = 1
+    decode_tokens_per_second: float = 0.0
+    decode_steps_per_second: float = 0.0
+    steps_per_second: float = 0.0
+
+
+def load_of(tallies: Iterable[Tally]) -> Load | None:
+    """Return the load of an engine by its ranks; None until they have told of some seconds."""
+    known = [tally for tally in tallies if tally.length_ns >= LEAST_SECONDS * 1e9]
+    if not known:
+        return None
+    paired_ns = sum(t.paired_ns for t in known)
+    worked_ns = sum(t.worked_ns for t in known)
+    prefill_ns = sum(t.prefill_ns for t in known)
+    step_ns = prefill_ns + sum(t.decode_ns for t in known)
+    steps = sum(t.prefill_steps for t in known)
+    prefill_rate, batch, kv, blocked, waiting, decode_rate, decode_steps_rate, steps_rate = _means(
+        known
+    )
+    return Load(
+        prefill_tokens_per_second=prefill_rate * 1e9,
+        batch=batch,
+        kv_usage_ratio=kv,
+        blocked_ratio=blocked,
+        waiting_ratio=waiting,
+        preemptions=sum(t.preemptions for t in known),
+        gap_ratio=max(1 - worked_ns / paired_ns, 0.0) if paired_ns else None,
+        prefill_ratio=prefill_ns / step_ns if step_ns else None,
+        ranks=len(known),
+        decode_tokens_per_second=decode_rate * 1e9,
+        decode_steps_per_second=decode_steps_rate * 1e9,
+        steps_per_second=steps_rate * 1e9,
+        prefill_step_tokens=sum(t.prefill_tokens for t in known) / steps if steps else None,
+    )
+
+
+def _means(tallies: Sequence[Tally]) -> Sequence[float]:
+    """Each of `_AVERAGED` a nanosecond, of each rank on average."""
+    rates = [[each / tally.length_ns for each in _AVERAGED(tally)] for tally in tallies]
+    if len(rates) == 1:
+        return rates[0]
+    return [sum(each) / len(rates) for each in zip(*rates, strict=True)]
+
+
+def used_ratio(
+    role: Role, load: Load, prefill: PrefillLimit | None, decode: DecodeLimit | None
+) -> float | None:
+    """Return how full an engine of a role is; None where a limit that it needs is not known.
+
+    A mixed engine gives each step to both phases: reading takes the share of its time that its
+    tokens need at the knee, and what is left must do for writing within the target. Both shares
+    together are 1 when it is full.
+    """
+    reading = writing = None
+    if prefill is not None:
+        reading = load.prefill_tokens_per_second / prefill.tokens_per_second
+    if decode is not None and decode.requests is not None:
+        writing = load.batch / decode.requests
+    room = max(load.kv_usage_ratio, load.blocked_ratio)
+    match role:
+        case Role.PREFILL:
+            return reading
+        case Role.DECODE:
+            return None if writing is None else max(writing, room)
+        case Role.MIXED if reading is not None and writing is not None:
+            return max(reading + writing, room)
+        case _:
+            return None

@@ -1,0 +1,186 @@
+"""The engines of a node: their messages and pages in, how full each is out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from disagg_exporter.capacity.activity import Activity
+from disagg_exporter.capacity.bottleneck import Evidence, bound_of
+from disagg_exporter.capacity.curves.learned_limits import LearnedLimits
+from disagg_exporter.capacity.curves.utilization import used_ratio
+from disagg_exporter.capacity.engine import EngineFullness
+from disagg_exporter.capacity.inbox import Arrived
+from disagg_exporter.capacity.paged import PagedFullness
+from disagg_exporter.capacity.rates import bytes_per_second, flops_per_second
+from disagg_exporter.capacity.stream import Stream, learn
+from disagg_exporter.capacity.work import Stretch
+from disagg_exporter.model import (
+    Bound,
+    CapacitySource,
+    DeviceReading,
+    EngineCapacity,
+    EngineState,
+    EngineStatus,
+    Step,
+    StreamKey,
+)
+from disagg_exporter.steps.rows import Rows
+
+MOST_HELD = 10_000
+"""Messages that are put aside at most until the next second."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one engine, by both sources; `model_name` is what it serves."""
+
+    model_name: str
+    steps: EngineFullness
+    page: PagedFullness
+    asleep: bool = False
+    bound: Bound = Bound.UNKNOWN
+
+    def told(self) -> EngineFullness | PagedFullness:
+        """The better source that has something to tell."""
+        by_page = self.steps.load is None and self.page.load is not None
+        return self.page if by_page else self.steps
+
+    def used_ratio(self, status: EngineStatus) -> float | None:
+        """How full the engine is; None unless it is ready, awake, and its limits are known."""
+        told = self.told()
+        if status.state is not EngineState.READY or self.asleep or told.load is None:
+            return None
+        return used_ratio(status.role, told.load, told.prefill, told.decode)
+
+
+class Fullness:
+    """Every method takes the time it needs as an argument.
+
+    Messages are only put aside as they come; the work is done once a second, in `advance`.
+
+    Args:
+        itl_seconds: The time from one token to the next that users are promised.
+    """
+
+    def __init__(self, itl_seconds: float) -> None:
+        self._itl_seconds = itl_seconds
+        self._engines: dict[str, _Known] = {}
+        self._arrived = Arrived()
+        self._activity = Activity()
+
+    def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
+        """Take one step record; of engines that `advance` has not heard of it is ignored."""
+        self._arrived.step(key, step, overlapped=overlapped)
+        if self._arrived.count >= MOST_HELD:
+            self._digest()
+
+    def steps(self, key: StreamKey, rows: Rows, *, overlapped: bool) -> None:
+        """Take some step records of one stream, in the order in which they came."""
+        self._arrived.steps(key, rows, overlapped=overlapped)
+        if self._arrived.count >= MOST_HELD:
+            self._digest()
+
+    def hear(self, key: StreamKey, said: Step) -> None:
+        """Take a hello or heartbeat."""
+        self._arrived.hear(key, said)
+        if self._arrived.count >= MOST_HELD:
+            self._digest()
+
+    def advance(
+        self,
+        engines: Iterable[EngineStatus],
+        now_ns: int,
+        readings: Iterable[DeviceReading] = (),
+    ) -> None:
+        """Learn from what has come, see how full everyone is and what holds them up.
+
+        An engine that is not among them any more, or serves another model, is forgotten.
+        """
+        here = {status.engine: status for status in engines}
+        for name in self._engines.keys() - here.keys():
+            del self._engines[name]
+        for name, status in here.items():
+            known = self._engines.get(name)
+            if known is None or known.model_name != status.model_name:
+                steps, page = EngineFullness(self._itl_seconds), PagedFullness(self._itl_seconds)
+                self._engines[name] = known = _Known(status.model_name, steps, page)
+            known.asleep = status.page is not None and bool(status.page.asleep)
+            known.page.look(status.page, now_ns)
+        self._digest()
+        self._activity.take(readings)
+        for name, known in self._engines.items():
+            known.steps.advance(now_ns)
+            known.bound = bound_of(self._evidence(here[name], known), known.bound)
+
+    def capacities(self, engines: Iterable[EngineStatus]) -> tuple[EngineCapacity, ...]:
+        """Return how full engines are; one that is not ready, or asleep, has no ratio."""
+        return tuple(
+            _capacity(status, self._engines[status.engine])
+            for status in engines
+            if status.engine in self._engines
+        )
+
+    def limits(self, engine: str, now_ns: int) -> LearnedLimits:
+        """Return what an engine's limits are read off, by both sources, as plain values."""
+        known = self._engines.get(engine)
+        if known is None:
+            return LearnedLimits()
+        page = known.page.save(now_ns)
+        steps = known.steps.save(now_ns)
+        return replace(steps, page_decode=page.page_decode, page_rates=page.page_rates)
+
+    def restore_limits(self, engine: str, saved: LearnedLimits, now_ns: int) -> None:
+        """Go on with what was saved of an engine that `advance` has heard of."""
+        known = self._engines.get(engine)
+        if known is not None:
+            known.steps.restore(saved, now_ns)
+            known.page.restore(saved, now_ns)
+
+    def _digest(self) -> None:
+        learn(self._told())
+
+    def _told(self) -> Iterator[tuple[Stream, Stretch]]:
+        for key, told in self._arrived.take():
+            known = self._engines.get(key.engine)
+            if known is not None:
+                yield from known.steps.take(key, told)
+
+    def _evidence(self, status: EngineStatus, known: _Known) -> Evidence | None:
+        told = known.told()
+        load = told.load
+        if status.state is not EngineState.READY or known.asleep or load is None:
+            return None
+        knee = None if told.prefill is None else told.prefill.knee_tokens or 0.0
+        step_tokens = load.prefill_step_tokens
+        activity = self._activity.of(status.devices)
+        return Evidence(
+            kv_usage_ratio=load.kv_usage_ratio,
+            waiting_ratio=load.waiting_ratio,
+            preempted=load.preemptions > 0,
+            used_ratio=known.used_ratio(status),
+            gap_ratio=load.gap_ratio,
+            prefill_ratio=load.prefill_ratio,
+            beyond_knee=None if knee is None or step_tokens is None else step_tokens >= knee,
+            tensor_ratio=activity.tensor_ratio,
+            dram_ratio=activity.dram_ratio,
+        )
+
+
+def _capacity(status: EngineStatus, known: _Known) -> EngineCapacity:
+    told, load, size = known.told(), known.steps.load, status.model_size
+    flops = read = None
+    if load is not None and size is not None and status.state is EngineState.READY:
+        cache_tokens = None if status.page is None else status.page.kv_cache_tokens
+        flops = flops_per_second(load, size)
+        read = bytes_per_second(load, size, cache_tokens)
+    return EngineCapacity(
+        engine=status.engine,
+        used_ratio=known.used_ratio(status),
+        prefill=told.prefill,
+        decode=told.decode,
+        source=CapacitySource.PAGE if told is known.page else CapacitySource.STEPS,
+        bound=known.bound,
+        flops_per_second=flops,
+        bytes_per_second=read,
+    )

@@ -1,0 +1,200 @@
+"""One stream of step records: to the curves of its engine, and to the last minute's load."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.capacity.curves.curve import Curve
+from disagg_exporter.capacity.curves.window import Tally, Window
+from disagg_exporter.capacity.inbox import Told
+from disagg_exporter.capacity.work import Batch, Stretch, Work, work_of
+from disagg_exporter.model import Step
+from disagg_exporter.steps.rows import ROW, Rows, joined, rows_of, unfinished_tokens
+
+STEPS_A_SAMPLE = 4
+"""Decode steps are averaged before they are a sample: records come in bursts."""
+AT_ONCE = 500
+"""So many records, or a few more, are worked on together: few enough for a processor's caches."""
+_GAPS_KEPT = 64
+# A mixed step costs about what a prefill step of all its tokens costs, if few of them decode.
+_MOSTLY = 3
+
+
+class Stream:
+    """What one process tells of one rank; all times are those that its messages carry.
+
+    Records tile time: the stretch of a record reaches from the one before to itself, and holds a
+    step and the host's gap before it. A heartbeat ends a stretch only while nothing is promised;
+    otherwise a step is under way, whose record will say what the stretch was.
+
+    Args:
+        prefill, decode: The engine's curves, which its ranks share.
+    """
+
+    __slots__ = (
+        "_before",
+        "_decode",
+        "_gaps",
+        "_pools",
+        "_prefill",
+        "_tally",
+        "_unfinished",
+        "heard_ns",
+        "mark_ns",
+        "recorded_ns",
+        "window",
+    )
+
+    def __init__(self, prefill: Curve, decode: Curve) -> None:
+        self.window = Window()
+        self.mark_ns = 0
+        self.heard_ns = 0
+        self.recorded_ns = 0
+        self._prefill = prefill
+        self._decode = decode
+        # The newest record, or the first heartbeat; no row before there is any.
+        self._before: Rows = np.empty(0, ROW)
+        self._unfinished = 0.0
+        self._tally = Tally()
+        self._gaps: deque[float] = deque(maxlen=_GAPS_KEPT)
+        self._pools: dict[int, list[float]] = {}
+
+    @property
+    def gap_seconds(self) -> float | None:
+        """Host time from one step to the next while work is pending, usually; None before any."""
+        return median(self._gaps) if self._gaps else None
+
+    def take(self, told: Told) -> list[Stretch]:
+        """Take what was told; return what of it `learn` is to be given.
+
+        A record that came too late, or twice, says nothing new.
+        """
+        if not len(self._before):
+            self._begin(told)
+        rows, beats = _fresh(told.rows(self._before), told.beats)
+        stretches, first = [], 0
+        for last, said in beats:
+            if not (rows["running"][last] or rows["waiting"][last]):
+                stretches.append(self._reach(rows[first : last + 1], told))
+                self._rest(said, float(rows["kv_usage_ratio"][last]))
+                first = last
+        stretches.append(self._reach(rows[first:], told))
+        if len(rows) > 1:
+            self.heard_ns = self.recorded_ns = int(rows["t_ns"][-1])
+            self._before = joined([rows[-1:]])
+        since = [said.t_ns for last, said in beats if last == len(rows) - 1]
+        self.heard_ns = max([self.heard_ns, *since])
+        return [stretch for stretch in stretches if len(stretch.rows) > 1]
+
+    def count(self, tally: Tally) -> None:
+        """Add the sums over some records."""
+        self._tally += tally
+
+    def learn_batch(self, batch: Batch) -> None:
+        """Learn from steps that only wrote."""
+        pool = self._pools.setdefault(batch.number, [0.0, 0.0, 0.0])
+        pool[0] += batch.steps
+        pool[1] += batch.requests
+        pool[2] += batch.step_ns
+
+    def learn_prompts(self, work: Work, such: NDArray[np.intp]) -> None:
+        """Learn from steps that read prompts: `such` are the places of their records."""
+        rows = work.rows
+        context, generated = rows["context_tokens"][such], rows["generation_tokens"][such]
+        left = unfinished_tokens(
+            context - rows["computed_tokens"][such], rows["running"][such] <= 0, self._unfinished
+        )
+        self._unfinished = float(left[-1])
+        teaches = (work.steps[such] == 1) & (rows["encoder_inputs"][such] == 0)
+        teaches &= context >= _MOSTLY * generated
+        # A prompt that is cut before its end is cut because the step can hold no more.
+        columns = (context + generated, work.step_ns[such], rows["t_ns"][such], left > 0)
+        for size, step_ns, t_ns, full in zip(*(c[teaches].tolist() for c in columns), strict=True):
+            self._prefill.add(size, step_ns / 1e9, t_ns, full=full)
+
+    def end_second(self, now_ns: int) -> None:
+        """Put what was gathered into the window and the curves."""
+        tally, self._tally = self._tally, Tally()
+        if tally.length_ns:
+            self.window.add(tally)
+        if tally.paired_steps:
+            gap_ns = max(tally.paired_ns - tally.worked_ns, 0.0)
+            self._gaps.append(gap_ns / tally.paired_steps / 1e9)
+        for number, (steps, requests, spent_ns) in list(self._pools.items()):
+            if steps >= STEPS_A_SAMPLE:
+                self._decode.add(requests / steps, spent_ns / steps / 1e9, now_ns)
+                del self._pools[number]
+
+    def _begin(self, told: Told) -> None:
+        """Take the first message for what was before all others: its totals are not its own."""
+        if told.beats and not told.beats[0][0]:
+            self._before = rows_of([told.beats[0][1]])
+        else:
+            self._before = joined([told.rows(self._before)[:1]])
+            self.heard_ns = self.recorded_ns = int(self._before["t_ns"][0])
+        self.mark_ns = max(int(self._before["t_ns"][0]), 0)
+
+    def _rest(self, said: Step, kv_usage_ratio: float) -> None:
+        """Take a heartbeat while nothing is to be done."""
+        length_ns = said.t_ns - self.mark_ns
+        if length_ns > 0:
+            self.mark_ns = said.t_ns
+            self._tally.length_ns += length_ns
+            self._tally.kv_ns += kv_usage_ratio * length_ns
+
+    def _reach(self, rows: Rows, told: Told) -> Stretch:
+        """Say how much time each record tells of; the first row is the record before them."""
+        # A heartbeat may have overtaken a record, which tells of no time then.
+        reached_ns = np.maximum(rows["t_ns"], 0)
+        reached_ns[0] = self.mark_ns
+        reached_ns = np.maximum.accumulate(reached_ns)
+        self.mark_ns = int(reached_ns[-1])
+        length_ns = np.zeros(len(rows))
+        length_ns[1:] = reached_ns[1:] - reached_ns[:-1]
+        return Stretch(rows, length_ns, told.overlapped)
+
+
+def learn(told: Iterable[tuple[Stream, Stretch]]) -> None:
+    """Learn from what streams have told: of many together, which is as quick as one."""
+    some: list[tuple[Stream, Stretch]] = []
+    rows = 0
+    for stream, stretch in told:
+        some.append((stream, stretch))
+        rows += len(stretch.rows)
+        if rows >= AT_ONCE:
+            _learn(some)
+            some, rows = [], 0
+    if some:
+        _learn(some)
+
+
+def _learn(told: Sequence[tuple[Stream, Stretch]]) -> None:
+    streams = [stream for stream, _ in told]
+    work = work_of([stretch for _, stretch in told])
+    for stream, tally in zip(streams, work.tallies(), strict=True):
+        stream.count(tally)
+    for batch in work.batches():
+        streams[batch.stretch].learn_batch(batch)
+    for number, such in work.prompts():
+        streams[number].learn_prompts(work, such)
+
+
+def _fresh(
+    rows: Rows, beats: Sequence[tuple[int, Step]]
+) -> tuple[Rows, Sequence[tuple[int, Step]]]:
+    """Return the records that are newer than all before them, and where beats are among them.
+
+    The first row is the newest record known before. A beat is placed at the last row before it.
+    """
+    sequence = rows["sequence"]
+    if (sequence[1:] > sequence[:-1]).all():
+        return rows, beats  # as nearly always
+    fresh = np.ones(len(rows), np.bool_)
+    fresh[1:] = sequence[1:] > np.maximum.accumulate(sequence)[:-1]
+    places = np.cumsum(fresh) - 1
+    return rows[fresh], [(int(places[last]), said) for last, said in beats]

@@ -1,0 +1,172 @@
+"""What records tell of the work of engines: those of many streams at once, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.capacity.curves.curve import classes_of
+from disagg_exporter.capacity.curves.window import FIELDS, Tally
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.steps.rows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, joined, kinds_of
+
+_Flags = NDArray[np.bool_]
+_Numbers = NDArray[np.float64]
+
+
+class Stretch(NamedTuple):
+    """Records of one stream that follow each other; the first row is the record before them.
+
+    `length_ns` is the time that each tells of, 0 for the first. `overlapped`: the engine's own
+    step times are mere waits, so that the time from record to record counts.
+    """
+
+    rows: Rows
+    length_ns: _Numbers
+    overlapped: bool
+
+
+class Batch(NamedTuple):
+    """Decode steps of a class of batches in one stretch: how many, and their sums."""
+
+    stretch: int
+    number: int
+    steps: float
+    requests: float
+    step_ns: float
+
+
+class Work(NamedTuple):
+    """Records of several stretches, one after the other: which stretch each is of, and its facts.
+
+    `first` says where each stretch begins. There, and where a record tells of the state between
+    two steps only, nothing is `told`: neither steps nor batch nor time of them. `length_ns` is
+    the time since the record before, `step_ns` how long the steps took, `held_ns` how long they
+    held the engine. `reads` and `writes`: they read prompts, or did nothing but write. `paired`:
+    work was left before, and the host's gap is told. `waited`: requests waited before and after.
+    """
+
+    first: list[int]
+    stretch: NDArray[np.int64]
+    rows: Rows
+    length_ns: _Numbers
+    step_ns: _Numbers
+    held_ns: _Numbers
+    steps: _Numbers
+    batch: _Numbers
+    told: _Flags
+    reads: _Flags
+    writes: _Flags
+    paired: _Flags
+    waited: _Flags
+
+    def tallies(self) -> list[Tally]:
+        """Return the sums over each stretch."""
+        length_ns, held_ns, steps = self.length_ns, self.held_ns, self.steps
+        columns = {
+            "length_ns": length_ns,
+            "kv_ns": self.rows["kv_usage_ratio"] * length_ns,
+            "waiting_ns": self.waited * length_ns,
+            "blocked_ns": (self.waited & self.writes) * length_ns,
+            "batch_ns": self.batch * held_ns,
+            "steps": steps,
+            "decode_steps": (self.batch > 0) * steps,
+            "decode_tokens": self.batch * steps,
+            "decode_ns": self.writes * held_ns,
+            "prefill_steps": self.reads * steps,
+            "prefill_tokens": _masked(self.rows["context_tokens"], self.reads),
+            "prefill_ns": self.reads * held_ns,
+            "paired_steps": self.paired * steps,
+            "paired_ns": self.paired * length_ns,
+            "worked_ns": self.paired * self.step_ns,
+            "preemptions": _masked(self.rows["preemptions"], self.told),
+        }
+        sums = [np.add.reduceat(columns[name], self.first).tolist() for name in FIELDS]
+        return [Tally(*each) for each in zip(*sums, strict=True)]
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the steps that only wrote."""
+        such = np.flatnonzero(self.writes)
+        if not len(such):
+            return
+        batch, steps = self.batch[such], self.steps[such]
+        classes = classes_of(batch)
+        most = int(classes.max()) + 1
+        cells = self.stretch[such] * most + classes
+        sums = [np.bincount(cells, each) for each in (steps, steps * batch, self.step_ns[such])]
+        found = np.flatnonzero(np.bincount(cells))
+        for cell, *each in zip(found.tolist(), *(s[found].tolist() for s in sums), strict=True):
+            yield Batch(*divmod(cell, most), *each)
+
+    def prompts(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Yield where the records of steps are that read prompts, stretch by stretch."""
+        such = np.flatnonzero(self.reads)
+        if not len(such):
+            return
+        bounds = np.searchsorted(such, self.first[1:])
+        for stretch, some in enumerate(np.split(such, bounds)):
+            if len(some):
+                yield stretch, some
+
+
+def work_of(stretches: Sequence[Stretch]) -> Work:
+    """Return what the records of one stretch or more tell."""
+    counts = [len(stretch.rows) for stretch in stretches]
+    rows = joined([stretch.rows for stretch in stretches])
+    # Each row but the very first is held against the one before it, which means nothing where
+    # another stretch begins.
+    seams = [count - 1 for count in accumulate(counts[:-1])]
+    numbers = np.repeat(np.arange(len(counts)), counts)[1:]
+    length_ns = np.concatenate([stretch.length_ns for stretch in stretches])[1:]
+    waiting = rows["waiting"] > 0
+    pending = (waiting | (rows["running"] > 0))[:-1]
+    newer, kinds = rows[1:], kinds_of(rows)[1:]
+    writes = kinds == wire.GENERATION
+    # Transferred requests write their first token like any other (accounting A4).
+    received = writes & (newer["context_tokens"] > 0)
+    batch = newer["generation_requests"] + newer["context_requests"] * received
+    told = ~writes | (batch > 0)
+    told[seams] = False
+    writes &= told
+    steps, step_ns = (told * each for each in _growth(rows, kinds))
+    held_ns = told * np.where(pending, length_ns, np.minimum(step_ns, length_ns))
+    paired = pending & told
+    if any(stretch.overlapped for stretch in stretches):
+        overlapped = np.array([stretch.overlapped for stretch in stretches])[numbers]
+        step_ns = np.where(paired & overlapped, length_ns, step_ns)
+        paired &= ~overlapped
+    return Work(
+        first=[0, *seams],
+        stretch=numbers,
+        rows=newer,
+        length_ns=length_ns,
+        step_ns=step_ns,
+        held_ns=held_ns,
+        steps=steps,
+        batch=_masked(batch, told),
+        told=told,
+        reads=told & ~writes & (kinds != wire.DUMMY_STEP),
+        writes=writes,
+        paired=paired,
+        waited=waiting[:-1] & waiting[1:],
+    )
+
+
+def _growth(rows: Rows, kinds: NDArray[np.int64]) -> tuple[_Numbers, _Numbers]:
+    """Return by how much the steps, and the time, of each one's kind are above the row before."""
+    steps, step_ns = np.zeros(len(kinds)), np.zeros(len(kinds))
+    for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+        such = kinds == kind
+        for growth, name in ((steps, STEPS_TOTALS[kind]), (step_ns, ELAPSED_TOTALS[kind])):
+            total = rows[name]
+            np.subtract(total[1:], total[:-1], out=growth, where=such)
+    return steps, step_ns
+
+
+def _masked(counts: NDArray[np.int64], such: _Flags) -> _Numbers:
+    """Return counts, and 0 where they do not count, as numbers whose sums know no bounds."""
+    return np.multiply(counts, such, dtype=np.float64)

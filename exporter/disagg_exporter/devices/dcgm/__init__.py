@@ -1,0 +1,1 @@
+"""Activity of GPUs from the page of a dcgm-exporter."""

@@ -1,0 +1,188 @@
+"""Readings of NVIDIA devices from a dcgm-exporter that runs on this node."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.devices.dcgm.page import DcgmDevice, parse_dcgm
+from disagg_exporter.devices.nvml.events import MOST_NUMBERS
+from disagg_exporter.devices.source import DevicesUnavailable
+from disagg_exporter.engine_pages.exposition.series_keys import Heads
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.client.scrape import fetch
+from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+
+Fetch = Callable[[str, float], bytes]
+
+DEADLINE_SECONDS = 2.0
+PROMPT_SECONDS = 1.0
+"""A page that is collected this often tells when a device was busy closely enough for the books;
+from a slower one activity would seem to go on for half a minute after its end."""
+_LEAST_SECONDS, _MOST_SECONDS = 1.0, 15.0
+_HELD_LOOKS = 3
+_AGAIN_NS = 10_000_000_000
+_WAY_OUT = "check `dcgm.url` (its page is at /metrics there), or set `devices: nvml`"
+
+_log = logging.getLogger("disagg_node")
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The devices that were on the page at `seen_ns`, and the Xid errors counted by then."""
+
+    devices: Mapping[str, DcgmDevice]
+    xids: Mapping[str, tuple[tuple[int, int], ...]]
+    seen_ns: int
+
+
+def _on_a_thread(look: Callable[[], None]) -> None:
+    # A daemon thread: the look-up of a name has no deadline, and must not keep us from ending.
+    threading.Thread(target=look, name="dcgm-page", daemon=True).start()
+
+
+class DcgmDevices:
+    """The devices on a dcgm-exporter's page, which is read twice in each of its own intervals.
+
+    It is read beside the sweeps, one look at a time: a sweep never waits for it. Between two looks
+    the values of the last one hold, as they do on the page itself; they are absent once three
+    looks should have come and none has.
+
+    Args:
+        url: Its root, such as `http://127.0.0.1:9400`.
+        interval_seconds: How often it collects (its `--collect-interval`).
+        fetch, clock_ns: Seams.
+        beside: Lets a look be taken while sweeps go on; may raise RuntimeError.
+
+    Raises:
+        DevicesUnavailable: No page to be had there, or none with a device on it.
+    """
+
+    name = "dcgm"
+
+    def __init__(
+        self,
+        url: str,
+        interval_seconds: float,
+        *,
+        fetch: Fetch = fetch,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        beside: Callable[[Callable[[], None]], None] = _on_a_thread,
+    ) -> None:
+        self._url = url.rstrip("/") + "/metrics"
+        self._fetch = fetch
+        self._clock_ns = clock_ns
+        self._beside = beside
+        self._prompt = interval_seconds <= PROMPT_SECONDS
+        between_seconds = min(max(interval_seconds / 2, _LEAST_SECONDS), _MOST_SECONDS)
+        self._between_ns = round(between_seconds * 1e9)
+        self._heads = Heads()
+        self._xid: dict[str, int] = {}
+        self._xids: dict[str, Counter[int]] = {}
+        # Said when its values become absent, not before.
+        self._health = CollectorHealth(
+            "dcgm", _log, failing="metrics page: ", silent_failures=_HELD_LOOKS - 1
+        )
+        try:
+            self._page = self._look()
+        except DisaggError as error:
+            raise DevicesUnavailable(f"no dcgm-exporter: {error}", _WAY_OUT) from error
+        if not self._page.devices:
+            raise DevicesUnavailable(f"{self._url} tells of no device", _WAY_OUT)
+        self._inventory = tuple(told.device for told in self._page.devices.values())
+        self._looking = False
+        self._looked_ns = self._page.seen_ns
+
+    def inventory(self) -> tuple[Device, ...]:
+        """The devices that were on its page when this was made."""
+        return self._inventory
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        """Return what the page told last, if that holds; begin the next look if it is time to."""
+        if not self._looking and now_ns - self._looked_ns >= self._wait_ns(now_ns):
+            self._looked_ns = now_ns
+            self._begin_look()
+        page = self._page
+        away = self._away(page, now_ns)
+        known: Mapping[str, DcgmDevice] = {} if away else page.devices
+        readings = tuple(
+            self._reading(known[device.gpu], page, now_ns)
+            for device in self._inventory
+            if device.gpu in known
+        )
+        why = "it is no longer on the page of dcgm-exporter"
+        if away:
+            why = self._health.why or "dcgm-exporter does not answer"
+        failures = tuple(
+            DeviceFailure(device.gpu, why) for device in self._inventory if device.gpu not in known
+        )
+        return DeviceSweep(now_ns, readings, failures)
+
+    def close(self) -> None:
+        """Nothing to let go of: each look has a connection of its own, and ends by itself."""
+
+    def _away(self, page: _Page, now_ns: int) -> bool:
+        return now_ns - page.seen_ns > _HELD_LOOKS * self._between_ns
+
+    def _wait_ns(self, now_ns: int) -> int:
+        away = self._away(self._page, now_ns)
+        return max(self._between_ns, _AGAIN_NS) if away else self._between_ns
+
+    def _begin_look(self) -> None:
+        self._looking = True
+        try:
+            self._beside(self._look_beside)
+        except RuntimeError as error:
+            self._looking = False
+            self._health.fail(f"no thread is to be had for it: {error}")
+
+    def _look_beside(self) -> None:
+        try:
+            with self._health.round():
+                self._page = self._look()
+        finally:
+            self._looking = False
+
+    def _look(self) -> _Page:
+        devices = parse_dcgm(self._fetch(self._url, DEADLINE_SECONDS), self._heads)
+        for told in devices:
+            if told.xid is not None:
+                self._see_xid(told.device.gpu, told.xid)
+        return _Page(
+            {told.device.gpu: told for told in devices},
+            {gpu: tuple(sorted(counted.items())) for gpu, counted in self._xids.items()},
+            self._clock_ns(),
+        )
+
+    def _see_xid(self, gpu: str, number: int) -> None:
+        """Count an error when another number is the latest: the same one again is not seen."""
+        before = self._xid.setdefault(gpu, number)
+        counted = self._xids.setdefault(gpu, Counter())
+        if number not in (0, before):
+            counted[number if number in counted or len(counted) < MOST_NUMBERS else 0] += 1
+        self._xid[gpu] = number
+
+    def _reading(self, told: DcgmDevice, page: _Page, now_ns: int) -> DeviceReading:
+        values = told.values
+        busy = values.get("graphics_ratio", values.get("utilization_ratio"))
+        used = values.get("memory_used_bytes")
+        return DeviceReading(
+            gpu=told.device.gpu,
+            t_ns=now_ns,
+            busy_ratio=busy if self._prompt else None,
+            memory_used_bytes=None if used is None else round(used),
+            memory_total_bytes=told.device.memory_total_bytes,
+            power_watts=values.get("power_watts"),
+            energy_joules=values.get("energy_joules"),
+            sm_clock_hertz=values.get("sm_clock_hertz"),
+            graphics_ratio=busy,
+            sm_ratio=values.get("sm_ratio"),
+            tensor_ratio=values.get("tensor_ratio"),
+            dram_ratio=values.get("dram_ratio"),
+            xid_errors=page.xids.get(told.device.gpu),
+        )

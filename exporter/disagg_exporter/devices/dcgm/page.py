@@ -1,0 +1,133 @@
+"""A dcgm-exporter's page: its text to the devices on it and what they tell.
+
+Names and units are those of its own list of counters (`etc/default-counters.csv`, and the DCGM
+fields 203, 1001 to 1005); the counters of profiling are commented out in some of its lists, and
+then absent here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from disagg_exporter.engine_pages.exposition.lines import Found, Wanted, find
+from disagg_exporter.engine_pages.exposition.series_keys import Heads
+from disagg_exporter.model import GPU_SLICES, Device
+
+_MIB = 1024 * 1024
+# DCGM's word for "nothing known" as a number of either kind; older exporters print it.
+_BLANK = 2.0**47
+_BLANK_COUNT = 2.0**62
+
+ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
+GRAPHICS = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+PROFILING = {
+    GRAPHICS: "graphics_ratio",
+    "DCGM_FI_PROF_SM_ACTIVE": "sm_ratio",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "tensor_ratio",
+    "DCGM_FI_PROF_DRAM_ACTIVE": "dram_ratio",
+}
+MEMORY_FREE, MEMORY_USED = "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED"
+MEMORY_RESERVED = "DCGM_FI_DEV_FB_RESERVED"
+POWER, CLOCK = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK"
+XID = "DCGM_FI_DEV_XID_ERRORS"
+
+_WANTED = Wanted(
+    (
+        *PROFILING,
+        *(ENERGY, UTILIZATION, MEMORY_FREE, MEMORY_USED, MEMORY_RESERVED, POWER, CLOCK, XID),
+    )
+)
+_BUSY_PERCENT = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class DcgmDevice:
+    """One GPU or MIG instance, and its values in our units; what is not told is not there.
+
+    Of a MIG instance the page has the GPU's UUID and the instance's number: its key is both. `xid`
+    is the number of the latest error, 0 where there was none.
+    """
+
+    device: Device
+    values: Mapping[str, float] = field(default_factory=dict)
+    xid: int | None = None
+
+
+def parse_dcgm(text: bytes, heads: Heads) -> tuple[DcgmDevice, ...]:
+    """Return the devices of a page in the order of their index; none where it tells of none.
+
+    Raises:
+        PageError: One of the lines we need is garbage.
+    """
+    found = find(text, _WANTED, heads, "dcgm-exporter")
+    told: dict[tuple[str, str], dict[str, float]] = {}
+    labels: dict[tuple[str, str], Mapping[str, str]] = {}
+    for name, key, value, sample in _samples(found):
+        # A GPU that several pods share is there once for each, with the same values.
+        told.setdefault(key, {}).setdefault(name, value)
+        labels.setdefault(key, sample)
+    devices = [_device(labels[key], told[key], key) for key in told]
+    return tuple(sorted(devices, key=lambda d: (d.device.index, d.device.device)))
+
+
+def _samples(
+    found: Found,
+) -> list[tuple[str, tuple[str, str], float, Mapping[str, str]]]:
+    samples = []
+    for name, several in found.items():
+        limit = _BLANK_COUNT if name == ENERGY else _BLANK
+        for sample in several:
+            uuid = sample.labels.get("UUID") or sample.labels.get("uuid")
+            if uuid and math.isfinite(sample.value) and 0 <= sample.value < limit:
+                key = (uuid, sample.labels.get("GPU_I_ID", ""))
+                samples.append((name, key, sample.value, sample.labels))
+    return samples
+
+
+def _device(
+    labels: Mapping[str, str], told: Mapping[str, float], key: tuple[str, str]
+) -> DcgmDevice:
+    uuid, instance = key
+    index = labels.get("gpu", "")
+    whole = labels.get("device") or f"nvidia{index}"
+    memory = [told[name] for name in (MEMORY_FREE, MEMORY_USED) if name in told]
+    total_mib = sum(memory) + told.get(MEMORY_RESERVED, 0.0) if len(memory) == 2 else None
+    profile = re.match(r"(\d+)g", labels.get("GPU_I_PROFILE", ""))
+    return DcgmDevice(
+        Device(
+            gpu=f"{uuid}/gi{instance}" if instance else uuid,
+            index=int(index) if index.isdecimal() else 0,
+            gpu_name=labels.get("modelName", ""),
+            device=f"{whole}/gi{instance}" if instance else whole,
+            pci_bus_id=labels.get("pci_bus_id", ""),
+            weight=int(profile[1]) / GPU_SLICES if instance and profile else 1.0,
+            memory_total_bytes=None if total_mib is None else round(total_mib * _MIB),
+        ),
+        _values(told, mig=bool(instance)),
+        int(told[XID]) if XID in told else None,
+    )
+
+
+def _values(told: Mapping[str, float], *, mig: bool) -> dict[str, float]:
+    values = {
+        value: told[name] for name, value in PROFILING.items() if name in told and told[name] <= 1
+    }
+    percent = told.get(UTILIZATION)
+    # The profiling module may tell 0 for weeks while the GPU works (NVIDIA/dcgm-exporter#662).
+    if percent is not None and percent >= _BUSY_PERCENT and values.get("graphics_ratio") == 0:
+        values = {}
+    if percent is not None and percent <= 100 and not mig:
+        values["utilization_ratio"] = percent / 100
+    for name, value, factor in (
+        (MEMORY_USED, "memory_used_bytes", _MIB),
+        (CLOCK, "sm_clock_hertz", 1e6),
+        # Each MIG instance is given those of the whole GPU.
+        *(() if mig else ((POWER, "power_watts", 1.0), (ENERGY, "energy_joules", 1e-3))),
+    ):
+        if name in told:
+            values[value] = told[name] * factor
+    return values

@@ -1,0 +1,1 @@
+"""GPUs as NVML tells of them: inventory, health, processes, events."""

@@ -1,0 +1,193 @@
+"""Which devices an NVIDIA driver has: its GPUs, or the instances of a GPU that MIG cuts up.
+
+The binding is an argument here (`nvml`, the module pynvml), so that one room alone imports it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from disagg_exporter.devices.nvml.processes import ProcessMeter
+from disagg_exporter.model import GPU_SLICES, Device, DeviceFailure
+
+
+@dataclass(slots=True)
+class OpenDevice:
+    """One device with what it takes to read it again without looking it up.
+
+    `gpu_handle` is that of the whole GPU, `gpu_instance` the MIG instance's number on it; it is
+    None, too, of a compute instance that shares its GPU instance, because nothing is counted apart
+    for it. `memory`, `processes` and `throttles` are the newest calls that this driver has for
+    them, or None. `pids`, `ecc`, `sm_clock_hertz` and `process_ratios` were read at `slow_ns`; they
+    are asked for less often than the rest.
+    """
+
+    device: Device
+    handle: Any
+    mig: bool
+    gpu_handle: Any
+    gpu_instance: int | None
+    memory: Callable[[Any], Any] | None
+    processes: Callable[[Any], Any] | None
+    throttles: Callable[[Any], Any] | None
+    pids: tuple[int, ...] = ()
+    ecc: tuple[int | None, int | None] = (None, None)
+    sm_clock_hertz: float | None = None
+    slow_ns: int | None = None
+    meter: ProcessMeter = field(default_factory=ProcessMeter)
+    process_ratios: tuple[tuple[int, float], ...] | None = None
+
+    @property
+    def countable(self) -> bool:
+        """Whether performance counters can be those of this device alone."""
+        return not self.mig or self.gpu_instance is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """All devices of the driver, and the GPUs that failed before they told their UUID.
+
+    Those failures go by the node's name for the GPU (`nvidia3`).
+    """
+
+    devices: tuple[OpenDevice, ...]
+    failures: tuple[DeviceFailure, ...]
+
+
+def open_all(nvml: Any) -> Opened:
+    """Open every device; one that fails does not keep the others from being opened.
+
+    Raises:
+        nvml.NVMLError: The driver does not even count its GPUs.
+    """
+    devices: list[OpenDevice] = []
+    failures: list[DeviceFailure] = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            devices.extend(_open_gpu(nvml, index))
+        except nvml.NVMLError as error:
+            failures.append(DeviceFailure(f"nvidia{index}", str(error)))
+    return Opened(tuple(devices), tuple(failures))
+
+
+def _open_gpu(nvml: Any, index: int) -> list[OpenDevice]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    pci = ask(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+    minor = ask(nvml, nvml.nvmlDeviceGetMinorNumber, handle)
+    whole = Device(
+        gpu=text_of(nvml.nvmlDeviceGetUUID(handle)),
+        index=index,
+        gpu_name=text_of(nvml.nvmlDeviceGetName(handle)),
+        device=f"nvidia{index if minor is None else minor}",
+        pci_bus_id="" if pci is None else text_of(pci.busId),
+    )
+    mode = ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        return [_with_calls(nvml, whole, handle, handle)]
+    instances = []
+    for slot in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
+        except nvml.NVMLError_NotFound:
+            continue  # slots may be empty between used ones
+        instances.append((instance, nvml.nvmlDeviceGetGpuInstanceId(instance)))
+    sharers = Counter(number for _, number in instances)
+    return [
+        _with_calls(
+            nvml,
+            _instance(nvml, instance, number, whole),
+            instance,
+            handle,
+            mig=True,
+            gpu_instance=number if sharers[number] == 1 else None,
+        )
+        for instance, number in instances
+    ]
+
+
+def _instance(nvml: Any, handle: Any, gpu_instance: int, whole: Device) -> Device:
+    compute_instance = nvml.nvmlDeviceGetComputeInstanceId(handle)
+    suffix = f"/ci{compute_instance}" if compute_instance else ""
+    slices = nvml.nvmlDeviceGetAttributes(handle).computeInstanceSliceCount
+    return Device(
+        gpu=text_of(nvml.nvmlDeviceGetUUID(handle)),
+        index=whole.index,
+        # Weighted seconds of an instance are seconds of its GPU, so they go by the GPU's name.
+        gpu_name=whole.gpu_name,
+        device=f"{whole.device}/gi{gpu_instance}{suffix}",
+        pci_bus_id=whole.pci_bus_id,
+        weight=slices / GPU_SLICES,
+    )
+
+
+def _with_calls(
+    nvml: Any,
+    device: Device,
+    handle: Any,
+    gpu_handle: Any,
+    *,
+    mig: bool = False,
+    gpu_instance: int | None = None,
+) -> OpenDevice:
+    memory = _first_known(
+        nvml,
+        handle,
+        # Version 2 does not count the driver's own reserve as used.
+        partial(nvml.nvmlDeviceGetMemoryInfo, version=nvml.nvmlMemory_v2),
+        nvml.nvmlDeviceGetMemoryInfo,
+    )
+    processes = _first_known(
+        nvml,
+        handle,
+        # Not the name without a version: on an older driver that raises no NVMLError.
+        nvml.nvmlDeviceGetComputeRunningProcesses_v3,
+        nvml.nvmlDeviceGetComputeRunningProcesses_v2,
+    )
+    throttles = _first_known(
+        nvml,
+        gpu_handle,
+        nvml.nvmlDeviceGetCurrentClocksEventReasons,
+        nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
+    )
+    told = None if memory is None else ask(nvml, memory, handle)
+    return OpenDevice(
+        device=replace(device, memory_total_bytes=None if told is None else int(told.total)),
+        handle=handle,
+        mig=mig,
+        gpu_handle=gpu_handle,
+        gpu_instance=gpu_instance,
+        memory=memory,
+        processes=processes,
+        throttles=throttles,
+    )
+
+
+def ask(nvml: Any, call: Callable[[Any], Any], handle: Any) -> Any:
+    """What a call tells of a device, or None where it tells nothing for whatever reason."""
+    try:
+        return call(handle)
+    except nvml.NVMLError:
+        return None
+
+
+def _first_known(
+    nvml: Any, handle: Any, *calls: Callable[[Any], Any]
+) -> Callable[[Any], Any] | None:
+    for call in calls:
+        try:
+            call(handle)
+        except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_ArgumentVersionMismatch):
+            continue
+        except nvml.NVMLError:
+            return call  # this driver has it, even where this device refuses it today
+        return call
+    return None
+
+
+def text_of(told: str | bytes) -> str:
+    """The binding's older releases and its structures tell bytes."""
+    return told.decode("ascii", "replace") if isinstance(told, bytes) else told

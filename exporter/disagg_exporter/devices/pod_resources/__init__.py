@@ -1,0 +1,1 @@
+"""Which pod holds which GPU, from the kubelet's pod-resources API."""

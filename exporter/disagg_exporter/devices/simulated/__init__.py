@@ -1,0 +1,1 @@
+"""Simulated GPUs, driven by stand-in engines through files."""

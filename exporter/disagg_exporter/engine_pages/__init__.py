@@ -1,0 +1,23 @@
+"""An engine's metrics page: its text to the few values we use, and two pages to what happened."""
+
+from disagg_exporter.engine_pages.counting import Tally
+from disagg_exporter.engine_pages.engines.adapters import page_path, version_path
+from disagg_exporter.engine_pages.exposition.limits import MAX_LINE_BYTES, MAX_WANTED_BYTES
+from disagg_exporter.engine_pages.exposition.lines import PageError, no_count
+from disagg_exporter.engine_pages.exposition.series_keys import Heads
+from disagg_exporter.engine_pages.parse import parse_page
+from disagg_exporter.engine_pages.window import EngineWindow, window
+
+__all__ = [
+    "MAX_LINE_BYTES",
+    "MAX_WANTED_BYTES",
+    "EngineWindow",
+    "Heads",
+    "PageError",
+    "Tally",
+    "no_count",
+    "page_path",
+    "parse_page",
+    "version_path",
+    "window",
+]

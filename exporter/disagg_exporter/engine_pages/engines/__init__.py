@@ -1,0 +1,1 @@
+"""What vLLM, SGLang, TensorRT-LLM and Dynamo call what we read."""

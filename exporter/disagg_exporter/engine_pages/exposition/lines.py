@@ -1,0 +1,141 @@
+"""The lines of a metrics page that are wanted, as samples; all others are never parsed.
+
+A page holds some 800 samples and we want a tenth. What stands left of a value is the same at each
+look, so it is parsed once and remembered, and so is where it stood.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from disagg_exporter.engine_pages.exposition.layout_cache import without_numbers
+from disagg_exporter.engine_pages.exposition.limits import (
+    MAX_LINE_BYTES,
+    MAX_LINES,
+    MAX_WANTED_BYTES,
+    MAX_WANTED_LINES,
+)
+from disagg_exporter.engine_pages.exposition.series_keys import (
+    MALFORMED,
+    Heads,
+    Layout,
+    number,
+    split,
+)
+from disagg_exporter.errors import DisaggError
+
+
+class PageError(DisaggError):
+    """A page that cannot be believed; its text says what is wrong with it."""
+
+
+def no_count(name: str, value: float) -> PageError:
+    """A counter that is below 0, not a number or beyond all counting."""
+    # Of another counter, or of the same with another value at the next look, it is no news.
+    return PageError(f"{name} is {value}, which no count can be", cause="a counter is no count")
+
+
+class Wanted:
+    """Names of samples as they stand on a page."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(name.encode() for name in names)
+        self._shapes = frozenset(map(without_numbers, self.names))
+
+    def may_be(self, shape: bytes) -> bool:
+        """Whether a line that is this without its numbers might be a wanted one with them."""
+        return _name_of(shape, self._shapes) is not None
+
+
+class Sample(NamedTuple):
+    """One value of a series, with the labels it carries."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+Found = dict[str, list[Sample]]
+"""The wanted samples of a page by the names they have there."""
+
+
+def find(text: bytes, wanted: Wanted, heads: Heads, what: str) -> Found:
+    """Return the wanted samples of a page.
+
+    Args:
+        text: The page.
+        wanted: The names that samples must have.
+        heads: What is remembered of this engine's pages.
+        what: Whose lines these are, for the message.
+
+    Raises:
+        PageError: A wanted line is garbage, too long, or not UTF-8; a sample is there twice; or
+            the wanted lines are too many.
+    """
+    layout, numbers = look(text, wanted, heads, what)
+    found: Found = {}
+    for head, value in zip(layout, numbers, strict=True):
+        found.setdefault(head.name, []).append(Sample(head.labels, value))
+    return found
+
+
+def look(text: bytes, wanted: Wanted, heads: Heads, what: str) -> tuple[Layout, list[float]]:
+    """Return the wanted samples of a page as their heads and their values; else as `find`."""
+    heads.tidy()
+    return heads.read(text) or _walk(text, wanted, heads, what)
+
+
+def _walk(text: bytes, wanted: Wanted, heads: Heads, what: str) -> tuple[Layout, list[float]]:
+    """Look at every line of a page."""
+    numbers: list[float] = []
+    starts: list[bytes] = []
+    seen: set[int] = set()
+    for line in _wanted_lines(text, wanted):
+        try:
+            start, tail = split(line)
+            head, value = heads.parse(start), number(tail)
+            if head.name.encode() not in wanted.names:
+                raise ValueError(head.name)
+        except UnicodeDecodeError:
+            raise PageError(f"a line of the {what} series is not UTF-8") from None
+        except MALFORMED as error:
+            why = ascii(str(error))[:160]
+            cause = f"a line of the {what} series cannot be read"
+            raise PageError(f"{cause}: {why}", cause=cause) from error
+        if head.number in seen:
+            twice = "is on the page twice with the same labels"
+            raise PageError(f"{head.name} {twice}", cause=f"a series {twice}")
+        seen.add(head.number)
+        numbers.append(value)
+        starts.append(start)
+    return heads.remember(text, starts, wanted.may_be), numbers
+
+
+def _wanted_lines(text: bytes, wanted: Wanted) -> Iterator[bytes]:
+    if text.count(b"\n") > MAX_LINES:
+        raise PageError(f"the page has more than {MAX_LINES} lines")
+    total, count = 0, 0
+    for line in io.BytesIO(text):
+        if _name_of(line, wanted.names) is None:
+            continue
+        total, count = total + len(line), count + 1
+        if count > MAX_WANTED_LINES:
+            raise PageError(f"the lines we need are more than {MAX_WANTED_LINES}")
+        if len(line) > MAX_LINE_BYTES:
+            raise PageError(f"a line is longer than {MAX_LINE_BYTES} bytes")
+        if total > MAX_WANTED_BYTES:
+            raise PageError(f"the lines we need are more than {MAX_WANTED_BYTES} bytes together")
+        yield line
+
+
+def _name_of(line: bytes, names: frozenset[bytes]) -> bytes | None:
+    """The name of a line if it is one of these."""
+    # The cheap questions first: most lines answer no.
+    name, brace, _ = line.partition(b"{")
+    if name in names and brace:
+        return name
+    if name[:1] == b"#" or (brace and not name[-1:].isspace()):
+        return None
+    parts = name.split(None, 1)
+    return parts[0] if parts and parts[0] in names else None

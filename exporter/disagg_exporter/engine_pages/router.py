@@ -1,0 +1,151 @@
+"""A router's metrics page: its text to the few values we use, and two pages to what happened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from disagg_exporter.engine_pages import MAX_LINE_BYTES, MAX_WANTED_BYTES, PageError, no_count
+from disagg_exporter.model import Phase, RouterCounts, RouterPage
+
+_OURS = b"vllm_router_"
+_REQUESTS = "vllm_router_pd_requests_total"
+_PREFILL_ERRORS = "vllm_router_pd_prefill_errors_total"
+_DECODE_ERRORS = "vllm_router_pd_decode_errors_total"
+_ACTIVE = {
+    Phase.PREFILL: "vllm_router_pd_prefill_occupancy",
+    Phase.DECODE: "vllm_router_pd_active_decode_requests",
+}
+_PENDING = "vllm_router_pd_pending_decode_requests"
+_HEALTH = "vllm_router_worker_health"
+_WANTED = frozenset(
+    {_REQUESTS, _PREFILL_ERRORS, _DECODE_ERRORS, *_ACTIVE.values(), _PENDING, _HEALTH}
+)
+_COUNTERS = (_REQUESTS, _PREFILL_ERRORS, _DECODE_ERRORS)
+
+# More than this is no count of anything, and sums of such numbers overflow.
+_LARGEST = 2.0**63
+
+
+def parse_router_page(text: bytes, t_ns: int) -> RouterPage:
+    """Read the page of vllm-router; one without a line is that of a router without a request.
+
+    Raises:
+        PageError: The page is no page of vllm-router, is cut off, holds garbage among the lines we
+            need, or a counter that is not a number from 0 up.
+    """
+    if text and not text.endswith(b"\n"):
+        raise PageError("the page is cut off: its last line has no end")
+    if text.strip() and _OURS not in text:
+        raise PageError("no series of vllm-router on the page")
+    samples = _samples(text)
+    health = {url: value > 0 for url, value in _by_engine(samples, _HEALTH).items()}
+    return RouterPage(
+        t_ns=t_ns,
+        totals=RouterCounts(
+            requests=math.fsum(sample.value for sample in samples if sample.name == _REQUESTS),
+            prefill_errors=_by_engine(samples, _PREFILL_ERRORS),
+            decode_errors=_by_engine(samples, _DECODE_ERRORS),
+        ),
+        active={
+            phase: math.fsum(by_engine.values())
+            for phase, name in _ACTIVE.items()
+            if (by_engine := _by_engine(samples, name))
+        },
+        pending=_sum(_by_engine(samples, _PENDING)),
+        worker_health=health,
+    )
+
+
+def count_on(
+    counts: RouterCounts | None, before: RouterPage | None, after: RouterPage
+) -> RouterCounts:
+    """Go on counting with a new page, through restarts of the router.
+
+    Args:
+        counts: What was counted so far; None at the first page, whose totals are the past.
+        before: The page before; None where the router has begun anew since.
+        after: The new page.
+    """
+    if counts is None:
+        return RouterCounts()
+    new = after.totals
+    old = before.totals if before is not None else RouterCounts()
+    # One counter that fell means a new process, so the others began at 0 as well.
+    if (
+        new.requests < old.requests
+        or _fell(old.prefill_errors, new.prefill_errors)
+        or _fell(old.decode_errors, new.decode_errors)
+    ):
+        old = RouterCounts()
+    return RouterCounts(
+        counts.requests + new.requests - old.requests,
+        _added(counts.prefill_errors, old.prefill_errors, new.prefill_errors),
+        _added(counts.decode_errors, old.decode_errors, new.decode_errors),
+    )
+
+
+def _fell(old: Mapping[str, float], new: Mapping[str, float]) -> bool:
+    return any(new.get(url, 0.0) < count for url, count in old.items())
+
+
+def _added(
+    counts: Mapping[str, float], old: Mapping[str, float], new: Mapping[str, float]
+) -> dict[str, float]:
+    return {
+        url: counts.get(url, 0.0) + new.get(url, 0.0) - old.get(url, 0.0)
+        for url in {**counts, **new}
+    }
+
+
+def _samples(text: bytes) -> list[Sample]:
+    try:
+        wanted = b"\n".join(_wanted_lines(text)).decode("utf-8")
+        families = text_string_to_metric_families(wanted)
+        samples = [sample for family in families for sample in family.samples]
+    except UnicodeDecodeError:
+        raise PageError("a line of the router's series is not UTF-8") from None
+    except (ValueError, IndexError, OverflowError) as error:
+        # What the client's parser throws at malformed lines, and float() at endless digits.
+        why = ascii(str(error))[:160]
+        cause = "a line of the router's series cannot be read"
+        raise PageError(f"{cause}: {why}", cause=cause) from error
+    for sample in samples:
+        if not 0 <= sample.value <= _LARGEST and sample.name in _COUNTERS:
+            raise no_count(sample.name, sample.value)
+    return [sample for sample in samples if 0 <= sample.value <= _LARGEST]
+
+
+def _wanted_lines(text: bytes) -> Iterator[bytes]:
+    total = 0
+    for line in text.split(b"\n"):
+        if not line.startswith(_OURS):
+            continue
+        name = line.split(b"{", 1)[0].split(None, 1)[0].decode("utf-8", "replace")
+        if name not in _WANTED:
+            continue
+        total += len(line)
+        if len(line) > MAX_LINE_BYTES:
+            raise PageError(f"a line is longer than {MAX_LINE_BYTES} bytes")
+        if total > MAX_WANTED_BYTES:
+            raise PageError(f"the lines we need are more than {MAX_WANTED_BYTES} bytes together")
+        yield line
+
+
+def _by_engine(samples: list[Sample], name: str) -> dict[str, float]:
+    """The values of a series by engine: the router's own sum over the ranks, else ours."""
+    rows = [sample for sample in samples if sample.name == name]
+    summed = {s.labels.get("worker", "") for s in rows if s.labels.get("rank") == "aggregate"}
+    values: dict[str, float] = {}
+    for row in rows:
+        url = row.labels.get("worker", "")
+        if url not in summed or row.labels.get("rank") == "aggregate":
+            values[url] = values.get(url, 0.0) + row.value
+    return values
+
+
+def _sum(by_engine: Mapping[str, float]) -> float | None:
+    return math.fsum(by_engine.values()) if by_engine else None

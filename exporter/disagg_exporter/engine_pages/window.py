@@ -1,0 +1,126 @@
+"""Two pages of one engine to what it did between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.model import EnginePage, ServingCounts, Total
+
+_COUNTS = tuple(total for total in Total if not total.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWindow:
+    """What an engine did between two of its pages; None where either page does not tell.
+
+    With `reset` (the engine began anew in between) all is counted since then, so the rates are
+    lower bounds. `prefill_seconds` and `decode_seconds` are by the engine's own timers: how long
+    each of its devices ran such steps.
+    """
+
+    kind: str
+    start_ns: int
+    end_ns: int
+    reset: bool
+    computed_tokens: float | None
+    external_tokens: float | None
+    generation_tokens: float | None
+    prefill_seconds: float | None = None
+    decode_seconds: float | None = None
+    finished_requests: float | None = None
+    steps: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+    @property
+    def tokens_advanced(self) -> bool:
+        """Whether any token was computed between the pages."""
+        rates = (self.computed_tokens_per_second, self.generation_tokens_per_second)
+        return any(rate is not None and rate > 0 for rate in rates)
+
+    @property
+    def did_work(self) -> bool:
+        """Whether any token was computed, or any step or request finished, between the pages."""
+        finished = (self.finished_requests, self.steps)
+        return self.tokens_advanced or any(count is not None and count > 0 for count in finished)
+
+    @property
+    def computed_tokens_per_second(self) -> float | None:
+        """Prompt tokens computed here: prefill work."""
+        return None if self.computed_tokens is None else self.computed_tokens / self.seconds
+
+    @property
+    def generation_tokens_per_second(self) -> float | None:
+        """Tokens generated: decode work."""
+        return None if self.generation_tokens is None else self.generation_tokens / self.seconds
+
+
+def window(before: EnginePage, after: EnginePage) -> EngineWindow:
+    """Return what happened between two pages of one engine.
+
+    What it counted is not known if data-parallel ranks came or went: their counts did, too.
+
+    Raises:
+        PageError: The pages are of different kinds, or not in order of time.
+    """
+    if before.kind != after.kind:
+        cause = "two pages of different engines"
+        raise PageError(f"{cause}: {before.kind} and {after.kind}", cause=cause)
+    if after.t_ns <= before.t_ns:
+        raise PageError("the second page is not later than the first")
+    reset = began_anew(before, after)
+    deltas = (
+        # A sum of durations can fall by one negative duration, which is no negative work.
+        None
+        if old is None or new is None or before.ranks != after.ranks
+        else max(new - (0.0 if reset else old), 0.0)
+        for old, new in zip(_totals(before), _totals(after), strict=True)
+    )
+    return EngineWindow(after.kind, before.t_ns, after.t_ns, reset, *deltas)
+
+
+def began_anew(before: EnginePage, after: EnginePage) -> bool:
+    """Say whether another process, or another model, wrote the second page.
+
+    One counter that fell means a new process, so all others began at 0 as well. A page without a
+    name, or with several, says nothing of who wrote it.
+    """
+    names = {before.model_name, after.model_name} - {None}
+    if len(names) > 1:
+        return True
+    if after.serving is before.serving and _totals(after) == _totals(before):
+        return False  # of an engine at rest, which is most of them
+    pairs = zip(_counts(before), _counts(after), strict=True)
+    return any(old is not None and new is not None and new < old for old, new in pairs)
+
+
+def _totals(page: EnginePage) -> tuple[float | None, ...]:
+    """What a window counts, in the order of its fields."""
+    return (
+        page.computed_tokens_total,
+        page.external_tokens_total,
+        page.generation_tokens_total,
+        page.prefill_seconds_total,
+        page.decode_seconds_total,
+        page.serving.totals.get(Total.FINISHED_REQUESTS),
+        page.steps_total,
+    )
+
+
+def _counts(page: EnginePage) -> tuple[float | None, ...]:
+    """Everything that a process only counts up."""
+    return (*_totals(page)[:3], *serving_counts(page.serving))
+
+
+def serving_counts(serving: ServingCounts) -> tuple[float | None, ...]:
+    """The counts among an engine's totals, each always at the same place."""
+    first, between = serving.time_to_first_token, serving.inter_token_latency
+    return (
+        *map(serving.totals.get, _COUNTS),
+        None if first is None else first.counts[-1],
+        None if between is None else between.counts[-1],
+    )

@@ -1,0 +1,111 @@
+"""A question for a page, and what can become of it."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.tls_words import SPEAKING_FAULTS, TlsError, TlsFault
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.client.tls_client import ClientTls
+
+Address = tuple[socket.AddressFamily, Any]
+"""Where a server is, as the kernel wants it."""
+
+
+class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, named as we say it
+    """No page from an engine; its text is one line that says why.
+
+    Args:
+        cause: As `DisaggError` has it.
+        tls_fault: Set where TLS is why, or may be.
+    """
+
+    def __init__(self, text: str, *, cause: str = "", tls_fault: TlsFault | None = None) -> None:
+        super().__init__(text, cause=cause)
+        self.tls_fault = tls_fault
+
+    @property
+    def speaks(self) -> bool:
+        """Whether somebody is there who speaks TLS, or was expected to."""
+        return self.tls_fault in SPEAKING_FAULTS
+
+    @classmethod
+    def by_tls(cls, url: str, error: TlsError) -> EngineUnreachable:
+        """No page because TLS with the engine's server does not come about."""
+        cause = f"{url}: {error.cause}"
+        return cls(f"{url}: {error}", cause=cause, tls_fault=error.fault)
+
+
+class EngineRefused(EngineUnreachable):
+    """Somebody answers there, but not with the page.
+
+    Args:
+        text, cause: As `EngineUnreachable` has them.
+        status: That of the answer.
+    """
+
+    def __init__(self, text: str, *, cause: str = "", status: int = 0) -> None:
+        super().__init__(text, cause=cause)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One question.
+
+    `key` says whose it is: one question of each at a time, and its connection is kept for its next.
+    `addresses` are those of the server, tried in turn. `deadline_seconds` covers connecting,
+    sending and every byte of the answer. `bearer` is a key that the server wants. `tls` is how to
+    speak TLS with it; None for a server that is asked in plain HTTP.
+    """
+
+    key: str
+    url: str
+    addresses: tuple[Address, ...]
+    deadline_seconds: float
+    bearer: str = field(default="", repr=False)
+    tls: ClientTls | None = field(default=None, repr=False)
+
+    @property
+    def host(self) -> str:
+        """Whom it is put to, by name or address."""
+        return urlsplit(self.url).hostname or ""
+
+    def request(self, *, keep: bool) -> bytes:
+        """The request as it is sent; `keep` as in `request_for`."""
+        return request_for(self.url, f"Bearer {self.bearer}" if self.bearer else "", keep=keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a question: the page, or why there is none.
+
+    That is an `EngineUnreachable`, or else something that nobody foresaw.
+    """
+
+    ask: Ask
+    page: bytes | Exception
+
+
+def request_for(url: str, authorization: str = "", *, keep: bool = False) -> bytes:
+    """A request for a page.
+
+    Args:
+        url: Where it is.
+        authorization: The text of that header; empty for none.
+        keep: Asks for the connection to be kept after it.
+    """
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    shown = f"Authorization: {authorization}\r\n" if authorization else ""
+    # Asked for without `Accept`, client libraries answer OpenMetrics and rename `vllm:x`.
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
+        "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
+        f"{shown}Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
+    ).encode("latin-1")

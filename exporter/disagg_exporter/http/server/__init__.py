@@ -1,0 +1,1 @@
+"""HTTP server of the metrics page: admission, TLS, passwords, routes."""

@@ -1,0 +1,130 @@
+"""One HTTP connection of a client: its requests, one after the other, carried to the site."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from disagg_exporter.http.server.authentication import Access
+from disagg_exporter.http.server.connections import Connection
+from disagg_exporter.http.server.reception import LINGER_BYTES, LINGER_SECONDS
+from disagg_exporter.http.server.refusals import Refusal, RefusalCounts, refusal_of
+from disagg_exporter.http.server.request_head import HeadError, RequestHead
+from disagg_exporter.http.server.request_reader import RequestReader
+from disagg_exporter.http.server.response import refusal, response_head
+from disagg_exporter.http.server.routes import Answer, Site
+
+if TYPE_CHECKING:
+    import ssl
+
+_log = logging.getLogger(__name__)
+
+_SMALL_BODY_BYTES = 4096
+# How many requests a client may send before it has the answer to the one before: no client of note
+# does, and one that never reads could have us work for it without end.
+_REQUESTS_AHEAD = 4
+
+
+class ConnectionHandler:
+    """Serves a connection until its end; `seconds` is the deadline of a request and of silence.
+
+    `access` returns the conditions that hold now: they may change while a connection lasts. One
+    that was made under another `tls` than they ask for now has to be made anew.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        reader: RequestReader,
+        tls: ssl.SSLContext | None,
+        site: Site,
+        access: Callable[[], Access],
+        refusals: RefusalCounts,
+        seconds: float,
+    ) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._reader = reader
+        self._tls = tls
+        self._requests_ahead = 0
+        self._site = site
+        self._access = access
+        self._refusals = refusals
+        self._seconds = seconds
+
+    def serve(self, head: RequestHead | None) -> None:
+        """Answer all requests, of which the first may have been read already.
+
+        Raises:
+            OSError: The client went away, or took too long over a request or an answer.
+        """
+        # Head and body are two writes; the second must not wait for the first's acknowledgement.
+        self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        head = head or self._next_head(is_first=True)
+        while head is not None:
+            self._connection.begin()
+            self._client.limit(self._seconds)
+            self._requests_ahead += self._reader.is_amid_head
+            access = self._access()
+            if self._tls is None and access.tls is not None:
+                raise ConnectionError("it must be encrypted now")
+            keeps = head.keeps and self._requests_ahead < _REQUESTS_AHEAD
+            keeps = keeps and access.tls is self._tls
+            self._answer(head, access, keeps=keeps)
+            if not keeps:
+                if head.has_body or self._reader.is_amid_head:
+                    self._linger()
+                return
+            head = self._next_head(is_first=False)
+
+    def _next_head(self, *, is_first: bool) -> RequestHead | None:
+        self._connection.begin()
+        self._client.limit(self._seconds)
+        try:
+            return self._reader.read_head()
+        except HeadError as error:
+            self._refusals.add(refusal_of(error))
+            self._client.sendall(refusal(error))
+            self._linger()
+            return None
+        except TimeoutError:
+            # Who has been answered and is silent is not refused, only no longer waited for.
+            if is_first or self._reader.is_amid_head:
+                self._refusals.add(Refusal.TIMEOUT)
+            raise
+
+    def _answer(self, head: RequestHead, access: Access, *, keeps: bool) -> None:
+        answer = access.refusal(head.header("authorization"))
+        if answer is None:
+            accept, encodings = head.header("accept"), head.header("accept-encoding")
+            answer = self._site.answer(head.method, head.target, accept, encodings)
+        try:
+            self._send(answer, access.headers, keeps=keeps, with_body=head.method != "HEAD")
+        except TimeoutError:
+            self._refusals.add(Refusal.TIMEOUT)
+            raise
+        _log.debug("metrics page: %s %s: %d", head.method, head.target, answer.status)
+
+    def _send(
+        self, answer: Answer, extra: tuple[tuple[str, str], ...], *, keeps: bool, with_body: bool
+    ) -> None:
+        head = response_head(answer, extra, keeps=keeps)
+        body = answer.body if with_body else b""
+        if len(body) <= _SMALL_BODY_BYTES:
+            self._client.sendall(head + body)
+            return
+        self._client.sendall(head)
+        self._client.sendall(body)
+
+    def _linger(self) -> None:
+        self._connection.begin()
+        self._client.limit(min(self._seconds, LINGER_SECONDS))
+        with contextlib.suppress(OSError):
+            # Of the plain socket, as a client of TLS need not say goodbye.
+            socket.socket.shutdown(self._client, socket.SHUT_WR)
+            left_bytes = LINGER_BYTES
+            while left_bytes > 0 and (count := self._reader.discard()):
+                left_bytes -= count

@@ -1,0 +1,144 @@
+"""The connections that are open now, and the end of those that pay for a newcomer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from disagg_exporter.http.server.admission import ConnectionLimits, displaced_by
+from disagg_exporter.http.server.refusals import Refusal, RefusalCounts
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.deadline_socket import Limited
+
+
+class Connection:
+    """One open connection; the thread that serves it says when it begins something new."""
+
+    def __init__(self, number: int, address: str, client: Limited, since_seconds: float) -> None:
+        self.number = number
+        self.address = address
+        self.client = client
+        self.since_seconds = since_seconds
+        self.is_ended = False
+
+    def begin(self) -> None:
+        """Note that from now on it waits for a request, or is answered.
+
+        Raises:
+            ConnectionError: It was ended meanwhile.
+        """
+        self.since_seconds = time.monotonic()
+        if self.is_ended:
+            raise ConnectionError("its place was needed, or the server ends")
+
+    def carry(self, client: Limited) -> None:
+        """Go on with another socket of the same connection; raises as `begin` does."""
+        self.client = client
+        self.begin()
+
+    def end(self) -> None:
+        """Wake the thread that serves it, to its end."""
+        self.is_ended = True
+        with contextlib.suppress(OSError):
+            # Of the plain socket: that of TLS would take the ground from under its thread.
+            socket.socket.shutdown(self.client, socket.SHUT_RDWR)
+
+
+class Connections:
+    """All open connections, kept within their limits.
+
+    Args:
+        limits: How many there may be.
+        refusals: Where those are counted that paid for a newcomer.
+        refuse: Tells a client, at once, that there is no place for it.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        refusals: RefusalCounts,
+        refuse: Callable[[Limited], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._refusals = refusals
+        self._refuse = refuse
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: dict[int, Connection] = {}
+        self._threads: dict[int, threading.Thread] = {}
+        self._last_number = 0
+
+    def open(self, client: Limited, address: str) -> Connection:
+        """Take a connection in; one that has been there for longer may have to go."""
+        now_seconds = self._clock()
+        with self._lock:
+            number = displaced_by(address, self._open.values(), self._limits)
+            displaced = None if number is None else self._open.pop(number)
+            self._last_number += 1
+            connection = Connection(self._last_number, address, client, now_seconds)
+            self._open[connection.number] = connection
+            if displaced is not None:
+                displaced.end()
+        if displaced is not None:
+            self._refusals.displace(displaced.address)
+        return connection
+
+    def start(self, connection: Connection, serve: Callable[[], None]) -> None:
+        """Serve it on a thread of its own, or refuse it where there is none to be had.
+
+        A thread of a connection that had to go may take a moment to end, so there may be more of
+        them than connections, but no more than twice as many.
+        """
+        thread = threading.Thread(target=self._run, args=(connection, serve), daemon=True)
+        with self._lock:
+            is_full = len(self._threads) >= 2 * self._limits.total
+            if not is_full:
+                self._threads[connection.number] = thread
+        if not is_full:
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread left
+                is_full = True
+        if is_full:
+            self._refusals.add(Refusal.NO_THREAD)
+            self._refuse(connection.client)
+            self._forget(connection)
+
+    def end_longest(self) -> None:
+        """End the one that has been at what it does for longest, if there is any."""
+        with self._lock:
+            if not self._open:
+                return
+            longest = min(self._open.values(), key=lambda one: one.since_seconds)
+            del self._open[longest.number]
+            longest.end()
+        self._refusals.displace(longest.address)
+
+    def end_all(self, wait_seconds: float) -> None:
+        """End every connection and wait for the threads."""
+        with self._lock:
+            threads = tuple(self._threads.values())
+            for connection in self._open.values():
+                connection.end()
+        for thread in threads:
+            thread.join(wait_seconds)
+
+    def _run(self, connection: Connection, serve: Callable[[], None]) -> None:
+        try:
+            serve()
+        finally:
+            self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        # Under the lock, as what ends it must not find the descriptor in other hands.
+        with self._lock:
+            connection.client.close()
+            self._open.pop(connection.number, None)
+            self._threads.pop(connection.number, None)

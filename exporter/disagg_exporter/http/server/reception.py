@@ -1,0 +1,215 @@
+"""Takes connections in, and hands those on that have sent a request.
+
+A client that is slow over its first request costs a descriptor and what it has sent, and no
+thread; one that sends none at all never gets further.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from disagg_exporter.collectors.health import CollectorHealth
+from disagg_exporter.http.deadline_socket import LimitedSocket
+from disagg_exporter.http.server.admission import ConnectionLimits, address_of, displaced_by
+from disagg_exporter.http.server.headroom import is_scarce
+from disagg_exporter.http.server.refusals import Refusal, RefusalCounts, refusal_of
+from disagg_exporter.http.server.request_head import HeadError, RequestHead
+from disagg_exporter.http.server.request_reader import RequestReader
+from disagg_exporter.http.server.response import refusal
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# What a client may still be sending when it is refused is read off, a little and not for long:
+# a connection that is closed over unread bytes is reset, and the answer lost.
+LINGER_BYTES = 65536
+LINGER_SECONDS = 1.0
+_SWEEP_SECONDS = 0.25
+# How many are taken in before those that wait are looked at again.
+_AT_ONCE = 32
+
+
+class Arrival:
+    """A connection that has not sent a whole request, or was refused and may still be sending."""
+
+    def __init__(
+        self, number: int, address: str, client: LimitedSocket, *, is_encrypted: bool
+    ) -> None:
+        self.number = number
+        self.address = address
+        self.client = client
+        self.is_encrypted = is_encrypted
+        self.reader = RequestReader(client)
+        self.since_seconds = time.monotonic()
+        self.is_refused = False
+        self.discarded_bytes = 0
+
+
+HandOn = Callable[[Arrival, RequestHead | None], None]
+
+
+class Reception:
+    """Where connections wait for their first request; all of it on the thread that runs it.
+
+    Args:
+        listener: What connections come from; shut down to end it.
+        limits: How many may wait.
+        seconds: How long for, each.
+        is_encrypted: Whether clients must speak TLS now: then it takes one byte to be handed on.
+        hand_on: Takes a connection over, with its first request where that can be read.
+        end_another: Ends a connection that was handed on, as no descriptor is left.
+        refusals: Where those that are not handed on are counted.
+        health: Told what nobody foresaw: it ends one connection, not this thread.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        limits: ConnectionLimits,
+        seconds: float,
+        is_encrypted: Callable[[], bool],
+        hand_on: HandOn,
+        end_another: Callable[[], None],
+        refusals: RefusalCounts,
+        health: CollectorHealth,
+    ) -> None:
+        self._listener = listener
+        self._limits = limits
+        self._seconds = seconds
+        self._is_encrypted = is_encrypted
+        self._hand_on = hand_on
+        self._end_another = end_another
+        self._refusals = refusals
+        self._health = health
+        self._arrivals: dict[int, Arrival] = {}
+        self._last_number = 0
+        self._swept_seconds = 0.0
+        self._selector = selectors.EpollSelector()
+
+    def run(self, closing: threading.Event) -> None:
+        """Take in and hand on until the listener is shut down and `closing` is set."""
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        with self._selector:
+            while not closing.is_set():
+                for key, _ in self._selector.select(_SWEEP_SECONDS if self._arrivals else None):
+                    with self._health.guard():
+                        if key.data is None:
+                            self._accept_some(closing)
+                        elif key.data.number in self._arrivals:
+                            self._go_on(key.data)
+                self._end_late()
+            for arrival in tuple(self._arrivals.values()):
+                self._end(arrival)
+
+    def _accept_some(self, closing: threading.Event) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                accepted, peer = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._make_room()
+                # The end, or no descriptor is left: then trying at once again would spin.
+                closing.wait(0.1)
+                return
+            self._take_in(accepted, peer)
+
+    def _take_in(self, accepted: socket.socket, peer: Any) -> None:
+        if is_scarce(accepted.fileno()):
+            self._make_room()
+        client = LimitedSocket(fileno=accepted.detach())
+        try:
+            address = address_of(peer)
+            number = displaced_by(address, self._arrivals.values(), self._limits)
+            if number is not None:
+                self._displace(self._arrivals[number])
+            self._last_number += 1
+            encrypted = self._is_encrypted()
+            arrival = Arrival(self._last_number, address, client, is_encrypted=encrypted)
+            self._selector.register(client, selectors.EVENT_READ, arrival)
+        except Exception:
+            client.close()
+            raise
+        self._arrivals[arrival.number] = arrival
+
+    def _make_room(self) -> None:
+        if self._arrivals:
+            self._displace(min(self._arrivals.values(), key=lambda one: one.since_seconds))
+        else:
+            self._end_another()
+
+    def _go_on(self, arrival: Arrival) -> None:
+        try:
+            if arrival.is_refused:
+                count = arrival.reader.discard(waits=False)
+                arrival.discarded_bytes += count
+                if count == 0 or arrival.discarded_bytes > LINGER_BYTES:
+                    self._end(arrival)
+            elif arrival.is_encrypted:
+                self._release(arrival, None)
+            elif not arrival.reader.receive(waits=False):
+                self._end(arrival)
+            elif (head := arrival.reader.take()) is not None:
+                self._release(arrival, head)
+        except HeadError as error:
+            self._refuse(arrival, error)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._end(arrival)
+        except Exception:
+            self._end(arrival)
+            raise
+
+    def _release(self, arrival: Arrival, head: RequestHead | None) -> None:
+        self._forget(arrival)
+        if self._health.failures:
+            self._health.succeed()
+        try:
+            self._hand_on(arrival, head)
+        except Exception:
+            arrival.client.close()
+            raise
+
+    def _refuse(self, arrival: Arrival, error: HeadError) -> None:
+        self._refusals.add(refusal_of(error))
+        arrival.is_refused = True
+        arrival.since_seconds = time.monotonic()
+        try:
+            arrival.client.send(refusal(error), socket.MSG_DONTWAIT)
+            arrival.client.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._end(arrival)
+
+    def _end_late(self) -> None:
+        now_seconds = time.monotonic()
+        if now_seconds - self._swept_seconds < _SWEEP_SECONDS:
+            return
+        self._swept_seconds = now_seconds
+        for arrival in tuple(self._arrivals.values()):
+            allowed_seconds = LINGER_SECONDS if arrival.is_refused else self._seconds
+            if now_seconds - arrival.since_seconds >= allowed_seconds:
+                if not arrival.is_refused:
+                    self._refusals.add(Refusal.TIMEOUT)
+                self._end(arrival)
+
+    def _displace(self, arrival: Arrival) -> None:
+        if not arrival.is_refused:
+            self._refusals.displace(arrival.address)
+        self._end(arrival)
+
+    def _forget(self, arrival: Arrival) -> None:
+        if self._arrivals.pop(arrival.number, None) is not None:
+            self._selector.unregister(arrival.client)
+
+    def _end(self, arrival: Arrival) -> None:
+        self._forget(arrival)
+        with contextlib.suppress(OSError):
+            arrival.client.close()

@@ -1,0 +1,101 @@
+"""What the daemon answers over HTTP, whatever carries it: the page, its health, a way in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from disagg_exporter.landing import Landing
+from disagg_exporter.landing.page import POLICY
+from disagg_exporter.metrics.page_cache import PageCache
+
+PLAIN = "text/plain; charset=utf-8"
+_PATHS = ("/", "/metrics", "/healthz", "/readyz", "/landing.css", "/landing.js")
+_LANDING_HEADERS = (
+    ("Content-Security-Policy", POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, headers and body of one answer."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The pages. They speak for the daemon, never for its engines.
+
+    `why_not_ready` returns an empty text when ready. `heartbeat_age_seconds` is how long ago
+    the daemon's loop last came round; past `dead_seconds` the daemon calls itself dead.
+    """
+
+    pages: PageCache
+    landing: Landing
+    why_not_ready: Callable[[], str]
+    heartbeat_age_seconds: Callable[[], float]
+    dead_seconds: float = 10.0
+
+    def answer(self, method: str, target: str, accept: str, accept_encoding: str) -> Answer:
+        """Return the answer to one request."""
+        path = target.partition("?")[0]
+        if path not in _PATHS:
+            return _text(HTTPStatus.NOT_FOUND, "not found; there is /metrics, /healthz, /readyz")
+        if method not in ("GET", "HEAD"):
+            allowed = (("Allow", "GET, HEAD"),)
+            return _text(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD only", allowed)
+        match path:
+            case "/metrics":
+                return self._metrics(accept, accept_encoding)
+            case "/healthz":
+                return _health(self._why_dead())
+            case "/readyz":
+                return _health(self.why_not_ready())
+            case "/landing.css":
+                return _landing("text/css", self.landing.style)
+            case "/landing.js":
+                return _landing("text/javascript", self.landing.script)
+            case _:
+                page = self.landing.page(self._why_dead(), self.why_not_ready())
+                return _landing("text/html", page.encode())
+
+    def _metrics(self, accept: str, accept_encoding: str) -> Answer:
+        page = self.pages.page(accept, gzipped=wants_gzip(accept_encoding))
+        coding = (("Content-Encoding", "gzip"),) if page.gzipped else ()
+        headers = (("Vary", "Accept, Accept-Encoding"), *coding)
+        return Answer(HTTPStatus.OK, page.content_type, page.body, headers)
+
+    def _why_dead(self) -> str:
+        age_seconds = self.heartbeat_age_seconds()
+        if age_seconds <= self.dead_seconds:
+            return ""
+        return f"the daemon's loop last came round {age_seconds:.1f} s ago"
+
+
+def wants_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header names gzip, and not only to refuse it."""
+    for part in accept_encoding.split(","):
+        name, _, weight = part.partition(";")
+        if name.strip().lower() == "gzip":
+            return weight.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def _text(status: HTTPStatus, line: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    return Answer(status, PLAIN, f"{line}\n".encode(), headers)
+
+
+def _health(why_not: str) -> Answer:
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, why_not or "ok")
+
+
+def _landing(kind: str, body: bytes) -> Answer:
+    return Answer(HTTPStatus.OK, f"{kind}; charset=utf-8", body, _LANDING_HEADERS)

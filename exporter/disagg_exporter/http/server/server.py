@@ -1,0 +1,207 @@
+"""The HTTP server of the metrics page: threads of its own, which no driver or engine can stop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from disagg_exporter.collectors.health import CollectorHealth
+from disagg_exporter.http.deadline_socket import Limited, LimitedSocket
+from disagg_exporter.http.listen import ListenAddress, open_listener
+from disagg_exporter.http.server.admission import ConnectionLimits
+from disagg_exporter.http.server.authentication import OPEN, Access
+from disagg_exporter.http.server.connection import ConnectionHandler
+from disagg_exporter.http.server.connections import Connection, Connections
+from disagg_exporter.http.server.reception import Arrival, Reception
+from disagg_exporter.http.server.refusals import Refusal, RefusalCounts
+from disagg_exporter.http.server.request_head import RequestHead
+from disagg_exporter.http.server.request_reader import RequestReader
+from disagg_exporter.http.server.routes import Site
+from disagg_exporter.landing import Landing, Lookback
+from disagg_exporter.metrics.page_cache import PageCache
+from disagg_exporter.model import CollectorStatus, Snapshot
+
+if TYPE_CHECKING:
+    import ssl
+
+_log = logging.getLogger(__name__)
+
+# How many connections may wait for their first request: each takes a descriptor and at most the
+# head of a request, but no thread.
+_WAITING = 256
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Content-Length: 21\r\nConnection: close\r\n\r\ntoo many connections\n"
+)
+_PLAIN_TO_TLS = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Content-Length: 32\r\nConnection: close\r\n\r\nthis port speaks TLS: use https\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may take: connections at a time, and seconds for a request or for silence.
+
+    Half of the connections is the most that one address may hold.
+    """
+
+    connections: int = 64
+    client_seconds: float = 10.0
+
+
+class MetricsServer:
+    """Serves /metrics, /healthz, /readyz and a landing page until closed.
+
+    Args:
+        listen: Where; `parse_listen` makes it of a text.
+        snapshot: Returns the latest snapshot at once; None before there is one.
+        why_not_ready: Returns an empty text when ready, else the reason.
+        heartbeat_age_seconds: How long ago the daemon's loop last came round.
+        now_ns: The snapshot's clock.
+        limits: What clients may take.
+        access: Returns the conditions under which they are served now.
+        name: What the landing page calls the node.
+        lookback: What the node's books said before; who has it tells it of new snapshots.
+    """
+
+    def __init__(
+        self,
+        listen: ListenAddress,
+        snapshot: Callable[[], Snapshot | None],
+        why_not_ready: Callable[[], str],
+        heartbeat_age_seconds: Callable[[], float],
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        limits: Limits = Limits(),
+        access: Callable[[], Access] = lambda: OPEN,
+        name: str = "",
+        lookback: Lookback | None = None,
+    ) -> None:
+        self._listen = listen
+        self._limits = limits
+        self._access = access
+        landing = Landing(name, snapshot, lookback or Lookback(), now_ns)
+        pages = PageCache(snapshot, now_ns)
+        self._site = Site(pages, landing, why_not_ready, heartbeat_age_seconds)
+        self._listener: socket.socket | None = None
+        self._accepting: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._refusals = RefusalCounts()
+        self._health = CollectorHealth("http", _log, subject="metrics page")
+        share = ConnectionLimits(limits.connections, limits.connections - limits.connections // 2)
+        self._connections = Connections(share, self._refusals, _refuse)
+
+    def start(self) -> ListenAddress:
+        """Listen and serve; return the address with the port that was really taken.
+
+        Raises:
+            ListenError: The address cannot be listened on.
+        """
+        self._listener = open_listener(self._listen)
+        reception = Reception(
+            self._listener,
+            ConnectionLimits(_WAITING, _WAITING // 2),
+            self._limits.client_seconds,
+            lambda: self._access().tls is not None,
+            self._hand_on,
+            self._connections.end_longest,
+            self._refusals,
+            self._health,
+        )
+        self._accepting = threading.Thread(
+            target=reception.run, args=(self._closing,), name="metrics", daemon=True
+        )
+        self._accepting.start()
+        return ListenAddress(self._listen.host, self._listener.getsockname()[1])
+
+    def close(self) -> None:
+        """Stop listening, end every connection and wait for the threads."""
+        self._closing.set()
+        if self._listener is None or self._accepting is None:
+            return
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() does not
+        self._accepting.join()
+        self._listener.close()
+        self._connections.end_all(self._limits.client_seconds)
+
+    def refusals(self) -> dict[str, int]:
+        """How many connections and requests were turned away since the start, by reason."""
+        return self._refusals.read()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How connections are taken in, once that has failed."""
+        return (self._health.status(),) if self._health.has_failed else ()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _hand_on(self, arrival: Arrival, head: RequestHead | None) -> None:
+        connection = self._connections.open(arrival.client, arrival.address)
+        self._connections.start(connection, lambda: self._serve(connection, arrival.reader, head))
+
+    def _serve(
+        self, connection: Connection, reader: RequestReader, head: RequestHead | None
+    ) -> None:
+        try:
+            access = self._access()
+            tls = access.tls if head is None else None
+            if tls is not None:
+                self._encrypt(connection, tls, access.client_names)
+                reader = RequestReader(connection.client)
+            ConnectionHandler(
+                connection,
+                reader,
+                tls,
+                self._site,
+                self._access,
+                self._refusals,
+                self._limits.client_seconds,
+            ).serve(head)
+        except OSError as error:
+            _log.debug("metrics page: %s went away: %s", connection.address, error)
+
+    def _encrypt(
+        self, connection: Connection, context: ssl.SSLContext, names: frozenset[str]
+    ) -> None:
+        """Begin TLS; raises OSError where the client does not, or is not one of `names`."""
+        from disagg_exporter.http.tls_socket import greet, speaks_tls, wrap
+
+        client = connection.client
+        assert isinstance(client, LimitedSocket)
+        client.limit(self._limits.client_seconds)
+        try:
+            if not speaks_tls(client):
+                _refuse(client, _PLAIN_TO_TLS)
+                raise ConnectionError("it does not speak TLS")
+            wrapped = wrap(context, client)
+            connection.carry(wrapped)
+            wrapped.limit(self._limits.client_seconds)
+            greet(wrapped, names)
+        except OSError:
+            if not connection.is_ended:
+                self._refusals.add(Refusal.TLS)
+            raise
+
+
+def _refuse(client: Limited, words: bytes = _FULL) -> None:
+    with contextlib.suppress(OSError):
+        client.limit(0.1)
+        client.sendall(words)
+        client.shutdown(socket.SHUT_WR)

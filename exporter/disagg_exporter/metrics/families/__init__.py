@@ -1,0 +1,1 @@
+"""The table of metric families, one module a subject."""

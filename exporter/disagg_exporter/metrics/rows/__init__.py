@@ -1,0 +1,1 @@
+"""Rows of the metrics page from a snapshot, one module a subject."""

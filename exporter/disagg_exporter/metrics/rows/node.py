@@ -1,0 +1,159 @@
+"""The node's own sums over its devices, as rows: cluster roll-ups touch these alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from disagg_exporter.metrics.rows.device import (
+    REASONS,
+    SHOWN_USES,
+    STANDING_ROLES,
+    engine_namespaces,
+    present_engines,
+)
+from disagg_exporter.metrics.rows.sheet import Sheet
+from disagg_exporter.model import (
+    FORGOTTEN_MODEL,
+    GPU_SECOND_SLICE_NS,
+    JOULE_MICROJOULES,
+    ActivityCell,
+    Cell,
+    DeviceAccount,
+    Role,
+    Snapshot,
+    Use,
+)
+
+_PHASES = "disagg_node_phase_seconds_total"
+_IDLE = "disagg_node_idle_seconds_total"
+_UNOBSERVED = "disagg_node_unobserved_seconds_total"
+_ACTIVITY = "disagg_node_activity_seconds_total"
+_ENERGY = "disagg_node_energy_joules_total"
+
+_Key = TypeVar("_Key", Cell, ActivityCell)
+
+_Standing = dict[tuple[str, str], dict[Role, None]]
+"""For each (model name, namespace): the roles whose rows stand at 0."""
+
+
+def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
+    """Write the sums over devices, and over engines of now and of before."""
+    for account in snapshot.accounts:
+        gpu_name = account.device.gpu_name
+        for role in STANDING_ROLES:
+            sheet.add("disagg_node_role_gpus", 0.0, role, gpu_name)
+        sheet.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
+    for account in (*snapshot.accounts, *snapshot.retired_accounts):
+        _add_unobserved(sheet, account)
+    for account in map(_of_named_models, (*snapshot.accounts, *snapshot.retired_accounts)):
+        standing = _standing(account, snapshot)
+        _add_phases(sheet, account, standing)
+        _add_idle(sheet, account)
+        _add_activity(sheet, account, standing)
+        _add_energy(sheet, account, standing)
+    for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY):
+        sheet.divide(name, GPU_SECOND_SLICE_NS)
+    sheet.divide(_ENERGY, JOULE_MICROJOULES)
+    for tokens in snapshot.tokens:
+        key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
+        sheet.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
+    for busy in snapshot.busy:
+        rest = (busy.model_name, busy.gpu_name, busy.engine_namespace)
+        sheet.add("disagg_node_busy_gpus", busy.gpus, busy.role, busy.phase, *rest)
+    if snapshot.busy_window_seconds > 0:
+        sheet.put("disagg_node_busy_window_seconds", snapshot.busy_window_seconds)
+    if snapshot.gpu_price is not None:
+        price = snapshot.gpu_price
+        sheet.put("disagg_node_gpu_hour_price", price.per_hour, price.currency)
+
+
+def _of_named_models(account: DeviceAccount) -> DeviceAccount:
+    """An account without the sums whose models were forgotten: they are in no series here."""
+    if all(cell.model_name != FORGOTTEN_MODEL for cell in account.slice_ns):
+        return account
+    microjoules = account.microjoules
+    return replace(
+        account,
+        slice_ns=_named(account.slice_ns),
+        active_slice_ns=_named(account.active_slice_ns),
+        microjoules=None if microjoules is None else _named(microjoules),
+    )
+
+
+def _named(sums: Mapping[_Key, int]) -> dict[_Key, int]:
+    return {key: value for key, value in sums.items() if key.model_name != FORGOTTEN_MODEL}
+
+
+def _add_phases(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
+    gpu_name = account.device.gpu_name
+    for (model_name, namespace), roles in standing.items():
+        for role in roles:
+            for use in SHOWN_USES:
+                sheet.add(_PHASES, 0, role, use, model_name, gpu_name, namespace)
+    for cell, slice_ns in account.slice_ns.items():
+        if cell.use in SHOWN_USES:
+            rest = (cell.model_name, gpu_name, cell.engine_namespace)
+            sheet.add(_PHASES, slice_ns, cell.role, cell.use, *rest)
+
+
+def _add_idle(sheet: Sheet, account: DeviceAccount) -> None:
+    for cell, slice_ns in account.slice_ns.items():
+        if cell.use is Use.IDLE:
+            rest = (cell.model_name, account.device.gpu_name, cell.engine_namespace)
+            for reason in REASONS[Use.IDLE]:
+                sheet.add(_IDLE, 0, cell.role, reason, *rest)
+            sheet.add(_IDLE, slice_ns, cell.role, cell.reason, *rest)
+
+
+def _add_unobserved(sheet: Sheet, account: DeviceAccount) -> None:
+    gpu_name = account.device.gpu_name
+    for reason in REASONS[Use.UNOBSERVED]:
+        sheet.add(_UNOBSERVED, 0, reason, gpu_name)
+    for cell, slice_ns in account.slice_ns.items():
+        if cell.use is Use.UNOBSERVED:
+            sheet.add(_UNOBSERVED, slice_ns, cell.reason, gpu_name)
+
+
+def _add_activity(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
+    gpu_name = account.device.gpu_name
+    units = dict.fromkeys(cell.unit for cell in account.active_slice_ns)
+    for (model_name, namespace), roles in standing.items():
+        for role in roles:
+            for unit in units:
+                sheet.add(_ACTIVITY, 0, role, unit, model_name, gpu_name, namespace)
+    for cell, slice_ns in account.active_slice_ns.items():
+        rest = (cell.model_name, gpu_name, cell.engine_namespace)
+        sheet.add(_ACTIVITY, slice_ns, cell.role, cell.unit, *rest)
+
+
+def _add_energy(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
+    if account.microjoules is None:
+        return
+    gpu_name = account.device.gpu_name
+    for (model_name, namespace), roles in standing.items():
+        for role in roles:
+            for use in Use:
+                sheet.add(_ENERGY, 0, role, use, model_name, gpu_name, namespace)
+    for cell, microjoules in account.microjoules.items():
+        rest = (cell.model_name, gpu_name, cell.engine_namespace)
+        sheet.add(_ENERGY, microjoules, cell.role, cell.use, *rest)
+
+
+def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:
+    """Return, for each (model, namespace) that the device serves or served, its standing roles.
+
+    Time without an engine has no model and no role but `none`.
+    """
+    standing = {("", ""): dict.fromkeys((Role.NONE,))}
+    namespaces = engine_namespaces(snapshot)
+    for engine in present_engines(snapshot):
+        if account.device.gpu in engine.devices:
+            pair = (engine.model_name, namespaces.get(engine.engine, ""))
+            standing[pair] = dict.fromkeys(STANDING_ROLES)
+    for cell in account.slice_ns:
+        pair = (cell.model_name, cell.engine_namespace)
+        roles = dict.fromkeys(STANDING_ROLES if cell.model_name else ())
+        standing[pair] = standing.get(pair, {}) | roles | {cell.role: None}
+    return standing

@@ -1,0 +1,1 @@
+"""Reads command lines and shell scripts of engines."""

@@ -1,0 +1,172 @@
+"""Argument vectors and shell scripts to the simple commands in them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from disagg_exporter.roles.command_line.heredocs import without_data
+
+MAX_TOKENS = 4096
+MAX_TOKEN_CHARS = 32 * 1024
+MAX_CHARS = 128 * 1024
+MAX_DEPTH = 4
+# No file is called longer; what searches names looks at each end of each of their parts.
+MAX_PROGRAM_CHARS = 255
+MAX_COMMANDS = 2048
+MAX_SUBSHELLS = 32
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "busybox"})
+# They give a shell what stands behind their `-c`, too.
+_SCRIPT_RUNNERS = frozenset({"su", "runuser", "script", "flock"})
+OPEN, CLOSE = "(", ")"
+"""A command of this one word begins or ends a subshell, whose variables are its own."""
+_SCRIPT_FLAG = re.compile(r"-[a-zA-Z]*c")
+_SEPARATORS = frozenset(";&|\n")
+_FLAG_AND_VALUE = re.compile(r"--?[A-Za-z][\w.+-]*\s")
+
+
+def commands(argv: Sequence[str]) -> list[list[str]]:
+    """Every simple command of a command line; scripts given to a shell are taken apart.
+
+    A plain argument vector is one command. A subshell stands between `[OPEN]` and `[CLOSE]`. What
+    is longer than the bounds above is cut.
+    """
+    tokens = list(_bounded(argv))
+    if not tokens:
+        return []
+    if re.search(r"\s", tokens[0].strip()) and not tokens[0].lstrip().startswith("-"):
+        return _script(tokens[0], tokens[1:], 0)[:MAX_COMMANDS]
+    return _command(tokens, 0)[:MAX_COMMANDS]
+
+
+def program_name(token: str) -> str:
+    """A program's bare name: no folders, lower case; nothing if no program is called so."""
+    name = token.strip().strip("\"'").rsplit("/", 1)[-1].lower()
+    return name if len(name) <= MAX_PROGRAM_CHARS else ""
+
+
+def _bounded(argv: Sequence[str]) -> Iterator[str]:
+    room = MAX_CHARS
+    for token in argv[:MAX_TOKENS]:
+        cut = token[: min(MAX_TOKEN_CHARS, room)]
+        room -= len(cut)
+        yield cut
+        if room <= 0:
+            return
+
+
+def _command(tokens: list[str], depth: int) -> list[list[str]]:
+    """The command itself, or those of the script that it gives to a shell or to `eval`."""
+    if depth >= MAX_DEPTH:
+        return [tokens]
+    for at, token in enumerate(tokens[:64]):
+        name = program_name(token)
+        if name in _SHELLS or (at == 0 and name in _SCRIPT_RUNNERS):
+            for flag in range(at + 1, min(len(tokens) - 1, at + 12)):
+                if _SCRIPT_FLAG.fullmatch(tokens[flag]):
+                    rest = [word for word in tokens[flag + 1 : flag + 3] if word != "--"]
+                    return _script(rest[0] if rest else "", tokens[flag + 2 :], depth + 1)
+            break
+        if token == "eval":
+            return _script(" ".join(tokens[at + 1 :]), [], depth + 1)
+    return [_opened(tokens)]
+
+
+def _script(text: str, arguments: list[str], depth: int) -> list[list[str]]:
+    """The commands of a script; `arguments` are what it sees as `$0`, `$1` and so on."""
+    found = [
+        command for words in _simple(text) if words for command in _command(list(words), depth)
+    ]
+    if arguments and re.search(r"\$\{?[@*]", text):
+        more = _opened(arguments)
+        found = [c if c in ([OPEN], [CLOSE]) else c + more for c in found] or [more]
+    return found
+
+
+def split_arguments(text: str) -> list[str]:
+    """Arguments held in one string, as in an environment variable."""
+    return _opened([word for words in _split(text[:MAX_TOKEN_CHARS]) for word in words])
+
+
+def _simple(text: str) -> Iterator[list[str]]:
+    """A script's words, command by command, subshells as commands of their own."""
+    depth = 0
+    for words in _split(without_data(text)):
+        while words and words[0].startswith(OPEN) and depth < MAX_SUBSHELLS:
+            depth += 1
+            yield [OPEN]
+            words = [word for word in (words[0][1:], *words[1:]) if word]
+        closing = 0
+        while depth > closing and words and words[-1].endswith(CLOSE) and _is_closing(words[-1]):
+            closing += 1
+            words = [word for word in (*words[:-1], words[-1][:-1]) if word]
+        yield words
+        depth -= closing
+        yield from [[CLOSE]] * closing
+
+
+def _is_closing(word: str) -> bool:
+    """Whether its last bracket closes none of its own, such as that of `$(VARIABLE)`."""
+    return word.count(CLOSE) > word.count(OPEN)
+
+
+def _split(text: str) -> Iterator[list[str]]:
+    """A script's words, command by command."""
+    lines = [_without_comment(line) for line in text.splitlines()]
+    joined = re.sub(r"\\[ \t]*(\n|$)", " ", "\n".join(lines))
+    try:
+        yield from _commands_of(_words(joined))
+    except ValueError:
+        # A quote without its end would swallow the rest: each line for itself, then.
+        for line in joined.splitlines():
+            try:
+                yield from _commands_of(_words(line))
+            except ValueError:
+                yield [word.strip("\"'") for word in line.split()]
+
+
+def _commands_of(words: list[str]) -> Iterator[list[str]]:
+    command: list[str] = []
+    for word in words:
+        if word and _SEPARATORS.issuperset(word):
+            yield command
+            command = []
+        else:
+            command.append(word)
+    yield command
+
+
+def _without_comment(line: str) -> str:
+    """A line up to its comment, if the sign is not inside quotes that began on that line."""
+    for found in re.finditer(r"(?:^|(?<=\s))#", line):
+        before = line[: found.start()]
+        if before.count("'") % 2 == 0 and before.count('"') % 2 == 0:
+            return before
+    return line
+
+
+def _words(text: str) -> list[str]:
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    return list(lexer)
+
+
+def _opened(tokens: list[str]) -> list[str]:
+    """Tokens with those split that hold a flag and its value (`--mode prefill` as one item)."""
+    opened: list[str] = []
+    for token in tokens:
+        bare = unquoted(token)
+        if _FLAG_AND_VALUE.match(bare):
+            opened.extend(word for words in _split(bare) for word in words)
+        else:
+            opened.append(bare)
+    return opened[:MAX_TOKENS]
+
+
+def unquoted(text: str) -> str:
+    """A value without the quotes that a template left around it."""
+    bare = text.strip()
+    wrapped = len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'"
+    return bare[1:-1] if wrapped else bare

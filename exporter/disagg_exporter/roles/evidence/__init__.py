@@ -1,0 +1,1 @@
+"""Evidence of an engine's role: options, environment, labels, page, traffic."""

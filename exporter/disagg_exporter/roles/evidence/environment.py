@@ -1,0 +1,162 @@
+"""What an environment says of a role: only names listed here are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from disagg_exporter.model import Role
+from disagg_exporter.roles.command_line.kv_config import parse_kv_config
+from disagg_exporter.roles.command_line.programs import Program
+from disagg_exporter.roles.command_line.spanning import NAMES_OF_PARTS
+from disagg_exporter.roles.evidence.claims import (
+    Claim,
+    Source,
+    conditional_decode,
+    note,
+    stated,
+)
+from disagg_exporter.roles.evidence.transfer import kv_claims
+from disagg_exporter.roles.evidence.types import Confidence
+from disagg_exporter.roles.evidence.wording import (
+    explicit_claim,
+    is_not_engine_word,
+    name_claim,
+    plain,
+    role_word,
+    tensorrt_word,
+)
+
+ARGUMENT_NAMES = (
+    "VLLM_ADDITIONAL_ARGS",
+    "VLLM_EXTRA_ARGS",
+    "VLLM_ARGS",
+    "SGLANG_EXTRA_ARGS",
+    "SGLANG_ARGS",
+)
+EXPLICIT_NAME = "DISAGG_NODE_ROLE"
+MODE_NAMES = (
+    "DYN_VLLM_DISAGGREGATION_MODE",
+    "DYN_SGLANG_DISAGGREGATION_MODE",
+    "DYN_TRTLLM_DISAGGREGATION_MODE",
+    "DYN_DISAGGREGATION_MODE",
+)
+SWITCH_NAMES = {
+    "DYN_VLLM_IS_PREFILL_WORKER": Role.PREFILL,
+    "DYN_VLLM_IS_DECODE_WORKER": Role.DECODE,
+    "DYN_VLLM_MULTIMODAL_ENCODE_WORKER": Role.ENCODE,
+    "DYN_VLLM_MULTIMODAL_DECODE_WORKER": Role.DECODE,
+    "DYN_SGL_MULTIMODAL_ENCODE_WORKER": Role.ENCODE,
+}
+_TENSORRT_NAME = "TRTLLM_DISAGG_ROLE"
+_TENSORRT_PROGRAMS = (Program.TENSORRT_LLM, Program.DYNAMO_TRTLLM, Program.OTHER_ENGINE)
+_LMCACHE_NAMES = ("LMCACHE_PD_ROLE", "LMCACHE_NIXL_ROLE")
+_LMCACHE_ROLES = {"sender": Role.PREFILL, "receiver": Role.DECODE, "both": Role.UNKNOWN}
+_KV_CONFIG_NAMES = ("VLLM_KV_TRANSFER_CONFIG", "KV_TRANSFER_CONFIG")
+_KV_ROLE_NAMES = ("VLLM_KV_ROLE", "LMCACHE_KV_ROLE", "KV_ROLE")
+_ROLE_NAMES = (
+    *("DISAGGREGATION_MODE", "SGLANG_DISAGGREGATION_MODE", "ROLE_TYPE", "ROLE", "ENGINE_ROLE"),
+    *("WORKER_ROLE", "SERVER_ROLE", "DISAGG_ROLE", "PD_ROLE", "VLLM_ROLE", "INSTANCE_ROLE"),
+)
+_FREE_NAMES = (
+    *(
+        "HOSTNAME",
+        "POD_NAME",
+        "SERVICE_NAME",
+        "OTEL_SERVICE_NAME",
+        "LWS_NAME",
+        "LWS_LEADER_ADDRESS",
+    ),
+    *("VLLM_PROCESS_NAME_PREFIX", "DYN_PARENT_DGD_K8S_NAME", "PODSET_NAME"),
+)
+_AIBRIX_NAMES = ("ROLE_NAME", "ROLESET_NAME", "ROLE_REPLICA_INDEX", "STORM_SERVICE_NAME")
+NAMES_READ = frozenset(
+    (
+        *(EXPLICIT_NAME, _TENSORRT_NAME, "DYN_COMPONENT"),
+        *(*_AIBRIX_NAMES, *ARGUMENT_NAMES, *MODE_NAMES, *SWITCH_NAMES, *_LMCACHE_NAMES),
+        *(*_KV_CONFIG_NAMES, *_KV_ROLE_NAMES, *_ROLE_NAMES, *_FREE_NAMES, *NAMES_OF_PARTS),
+    )
+)
+"""All that may be kept of an environment for the finding of a role, and of followers."""
+
+
+def environment_claims(
+    env: Mapping[str, str], mode_on_command_line: bool, program: Program = Program.UNKNOWN
+) -> Iterator[Claim]:
+    """What the environment claims.
+
+    Variables that only some program reads say nothing of another one, whatever they hold. One that
+    we do not know may be a start script, which reads any.
+
+    Args:
+        env: The variables; those not listed here are not read.
+        mode_on_command_line: The command line gives the mode, which beats the environment.
+        program: What reads them.
+    """
+    anything = program is Program.UNKNOWN
+    if EXPLICIT_NAME in env:
+        yield explicit_claim(EXPLICIT_NAME, env[EXPLICIT_NAME])
+    yield from _aibrix(env)
+    if anything or program.is_dynamo:
+        yield from _dynamo(env, mode_on_command_line)
+    known = tensorrt_word(env.get(_TENSORRT_NAME, ""))
+    if known and (anything or program in _TENSORRT_PROGRAMS):
+        yield stated(Source.TENSORRT_LLM, _TENSORRT_NAME, *known, Confidence.HIGH)
+    for name in _LMCACHE_NAMES:
+        word = plain(env.get(name, ""))
+        if word in _LMCACHE_ROLES:
+            yield stated(Source.LMCACHE, name, word, _LMCACHE_ROLES[word], Confidence.HIGH)
+    if anything:
+        # Scripts make options of these; no engine reads them itself.
+        yield from _kv(env)
+    for name in _ROLE_NAMES:
+        if name in env and (recognised := role_word(env[name])):
+            yield stated(Source.ROLE_LABEL, name, *recognised, Confidence.MEDIUM)
+        elif is_not_engine_word(env.get(name, "")):
+            yield stated(Source.ROLE_LABEL, name, plain(env[name]), None, Confidence.MEDIUM)
+    for name in _FREE_NAMES:
+        if claim := name_claim(name, env.get(name, "")):
+            yield claim
+
+
+def _aibrix(env: Mapping[str, str]) -> Iterator[Claim]:
+    if "ROLE_NAME" not in env:
+        return
+    ours = any(name in env for name in _AIBRIX_NAMES[1:])
+    source = Source.AIBRIX if ours else Source.ROLE_LABEL
+    sure = Confidence.HIGH if ours else Confidence.MEDIUM
+    if recognised := role_word(env["ROLE_NAME"]):
+        yield stated(source, "ROLE_NAME", *recognised, sure)
+    elif is_not_engine_word(env["ROLE_NAME"]):
+        yield stated(source, "ROLE_NAME", plain(env["ROLE_NAME"]), None, Confidence.MEDIUM)
+
+
+def _dynamo(env: Mapping[str, str], mode_on_command_line: bool) -> Iterator[Claim]:
+    for name in MODE_NAMES:
+        if name not in env or not (recognised := role_word(env[name])):
+            continue
+        if mode_on_command_line:
+            yield note(Source.DYNAMO, name, recognised[0], "the command line's mode counts")
+        else:
+            yield stated(Source.DYNAMO, name, *recognised, Confidence.HIGH)
+    for name, role in SWITCH_NAMES.items():
+        if plain(env.get(name, "")) in ("true", "1", "yes", "on"):
+            yield stated(Source.DYNAMO, name, "on", role, Confidence.HIGH)
+    component = env.get("DYN_COMPONENT")
+    if component is None:
+        return
+    if recognised := role_word(component):
+        yield stated(Source.DYNAMO, "DYN_COMPONENT", *recognised, Confidence.HIGH)
+    elif is_not_engine_word(component):
+        yield stated(Source.DYNAMO, "DYN_COMPONENT", plain(component), None, Confidence.HIGH)
+    elif plain(component) in ("backend", "worker"):
+        why = "decode or aggregated"
+        yield conditional_decode(Source.DYNAMO, "DYN_COMPONENT", plain(component), why)
+
+
+def _kv(env: Mapping[str, str]) -> Iterator[Claim]:
+    for name in _KV_CONFIG_NAMES:
+        if name in env:
+            yield from kv_claims(parse_kv_config(env[name]), f"{name} kv_role")
+    for name in _KV_ROLE_NAMES:
+        if name in env:
+            yield from kv_claims(parse_kv_config(f"kv_role={env[name]}"), name)

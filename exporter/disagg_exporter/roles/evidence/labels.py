@@ -1,0 +1,189 @@
+"""What the labels of a pod say of the role of its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from disagg_exporter.model import Role
+from disagg_exporter.roles.evidence.claims import (
+    Claim,
+    Source,
+    conditional_decode,
+    note,
+    stated,
+    weak,
+)
+from disagg_exporter.roles.evidence.types import Confidence
+from disagg_exporter.roles.evidence.wording import (
+    explicit_claim,
+    is_not_engine_word,
+    name_claim,
+    plain,
+    role_word,
+    service_name,
+)
+
+EXPLICIT_LABEL = "disagg-node/role"
+LLM_D_ROLE = "llm-d.ai/role"
+COMPONENT = "app.kubernetes.io/component"
+_KSERVE = "llminferenceservice-"
+_DYNAMO = "nvidia.com/dynamo-"
+DYNAMO_WORKER_TYPE = "dynamo worker_type"
+"""What the model card of a Dynamo worker says, given among the labels; no pod can have such one."""
+# The guides of llm-d in which prefill and decode are apart.
+_SPLIT_GUIDES = ("pd-disaggregation", "wide-ep")
+_NOT_PROOF = "aggregated pods carry it too"
+
+# Whose label it is, and how sure its role words are; `decode` is direct in all of these.
+_DIRECT = (
+    ("disaggregatedset.x-k8s.io/role", Source.DISAGGREGATED_SET, Confidence.HIGH),
+    ("modelserving.volcano.sh/role", Source.KTHENA, Confidence.HIGH),
+    ("modelserving.volcano.sh/rolename", Source.KTHENA, Confidence.HIGH),
+    ("rolebasedgroup.workloads.x-k8s.io/role", Source.ROLE_LABEL, Confidence.HIGH),
+    ("rbg.workloads.x-k8s.io/role-name", Source.ROLE_LABEL, Confidence.HIGH),
+    ("leaderworkerset.sigs.k8s.io/role", Source.ROLE_LABEL, Confidence.MEDIUM),
+    (COMPONENT, Source.ROLE_LABEL, Confidence.MEDIUM),
+)
+# Labels of anybody's whose last word says that they are about roles.
+_ROLE_KEYS = frozenset(
+    (
+        *("role", "component", "role-name", "rolename", "pd-role", "disagg-role", "engine-role"),
+        *("inference-role", "worker-role", "worker-type", "disaggregation-role", "task-spec"),
+    )
+)
+_NAME_KEYS = (
+    *("app", "app.kubernetes.io/name", "app.kubernetes.io/instance", "k8s-app", "name"),
+    *("statefulset.kubernetes.io/pod-name", "leaderworkerset.sigs.k8s.io/name", "job-name"),
+    *("grove.io/podclique", "environment", "inferencepool", "release", "pod", "service"),
+)
+MAX_LABELS = 4096
+
+
+def label_claims(labels: Mapping[str, str]) -> Iterator[Claim]:
+    """What the labels claim; those of which nobody knows the meaning are not looked at."""
+    if EXPLICIT_LABEL in labels:
+        yield explicit_claim(EXPLICIT_LABEL, labels[EXPLICIT_LABEL])
+    yield from _llm_d(labels)
+    yield from _kserve(labels)
+    yield from _dynamo(labels)
+    yield from _aibrix(labels)
+    yield from _production_stack(labels)
+    known = {LLM_D_ROLE, EXPLICIT_LABEL, "role-name"}
+    for key, source, sure in _DIRECT:
+        known.add(key)
+        if key in labels:
+            yield from _role_or_beside(source, key, labels[key], sure)
+    for key in sorted(labels.keys() - known)[:MAX_LABELS]:
+        last = plain(key.rsplit("/", 1)[-1])
+        if key.startswith(_DYNAMO):
+            continue
+        if last in _ROLE_KEYS or last.endswith(("-role", ".role")):
+            marker = f"label {last}" if last in _ROLE_KEYS else "label …-role"
+            yield from _role_or_beside(Source.ROLE_LABEL, marker, labels[key], Confidence.MEDIUM)
+    for key in _NAME_KEYS:
+        if claim := name_claim(f"label {key}", labels.get(key, "")):
+            yield claim
+
+
+def _role_or_beside(source: Source, marker: str, value: str, sure: Confidence) -> Iterator[Claim]:
+    if recognised := role_word(value):
+        yield stated(source, marker, *recognised, sure)
+    elif is_not_engine_word(value):
+        yield stated(source, marker, plain(value), None, Confidence.MEDIUM)
+    elif found := name_claim(marker, value):
+        # A role that people have named freely: `prefill-large`, `vllm-router`.
+        if sure is Confidence.HIGH:
+            yield stated(source, marker, found.value, found.says, Confidence.MEDIUM)
+        else:
+            yield found
+
+
+def _llm_d(labels: Mapping[str, str]) -> Iterator[Claim]:
+    recognised = role_word(labels.get(LLM_D_ROLE, ""))
+    if recognised is None:
+        return
+    word, role = recognised
+    if role is not Role.DECODE:
+        sure = Confidence.MEDIUM if word in ("both", "aggregate") else Confidence.HIGH
+        yield stated(Source.LLM_D, LLM_D_ROLE, word, role, sure)
+        return
+    # KServe writes `both` here where the service has no prefill part, but not on its workers.
+    component = plain(labels.get(COMPONENT, ""))
+    if component in (f"{_KSERVE}workload", f"{_KSERVE}workload-leader"):
+        marker = f"{LLM_D_ROLE} beside {component}"
+        yield stated(Source.KSERVE, marker, word, role, Confidence.MEDIUM)
+    elif any(guide in labels.get("llm-d.ai/guide", "") for guide in _SPLIT_GUIDES):
+        marker = f"{LLM_D_ROLE} beside llm-d.ai/guide"
+        yield stated(Source.LLM_D, marker, word, role, Confidence.MEDIUM)
+    else:
+        yield conditional_decode(Source.LLM_D, LLM_D_ROLE, word, _NOT_PROOF)
+
+
+def _kserve(labels: Mapping[str, str]) -> Iterator[Claim]:
+    component = plain(labels.get(COMPONENT, ""))
+    if not component.startswith(_KSERVE):
+        return
+    part = component.removeprefix(_KSERVE)
+    if part in ("workload-prefill", "workload-leader-prefill", "workload-worker-prefill"):
+        yield stated(Source.KSERVE, COMPONENT, part, Role.PREFILL, Confidence.HIGH)
+    elif part in ("workload", "workload-leader", "workload-worker"):
+        yield note(Source.KSERVE, COMPONENT, part, "decode, or both where there is no prefill")
+    elif part.startswith(("router", "scheduler")):
+        yield stated(Source.KSERVE, COMPONENT, "router", None, Confidence.HIGH)
+
+
+def _dynamo(labels: Mapping[str, str]) -> Iterator[Claim]:
+    sub = role_word(labels.get(f"{_DYNAMO}sub-component-type", ""))
+    if sub:
+        yield stated(Source.DYNAMO, f"{_DYNAMO}sub-component-type", *sub, Confidence.HIGH)
+    if registered := role_word(labels.get(DYNAMO_WORKER_TYPE, "")):
+        yield stated(Source.DYNAMO, DYNAMO_WORKER_TYPE, *registered, Confidence.HIGH)
+    kind = labels.get(f"{_DYNAMO}component-type", "")
+    if recognised := role_word(kind):
+        yield stated(Source.DYNAMO, f"{_DYNAMO}component-type", *recognised, Confidence.HIGH)
+    elif is_not_engine_word(kind):
+        yield stated(Source.DYNAMO, f"{_DYNAMO}component-type", plain(kind), None, Confidence.HIGH)
+    elif plain(kind) in ("worker", "default"):
+        why = "in some graphs both halves are workers"
+        yield note(Source.DYNAMO, f"{_DYNAMO}component-type", plain(kind), why)
+    for key in (f"{_DYNAMO}component", f"{_DYNAMO}service", f"{_DYNAMO}component-name"):
+        name = labels.get(key, "")
+        if service := service_name(name):
+            # Aggregated graphs have been published with a service called VllmDecodeWorker.
+            word, role = service
+            if role is Role.DECODE:
+                yield weak(Source.DYNAMO, key, word, role, _NOT_PROOF)
+            else:
+                yield stated(Source.DYNAMO, key, word, role, Confidence.MEDIUM)
+        elif (found := role_word(name)) and found[1] is not Role.MIXED:
+            if found[1] is Role.DECODE:
+                yield weak(Source.DYNAMO, key, *found, _NOT_PROOF)
+            else:
+                yield stated(Source.DYNAMO, key, *found, Confidence.MEDIUM)
+        elif claim := name_claim(key, name, Source.DYNAMO):
+            yield claim
+
+
+def _aibrix(labels: Mapping[str, str]) -> Iterator[Claim]:
+    if "role-name" not in labels:
+        return
+    ours = "roleset-name" in labels or any(
+        key.startswith(("stormservice.", "orchestration.aibrix.ai/", "model.aibrix.ai/"))
+        or key == "storm-service-name"
+        for key in labels
+    )
+    sure = Confidence.HIGH if ours else Confidence.MEDIUM
+    source = Source.AIBRIX if ours else Source.ROLE_LABEL
+    yield from _role_or_beside(source, "role-name", labels["role-name"], sure)
+
+
+def _production_stack(labels: Mapping[str, str]) -> Iterator[Claim]:
+    """The label `model`, which its router is told to read as a role."""
+    claim = name_claim("label model", labels.get("model", ""))
+    if claim is None or claim.says not in (Role.PREFILL, Role.DECODE):
+        return
+    if labels.get(COMPONENT) == "serving-engine" or "helm-release-name" in labels:
+        source = Source.PRODUCTION_STACK
+        yield stated(source, "label model", claim.value, claim.says, Confidence.MEDIUM)
+    else:
+        yield weak(Source.PRODUCTION_STACK, "label model", claim.value, claim.says, claim.note)

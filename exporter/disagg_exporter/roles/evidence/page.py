@@ -1,0 +1,163 @@
+"""What the lines of a metrics page say of the role of its engine."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from disagg_exporter.model import Role
+from disagg_exporter.roles.evidence.claims import (
+    Claim,
+    Source,
+    conditional_decode,
+    note,
+    stated,
+    weak,
+)
+from disagg_exporter.roles.evidence.types import Confidence, Traffic
+from disagg_exporter.roles.evidence.wording import name_claim, role_word, service_name
+
+MAX_LINES = 50_000
+MAX_LINE_CHARS = 4096
+MAX_CHARS = 4 * 1024 * 1024
+
+_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
+_LABEL = re.compile(r'(?<!\w)([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+ENGINE_PREFIXES = (
+    "vllm:",
+    "vllm_",
+    "sglang:",
+    "sglang_",
+    "trtllm_",
+    "lmdeploy:",
+    "dynamo_component_",
+)
+ROUTER_PREFIXES = (
+    *("vllm_router_", "vllm:current_qps", "vllm:healthy_pods", "sgl_router_", "smg_"),
+    *("sglang_router_", "llm_d_epp_", "llm_d_inference_scheduler_", "inference_objective_"),
+    *("inference_extension_", "inference_pool_", "inference_model_", "dynamo_frontend_"),
+    *("dynamo_planner_", "dynamo_router_", "kthena_router_", "envoy_"),
+)
+FETCH_STAGE = "num_requests_kv_fetch_by_stage"
+_RAY = re.compile(r"PD(Prefill|Decode)Server|^(Prefill|Decode):")
+TOTALS = {
+    "prompt_tokens_by_source_total": "=source",
+    "realtime_tokens_total": "=mode",
+    "generation_tokens_total": "generation",
+    "request_success_total": "requests",
+    "num_requests_total": "requests",
+}
+"""Counters that make an engine's traffic, and what they count; with `=` a label says what."""
+
+NAME_LABELS = ("pod", "job", "container", "exported_pod", "kubernetes_pod_name", "service")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was seen while the lines went by."""
+
+    engine: bool = False
+    router: bool = False
+    fetch_stage: bool = False
+    engine_types: set[str] = field(default_factory=set)
+    components: set[str] = field(default_factory=set)
+    ray: set[str] = field(default_factory=set)
+    names: set[tuple[str, str]] = field(default_factory=set)
+    totals: Counter[str] = field(default_factory=Counter)
+
+
+def page_claims(lines: Iterable[str]) -> tuple[list[Claim], Traffic | None]:
+    """What a page claims, and the traffic since its engine began, where the page has both."""
+    seen = _Seen()
+    room = MAX_CHARS
+    for at, line in enumerate(lines):
+        room -= len(line)
+        if at >= MAX_LINES or room < 0:
+            break
+        # Cut, a line could say something else than it did.
+        if len(line) <= MAX_LINE_CHARS and (sample := _SAMPLE.match(line.strip())):
+            _look(seen, sample[1], dict(_LABEL.findall(sample[2] or "")), sample[3])
+    return list(_claims(seen)), _traffic(seen)
+
+
+def _look(seen: _Seen, name: str, labels: Mapping[str, str], value: str) -> None:
+    if name.startswith(ROUTER_PREFIXES):
+        seen.router = True
+        return
+    bare = name.removeprefix("ray_")
+    # A router that tells of its engines adds the label `server`.
+    seen.engine = seen.engine or (bare.startswith(ENGINE_PREFIXES) and "server" not in labels)
+    bare = re.sub(r"^(vllm|sglang)[:_]", "", bare)
+    if bare == FETCH_STAGE:
+        seen.fetch_stage = True
+    if name.startswith(("sglang:", "sglang_")) and len(seen.engine_types) < 16:
+        seen.engine_types.update({labels.get("engine_type", "")} - {""})
+    if labels.get("dynamo_endpoint", "generate") == "generate" and len(seen.components) < 16:
+        seen.components.update({labels.get("dynamo_component", "")} - {""})
+    if ray := _RAY.search(labels.get("deployment", "")[:512]):
+        seen.ray.add((ray[1] or ray[2]).lower())
+    for label in NAME_LABELS:
+        if label in labels and len(seen.names) < 64:
+            seen.names.add((label, labels[label]))
+    _count(seen, bare, labels, value)
+
+
+def _count(seen: _Seen, bare: str, labels: Mapping[str, str], value: str) -> None:
+    told = TOTALS.get(bare, "")
+    part = labels.get(told[1:], "") if told.startswith("=") else told
+    if not part or len(seen.totals) > 32:
+        return
+    try:
+        number = float(value)
+    except ValueError:
+        return
+    if 0 <= number < 2.0**63:
+        seen.totals[part] += number  # type: ignore[assignment] # a Counter of floats
+
+
+def _claims(seen: _Seen) -> Iterator[Claim]:
+    if seen.router and not seen.engine:
+        yield stated(Source.PROGRAM, "page", "router's series", None, Confidence.MEDIUM)
+    for word in sorted(seen.engine_types):
+        marker = "page label engine_type"
+        if not (recognised := role_word(word)):
+            yield note(Source.SGLANG, marker, "?", "no role that we know")
+        elif recognised[1] is Role.MIXED:
+            # Older builds wrote `unified` whatever the engine did.
+            yield stated(Source.SGLANG, marker, *recognised, Confidence.LOW)
+        else:
+            yield stated(Source.SGLANG, marker, *recognised, Confidence.HIGH)
+    for word in sorted(seen.components):
+        marker = "page label dynamo_component"
+        bare = word.removeprefix("tensorrt_llm_").removeprefix("sglang_")
+        if (recognised := role_word(bare)) and recognised[1] is not Role.MIXED:
+            yield stated(Source.DYNAMO, marker, *recognised, Confidence.HIGH)
+        elif service := service_name(word):
+            yield weak(Source.DYNAMO, marker, *service, "only a name")
+        elif word == "backend":
+            yield conditional_decode(Source.DYNAMO, marker, word, "decode or aggregated")
+    for word in sorted(seen.ray):
+        marker = "page label deployment"
+        yield stated(Source.RAY_SERVE, marker, word, Role(word), Confidence.MEDIUM)
+    if seen.fetch_stage:
+        why = "it takes KV from others: not a pure prefill engine"
+        yield note(Source.VLLM, f"page series {FETCH_STAGE}", "present", why)
+    for label, text in sorted(seen.names):
+        claim = name_claim(f"page label {label}", text)
+        if claim and claim.says is not None:
+            yield claim
+
+
+def _traffic(seen: _Seen) -> Traffic | None:
+    totals = seen.totals
+    if not totals:
+        return None
+    sglang = {"prefill_compute", "decode"} & totals.keys()
+    return Traffic(
+        finished_requests=totals.get("requests"),
+        computed_tokens=totals.get("prefill_compute" if sglang else "local_compute"),
+        external_tokens=0.0 if sglang else totals.get("external_kv_transfer"),
+        generation_tokens=totals.get("decode" if sglang else "generation"),
+    )

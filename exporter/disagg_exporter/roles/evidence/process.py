@@ -1,0 +1,177 @@
+"""What a command line says of the role of the engine that it starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from disagg_exporter.roles.command_line.flags import Flags, read_flags
+from disagg_exporter.roles.command_line.programs import Found, Program
+from disagg_exporter.roles.command_line.scopes import Command, scoped
+from disagg_exporter.roles.command_line.shell_words import (
+    MAX_TOKEN_CHARS,
+    commands,
+    split_arguments,
+)
+from disagg_exporter.roles.command_line.spanning import Part, part_of
+from disagg_exporter.roles.evidence.claims import Claim, Source, stated
+from disagg_exporter.roles.evidence.environment import ARGUMENT_NAMES
+from disagg_exporter.roles.evidence.options import option_claims
+from disagg_exporter.roles.evidence.silence import silence_claims
+from disagg_exporter.roles.evidence.types import Confidence
+
+MAX_ENGINES = 32
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|[@*0-9])")
+_ONE_VARIABLE = re.compile(
+    r"(?P<head>--[\w.-]+=|)[\"']?\$(?:\{(?P<a>\w+)(?::?-(?P<default>[^}$]*))?\}"
+    r"|\((?P<b>\w+)\)|(?P<c>\w+))[\"']?"
+)
+_ADDRESS = re.compile(r"(https?|grpc)://|[\w.-]+:\d+$")
+_ROUTER_OPTIONS = (
+    *("pd-disaggregation", "vllm-pd-disaggregation", "prefill-selector", "decode-selector"),
+    *("prefiller-hosts", "prefiller-host", "decoder-hosts", "decoder-host", "prefill-model-labels"),
+    *("decode-model-labels", "vllm-port", "static-backends", "worker-urls", "engine-base-url"),
+    *("prefill-servers-urls", "decode-servers-urls", "pool-name"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A command line as far as roles go.
+
+    `programs` are what it runs, `environments` those of its engines, each with what reads it and
+    with what is set for it here (a shell's assignments, `env`, `docker run -e`), `claims` what its
+    options say, `flags` the options of each engine. `part` is which part of an engine on several
+    nodes it is; None for a whole one, and for a script that may start either.
+    """
+
+    programs: tuple[Program, ...] = ()
+    environments: tuple[tuple[Program, Mapping[str, str]], ...] = ()
+    claims: tuple[Claim, ...] = ()
+    part: Part | None = None
+    flags: tuple[Flags, ...] = ()
+
+    def option(self, name: str) -> str | None:
+        """The value of an option that all its engines are given alike, empty for none."""
+        told = {flags.value(name) or "" for flags in self.flags if flags.given(name)}
+        return told.pop() if len(told) == 1 else None
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether one of the programs is an engine, by name and by its options."""
+        named = any(program not in _BESIDE for program in self.programs)
+        return named and not any(claim.says is None for claim in self.claims)
+
+
+def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
+    """Read a command line; `env` resolves the variables that hold more arguments."""
+    parts = list(scoped(commands(argv), env)) or _arguments_only(env)
+    programs = tuple(part.found.program for part in parts)
+    engines = [part for part in parts if part.found.program not in _BESIDE]
+    claims: list[Claim] = []
+    spans: set[Part | None] = set()
+    options: list[Flags] = []
+    if not engines:
+        claims.extend(_not_an_engine(parts))
+    read = engines[:MAX_ENGINES] or [part for part in parts if not claims]
+    for part in read:
+        tokens, found, whole = part.tokens, part.found, part.known
+        own = _own_arguments(tokens, found, whole)
+        more = _more_arguments(found, whole)
+        flags = read_flags([*own, *more])
+        options.append(flags)
+        spans.add(part_of(found.program, own, flags, whole))
+        said = _command_claims(tokens, found, flags, open_ended=_open_ended(own, whole))
+        # Where nothing else is known, they are all that is told of the engine's own arguments.
+        claims.extend(map(_perhaps, said) if more and tokens else said)
+    spanning = spans.pop() if len(spans) == 1 else None
+    environments = tuple((part.found.program, {**env, **part.read}) for part in read or parts)
+    return Process(programs, environments, tuple(claims), spanning, tuple(options))
+
+
+_BESIDE = (Program.NOT_AN_ENGINE, Program.TOOL, Program.UNKNOWN)
+
+
+def _arguments_only(env: Mapping[str, str]) -> list[Command]:
+    """A process of which we know nothing but arguments in its environment."""
+    given = any(name in env for name in ARGUMENT_NAMES)
+    return [Command([], Found(Program.UNKNOWN), env)] if given else []
+
+
+def _more_arguments(found: Found, env: Mapping[str, str]) -> list[str]:
+    """Options in variables that an unknown program may read: an image's own start script.
+
+    An engine reads none of them itself, and a script that does names them.
+    """
+    if found.program is not Program.UNKNOWN:
+        return []
+    names = (name for name in ARGUMENT_NAMES if name in env)
+    return [argument for name in names for argument in split_arguments(env[name])]
+
+
+def _perhaps(claim: Claim) -> Claim:
+    """A claim of options that are there only if a program that we do not know takes them up."""
+    sure = min(claim.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
+    return replace(claim, confidence=sure)
+
+
+def _not_an_engine(parts: Sequence[Command]) -> Iterator[Claim]:
+    for part in parts:
+        tokens, found = part.tokens, part.found
+        # Scripts of all kinds wait and fetch: a tool says something only where it is all there is.
+        tool = found.program is Program.TOOL and len(parts) == 1
+        if tool or found.program is Program.NOT_AN_ENGINE:
+            yield stated(Source.PROGRAM, "program", found.word, None, Confidence.HIGH)
+        elif _routes(read_flags(tokens)):
+            yield stated(Source.PROGRAM, "options", "router's", None, Confidence.HIGH)
+
+
+def _routes(flags: Flags) -> bool:
+    """Whether these are options of a router: it is told where prefill and decode are."""
+    if any(flags.has(name) for name in _ROUTER_OPTIONS):
+        return True
+    return all(_ADDRESS.match(flags.value(side) or "") for side in ("prefill", "decode"))
+
+
+def _own_arguments(tokens: Sequence[str], found: Found, env: Mapping[str, str]) -> list[str]:
+    own, room = list[str](), MAX_TOKEN_CHARS
+    for token in tokens[found.arguments_at :]:
+        words = _resolved(token, env) if room > 0 else [token]
+        # What variables hold is short; one that is named a thousand times is no honest one.
+        room -= sum(map(len, words)) if words != [token] else 0
+        own.extend(words)
+    return own
+
+
+def _command_claims(
+    tokens: Sequence[str], found: Found, flags: Flags, *, open_ended: bool
+) -> Iterator[Claim]:
+    title = tokens[0] if tokens else ""
+    said = list(option_claims(found, flags, title))
+    yield from said
+    if not open_ended:
+        yield from silence_claims(found.program, flags, said)
+
+
+def _resolved(token: str, env: Mapping[str, str]) -> list[str]:
+    """An argument; where it is one variable, what that holds, options of its own split."""
+    found = _ONE_VARIABLE.fullmatch(token)
+    if found is None:
+        return [token]
+    value = env.get(found["a"] or found["b"] or found["c"] or "", found["default"])
+    if value is None:
+        return [token]
+    value = value[:MAX_TOKEN_CHARS]
+    return split_arguments(value) if value.startswith("-") else [found["head"] + value]
+
+
+def _open_ended(tokens: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether a variable stands where whole options may be, so that absence means nothing."""
+    return any(
+        match[1] not in env
+        for at, token in enumerate(tokens)
+        if (match := _VARIABLE.match(token.strip("\"'")))
+        # After an option it is that option's value.
+        and not (at and tokens[at - 1].startswith("--"))
+    )

@@ -1,0 +1,1 @@
+"""Step telemetry: listener, messages and rows of records that engines send."""

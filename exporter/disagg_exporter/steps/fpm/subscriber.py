@@ -1,0 +1,135 @@
+"""The daemon's end of an engine's ForwardPassMetrics: a ZMQ subscription in its loop."""
+
+from __future__ import annotations
+
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+
+import zmq
+
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.steps.fpm.message import MAX_BODY_BYTES, FpmError, FpmMessage, decode
+
+# So that an engine which floods us cannot keep the daemon from everything else.
+MESSAGES_PER_TURN = 256
+
+# What has been heard out is left alone for a moment: an engine that steps a hundred times a second
+# then wakes us twenty times.
+REST_SECONDS = 0.05
+
+# More than that waiting, and we are the slow one: the oldest are lost, and counted by their gap.
+_MOST_WAITING = 10_000
+
+Deliver = Callable[[int, FpmMessage, int], None]
+"""Takes a message's number, what it says, and when it came."""
+
+
+class FpmSocketError(DisaggError):
+    """An address that ZMQ cannot subscribe to; the text says which and why."""
+
+
+class FpmSubscriber:
+    """One publisher, listened to from `open` to `close`.
+
+    Whether it is the engine's own is for the caller to know: ZMQ does not tell who publishes.
+
+    Args:
+        address: `tcp://127.0.0.1:PORT` or `ipc://PATH`.
+        deliver: Called on the loop's thread for each message, in order.
+        clock_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        deliver: Deliver,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        rest_seconds: float = REST_SECONDS,
+    ) -> None:
+        self.bad_messages = 0
+        self._address = address
+        self._deliver = deliver
+        self._clock_ns = clock_ns
+        self._rest_seconds = rest_seconds
+        self._loop: AbstractEventLoop | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it listens."""
+        return self._socket is not None
+
+    def open(self, loop: AbstractEventLoop) -> None:
+        """Subscribe; the publisher may come later. Raises `FpmSocketError`."""
+        # ZMQ means one context for a whole process: each has two threads of its own.
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        listening = context.socket(zmq.SUB)
+        listening.setsockopt(zmq.LINGER, 0)
+        listening.setsockopt(zmq.RCVHWM, _MOST_WAITING)
+        listening.setsockopt(zmq.MAXMSGSIZE, MAX_BODY_BYTES)
+        listening.setsockopt(zmq.SUBSCRIBE, b"")
+        try:
+            listening.connect(self._address)
+        except zmq.ZMQError as error:
+            listening.close()
+            raise FpmSocketError(f"{self._address!a}: {error.strerror}") from None
+        self._socket, self._loop = listening, loop
+        loop.call_soon(self._take_turn, listening, loop)
+
+    def close(self) -> None:
+        """Hang up. Delivers nothing."""
+        if self._socket is None or self._loop is None:
+            return
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._socket = None
+
+    def drain(self) -> None:
+        """Hear all that has arrived, in one go."""
+        if self._socket is not None:
+            while self._hear_some(self._socket) == MESSAGES_PER_TURN:
+                pass
+
+    def _take_turn(self, listening: zmq.Socket[bytes], loop: AbstractEventLoop) -> None:
+        """Hear what waits; come again at once, after a rest, or when something comes."""
+        if self._socket is not listening:
+            return
+        try:
+            heard = self._hear_some(listening)
+        except Exception:
+            # What one message did must not silence those behind it.
+            loop.call_later(self._rest_seconds, self._take_turn, listening, loop)
+            raise
+        if heard == MESSAGES_PER_TURN:
+            loop.call_soon(self._take_turn, listening, loop)
+        elif heard:
+            loop.call_later(self._rest_seconds, self._take_turn, listening, loop)
+        else:
+            # ZMQ's descriptor tells once that something has come, and only after all was heard.
+            loop.add_reader(listening.fileno(), self._wake, listening, loop)
+
+    def _wake(self, listening: zmq.Socket[bytes], loop: AbstractEventLoop) -> None:
+        loop.remove_reader(listening.fileno())
+        self._take_turn(listening, loop)
+
+    def _hear_some(self, listening: zmq.Socket[bytes]) -> int:
+        for heard in range(MESSAGES_PER_TURN):
+            try:
+                frames = listening.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return heard
+            self._hear(frames)
+        return MESSAGES_PER_TURN
+
+    def _hear(self, frames: list[bytes]) -> None:
+        if len(frames) != 3 or frames[0] or len(frames[1]) != 8:
+            self.bad_messages += 1
+            return
+        try:
+            message = decode(frames[2])
+        except FpmError:
+            self.bad_messages += 1
+            return
+        self._deliver(int.from_bytes(frames[1], "big"), message, self._clock_ns())

@@ -1,0 +1,299 @@
+"""The socket on which one worker's engine tells the daemon of its steps.
+
+Who connects is asked of the kernel, not of the record: only a process that the caller believes to
+be the engine's is listened to.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import StreamKey
+from disagg_exporter.steps.batched_poller import Beat, beat_of
+from disagg_exporter.steps.messages import Message, MessageKind, Records, Told, runs_of
+from disagg_exporter.steps.peer import in_session_of, peer_pid
+from disagg_exporter.steps.rate_limiter import Allowance
+from disagg_exporter.steps.socket_folder import (
+    FileIdentity,
+    StepsSocketError,
+    identity_of,
+    listening_socket,
+    unlink_if_same,
+)
+
+__all__ = [
+    "ListenerCounts",
+    "Message",
+    "MessageKind",
+    "Records",
+    "StepsListener",
+    "StepsSocketError",
+    "Told",
+    "in_session_of",
+]
+
+# So that an engine which floods us cannot keep the daemon from everything else.
+MESSAGES_PER_TURN = 256
+CONNECTIONS_PER_TURN = 64
+
+# The plugin opens a connection for each stream. Whoever makes up ever new ones on one connection
+# would have us remember them all.
+STREAMS_PER_CONNECTION = 16
+
+# All connections of a daemon are heard on one beat: an engine's own sends are cheaper, too, when
+# they wake nobody. The kernel holds some hundred messages for us meanwhile.
+REST_SECONDS = 0.25
+
+# How soon it is seen that a socket's file was removed or replaced.
+LOOK_SECONDS = 2.0
+
+_log = logging.getLogger("disagg_node")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerCounts:
+    """What one socket has seen: connections open now, the rest since it was made."""
+
+    connected: int
+    accepted: int
+    refused: int
+    bad_messages: int
+
+
+@dataclass(slots=True, eq=False)
+class _Peer:
+    link: socket.socket
+    pid: int
+    keys: dict[tuple[int, int], StreamKey] = field(default_factory=dict)
+    flags_by_key: dict[StreamKey, int] = field(default_factory=dict)
+
+
+class StepsListener:
+    """One worker's socket: `open` it with the daemon's loop, `close` it in the end.
+
+    `believes` says whether a process is the engine's own. `deliver` takes each message on the
+    loop's thread, in the order in which its connection sent it, within `rest_seconds` of it.
+
+    `mode` are the permissions of its file. With `messages_per_second`, what is sent beyond stays
+    with its sender, whose plugin counts what it could not send. `make_folder` makes the socket's
+    folder anew, should it vanish.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        engine: str,
+        believes: Callable[[int], bool],
+        deliver: Callable[[Told], None],
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        rest_seconds: float = REST_SECONDS,
+        mode: int = 0o600,
+        messages_per_second: float | None = None,
+        make_folder: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._path = path
+        self._engine = engine
+        self._believes = believes
+        self._deliver = deliver
+        self._clock_ns = clock_ns
+        self._rest_seconds = rest_seconds
+        self._mode = mode
+        self._make_folder = make_folder
+        self._watch: TimerHandle | None = None
+        self._complaint = ""
+        self._allowance = (
+            None if messages_per_second is None else Allowance(messages_per_second, clock_ns())
+        )
+        self._loop: AbstractEventLoop | None = None
+        self._beat: Beat | None = None
+        self._socket: socket.socket | None = None
+        self._identity: FileIdentity | None = None
+        self._peers: list[_Peer] = []
+        self._accepted = self._refused = self._bad_messages = 0
+
+    @property
+    def counts(self) -> ListenerCounts:
+        """What was accepted, refused and not understood so far."""
+        return ListenerCounts(len(self._peers), self._accepted, self._refused, self._bad_messages)
+
+    def open(self, loop: AbstractEventLoop) -> None:
+        """Listen, in place of a dead daemon if need be; raises `StepsSocketError`."""
+        self._socket = listening_socket(self._path, self._mode)
+        self._identity = identity_of(self._path)
+        self._loop = loop
+        self._beat = beat_of(loop, self._rest_seconds)
+        loop.add_reader(self._socket, self._accept, self._socket, loop, self._beat)
+        self._watch = loop.call_later(LOOK_SECONDS, self.look)
+
+    def look(self) -> None:
+        """See whether the file is still there, and make it anew if not; does so on a clock, too."""
+        if self._socket is None or self._loop is None:
+            return
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_later(LOOK_SECONDS, self.look)
+        if self.is_in_place:
+            return
+        try:
+            self._make_folder()
+            self.restore()
+        except (OSError, DisaggError) as error:
+            if str(error) != self._complaint:
+                _log.warning("%s has vanished and cannot be made anew: %s", self._path, error)
+            self._complaint = str(error)
+            return
+        self._complaint = ""
+        _log.warning("%s has vanished or was replaced: made anew", self._path)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file at its path is its own; so, too, while it does not listen."""
+        return self._socket is None or identity_of(self._path) == self._identity
+
+    def restore(self) -> None:
+        """Listen at its path anew, after somebody removed or replaced the file there.
+
+        Who is connected stays so. Raises `StepsSocketError`; it still listens as before then.
+        """
+        if self._socket is None or self._loop is None or self._beat is None:
+            return
+        fresh = listening_socket(self._path, self._mode)
+        self._accept(self._socket, self._loop, self._beat)
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        self._socket, self._identity = fresh, identity_of(self._path)
+        self._loop.add_reader(fresh, self._accept, fresh, self._loop, self._beat)
+
+    def drain(self) -> None:
+        """Hear all that has arrived, in one go: to be done before an engine's death is booked."""
+        if self._socket is None or self._loop is None or self._beat is None:
+            return
+        self._accept(self._socket, self._loop, self._beat)
+        for peer in tuple(self._peers):
+            while self._hear_some(peer, self._beat):
+                pass
+
+    def close(self) -> None:
+        """Hang up on everyone and remove the socket file. Delivers nothing."""
+        if self._socket is None or self._loop is None or self._beat is None:
+            return
+        if self._watch is not None:
+            self._watch.cancel()
+        # The file goes first: once we no longer listen, it may already be our successor's.
+        unlink_if_same(self._path, self._identity)
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        for peer in self._peers:
+            self._beat.remove(peer.link)
+            peer.link.close()
+        self._peers.clear()
+        self._socket = self._beat = None
+
+    def _accept(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
+        for _ in range(CONNECTIONS_PER_TURN):
+            if not self._may_take():
+                self._accept_later(listening, loop, beat)
+                return
+            try:
+                link, _address = listening.accept()
+            except BlockingIOError:
+                return
+            except OSError:
+                # Out of descriptors: the caller in the queue would wake us again at once.
+                self._accept_later(listening, loop, beat)
+                return
+            self._took()
+            link.setblocking(False)
+            try:
+                pid = peer_pid(link)
+                believed = self._believes(pid)
+            except Exception:
+                self._refused += 1
+                link.close()
+                raise
+            if not believed:
+                self._refused += 1
+                link.close()
+                continue
+            peer = _Peer(link, pid)
+            try:
+                beat.add(link, partial(self._hear_some, peer, beat))
+            except OSError:
+                # It was the last descriptor; the plugin will try again.
+                link.close()
+                self._accept_later(listening, loop, beat)
+                return
+            self._accepted += 1
+            self._peers.append(peer)
+
+    def _accept_later(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
+        loop.remove_reader(listening)
+        loop.call_at(beat.next_seconds(), self._accept_again, listening, loop, beat)
+
+    def _accept_again(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
+        if self._socket is listening:
+            loop.add_reader(listening, self._accept, listening, loop, beat)
+
+    def _hear_some(self, peer: _Peer, beat: Beat) -> bool:
+        """Hear about one turn's worth of a connection; return whether there may be more."""
+        packets: list[bytes] = []
+        heard, over = 0, False
+        while heard < MESSAGES_PER_TURN and not over and self._may_take():
+            try:
+                packet = peer.link.recv(wire.MAX_PACKET_BYTES + 1)
+            except BlockingIOError:
+                break
+            except OSError:
+                packet = b""
+            if packet:
+                count = max(len(packet) // wire.BYTES, 1)
+                self._took(count)
+                packets.append(packet)
+                heard += count
+            over = not packet
+        if packets:
+            self._hear(peer, packets)
+        if over:
+            self._forget(peer, beat)
+        return heard >= MESSAGES_PER_TURN and not over
+
+    def _may_take(self) -> bool:
+        return self._allowance is None or self._allowance.room(self._clock_ns()) >= 1
+
+    def _took(self, count: int = 1) -> None:
+        if self._allowance is not None:
+            self._allowance.spend(count)
+
+    def _hear(self, peer: _Peer, packets: Sequence[bytes]) -> None:
+        runs, bad = runs_of(packets)
+        self._bad_messages += bad
+        for run in runs:
+            identity = run.incarnation, run.engine_index
+            key = peer.keys.get(identity)
+            if key is None:
+                if len(peer.keys) >= STREAMS_PER_CONNECTION:
+                    self._bad_messages += run.records
+                    continue
+                key = peer.keys[identity] = StreamKey(self._engine, peer.pid, *identity)
+            peer.flags_by_key[key] = run.flags
+            self._deliver(run.told(key))
+
+    def _forget(self, peer: _Peer, beat: Beat) -> None:
+        beat.remove(peer.link)
+        peer.link.close()
+        self._peers.remove(peer)
+        for key, flags in peer.flags_by_key.items():
+            # A plugin that lost its connection opens the next before it closes the old one.
+            if not any(key in other.flags_by_key for other in self._peers):
+                t_ns = self._clock_ns()
+                self._deliver(Message(MessageKind.DISCONNECTED, key, flags, None, t_ns))

@@ -1,0 +1,115 @@
+"""Rows of the Cluster dashboard: the split of GPU time, and how full the pools are, over time."""
+
+from __future__ import annotations
+
+from grafana.builders.cluster.queries import C
+from grafana.builders.panels.board import Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.palette import FULLNESS, ROLES
+from grafana.builders.panels.queries import Ask
+
+
+def balance() -> Row:
+    """The two ratios side by side, of time and of utilisation, and the share of time."""
+    ratios = "cluster:disagg_prefill_decode_ratio"
+    shares = "cluster:disagg_prefill_share"
+    pools = "cluster_role:disagg_role_gpus:sum"
+    prefill = f'sum by (cluster) ({pools}{{{C}, role="prefill"}})'
+    return "Balance", [
+        lines(
+            "Prefill : decode, GPU time",
+            "GPU-seconds of prefill over GPU-seconds of decode, on an axis where twice and half "
+            "are equally far from 1. Good: steady, near the dashed ratio of the pools. Bad: a "
+            "lasting distance from it, which is a split that no longer fits the load.",
+            [
+                Ask(f"{ratios}:rate1m{{{C}}}", "{{cluster}} 1 min"),
+                Ask(f"{ratios}:rate5m{{{C}}}", "{{cluster}} 5 min"),
+                Ask(
+                    f'{prefill} / (sum by (cluster) ({pools}{{{C}, role="decode"}}) > 0)',
+                    "{{cluster}} pools",
+                ),
+            ],
+            decimals=2,
+            width=THIRD,
+            filled=0,
+            log=2,
+            dashed=".*pools$",
+        ),
+        lines(
+            "Prefill : decode, utilisation",
+            "How busy the multiprocessors of the prefill pool are over how busy the memory of the "
+            "decode pool is, 5 minutes: each pool by the part that binds it. Read it beside the "
+            "ratio of time: where time is balanced and this is not, one pool's GPU time is spent "
+            "worse than the other's. Absent where drivers do not tell.",
+            [Ask(f"cluster:disagg_utilisation_ratio:rate5m{{{C}}}", "{{cluster}} 5 min")],
+            decimals=2,
+            width=THIRD,
+            filled=0,
+            at_least=1,
+            log=2,
+        ),
+        lines(
+            "Prefill share of GPU time",
+            "The split of time as a share. Good: near the dashed share that the prefill pool has "
+            "of the GPUs. Above it prefill works harder than decode, below it decode does.",
+            [
+                Ask(f"{shares}:rate1m{{{C}}}", "{{cluster}} 1 min"),
+                Ask(f"{shares}:rate5m{{{C}}}", "{{cluster}} 5 min"),
+                Ask(
+                    f'{prefill} / (sum by (cluster) ({pools}{{{C}, role=~"prefill|decode"}}) > 0)',
+                    "{{cluster}} pools",
+                ),
+            ],
+            unit="percentunit",
+            width=THIRD,
+            filled=0,
+            top=1,
+            dashed=".*pools$",
+        ),
+    ]
+
+
+def fullness() -> Row:
+    """What decisions are taken by: capacity used, pool against pool."""
+    return "How full the pools are", [
+        lines(
+            "Capacity used by pool",
+            "What each pool serves over what it could serve within its latency target. The yellow "
+            "line is where a pool may soon be full, the red one where it is. Good: both pools "
+            "alike, below yellow. The pool that is much fuller lacks GPUs. Of several clusters the "
+            "fullest.",
+            [Ask(f"max by (role) (cluster_role:disagg_capacity_used:ratio{{{C}}})", "{{role}}")],
+            unit="percentunit",
+            width=THIRD,
+            at_least=1,
+            steps=FULLNESS,
+            colours=ROLES,
+            runbooks=("DisaggPoolFull", "DisaggPoolFilling"),
+        ),
+        lines(
+            "Imbalance (log2 of prefill over decode)",
+            "0 is balanced; 1 means that prefill is twice as full as decode, -1 that decode is. "
+            "Good: between the dashed lines. Outside, and one pool above 50 %: move GPUs to the "
+            "fuller pool. No value while limits are not learned or a pool is empty.",
+            [Ask(f"cluster:disagg_imbalance:log2{{{C}}}", "{{cluster}}")],
+            decimals=1,
+            width=THIRD,
+            filled=0,
+            both_sides=2,
+            steps=((None, "orange"), (-1, "orange"), (1, "blue")),
+            runbooks=("DisaggImbalance",),
+        ),
+        lines(
+            "GPUs whose capacity is known",
+            "Share of each pool's GPUs whose engines have learned what they can serve. Alerts on "
+            "capacity wait for half. Good: 100 % some minutes after a start under load. An engine "
+            "that never saw a large load stays unknown. Of several clusters the least known.",
+            [Ask(f"min by (role) (cluster_role:disagg_capacity_known:ratio{{{C}}})", "{{role}}")],
+            unit="percentunit",
+            width=THIRD,
+            top=1,
+            filled=0,
+            colours=ROLES,
+        ),
+    ]

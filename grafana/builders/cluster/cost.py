@@ -1,0 +1,88 @@
+"""Row of the Cluster dashboard: who used how much, and what it cost."""
+
+from __future__ import annotations
+
+from grafana.builders.cluster.queries import M
+from grafana.builders.panels.board import MODEL_LINK, Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.palette import PHASES
+from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.tables import Column, rows
+
+
+def cost() -> Row:
+    """The last hour of the chosen models: GPU time, tokens, energy and money."""
+    seconds = "cluster_model_namespace:disagg_gpu_seconds:rate1h"
+    tokens = "cluster_model_namespace:disagg_phase_tokens:rate1h"
+    watts = "cluster_model_namespace:disagg_energy_watts:rate1h"
+    money = "cluster_model_namespace:disagg_cost_per_hour:rate1h"
+    by_phase = {f"^{phase} .*": colour for phase, colour in PHASES.items()}
+    by = "sum by (cluster, engine_namespace, model_name)"
+
+    def hours(matchers: str) -> Ask:
+        return Ask(f"{by} ({seconds}{{{M}, {matchers}}})")
+
+    def made(phase: str) -> Ask:
+        return Ask(f'{by} ({tokens}{{{M}, phase="{phase}"}}) * 3600')
+
+    return "Showback of model $model, each the last hour", [
+        rows(
+            "Who used what",
+            "GPU-hours, tokens, energy and cost of the last hour by namespace and model; idle time "
+            "counts for the model that holds the GPUs. Outside Kubernetes there is no namespace. "
+            "Cost needs `gpu_price` in the node file. A node measured for less than an hour counts "
+            "for as long as it was. Click a model for its engines.",
+            [
+                hours('phase="prefill"'),
+                hours('phase="decode"'),
+                hours('phase!~"prefill|decode"'),
+                made("prefill"),
+                made("decode"),
+                Ask(f"{by} ({watts}{{{M}}})"),
+                Ask(f"{by[:-1]}, currency) ({money}{{{M}}})"),
+            ],
+            [
+                Column("cluster", "Cluster"),
+                Column("engine_namespace", "Namespace"),
+                Column("model_name", "Model", link=MODEL_LINK),
+                Column("A", "Prefill GPU-h", decimals=2),
+                Column("B", "Decode GPU-h", decimals=2),
+                Column("C", "Idle GPU-h", decimals=2),
+                Column("D", "Prompt tokens", unit="short", decimals=1),
+                Column("E", "Output tokens", unit="short", decimals=1),
+                Column("F", "Energy", unit="watth", decimals=1),
+                Column("G", "Cost", decimals=2),
+                Column("currency", "Currency", width=90),
+            ],
+            sort="Cost",
+            height=6,
+        ),
+        lines(
+            "Cost of an hour",
+            "What the GPU time of the last hour cost by what it went to. Good: most of it blue and "
+            "orange. Grey is money for GPUs that wait.",
+            [Ask(f"sum by (phase, currency) ({money}{{{M}}})", "{{phase}} {{currency}}")],
+            decimals=2,
+            height=7,
+            stacked=True,
+            colours=by_phase,
+        ),
+        lines(
+            "Cost of a million tokens",
+            "GPU time in a phase, by price, for a million of its tokens, the last hour; idle time "
+            "is not in it. Good: low and steady.",
+            [
+                Ask(
+                    f'sum by (phase, currency) ({money}{{{M}, phase=~"prefill|decode"}})'
+                    f" / on (phase) group_left () (sum by (phase) ({tokens}{{{M}}}) > 0)"
+                    " * 1e6 / 3600",
+                    "{{phase}} {{currency}}",
+                )
+            ],
+            decimals=2,
+            height=7,
+            log=10,
+            filled=0,
+            colours=by_phase,
+        ),
+    ]

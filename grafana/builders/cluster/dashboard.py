@@ -1,0 +1,53 @@
+"""Cluster: how the GPU time is split, whether it is balanced, and where it is lost.
+
+Everything comes from recorded series and from the nodes' own sums, never from single GPUs: the
+cost of a look must not grow with the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.builders.cluster import balance as cluster_balance
+from grafana.builders.cluster import cost as cluster_cost
+from grafana.builders.cluster import now as cluster_now
+from grafana.builders.cluster import pools as cluster_pools
+from grafana.builders.cluster import users as cluster_users
+from grafana.builders.cluster import work as cluster_work
+from grafana.builders.cluster.queries import C
+from grafana.builders.panels import annotations as marks
+from grafana.builders.panels.alerts import alerts
+from grafana.builders.panels.board import CLUSTER, board, choice
+
+MODEL = choice(
+    "model",
+    "Model",
+    f"label_values(disagg_node_phase_seconds_total{{{C}}}, model_name)",
+    everything=".+",
+)
+
+
+def dashboard() -> dict[str, Any]:
+    """The dashboard to open first."""
+    return board(
+        "cluster",
+        "disagg-node / Cluster",
+        "How the cluster's GPU time is split between prefill and decode, whether the pools fit "
+        "that split, and where GPU time is lost.",
+        variables=[CLUSTER, MODEL],
+        rows=[
+            cluster_now.time(),
+            cluster_now.pools(),
+            cluster_balance.balance(),
+            cluster_balance.fullness(),
+            cluster_users.users(),
+            cluster_pools.pools(),
+            cluster_pools.idle(),
+            cluster_work.work(),
+            cluster_work.tables(),
+            cluster_cost.cost(),
+            cluster_work.nodes(),
+        ],
+        folded=[alerts(C)],
+        marks=[marks.alerts(C), marks.pool_moves(C), marks.restarts(C, shown=False)],
+    )

@@ -1,0 +1,148 @@
+"""Rows of the Cluster dashboard: each pool's work against its size, and why GPUs are idle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.builders.cluster.queries import BOTH, OBSERVED, C, enough, foreign_share
+from grafana.builders.panels.board import Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.palette import BLUE, ORANGE, PHASES, REASONS, ROLES, UNITS
+from grafana.builders.panels.queries import Ask, each
+
+POOLS = {"prefill pool": BLUE, "decode pool": ORANGE}
+
+
+def pools() -> Row:
+    """Each pool's work against its size."""
+    work = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate1m"
+    slow = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
+    units = f'{C}, role=~"prefill|decode", unit=~"tensor|dram"'
+    busy = "cluster:disagg_phase_gpu_seconds:rate1m"
+    size = "cluster_role:disagg_role_gpus:sum"
+    sizes = [
+        Ask(f'sum ({size}{{{C}, role="{role}"}})', f"{role} pool") for role in ("prefill", "decode")
+    ]
+    return "Pools", [
+        lines(
+            "Busy GPUs against pool size",
+            "GPUs' worth of work by phase, and as dashed lines how many GPUs each pool has. Good: "
+            "both below their dashed line with some room. A phase on its line has no room left: "
+            "requests queue. A phase far below its line has GPUs to give.",
+            [*each(BOTH, f'sum ({busy}{{{C}, phase="%s"}})'), *sizes],
+            decimals=1,
+            colours={**PHASES, **POOLS},
+            dashed=".*pool$",
+        ),
+        lines(
+            "Pool occupancy",
+            "Share of each pool's observed GPU time in which it worked. It says busy, not full: a "
+            "decode GPU with one request is busy all the time. Good: the pools alike, below 90 %. "
+            "Bad: one near 100 % while another is low.",
+            [
+                Ask(
+                    f'sum by (role) ({work}{{{C}, phase=~"prefill|decode"}})'
+                    f' / (sum by (role) ({work}{{{C}, role!="none"}}) {enough("rate1m")})',
+                    "{{role}}",
+                )
+            ],
+            unit="percentunit",
+            top=1,
+            colours=ROLES,
+            runbooks=("DisaggPoolIdle",),
+        ),
+        lines(
+            "What the GPUs do",
+            "All GPUs by what they do. Good: mostly blue and orange. Grey is idle and has its "
+            "reasons below; yellow was busy for nothing that an engine told us of and should be "
+            "thin. What is missing to the number of GPUs was not observed.",
+            each(OBSERVED, f'sum ({work}{{{C}, phase="%s"}})'),
+            decimals=1,
+            width=THIRD,
+            stacked=True,
+            colours=PHASES,
+        ),
+        lines(
+            "Activity of the pools",
+            "How hard the parts of the GPUs work: tensor cores and memory (dram), 5 minutes. Good: "
+            "prefill high on tensor, as it is bound by compute, decode high on dram, as it is "
+            "bound by bandwidth. Bad: a pool that is busy beside this and low here, which could do "
+            "more in the same time. Absent where drivers do not tell it.",
+            [
+                Ask(
+                    f"sum by (role, unit) (rate(disagg_node_activity_seconds_total{{{units}}}[5m]))"
+                    f" / on (role) group_left () (sum by (role) ({slow}{{{C}}}) > 0)",
+                    "{{role}} {{unit}}",
+                )
+            ],
+            unit="percentunit",
+            width=THIRD,
+            top=1,
+            filled=0,
+            colours=UNITS,
+        ),
+        lines(
+            "Work of the other phase",
+            "Share of each pool's working time spent on the other phase. Good: both at 0, as the "
+            "first token of a request belongs to prefill. Prefill on decode GPUs (leakage) makes "
+            "running streams stutter; decode on prefill GPUs makes prompts wait.",
+            [
+                Ask(foreign_share("decode", "prefill", "rate1m"), "prefill in the decode pool"),
+                Ask(foreign_share("prefill", "decode", "rate1m"), "decode in the prefill pool"),
+            ],
+            unit="percentunit",
+            decimals=1,
+            width=THIRD,
+            at_least=0.05,
+            colours={"prefill in the decode pool": BLUE, "decode in the prefill pool": ORANGE},
+            runbooks=("DisaggDecodeLeakage", "DisaggPrefillGenerating"),
+        ),
+    ]
+
+
+def _idle_of(
+    title: str, role: str, more: str, *, stacked: bool = True, runbook: str = "DisaggPoolIdle"
+) -> Any:
+    idle = f"cluster_role_reason:disagg_idle_gpu_seconds:rate5m{{{C}, role{role}}}"
+    # Only reasons that have occurred: a legend of noughts is no help.
+    seen = f"sum by (reason) (max_over_time({idle}[$__range])) > 0"
+    by_reason = f"sum by (reason) ({idle}) and {seen}" if stacked else f"sum by (reason) ({idle})"
+    return lines(
+        title,
+        f"GPUs' worth of idle time by reason, 5 minutes. {more}",
+        [Ask(by_reason, "{{reason}}")],
+        decimals=2,
+        width=THIRD,
+        at_least=1,
+        stacked=stacked,
+        colours=REASONS,
+        runbooks=(runbook,),
+    )
+
+
+def idle() -> Row:
+    """Why GPUs are idle, pool by pool."""
+    return "Idle GPUs by role and reason", [
+        _idle_of(
+            "Idle in the prefill pool",
+            '="prefill"',
+            "`no_request` is room to spare. `host_gap` is the pause between steps while requests "
+            "are there: the host is too slow. Bad: much idle here while the decode pool is full.",
+        ),
+        _idle_of(
+            "Idle in the decode pool",
+            '="decode"',
+            "`kv_wait` is bad: requests are there, but their KV has not arrived, so prefill or the "
+            "network holds decode up. `no_request` is room to spare.",
+            runbook="DisaggPoolStarving",
+        ),
+        _idle_of(
+            "Idle outside both pools",
+            '!~"prefill|decode"',
+            "GPUs without a ready engine. `starting` ends within minutes; a lasting `no_engine` is "
+            "a GPU that is paid for and forgotten.",
+            stacked=False,
+            runbook="DisaggGpuUnassigned",
+        ),
+    ]

@@ -1,0 +1,89 @@
+"""Row of the Cluster dashboard: how long users wait, and for what."""
+
+from __future__ import annotations
+
+from grafana.builders.cluster.queries import C
+from grafana.builders.panels.board import Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.frame import QUARTER
+from grafana.builders.panels.palette import STAGES
+from grafana.builders.panels.queries import Ask
+
+SPREAD = {"p50": "#8AB8FF", "p95": "#FFB357", "p99": "#FF7383"}
+"""Percentiles: from what most have to what few have."""
+
+
+def users() -> Row:
+    """First tokens, what they wait for, next tokens, and how many come late."""
+
+    def spread(bucket: str) -> list[Ask]:
+        return [
+            Ask(f"histogram_quantile({share}, sum by (le) ({bucket}{{{C}}}))", name)
+            for share, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+        ]
+
+    slow = {
+        "first tokens": "cluster:disagg_ttft_slow:rate5m",
+        "next tokens": "cluster:disagg_itl_slow:rate5m",
+    }
+    return "What users wait for", [
+        lines(
+            "Time to first token",
+            "From a request's arrival at an engine of the decode (or mixed) pool to its first "
+            "token there, 5 minutes. The dashed line is the alerts' target, for 95 of 100. What a "
+            "router does before is not in it.",
+            spread("cluster:disagg_time_to_first_token_bucket:rate5m"),
+            unit="s",
+            width=QUARTER,
+            filled=0,
+            steps=((None, "transparent"), (0.5, "red")),
+            colours=SPREAD,
+            runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
+        ),
+        lines(
+            "Parts of the first token",
+            "Mean seconds of the stages before a first token, one on the other: waiting for room, "
+            "prefill, KV transfer (where engines tell it; else it is part of the decode engine's "
+            "queue), first decode step. The thickest stage is what to work on. Of several clusters "
+            "each stage's slowest; stages of both pools, so more than the first token beside it.",
+            [
+                Ask(
+                    "max by (component)"
+                    f" (cluster_component:disagg_ttft_component_seconds:rate5m{{{C}}})",
+                    "{{component}}",
+                )
+            ],
+            unit="s",
+            width=QUARTER,
+            stacked=True,
+            colours=STAGES,
+            runbooks=("DisaggPoolStarving", "DisaggKvTransferSlow"),
+        ),
+        lines(
+            "Time between tokens",
+            "How long a running stream waits for its next token, 5 minutes. The dashed line is the "
+            "alerts' target, for 95 of 100. It climbs with the batch, with long contexts, and "
+            "where prompts are computed on decode GPUs.",
+            spread("cluster:disagg_inter_token_latency_bucket:rate5m"),
+            unit="s",
+            width=QUARTER,
+            filled=0,
+            steps=((None, "transparent"), (0.05, "red")),
+            colours=SPREAD,
+            runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
+        ),
+        lines(
+            "Late tokens",
+            "Share of first tokens later than 0.5 s, and of next tokens later than 0.05 s, 5 "
+            "minutes. The dashed line is what is allowed. Ten times as much for an hour pages "
+            "somebody.",
+            [Ask(f"max ({metric}{{{C}}})", name) for name, metric in slow.items()],
+            unit="percentunit",
+            width=QUARTER,
+            at_least=0.1,
+            filled=0,
+            steps=((None, "transparent"), (0.05, "red")),
+            colours={"first tokens": "#8AB8FF", "next tokens": "#FFB357"},
+            runbooks=("DisaggTtftBurnFast", "DisaggItlBurnFast"),
+        ),
+    ]

@@ -1,0 +1,166 @@
+"""Rows of the Cluster dashboard: tokens and their cost, models, kinds of GPU, nodes."""
+
+from __future__ import annotations
+
+from grafana.builders.cluster.queries import C, M, enough, ratio
+from grafana.builders.panels.board import MODEL_LINK, NODE_LINK, Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.palette import BLUE, GREEN, PHASES
+from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.tables import Column, rows
+
+
+def work() -> Row:
+    """What the chosen models get done, and what it costs."""
+    seconds = f"sum by (phase) (cluster_model:disagg_phase_gpu_seconds:rate5m{{{M}}})"
+    computed = f"disagg_node_phase_tokens_total{{{M}}}"
+    tokens = f"sum by (phase) (rate({computed}[5m]))"
+    joules = f'disagg_node_energy_joules_total{{{M}, phase=~"prefill|decode"}}'
+    return "Work of model $model", [
+        lines(
+            "Tokens computed a second",
+            "Prompt tokens (prefill) and output tokens (decode); cached and transferred ones are "
+            "not in it. Each phase has its own axis. Good: follows the demand. Bad: flat while "
+            "GPUs are full and requests wait.",
+            [Ask(f"sum by (phase) (rate({computed}[$__rate_interval]))", "{{phase}}")],
+            width=6,
+            right="decode",
+            colours=PHASES,
+        ),
+        lines(
+            "GPU-seconds per million tokens",
+            "What a million tokens of each phase cost, over 5 minutes, on a log axis. Good: low "
+            "and steady. Decode climbs when batches get small, prefill when prompts get short or "
+            "long contexts are read.",
+            [Ask(f"({seconds} {enough('rate5m')}) / ({tokens} > 0) * 1e6", "{{phase}}")],
+            width=6,
+            log=10,
+            filled=0,
+            colours=PHASES,
+        ),
+        lines(
+            "Energy per million tokens",
+            "Joules that a million tokens of each phase cost, over 5 minutes, on a log axis; idle "
+            "time is not in it. Good: low and steady. Absent where devices tell no energy.",
+            [Ask(f"sum by (phase) (rate({joules}[5m])) / ({tokens} > 0) * 1e6", "{{phase}}")],
+            unit="joule",
+            width=6,
+            log=10,
+            filled=0,
+            colours=PHASES,
+        ),
+        lines(
+            "Prefill : decode by model",
+            "The ratio of GPU time of each model over 5 minutes, twice and half equally far from "
+            "1. Models differ, and that is fine; one whose ratio moves by itself has changed its "
+            "traffic.",
+            [
+                Ask(
+                    ratio("cluster_model:disagg_phase_gpu_seconds:rate5m", M, "model_name"),
+                    "{{model_name}}",
+                )
+            ],
+            decimals=2,
+            width=6,
+            log=2,
+            filled=0,
+        ),
+    ]
+
+
+def tables() -> Row:
+    """One row for each model and for each kind of GPU."""
+    model = "cluster_model:disagg_phase_gpu_seconds:rate5m"
+    tokens = f"rate(disagg_node_phase_tokens_total{{{M}}}[5m])"
+    gpu = "cluster_gpu:disagg_phase_gpu_seconds:rate5m"
+    by_model, by_gpu = "sum by (cluster, model_name)", "sum by (cluster, gpu_name)"
+    return "By model and by kind of GPU, over 5 minutes", [
+        rows(
+            "Models",
+            "What each model uses and gets; the last column is of both phases. Look for a model "
+            "with many GPUs and few tokens, and for one whose ratio is far from the others' that "
+            "share its pools.",
+            [
+                Ask(f'{by_model} ({model}{{{M}, phase="prefill"}})'),
+                Ask(f'{by_model} ({model}{{{M}, phase="decode"}})'),
+                Ask(ratio(model, M, "cluster, model_name")),
+                Ask(
+                    f'{by_model} (rate(disagg_node_phase_tokens_total{{{M}, phase="prefill"}}[5m]))'
+                ),
+                Ask(
+                    f'{by_model} (rate(disagg_node_phase_tokens_total{{{M}, phase="decode"}}[5m]))'
+                ),
+                Ask(f"{by_model} ({model}{{{M}}}) / ({by_model} ({tokens}) > 0) * 1e6"),
+            ],
+            [
+                Column("cluster", "Cluster"),
+                Column("model_name", "Model", link=MODEL_LINK),
+                Column("A", "Prefill GPUs", decimals=2, width=110),
+                Column("B", "Decode GPUs", decimals=2, width=130),
+                Column("C", "P:D", decimals=2, width=70),
+                Column("D", "Prefill tok/s", unit="short", decimals=0, width=105),
+                Column("E", "Decode tok/s", unit="short", decimals=0, width=110),
+                Column("F", "GPU-s / M tok", unit="short", decimals=0, width=125),
+            ],
+            sort="Decode GPUs",
+            width=15,
+            height=6,
+        ),
+        rows(
+            "Kinds of GPU",
+            "A GPU counts as a GPU in the cluster's figures, whatever it is; where kinds are mixed "
+            "read these rows. Bad: a kind that is much less busy than another in the same role.",
+            [
+                Ask(f'{by_gpu} ({gpu}{{{C}, phase="prefill"}})'),
+                Ask(f'{by_gpu} ({gpu}{{{C}, phase="decode"}})'),
+                Ask(ratio(gpu, C, "cluster, gpu_name")),
+                Ask(f"{by_gpu} (disagg_node_role_gpus{{{C}}})"),
+            ],
+            [
+                Column("gpu_name", "GPU"),
+                Column("D", "GPUs", decimals=0, width=80),
+                Column("A", "Prefill GPUs", decimals=2, width=110),
+                Column("B", "Decode GPUs", decimals=2, width=130),
+                Column("C", "P:D", decimals=2, width=70),
+            ],
+            sort="GPUs",
+            width=9,
+            height=6,
+        ),
+    ]
+
+
+def nodes() -> Row:
+    """The busiest nodes, and the way to each."""
+    metric = "node:disagg_phase_gpu_seconds:rate1m"
+    busy = f"{metric}{{{C}}}"
+    by_node = "sum by (cluster, node)"
+    top = f"topk (20, {by_node} ({busy}))"
+    kept = f"and on (cluster, node) {top}"
+    return "Nodes", [
+        rows(
+            "The 20 busiest nodes",
+            "Click a node for its GPUs. Good: nodes of one role alike. Look for a node whose share "
+            "differs from those of its kind, or with GPUs in no pool.",
+            [
+                Ask(top),
+                Ask(f'{by_node} ({metric}{{{C}, phase="prefill"}}) {kept}'),
+                Ask(f'{by_node} ({metric}{{{C}, phase="decode"}}) {kept}'),
+                Ask(f"node:disagg_prefill_share:rate1m{{{C}}} {kept}"),
+                Ask(f"{by_node} (disagg_node_role_gpus{{{C}}}) {kept}"),
+                Ask(f"{by_node} ({busy}) / ({by_node} (disagg_node_role_gpus{{{C}}}) > 0) {kept}"),
+            ],
+            [
+                Column("cluster", "Cluster"),
+                Column("node", "Node", link=NODE_LINK),
+                Column("E", "GPUs", decimals=0),
+                Column("A", "Busy GPUs", decimals=2),
+                Column("B", "Prefill GPUs", decimals=2),
+                Column("C", "Decode GPUs", decimals=2),
+                Column("D", "Prefill share", bar=BLUE),
+                Column("F", "Busy", bar=GREEN),
+            ],
+            sort="Busy GPUs",
+            height=6,
+        )
+    ]

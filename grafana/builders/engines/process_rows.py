@@ -1,0 +1,110 @@
+"""Rows of the Engines dashboard: the processes behind the engines, and the router."""
+
+from __future__ import annotations
+
+from grafana.builders.engines.queries import N, rate
+from grafana.builders.panels.board import Row
+from grafana.builders.panels.charts import lines, numbers
+from grafana.builders.panels.palette import PHASES, WORKER_STATES
+from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.tables import Column, rows
+from grafana.builders.panels.timelines import coded, states
+
+
+def workers() -> Row:
+    """What the daemon knows of the processes that it launched."""
+    state = coded(f"disagg_worker_state{{{N}, %s}} == 1", "state", WORKER_STATES, "node, worker")
+    return "Workers of these nodes", [
+        states(
+            "State of each worker",
+            "What the daemon knows of the processes it launched. Good: green. `backoff` waits "
+            "before the next start after a crash, `failed` has given up: read its log.",
+            [Ask(state, "{{worker}} {{node}}")],
+            WORKER_STATES,
+            width=16,
+            height=8,
+            runbooks=(
+                "DisaggWorkerCrashLoop",
+                "DisaggWorkerFailed",
+                "DisaggWorkerDown",
+                "DisaggWorkerPaused",
+            ),
+        ),
+        rows(
+            "Restarts",
+            "How often each worker was started again since its daemon began, and how long its "
+            "process has lived. Good: 0 restarts. A young process among old ones has crashed.",
+            [
+                Ask(f"sum by (node, worker) (disagg_worker_restarts_total{{{N}}})"),
+                Ask(
+                    f"time() - max by (node, worker) (disagg_worker_start_timestamp_seconds{{{N}}})"
+                ),
+            ],
+            [
+                Column("worker", "Worker"),
+                Column("node", "Node"),
+                Column("A", "Restarts", decimals=0, width=90),
+                Column("B", "Alive for", unit="dtdhms", width=110),
+            ],
+            sort="Restarts",
+            width=8,
+            height=8,
+            runbooks=("DisaggWorkerFlapping",),
+        ),
+    ]
+
+
+def router() -> Row:
+    """Folded: a node may have no router, and then it has none of these."""
+    errors = " or ".join(
+        f"label_replace(sum by (worker) ({rate(f'disagg_router_{phase}_errors_total', N)}),"
+        f' "phase", "{phase}", "", "")'
+        for phase in ("prefill", "decode")
+    )
+    none = "no router here"
+    health = f"disagg_router_worker_health{{{N}}}"
+    return "Router", [
+        numbers(
+            "Requests a second",
+            "Requests that the routers of these nodes answered, failed ones included.",
+            [Ask(f"sum ({rate('disagg_router_requests_total', N, '1m')})")],
+            decimals=1,
+            none=none,
+        ),
+        numbers(
+            "Waiting for prefill",
+            "Requests whose decode engine is chosen and waits for their prefill to end. Bad: it "
+            "grows while prefill engines have nothing waiting, which is a lost answer.",
+            [Ask(f"sum (disagg_router_pending_requests{{{N}}})")],
+            decimals=0,
+            none=none,
+        ),
+        numbers(
+            "Engines out of favour",
+            "Engines that the router holds for ill and sends nothing. Good: 0.",
+            [Ask(f"count({health}) - sum({health})")],
+            decimals=0,
+            steps=((None, "green"), (1, "red")),
+            none=none,
+            runbooks=("DisaggRouterWorkerUnhealthy",),
+        ),
+        lines(
+            "Requests at the engines",
+            "Requests that the router has at engines of each phase, waiting there or running.",
+            [Ask(f"sum by (phase) (disagg_router_active_requests{{{N}}})", "{{phase}}")],
+            decimals=0,
+            width=6,
+            height=6,
+            colours=PHASES,
+        ),
+        lines(
+            "Failed requests a second",
+            "Requests that failed at an engine, as the router saw it. Good: none. The name says "
+            "which engine to look at first.",
+            [Ask(errors, "{{phase}}: {{worker}}")],
+            decimals=2,
+            width=6,
+            height=6,
+            runbooks=("DisaggRouterPrefillErrors", "DisaggRouterDecodeErrors"),
+        ),
+    ]

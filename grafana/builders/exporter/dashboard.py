@@ -1,0 +1,116 @@
+"""Exporter: can the other dashboards be believed? Scrapes, collectors, books, lost records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.builders.exporter.gpu_seconds import J, N, books, coverage
+from grafana.builders.exporter.known import known_by
+from grafana.builders.exporter.pages import collectors, scrapes
+from grafana.builders.panels import annotations as marks
+from grafana.builders.panels.alerts import alerts
+from grafana.builders.panels.board import CLUSTER, Row, board, choice
+from grafana.builders.panels.charts import numbers
+from grafana.builders.panels.queries import Ask
+
+NODE = choice("node", "Node", 'label_values(disagg_build_info{cluster=~"$cluster"}, node)')
+JOB = choice("job", "Job", "label_values(disagg_build_info, job)", everything=None)
+
+
+OUTSIDE = 'method=~"page|page_cpu|follower|role|none"'
+
+
+def _now() -> Row:
+    return "", [
+        numbers(
+            "Nodes that answer",
+            "Metrics pages that Prometheus could read at its last try. Good: all of yours.",
+            [Ask(f"sum (up{{{J}}})")],
+            decimals=0,
+            width=3,
+            runbooks=("DisaggNoNodes",),
+        ),
+        numbers(
+            "Nodes that do not",
+            "Pages that could not be read. Good: 0. Their GPUs are in no figure of any dashboard.",
+            [Ask(f"count (up{{{J}}} == 0) or vector(0)")],
+            decimals=0,
+            width=3,
+            steps=((None, "green"), (1, "red")),
+            runbooks=("DisaggNodeDown", "DisaggExporterStale"),
+        ),
+        numbers(
+            "Failing collectors",
+            "Readers of devices, steps or pages whose last round failed. Good: 0; which ones is "
+            "below.",
+            [Ask(f"count (disagg_collector_success{{{N}}} == 0) or vector(0)")],
+            decimals=0,
+            width=3,
+            steps=((None, "green"), (1, "red")),
+        ),
+        numbers(
+            "Books are behind by",
+            "Age of the oldest committed GPU-second. Good: below half a minute. More: an engine is "
+            "silent or a device cannot be read, and rates lag by as much.",
+            [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{N}}})")],
+            unit="s",
+            decimals=1,
+            width=3,
+            steps=((None, "green"), (30, "yellow"), (120, "red")),
+            runbooks=("DisaggWatermarkLag",),
+        ),
+        numbers(
+            "Records lost",
+            "Step records that never came in the time shown. Their work is restored from running "
+            "totals, less exactly placed in time. Good: 0.",
+            [Ask(f"sum (increase(disagg_lost_records_total{{{N}}}[$__range]))")],
+            decimals=0,
+            width=3,
+            steps=((None, "green"), (1, "yellow")),
+            runbooks=("DisaggRecordsLost",),
+        ),
+        numbers(
+            "Simulated nodes",
+            "Nodes on which devices or engines are simulated: nothing of theirs is a measurement. "
+            "Good in production: 0.",
+            [Ask(f"count (disagg_simulated_info{{{N}}}) or vector(0)")],
+            decimals=0,
+            width=3,
+            steps=((None, "green"), (1, "yellow")),
+        ),
+        numbers(
+            "Unknown versions",
+            "Engines whose metrics page is of a version that we have not read: what is read from "
+            "it may mean something else. Engines that do not tell their version are not counted. "
+            "Good: 0.",
+            [Ask(f"count (disagg_engine_version_known{{{N}}} == 0) or vector(0)")],
+            decimals=0,
+            width=3,
+            steps=((None, "green"), (1, "yellow")),
+            runbooks=("DisaggEngineVersionUnknown",),
+        ),
+        numbers(
+            "Not from steps",
+            "Engines whose GPU-seconds are estimated from outside, by their page or their role, or "
+            "not known at all. Good: 0.",
+            [Ask(f"count (disagg_attribution_info{{{N}, {OUTSIDE}}}) or vector(0)")],
+            decimals=0,
+            width=3,
+            steps=((None, "green"), (1, "yellow")),
+            runbooks=("DisaggAttributionInexact",),
+        ),
+    ]
+
+
+def dashboard() -> dict[str, Any]:
+    """Whether the figures can be believed."""
+    return board(
+        "exporter",
+        "disagg-node / Exporter health",
+        "Whether the other dashboards can be believed: scrapes, collectors, how far the books are "
+        "behind, lost records, how attribution was done.",
+        variables=[CLUSTER, NODE, JOB],
+        rows=[_now(), known_by(), coverage(), books(), collectors(), scrapes()],
+        folded=[alerts(N)],
+        marks=[marks.alerts(N), marks.daemon_starts(N)],
+    )

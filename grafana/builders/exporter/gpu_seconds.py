@@ -1,0 +1,208 @@
+"""Rows of the Exporter dashboard: how far, how surely and how completely time is booked."""
+
+from __future__ import annotations
+
+from grafana.builders.panels.board import Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.palette import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    REASONS,
+    RED,
+    TEAL,
+    VIOLET,
+    YELLOW,
+)
+from grafana.builders.panels.queries import Ask
+
+N = 'cluster=~"$cluster", node=~"$node"'
+J = f'{N}, job=~"$job"'
+METHODS = {
+    "steps, model": GREEN,
+    "steps, tokens": "#96D98D",
+    "steps, none": "#96D98D",
+    "fpm, model": GREEN,
+    "fpm, tokens": "#96D98D",
+    "fpm, none": "#96D98D",
+    "engine_timers, none": TEAL,
+    "page, none": YELLOW,
+    "page_cpu, none": ORANGE,
+    "follower, none": ORANGE,
+    "role, none": ORANGE,
+    "none, none": RED,
+}
+
+
+def books() -> Row:
+    """How far committed, how found, and what is missing."""
+    # A collector is called by its kind, or kind:engine.
+    kinds = (
+        f'label_replace(disagg_collector_duration_seconds{{{N}}}, "kind", "$1", "collector",'
+        ' "([^:]*).*")'
+    )
+    return "Books", [
+        lines(
+            "How far the books are behind",
+            "Age of the oldest committed second of each kind, of the ten nodes furthest behind. "
+            "Good: some seconds, flat. A climbing line is a device or an engine whose time cannot "
+            "be committed.",
+            [
+                Ask(
+                    "topk(10, time() - min by (node)"
+                    f" (disagg_gpu_watermark_timestamp_seconds{{{N}}}))",
+                    "GPUs of {{node}}",
+                ),
+                Ask(
+                    "topk(10, time() - min by (node)"
+                    f" (disagg_engine_watermark_timestamp_seconds{{{N}}}))",
+                    "engines of {{node}}",
+                ),
+            ],
+            unit="s",
+            decimals=1,
+            width=THIRD,
+            runbooks=("DisaggWatermarkLag",),
+        ),
+        lines(
+            "How GPU-seconds were found",
+            "Engines by the method of attribution, and by what divides steps that do both phases. "
+            "Good: all `steps`; `model` is learned and better than `tokens`. `page_cpu`, "
+            "`follower` and `role` are estimates; `none`: an engine's GPUs count as busy for "
+            "nobody.",
+            [
+                Ask(
+                    f"count by (method, split) (disagg_attribution_info{{{N}}})",
+                    "{{method}}, {{split}}",
+                )
+            ],
+            decimals=0,
+            width=THIRD,
+            stacked=True,
+            colours=METHODS,
+        ),
+        lines(
+            "Time nobody explains",
+            "GPUs' worth of unattributed and unobserved time. Good: both near 0; the Node "
+            "dashboard has the reasons.",
+            [
+                Ask(
+                    "sum (rate(disagg_node_phase_seconds_total"
+                    f'{{{N}, phase="unattributed"}}[$__rate_interval]))',
+                    "unattributed",
+                ),
+                Ask(
+                    f"sum (rate(disagg_node_unobserved_seconds_total{{{N}}}[$__rate_interval]))",
+                    "unobserved",
+                ),
+            ],
+            decimals=2,
+            width=THIRD,
+            at_least=1,
+            colours={"unattributed": YELLOW, "unobserved": VIOLET},
+            runbooks=("DisaggGpuUnattributed",),
+        ),
+        lines(
+            "Step records lost and late",
+            "Records a second that never came, and that came after their time was committed. "
+            "Good: 0. Losses mean that an engine sends faster than the daemon reads.",
+            [
+                Ask(f"sum (rate(disagg_lost_records_total{{{N}}}[$__rate_interval]))", "lost"),
+                Ask(f"sum (rate(disagg_late_records_total{{{N}}}[$__rate_interval]))", "late"),
+            ],
+            decimals=2,
+            width=THIRD,
+            at_least=1,
+            colours={"lost": RED, "late": ORANGE},
+            runbooks=("DisaggRecordsLost",),
+        ),
+        lines(
+            "Step time cut",
+            "Seconds of steps each second that fitted nowhere, even late, and are in no other "
+            "counter. Good: 0. More: clocks or records of an engine are wrong.",
+            [
+                Ask(
+                    "topk(10, sum by (node, engine)"
+                    f" (rate(disagg_span_cut_seconds_total{{{N}}}[$__rate_interval])))",
+                    "{{engine}} {{node}}",
+                )
+            ],
+            unit="s",
+            width=THIRD,
+            at_least=1,
+            filled=0,
+            runbooks=("DisaggStepTimeCut",),
+        ),
+        lines(
+            "Time of a collector's round",
+            "The slowest of each kind of reader on the chosen nodes. Good: far below the interval "
+            "between rounds. A reader of devices that gets slow is a driver in trouble.",
+            [Ask(f"max by (kind) ({kinds})", "{{kind}}")],
+            unit="s",
+            decimals=1,
+            width=THIRD,
+            filled=0,
+        ),
+    ]
+
+
+def coverage() -> Row:
+    """How much of all GPU time is known."""
+    return "How much of all GPU time is known", [
+        lines(
+            "GPU time accounted for",
+            "Share of the time of all GPUs that were there within the last hour that is booked by "
+            "phase, 5 minutes: of the ten nodes with the least, and of the cluster. Good: 100 %. "
+            "Less: unobserved (beside), or seen by nobody, because the daemon or the node is down "
+            "or not scraped; what a daemon finds to have been done while none ran shows up late.",
+            [
+                Ask(f"bottomk(10, node:disagg_coverage:rate5m{{{N}}})", "{{node}}"),
+                Ask(
+                    'cluster:disagg_coverage:rate5m{cluster=~"$cluster"}',
+                    "all of {{cluster}}",
+                ),
+            ],
+            unit="percentunit",
+            decimals=0,
+            width=THIRD,
+            top=1,
+            filled=0,
+            dashed="all of.*",
+        ),
+        lines(
+            "Unobserved GPUs by reason",
+            "GPUs' worth of time of which neither engine nor device told anything. Good: 0. "
+            "`no_reading`: a device cannot be read; `no_record`: an engine is silent; `no_daemon`: "
+            "no daemon ran and no running total says what was done.",
+            [
+                Ask(
+                    "sum by (reason)"
+                    f" (rate(disagg_node_unobserved_seconds_total{{{N}}}[$__rate_interval]))",
+                    "{{reason}}",
+                )
+            ],
+            decimals=2,
+            width=THIRD,
+            at_least=1,
+            colours=REASONS,
+            runbooks=("DisaggGpuUnobserved",),
+        ),
+        lines(
+            "GPUs expected and seen",
+            "The most GPUs that each node had within the last hour, added up, and the GPUs that "
+            "nodes show now. Good: one line. A step between them: a node or its daemon is down, or "
+            "not scraped; after an hour it is expected no longer.",
+            [
+                Ask(f"sum (node:disagg_expected_gpus:max1h{{{N}}})", "expected"),
+                Ask(f"sum (node:disagg_gpus:sum{{{N}}})", "seen"),
+            ],
+            decimals=0,
+            width=THIRD,
+            filled=0,
+            colours={"expected": GREY, "seen": BLUE},
+            dashed="expected",
+            runbooks=("DisaggNodeDown",),
+        ),
+    ]

@@ -1,0 +1,108 @@
+"""Row of the Exporter dashboard: how what is shown of each engine is known."""
+
+from __future__ import annotations
+
+from grafana.builders.exporter.gpu_seconds import N
+from grafana.builders.panels.board import ENGINE_LINK, NODE_LINK, Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.palette import GREEN, ORANGE, RED, TEAL, YELLOW
+from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.tables import Column, coloured_words, rows
+
+METHODS = {
+    "steps": GREEN,
+    "fpm": GREEN,
+    "engine_timers": TEAL,
+    "page": YELLOW,
+    "page_cpu": ORANGE,
+    "follower": ORANGE,
+    "role": ORANGE,
+    "none": RED,
+}
+"""From the best source to none."""
+
+
+def known_by() -> Row:
+    """Method, error, version and role of each engine."""
+    by = "max by (cluster, node, engine"
+    roles = f"disagg_gpu_assignment_info{{{N}}}"
+    return "How it is known", [
+        rows(
+            "Attribution of each engine",
+            "By which source GPU-seconds are booked, how steps that do both phases are divided, "
+            "what a step's length means, and the mean error of the cost model's prediction of a "
+            "step. Good: `steps` or `fpm`, `model`, an error below 10 %. `page`, `page_cpu`, "
+            "`follower` and `role` are estimates from outside; `none`: busy for nobody. Above "
+            "25 % divisions are by token count.",
+            [
+                Ask(f"{by}, method, split) (disagg_attribution_info{{{N}}})"),
+                Ask(f"{by}) (disagg_attribution_residual_ratio{{{N}}})"),
+                Ask(f"{by}) (disagg_attribution_fitted_steps{{{N}}})"),
+                Ask(f"{by}, clock) (disagg_engine_step_clock_info{{{N}}})"),
+                Ask(f"{by}, kind, version) (disagg_engine_info{{{N}}})"),
+            ],
+            [
+                Column("engine", "Engine", link=ENGINE_LINK),
+                Column("node", "Node", link=NODE_LINK),
+                Column("kind", "Kind", width=100),
+                Column("version", "Version", width=100),
+                Column("method", "Method", width=120, texts=coloured_words(METHODS)),
+                Column("split", "Mixed steps by", width=120),
+                Column("clock", "A step's length", width=150),
+                Column("B", "Residual", unit="percentunit", decimals=1, width=90),
+                Column("C", "Learned from steps", unit="short", decimals=1, width=150),
+            ],
+            sort="Residual",
+            height=9,
+            runbooks=("DisaggAttributionInexact", "DisaggAttributionUncertain"),
+        ),
+        lines(
+            "Error of the cost model",
+            "Mean error of the predicted length of a step, over that length; the ten worst "
+            "engines. The dashed line is where an alert says so. Good: below 10 %, and falling "
+            "after a start.",
+            [
+                Ask(
+                    f"topk(10, max by (node, engine) (disagg_attribution_residual_ratio{{{N}}}))",
+                    "{{engine}} {{node}}",
+                )
+            ],
+            unit="percentunit",
+            width=THIRD,
+            at_least=0.3,
+            filled=0,
+            steps=((None, "transparent"), (0.25, "red")),
+            runbooks=("DisaggAttributionUncertain",),
+        ),
+        rows(
+            "How roles are known",
+            "GPUs by what told the role of their engine, and how surely. `config` is the node "
+            "file; a source below `certain` may be wrong, and then the wrong pool has the time.",
+            [Ask(f"count by (source, confidence, role) ({roles})")],
+            [
+                Column("source", "Source"),
+                Column("confidence", "Confidence"),
+                Column("role", "Role", width=90),
+                Column("A", "GPUs", decimals=0, width=80),
+            ],
+            sort="GPUs",
+            width=THIRD,
+            height=8,
+        ),
+        rows(
+            "Engines by kind and version",
+            "How many engines run which version. Good: few rows. A version that we have not read "
+            "may mean something else by a name on its page: the last figure above counts those.",
+            [Ask(f"count by (kind, version) (disagg_engine_info{{{N}}})")],
+            [
+                Column("kind", "Kind"),
+                Column("version", "Version"),
+                Column("A", "Engines", decimals=0, width=90),
+            ],
+            sort="Engines",
+            width=THIRD,
+            height=8,
+            runbooks=("DisaggEngineVersionUnknown",),
+        ),
+    ]

@@ -1,0 +1,129 @@
+"""Rows of the Exporter dashboard: what is read on the nodes, and what Prometheus reads of them."""
+
+from __future__ import annotations
+
+from grafana.builders.exporter.gpu_seconds import J, N
+from grafana.builders.panels.board import NODE_LINK, Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.frame import HALF, THIRD
+from grafana.builders.panels.palette import GREEN, RED
+from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.tables import Column, rows
+from grafana.builders.panels.timelines import states
+
+
+def collectors() -> Row:
+    """Which readers of devices, steps and pages succeed."""
+    return "Collectors", [
+        states(
+            "Collectors",
+            "Whether each reader's last round succeeded, on all chosen nodes together: one failing "
+            "node makes the row red. Good: green.",
+            [
+                Ask(
+                    f"2 - min by (collector) (disagg_collector_success{{{N}}})",
+                    "{{collector}}",
+                )
+            ],
+            {"succeeded": GREEN, "failed": RED},
+            width=HALF,
+            runbooks=(
+                "DisaggDevicesUnreadable",
+                "DisaggStepsUnheard",
+                "DisaggJournalFailing",
+                "DisaggCollectorFailing",
+            ),
+        ),
+        rows(
+            "Each collector",
+            "The worst of the chosen nodes. Bad: a last success that grows old, or a round that "
+            "takes nearly as long as the interval between rounds. The journal is written only when "
+            "a worker changes, so its last success may be old.",
+            [
+                Ask(f"min by (collector) (disagg_collector_success{{{N}}})"),
+                Ask(f"max by (collector) (disagg_collector_duration_seconds{{{N}}})"),
+                Ask(
+                    "time() - min by (collector)"
+                    f" (disagg_collector_last_success_timestamp_seconds{{{N}}})"
+                ),
+                Ask(f"count by (collector) (disagg_collector_success{{{N}}})"),
+            ],
+            [
+                Column("collector", "Collector"),
+                Column("D", "Nodes", decimals=0, width=80),
+                Column(
+                    "A",
+                    "Last round",
+                    texts=(("1", "succeeded", "green"), ("0", "failed", "red")),
+                ),
+                Column("B", "Took", unit="s", decimals=1),
+                Column("C", "Last success was ago", unit="s", decimals=1),
+            ],
+            sort="Collector",
+            ascending=True,
+            width=HALF,
+            runbooks=("DisaggEnginePageUnreadable", "DisaggAttachedPageUnreadable"),
+        ),
+    ]
+
+
+def scrapes() -> Row:
+    """What Prometheus sees of the pages, and which versions write them."""
+    return "Scrapes and versions", [
+        lines(
+            "Time of a scrape",
+            "How long Prometheus waits for a page, the ten slowest nodes. Good: milliseconds, as "
+            "pages are served from memory. Bad: near the scrape timeout.",
+            [Ask(f"topk(10, max by (node) (scrape_duration_seconds{{{J}}}))", "{{node}}")],
+            unit="s",
+            decimals=1,
+            width=THIRD,
+            filled=0,
+        ),
+        lines(
+            "Samples of a scrape",
+            "Values on a page, the ten largest nodes. Good: flat, near 1,100 for 8 GPUs under 6 "
+            "engines. A climb costs Prometheus memory.",
+            [Ask(f"topk(10, max by (node) (scrape_samples_scraped{{{J}}}))", "{{node}}")],
+            width=THIRD,
+            filled=0,
+        ),
+        rows(
+            "Versions of disagg-node",
+            "How many nodes run which version. Good: one row, or two during a roll-out.",
+            [Ask(f"count by (version) (disagg_build_info{{{N}}})")],
+            [Column("version", "Version"), Column("A", "Nodes", decimals=0)],
+            sort="Nodes",
+            width=8,
+            height=8,
+        ),
+        rows(
+            "Nodes",
+            "The 50 nodes whose books are furthest behind. Click a node for its GPUs.",
+            [
+                Ask(
+                    "topk(50, time() - min by (cluster, node)"
+                    f" (disagg_gpu_watermark_timestamp_seconds{{{N}}}))"
+                ),
+                Ask(f"max by (cluster, node) (scrape_duration_seconds{{{J}}})"),
+                Ask(f"min by (cluster, node) (disagg_collector_success{{{N}}})"),
+                Ask(f"sum by (cluster, node) (disagg_worker_restarts_total{{{N}}})"),
+                Ask(f"sum by (cluster, node) (disagg_lost_records_total{{{N}}})"),
+            ],
+            [
+                Column("cluster", "Cluster"),
+                Column("node", "Node", link=NODE_LINK),
+                Column("A", "Books behind by", unit="s", decimals=1),
+                Column("B", "Scrape", unit="s", decimals=1),
+                Column(
+                    "C",
+                    "Collectors",
+                    texts=(("1", "all succeed", "green"), ("0", "one fails", "red")),
+                ),
+                Column("D", "Restarts", decimals=0),
+                Column("E", "Lost records", decimals=0),
+            ],
+            sort="Books behind by",
+            height=6,
+        ),
+    ]

@@ -1,0 +1,159 @@
+"""Rows of the Node dashboard: what the devices themselves say, and whom they serve."""
+
+from __future__ import annotations
+
+from grafana.builders.node.queries import (
+    NAMED,
+    OBSERVED,
+    G,
+    in_phase,
+    mean,
+    named,
+    rate,
+)
+from grafana.builders.panels.board import ENGINE_LINK, Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.palette import PHASES, THROTTLING, UNITS
+from grafana.builders.panels.queries import Ask, each
+from grafana.builders.panels.tables import Column, rows
+
+
+def devices() -> Row:
+    """The driver's own readings."""
+    return "Devices", [
+        lines(
+            "Utilisation",
+            "The driver's own figure: some kernel ran. Busy, not full: one small kernel that never "
+            "ends shows 100 %. The mean of samples. Bad: high on a GPU whose row above is grey.",
+            [Ask(mean("disagg_gpu_utilization_ratio"), NAMED)],
+            unit="percentunit",
+            top=1,
+            width=THIRD,
+            height=9,
+            filled=0,
+        ),
+        lines(
+            "Power",
+            "Watts drawn, the mean of samples. Prefill runs near the GPU's limit, decode well "
+            "below it. Bad: a busy GPU that draws much less than others of its role: it is "
+            "throttled, or waits within kernels.",
+            [Ask(mean("disagg_gpu_power_watts"), NAMED)],
+            unit="watt",
+            decimals=0,
+            width=THIRD,
+            height=9,
+            filled=0,
+        ),
+        lines(
+            "Memory in use",
+            "Share of device memory in use by whomever. Engines take theirs at the start, so flat "
+            "is good. Bad: a climb after the start, or memory in use on a GPU without an engine.",
+            [
+                Ask(
+                    named(
+                        f"disagg_gpu_memory_used_bytes{{{G}}}"
+                        f" / on (gpu) (disagg_gpu_memory_total_bytes{{{G}}} > 0)"
+                    ),
+                    NAMED,
+                )
+            ],
+            unit="percentunit",
+            top=1,
+            width=THIRD,
+            height=9,
+            filled=0,
+        ),
+    ]
+
+
+def activity() -> Row:
+    """How hard the parts of the GPUs work, and what that costs."""
+    units = rate("disagg_gpu_activity_seconds_total", f'{G}, role!="none", unit!="graphics"')
+    seconds = rate("disagg_gpu_phase_seconds_total", G)
+    joules = "disagg_gpu_phase_energy_joules_total"
+    return "Activity and energy", [
+        lines(
+            "Activity by role",
+            "Mean activity of the multiprocessors, their tensor cores and the memory, by the role "
+            "of the GPU. Good: prefill high on tensor (it is bound by compute), decode high on "
+            "dram (bound by bandwidth). Bad: busy above and all low here, which is time lost "
+            "inside steps. Absent where the driver does not tell it.",
+            [
+                Ask(
+                    f"sum by (role, unit) ({units})"
+                    f" / on (role) group_left () (sum by (role) ({seconds}) > 0)",
+                    "{{role}} {{unit}}",
+                )
+            ],
+            unit="percentunit",
+            width=THIRD,
+            height=9,
+            top=1,
+            filled=0,
+            colours=UNITS,
+        ),
+        lines(
+            "Power by phase",
+            "Watts by what the GPU time went to. Good: most of it blue and orange. Grey is power "
+            "for GPUs that wait.",
+            each(OBSERVED, f"sum ({rate(joules, in_phase('%s'))})"),
+            unit="watt",
+            decimals=1,
+            width=THIRD,
+            height=9,
+            stacked=True,
+            colours=PHASES,
+        ),
+        lines(
+            "Throttled GPUs by reason",
+            "GPUs' worth of time in which clocks were held back; several reasons may hold at once. "
+            "Good: nothing, or `power_cap` under full prefill. Bad: `thermal` (cooling) and "
+            "`hw_slowdown` (power supply or heat, by a half or more).",
+            [
+                Ask(
+                    f"sum by (reason) ({rate('disagg_gpu_throttle_seconds_total', G)})",
+                    "{{reason}}",
+                )
+            ],
+            decimals=2,
+            width=THIRD,
+            height=9,
+            at_least=1,
+            colours=THROTTLING,
+            runbooks=("DisaggGpuThrottled",),
+        ),
+    ]
+
+
+def assignments() -> Row:
+    """Which engine each GPU serves."""
+    pairs = f"max by (gpu, engine, role, source, confidence) (disagg_gpu_assignment_info{{{G}}})"
+    return "Who serves on which GPU", [
+        rows(
+            "Assignments",
+            "Which engine each GPU serves, and how that is known. Good: source `config`, "
+            "confidence `certain`. A GPU that is missing here has no engine.",
+            [
+                Ask(pairs),
+                Ask(f"max by (gpu, index, gpu_name) (disagg_gpu_info{{{G}}})"),
+                Ask(f"max by (gpu) (disagg_gpu_memory_used_bytes{{{G}}})"),
+                Ask(f"time() - max by (gpu) (disagg_gpu_watermark_timestamp_seconds{{{G}}})"),
+            ],
+            [
+                Column("index", "GPU", width=60),
+                Column("gpu", "UUID"),
+                Column("gpu_name", "Kind"),
+                Column("engine", "Engine", link=ENGINE_LINK),
+                Column("role", "Role"),
+                Column("source", "Source"),
+                Column("confidence", "Confidence"),
+                Column("C", "Memory", unit="bytes", decimals=1),
+                Column("D", "Books behind by", unit="s", decimals=1),
+            ],
+            sort="GPU",
+            ascending=True,
+            height=10,
+            runbooks=("DisaggGpuUnassigned",),
+        )
+    ]

@@ -1,0 +1,49 @@
+"""What the rows of the Node dashboard ask, over the node and the GPUs chosen."""
+
+from __future__ import annotations
+
+from grafana.builders.panels.palette import PHASES
+
+N = 'cluster=~"$cluster", node="$node"'
+G = f'{N}, gpu=~"$gpu"'
+SHORT = f'label_replace(disagg_gpu_info{{{G}}}, "end", "$1", "gpu", ".*(.{{4}})")'
+"""A GPU by its index and the end of its UUID: slices of one GPU share the index."""
+BOTH = ("prefill", "decode")
+OBSERVED = (*BOTH, "idle", "unattributed")
+NAMED = "GPU {{index}} …{{end}}"
+
+
+def named(expr: str) -> str:
+    """A value of each GPU, under the GPU's short name."""
+    return f"sum by (index, end) (({expr}) * on (gpu) group_left (index, end) {SHORT})"
+
+
+def rate(metric: str, matchers: str, window: str = "$__rate_interval") -> str:
+    """The rate of a counter; windows follow the width of the panel."""
+    return f"rate({metric}{{{matchers}}}[{window}])"
+
+
+def in_phase(phase: str) -> str:
+    """The matchers of the chosen GPUs in one phase."""
+    return f'{G}, phase="{phase}"'
+
+
+def mean(metric: str) -> str:
+    """The mean of a gauge's samples in each interval of the panel, for each GPU."""
+    return named(f"avg_over_time({metric}{{{G}}}[$__rate_interval])")
+
+
+def main_use() -> str:
+    """For each GPU which use took most of its time: 1 for the first of `PHASES`, and so on."""
+    uses = (
+        f"sum by (gpu, phase) ({rate('disagg_gpu_phase_seconds_total', G)})"
+        f" or label_replace(sum by (gpu) ({rate('disagg_gpu_unobserved_seconds_total', G)}),"
+        ' "phase", "unobserved", "", "")'
+    )
+    codes = " or ".join(
+        f'label_replace(vector({number}), "phase", "{phase}", "", "")'
+        for number, phase in enumerate(PHASES, start=1)
+    )
+    winner = f"({uses}) >= on (gpu) group_left () max by (gpu) ({uses})"
+    code = f"max by (gpu) (({winner}) * 0 + on (phase) group_left () ({codes}))"
+    return named(code)

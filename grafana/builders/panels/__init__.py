@@ -1,0 +1,1 @@
+"""What all dashboards are made of: queries, panels, colours, annotations."""

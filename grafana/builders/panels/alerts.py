@@ -1,0 +1,38 @@
+"""The row of alerts that fire."""
+
+from __future__ import annotations
+
+from grafana.builders.panels.annotations import firing
+from grafana.builders.panels.board import NODE_LINK, RUNBOOK_LINK, Row
+from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.tables import Column, rows
+
+SEVERITIES = (("page", "page", "red"), ("ticket", "ticket", "orange"), ("info", "info", "blue"))
+
+
+def alerts(matchers: str) -> Row:
+    """Folded: nothing fires while all is well, and then it is empty."""
+    return "Firing alerts", [
+        rows(
+            "Alerts that fire",
+            "Our alerts that fire now, and whom they mean. Click an alert for its runbook. Good: "
+            "none. `page` cannot wait, `ticket` can until tomorrow, `info` explains others.",
+            [
+                Ask(
+                    "max by (severity, alertname, cluster, node, role, engine, worker, gpu)"
+                    f" (ALERTS{{{firing(matchers)}}})"
+                )
+            ],
+            [
+                Column("severity", "Severity", width=90, texts=SEVERITIES),
+                Column("alertname", "Alert", link=RUNBOOK_LINK),
+                Column("cluster", "Cluster"),
+                Column("node", "Node", link=NODE_LINK),
+                Column("role", "Role"),
+                Column("engine", "Engine"),
+                Column("worker", "Worker"),
+                Column("gpu", "GPU"),
+            ],
+            sort="Severity",
+        )
+    ]

@@ -1,0 +1,120 @@
+"""What all dashboards share: identity, variables, links to each other, marks, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from grafana.builders.panels.queries import DATASOURCE
+from grafana_foundation_sdk.builders import dashboard as parts
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as models
+
+TAG = "disagg-node"
+UIDS = {
+    "cluster": "disagg-cluster",
+    "node": "disagg-node",
+    "engines": "disagg-engines",
+    "exporter": "disagg-exporter",
+}
+NODE_LINK = f"/d/{UIDS['node']}?var-node=${{__data.fields.Node}}&${{__url_time_range}}"
+ENGINE_LINK = f"/d/{UIDS['engines']}?var-engine=${{__data.fields.Engine}}&${{__url_time_range}}"
+MODEL_LINK = f"/d/{UIDS['engines']}?var-model=${{__data.fields.Model}}&${{__url_time_range}}"
+RUNBOOK_LINK = "${runbooks}/${__data.fields.Alert}.md"
+Row = tuple[str, Sequence[Any]]
+
+
+def choice(
+    name: str, label: str, query: str, *, several: bool = True, everything: str | None = ".*"
+) -> parts.QueryVariable:
+    """A variable whose values are those of a label; `everything` is what All stands for.
+
+    Without `everything` All stands for the values that are offered, so that a choice made in
+    another variable narrows it. `several` False offers one value and no All.
+    """
+    variable = parts.QueryVariable(name).label(label).query(query).datasource(DATASOURCE)
+    variable = variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    variable = variable.sort(models.VariableSort.NATURAL_ASC)
+    if several:
+        variable = variable.multi(True).include_all(True)
+        variable = variable.current(models.VariableOption(text="All", value="$__all"))
+        if everything is not None:
+            variable = variable.all_value(everything)
+    return variable
+
+
+CLUSTER = choice("cluster", "Cluster", "label_values(disagg_build_info, cluster)")
+RUNBOOKS = parts.ConstantVariable("runbooks").label("Where the runbooks are").value("docs/runbooks")
+"""The base of all links to runbooks; whoever publishes them elsewhere changes it."""
+
+
+def board(
+    key: str,
+    title: str,
+    description: str,
+    *,
+    variables: Sequence[Any],
+    rows: Sequence[Row],
+    folded: Sequence[Row] = (),
+    marks: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """A dashboard of rows; a row without a title has no header.
+
+    Rows that not everybody has data for are `folded`: at the end, and asking nothing until opened.
+    """
+    dashboard = (
+        parts.Dashboard(title)
+        .uid(UIDS[key])
+        .description(description)
+        .tags([TAG])
+        .refresh("30s")
+        .time("now-1h", "now")
+        .timezone("browser")
+        .editable()
+        .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .link(_to_the_others())
+        .with_variable(
+            parts.DatasourceVariable("datasource").label("Data source").type("prometheus")
+        )
+    )
+    for variable in (*variables, RUNBOOKS):
+        dashboard = dashboard.with_variable(variable)
+    for header, panels in rows:
+        if header:
+            dashboard = dashboard.with_row(parts.Row(header))
+        for panel in panels:
+            dashboard = dashboard.with_panel(panel)
+    for header, panels in folded:
+        row = parts.Row(header)
+        for panel in panels:
+            row = row.with_panel(panel)
+        dashboard = dashboard.with_row(row)
+    model: dict[str, Any] = json.loads(JSONEncoder().encode(dashboard.build()))
+    # The builders know only the annotations of Grafana's own data source.
+    model["annotations"] = {"list": list(marks)}
+    for number, panel in enumerate(all_panels(model), start=1):
+        panel["id"] = number
+    return model
+
+
+def all_panels(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every panel and row of a dashboard, those in folded rows too."""
+    for panel in model["panels"]:
+        yield panel
+        yield from panel.get("panels", ())
+
+
+def as_text(model: dict[str, Any]) -> str:
+    """The JSON as it is committed: stable, so that a change is a small difference."""
+    return json.dumps(model, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _to_the_others() -> parts.DashboardLink:
+    return (
+        parts.DashboardLink("Dashboards of disagg-node")
+        .type(models.DashboardLinkType.DASHBOARDS)
+        .tags([TAG])
+        .include_vars(True)
+        .keep_time(True)
+    )

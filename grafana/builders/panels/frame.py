@@ -1,0 +1,74 @@
+"""What all panels share: title, description, place, links, legend, colours, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from grafana.builders.panels.queries import DATASOURCE
+from grafana_foundation_sdk.builders import common as common_parts
+from grafana_foundation_sdk.builders import dashboard as parts
+from grafana_foundation_sdk.builders import stat, statetimeline, statushistory, table, timeseries
+from grafana_foundation_sdk.models import common
+from grafana_foundation_sdk.models import dashboard as models
+
+FULL, HALF, THIRD, QUARTER = 24, 12, 8, 6
+Steps = Sequence[tuple[float | None, str]]
+Drawn = TypeVar("Drawn", timeseries.Panel, stat.Panel, statetimeline.Panel, statushistory.Panel)
+Shown = TypeVar(
+    "Shown",
+    timeseries.Panel,
+    stat.Panel,
+    statetimeline.Panel,
+    statushistory.Panel,
+    table.Panel,
+)
+
+
+def framed(
+    panel: Shown, title: str, description: str, size: tuple[int, int], runbooks: Sequence[str]
+) -> Shown:
+    """The panel with its title, its description, width and height, and a link for each alert."""
+    panel = panel.title(title).description(description).datasource(DATASOURCE)
+    panel = panel.span(size[0]).height(size[1])
+    if runbooks:
+        panel = panel.links([_to_runbook(alert) for alert in runbooks])
+    return panel
+
+
+def coloured(panel: Drawn, colours: Mapping[str, str]) -> Drawn:
+    """A fixed colour for each series by its name, or by a pattern that begins with ^."""
+    for name, colour in colours.items():
+        fixed = [value("color", {"mode": "fixed", "fixedColor": colour})]
+        by_pattern = name.startswith("^")
+        panel = (panel.override_by_regexp if by_pattern else panel.override_by_name)(name, fixed)
+    return panel
+
+
+def thresholds(steps: Steps) -> parts.ThresholdsConfig:
+    """Colours from their bounds on; the first bound is None, which is everything below."""
+    return (
+        parts.ThresholdsConfig()
+        .mode(models.ThresholdsMode.ABSOLUTE)
+        .steps([models.Threshold(value=bound, color=colour) for bound, colour in steps])
+    )
+
+
+def legend(*, beside: bool) -> common_parts.VizLegendOptions:
+    """A table with figures beside a wide panel, a list below a narrow one."""
+    shown = common_parts.VizLegendOptions().show_legend(True)
+    if not beside:
+        shown = shown.display_mode(common.LegendDisplayMode.LIST).calcs([])
+        return shown.placement(common.LegendPlacement.BOTTOM)
+    shown = shown.display_mode(common.LegendDisplayMode.TABLE).calcs(["mean", "lastNotNull"])
+    return shown.placement(common.LegendPlacement.RIGHT)
+
+
+def value(name: str, said: Any) -> models.DynamicConfigValue:
+    """One property of an override."""
+    return models.DynamicConfigValue(id_val=name, value=said)
+
+
+def _to_runbook(alert: str) -> parts.DashboardLink:
+    link = parts.DashboardLink(f"Runbook: {alert}").type(models.DashboardLinkType.LINK)
+    return link.url(f"${{runbooks}}/{alert}.md").target_blank(True)

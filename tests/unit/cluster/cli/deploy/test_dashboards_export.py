@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from disagg_cluster.cli.main import main
+from disagg_cluster.deploy.export import ExportError, export
+from disagg_cluster.host.files.package_data import asset_dir
+
+NAMES = ["cluster", "engines", "exporter", "node"]
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one command."""
+    result = CliRunner().invoke(main, ["dashboards", *args], prog_name="disagg-node")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def shipped(name: str) -> str:
+    return asset_dir("grafana").joinpath("dashboards", f"{name}.json").read_text(encoding="utf-8")
+
+
+def provider(folder: Path) -> dict[str, Any]:
+    path = folder / "provisioning" / "dashboards" / "disagg-node.yaml"
+    [only] = yaml.safe_load(path.read_text(encoding="utf-8"))["providers"]
+    return dict(only)
+
+
+def test_an_export_holds_the_shipped_dashboards_and_says_what_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    exit_code, out, err = run("export", "out")
+
+    assert (exit_code, err) == (0, "")
+    assert out.splitlines() == [
+        *(f"out/dashboards/{name}.json" for name in NAMES),
+        "out/provisioning/dashboards/disagg-node.yaml",
+        "out/provisioning/datasources/disagg-node.yaml",
+    ]
+    written = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(map(str, written)) == sorted(out.splitlines())
+    for name in NAMES:
+        text = (tmp_path / "out" / "dashboards" / f"{name}.json").read_text(encoding="utf-8")
+        assert text == shipped(name)
+
+
+def test_grafana_is_told_where_the_dashboards_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an absolute path, as Grafana runs elsewhere."""
+    monkeypatch.chdir(tmp_path)
+
+    run("export", "out")
+
+    assert provider(tmp_path / "out")["options"]["path"] == str(tmp_path / "out" / "dashboards")
+
+
+def test_dashboards_open_on_the_data_source_that_was_named(tmp_path: Path) -> None:
+    """And then none of ours is defined beside it."""
+    exit_code, out, _ = run("export", str(tmp_path), "--datasource", "Thanos")
+
+    assert exit_code == 0
+    assert "datasources" not in out
+    for name in NAMES:
+        text = (tmp_path / "dashboards" / f"{name}.json").read_text(encoding="utf-8")
+        dashboard, as_shipped = json.loads(text), json.loads(shipped(name))
+        [variable] = [v for v in dashboard["templating"]["list"] if v["type"] == "datasource"]
+        assert variable.pop("current") == {"selected": True, "text": "Thanos", "value": "Thanos"}
+        [ours] = [v for v in as_shipped["templating"]["list"] if v["type"] == "datasource"]
+        ours.pop("current", None)
+        assert dashboard == as_shipped
+
+
+def test_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
+    assert run("export", str(tmp_path), "--runbooks", "https://wiki.example/disagg/")[0] == 0
+
+    for name in NAMES:
+        text = (tmp_path / "dashboards" / f"{name}.json").read_text(encoding="utf-8")
+        dashboard, as_shipped = json.loads(text), json.loads(shipped(name))
+        [base] = [v for v in dashboard["templating"]["list"] if v["name"] == "runbooks"]
+        assert base["query"] == "https://wiki.example/disagg"
+        base["query"] = "docs/runbooks"
+        assert dashboard == as_shipped
+
+
+def test_what_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> None:
+    run("export", str(tmp_path))
+    edited, theirs = tmp_path / "dashboards" / "node.json", tmp_path / "dashboards" / "mine.json"
+    gone = tmp_path / "dashboards" / "cluster.json"
+    edited.write_text("edited", encoding="utf-8")
+    theirs.write_text("theirs", encoding="utf-8")
+    gone.unlink()
+
+    assert run("export", str(tmp_path)) == (
+        1,
+        "",
+        f"disagg-node: {tmp_path} has its own dashboards/node.json: --force replaces it\n",
+    )
+    assert not gone.exists()
+
+    assert run("export", str(tmp_path), "--force")[0] == 0
+    assert edited.read_text(encoding="utf-8") == shipped("node")
+    assert gone.exists()
+    assert theirs.read_text(encoding="utf-8") == "theirs"
+
+
+def test_a_second_export_of_the_same_is_no_change(tmp_path: Path) -> None:
+    assert run("export", str(tmp_path)) == run("export", str(tmp_path))
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "dashboards").write_text("in the way", encoding="utf-8")
+
+    exit_code, out, err = run("export", str(tmp_path))
+
+    assert (exit_code, out) == (1, "")
+    wanted = tmp_path / "dashboards" / "cluster.json"
+    assert err == f"disagg-node: cannot write {wanted}: File exists\n"
+
+
+def test_a_file_in_place_of_the_folder_is_bad_usage(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+
+    exit_code, _, err = run("export", str(file))
+
+    assert exit_code == 2
+    assert err.endswith(f"Error: Invalid value for 'DIR': Directory '{file}' is a file.\n")
+
+
+def test_nothing_half_written_is_ever_under_the_final_name(tmp_path: Path) -> None:
+    """A file that cannot be finished leaves the one before it as it was."""
+    kept = tmp_path / "a.json"
+    kept.write_text("before", encoding="utf-8")
+    (tmp_path / ".a.json.part").mkdir()
+
+    with pytest.raises(ExportError, match=r"a\.json"):
+        export(tmp_path, {"a.json": "after"}, force=True)
+
+    assert kept.read_text(encoding="utf-8") == "before"
+
+
+def test_what_is_shipped_to_grafana_is_provisioning_that_it_reads() -> None:
+    """`apiVersion`, one provider of type file, one Prometheus."""
+    folder = asset_dir("grafana").joinpath("provisioning")
+    said = {
+        kind: yaml.safe_load(folder.joinpath(kind, "disagg-node.yaml").read_text(encoding="utf-8"))
+        for kind in ("dashboards", "datasources")
+    }
+
+    assert [entry["type"] for entry in said["dashboards"]["providers"]] == ["file"]
+    assert [entry["type"] for entry in said["datasources"]["datasources"]] == ["prometheus"]
+    assert {each["apiVersion"] for each in said.values()} == {1}

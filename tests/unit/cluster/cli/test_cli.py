@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from disagg_cluster.cli.lazy import LazyGroup
+from disagg_cluster.cli.main import main
+from disagg_cluster.nodefile.schema import node_file_schema
+from disagg_exporter import __version__
+from disagg_exporter.errors import DisaggError
+
+DATA = Path(__file__).parents[3] / "data" / "nodefiles"
+# Only wrong on a machine that lacks what they name.
+RIGHT_ELSEWHERE = ("invalid-model-missing", "invalid-python-missing")
+ELSEWHERE = "right on a node that has these; --elsewhere shows what it would do there\n"
+INVALID = sorted(path.stem for path in DATA.glob("invalid-*.yaml"))
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one command."""
+    result = CliRunner().invoke(main, args, prog_name="disagg-node")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+HELP = """\
+Usage: disagg-node [OPTIONS] COMMAND [ARGS]...
+
+  GPU-seconds of LLM inference by phase: launch, watch and measure the prefill
+  and decode workers of this node.
+
+Options:
+  --version   Show the version and exit.
+  -h, --help  Show this message and exit.
+
+Commands:
+  start       Launch a node file's workers, or find running engines.
+  stop        End a daemon, or the workers that one has left.
+  status      Show a daemon and its workers, by its own word.
+  pause       Only observe workers: kill and start nothing.
+  resume      Supervise paused workers again.
+  restart     Drain a worker and start it anew; un-fails it, too.
+  phases      Show who is on which GPU, in which role and phase.
+  doctor      Say what is missing, and how good the numbers are.
+  demo        Run a simulated node; needs no GPU.
+  config      Look at a node file without starting it.
+  dashboards  Write our Grafana dashboards.
+  install     Install on a machine without Kubernetes.
+  init        Be the first process of a container.
+  plugin      The part of us that runs inside engines.
+  roles       Look at how the roles of engines are found.
+  rules       Recording rules and alerts for Prometheus.
+  report      Report how a cluster's GPU time was used.
+  completion  Print the completion script of a shell.
+
+  Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon
+  also 3 refused, 4 no daemon answers, 5 not done in time; of a daemon also 6 a
+  worker could not be ended.
+"""
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_help_shows_every_command(option: str) -> None:
+    assert run(option) == (0, HELP, "")
+
+
+def test_start_says_how_a_node_file_is_named() -> None:
+    code, out, err = run("start", "node.yaml")
+
+    assert (code, out) == (2, "")
+    assert "unexpected argument 'node.yaml'; --config names the node file" in err
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert run("--version") == (0, f"disagg-node, version {__version__}\n", "")
+
+
+def test_an_unknown_command_is_bad_usage() -> None:
+    assert run("strat") == (
+        2,
+        "",
+        "Usage: disagg-node [OPTIONS] COMMAND [ARGS]...\n"
+        "Try 'disagg-node --help' for help.\n\n"
+        "Error: No such command 'strat'.\n",
+    )
+
+
+def all_rows(group: LazyGroup = main) -> list[tuple[LazyGroup, str]]:
+    """Every command of the table with its group, groups within groups too."""
+    rows = []
+    for name in group.list_commands(click.Context(group)):
+        rows.append((group, name))
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, LazyGroup):
+            rows += all_rows(command)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), all_rows(), ids=lambda value: getattr(value, "name", value)
+)
+def test_every_command_of_the_table_is_there_under_its_name(group: LazyGroup, name: str) -> None:
+    command = group.get_command(click.Context(group), name)
+
+    assert command is not None
+    assert command.name == name
+    above = [group.name or ""] if group is not main else []
+    code, text, _ = run(*above, name, "--help")
+    assert code == 0
+    assert "\\b" not in text, "what keeps click from joining lines is a character, not two"
+
+
+def in_a_fresh_interpreter(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.strip()
+
+
+def test_the_help_imports_no_command_and_nothing_heavy() -> None:
+    loaded = in_a_fresh_interpreter(
+        "import contextlib, io, sys\n"
+        "from disagg_cluster.cli.main import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    main(['--help'], standalone_mode=False)\n"
+        "print(*sys.modules)\n"
+    ).split()
+
+    assert "disagg_cluster.cli.main" in loaded
+    ours = {name for name in loaded if name.startswith("disagg_")}
+    assert ours == {
+        *("disagg_cluster", "disagg_cluster.cli", "disagg_cluster.cli.main"),
+        *("disagg_cluster.cli.lazy", "disagg_exporter", "disagg_exporter.errors"),
+    }
+    assert not {"pydantic", "yaml", "asyncio", "pynvml", "prometheus_client"} & set(loaded)
+
+
+def test_the_help_costs_no_more_than_its_budget() -> None:
+    """120 ms of CPU; the best of a few, as the machine may be busy."""
+
+    def cpu_seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        in_a_fresh_interpreter("from disagg_cluster.cli.main import main; main(['--help'])")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(cpu_seconds() for _ in range(4)) < 0.120
+
+
+def test_an_error_of_ours_is_one_line_and_never_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @click.command
+    def fail() -> None:
+        raise DisaggError("the GPU fell off the bus; look at dmesg")
+
+    monkeypatch.setattr(main, "get_command", lambda ctx, name: fail)
+
+    assert run("fail") == (1, "", "disagg-node: the GPU fell off the bus; look at dmesg\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "--prometheus", "ftp://admin:hunter2@prometheus:9090"),
+        ("phases", "--url", "http://admin:hunter2@10.0.0.7:9847"),
+        ("doctor", "--url", "http://admin:hunter2@10.0.0.7:9847"),
+    ],
+)
+def test_a_password_in_a_refused_address_is_not_repeated(arguments: tuple[str, ...]) -> None:
+    code, out, err = run(*arguments)
+
+    assert code == 2
+    assert "://***@" in err
+    assert "hunter2" not in out + err
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_a_broken_node_file_is_reported_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file breaks one rule; invalid-many.yaml breaks many and gets one report of all."""
+    monkeypatch.chdir(DATA)
+
+    report = (DATA / f"{name}.txt").read_text(encoding="utf-8").replace("FOLDER", str(DATA))
+    hint = ELSEWHERE if name in RIGHT_ELSEWHERE else ""
+    assert run("config", "check", f"{name}.yaml") == (2, "", report + hint)
+
+
+@pytest.mark.parametrize("name", RIGHT_ELSEWHERE)
+def test_a_file_for_another_node_is_shown_as_it_would_run_there(name: str) -> None:
+    exit_code, shown, err = run("config", "check", "--elsewhere", str(DATA / f"{name}.yaml"))
+
+    assert (exit_code, err) == (0, "")
+    assert shown.count("vllm.entrypoints.openai.api_server") == 2
+
+
+def test_what_is_wrong_everywhere_is_wrong_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+
+    report = (DATA / "invalid-gpus-overlap.txt").read_text(encoding="utf-8")
+    assert run("config", "check", "--elsewhere", "invalid-gpus-overlap.yaml") == (2, "", report)
+
+
+@pytest.mark.parametrize("name", ["pair", "routed", "attach"])
+def test_a_good_node_file_is_shown_as_it_would_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(DATA)
+
+    shown = (DATA / f"{name}.txt").read_text(encoding="utf-8")
+    assert run("config", "check", f"{name}.yaml") == (0, shown, "")
+    assert "secret" not in shown
+
+
+@pytest.mark.parametrize("name", ["pair", "routed", "attach"])
+def test_json_says_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+
+    shown = (DATA / f"{name}.json").read_text(encoding="utf-8")
+    assert run("config", "check", "--json", f"{name}.yaml") == (0, shown, "")
+
+
+def test_the_schema_for_editors_is_printed() -> None:
+    exit_code, out, err = run("config", "schema")
+
+    assert (exit_code, err) == (0, "")
+    assert json.loads(out) == node_file_schema()
+
+
+def test_problems_come_as_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+
+    exit_code, out, err = run("config", "check", "--json", "invalid-gpus-overlap.yaml")
+
+    assert exit_code == 2
+    assert err == (DATA / "invalid-gpus-overlap.txt").read_text(encoding="utf-8")
+    assert json.loads(out) == {
+        "problems": [
+            {
+                "path": "workers[1].gpus",
+                "line": 12,
+                "message": "GPU 1 already belongs to prefill-0 (workers[0])",
+                "hint": "",
+            }
+        ]
+    }
+
+
+def test_a_node_without_workers_is_a_node(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text("node: gpu-7\n", encoding="utf-8")
+
+    assert run("config", "check", str(file)) == (
+        0,
+        "gpu-7: devices auto, metrics page on 0.0.0.0:9847\n\nno workers\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("shell", "first", "install"),
+    [
+        ("bash", "# To install:", "bash-completion/completions"),
+        ("zsh", "#compdef disagg-node", ".zfunc"),
+        ("fish", "# To install:", "fish/completions"),
+    ],
+)
+def test_a_completion_script_says_how_to_install_it(shell: str, first: str, install: str) -> None:
+    exit_code, script, _ = run("completion", shell)
+
+    assert exit_code == 0
+    assert script.startswith(first)
+    assert install in script
+    assert "_DISAGG_NODE_COMPLETE" in script
+
+
+def test_the_completion_is_for_the_shell_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    assert run("completion")[1] == run("completion", "fish")[1]
+
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    exit_code, out, err = run("completion")
+    assert (exit_code, out) == (2, "")
+    assert err.endswith("Error: say for which shell: bash, zsh, fish\n")
+
+
+def test_completing_a_command_shows_the_table_and_imports_none() -> None:
+    shown = in_a_fresh_interpreter(
+        "import os, sys\n"
+        "os.environ |= {'_DISAGG_NODE_COMPLETE': 'zsh_complete',"
+        " 'COMP_WORDS': 'disagg-node co', 'COMP_CWORD': '1'}\n"
+        "from disagg_cluster.cli.main import main\n"
+        "try:\n"
+        "    main(prog_name='disagg-node')\n"
+        "finally:\n"
+        "    ours = [m for m in sys.modules if '.cli.co' in m or '.cli.node_file' in m]\n"
+        "    print('imported', *ours)\n"
+    )
+
+    assert shown.splitlines() == [
+        *("plain", "config", "Look at a node file without starting it."),
+        *("plain", "completion", "Print the completion script of a shell."),
+        "imported",
+    ]

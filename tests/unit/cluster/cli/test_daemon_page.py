@@ -1,0 +1,171 @@
+"""How `phases` and `doctor` come to the page of a daemon that is behind TLS and a password."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import bcrypt
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from disagg_cluster.cli.main import main
+from disagg_cluster.config import Bridges, Listen
+from disagg_cluster.daemon.endpoint_file import leaving
+from disagg_cluster.daemon.metrics_service import Front
+from support.certificates import write_files
+from support.children import free_port
+from support.snapshots import golden_snapshot
+
+TLS = {"tls_server_config": {"cert_file": "cert.pem", "key_file": "key.pem"}}
+USERS = {"basic_auth_users": {"me": bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()}}
+PASSWORD = "basic_auth: {username: me, password_file: word}\n"
+
+
+@pytest.fixture(autouse=True)
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of this test's own, without a wait from look to look."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "session"))
+    monkeypatch.setattr("disagg_cluster.cli.phases.LONGEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("disagg_cluster.cli.phases.time.sleep", lambda _seconds: None)
+    (tmp_path / "session" / "disagg-node").mkdir(parents=True)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, web: object, port: int = 0, *, leaves: bool = True) -> Iterator[int]:
+    """What a daemon with a web-config file shows, and the word that it leaves; yield the port."""
+    write_files(folder, {"web.yml": yaml.safe_dump(web), "word": "secret\n"})
+    listen = Listen(metrics=f"127.0.0.1:{port}", web_config=str(folder / "web.yml"))
+    front = Front(listen, Bridges(), "gpu-7", lambda: 0.0)
+    front.show(golden_snapshot())
+    with front.running() as address, contextlib.ExitStack() as stack:
+        if leaves:
+            word = folder / "session" / "disagg-node" / "whereabouts.json"
+            stack.enter_context(leaving(word, address, listen))
+        yield address.port
+
+
+def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, arguments, env=environment)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def written(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def told_by_daemon(*arguments: str, **environment: str) -> bool:
+    """Whether `phases` shows what the daemon tells, rather than what it sees itself."""
+    code, said, talk = run("phases", *arguments, **environment)
+    return code == 0 and said.startswith("GPU") and "looking myself" not in talk
+
+
+def test_the_daemon_of_this_node_is_found_and_trusted_by_its_own_files(tmp_path: Path) -> None:
+    """No option: it has left word of its port and its web-config file."""
+    with serving(tmp_path, TLS) as port:
+        assert told_by_daemon()
+
+        told = json.loads(run("doctor", "--json")[1])
+    assert told["findings"][0]["what"].endswith(f" answers at https://127.0.0.1:{port}")
+
+
+def test_a_password_is_told_by_a_file_which_an_option_or_a_variable_names(tmp_path: Path) -> None:
+    client = written(tmp_path / "client.yml", PASSWORD)
+    with serving(tmp_path, TLS | USERS):
+        assert told_by_daemon("--http-config", client)
+        assert told_by_daemon(DISAGG_NODE_HTTP_CONFIG=client)
+
+        code, said, talk = run("phases")
+    assert (code, said) == (2, "")
+    assert "it wants a name and a password (401)" in talk
+
+
+def test_the_node_file_says_where_it_answers_where_no_word_was_left(tmp_path: Path) -> None:
+    port = free_port()
+    listen = {"metrics": f"0.0.0.0:{port}", "web_config": str(tmp_path / "web.yml")}
+    node = {"devices": "cpu", "run_dir": str(tmp_path / "run"), "listen": listen}
+    file = written(tmp_path / "node.yaml", yaml.safe_dump(node))
+    with serving(tmp_path, TLS, port, leaves=False):
+        assert told_by_daemon("-c", file)
+
+
+def test_an_address_of_this_node_is_trusted_like_the_node_itself(tmp_path: Path) -> None:
+    with serving(tmp_path, TLS) as port:
+        assert told_by_daemon("--url", f"https://localhost:{port}/")
+
+        code, _, talk = run("phases", "--url", f"http://localhost:{port}")
+    assert code == 2
+    assert "a server that speaks TLS is asked by https://" in talk
+
+
+def test_the_address_of_another_daemon_is_not(tmp_path: Path) -> None:
+    with serving(tmp_path, TLS, leaves=False) as port:
+        code, _, talk = run("phases", "--url", f"https://127.0.0.1:{port}")
+
+    assert code == 2
+    assert "its certificate is not trusted (" in talk
+
+
+def test_a_web_config_without_tls_is_asked_in_the_clear(tmp_path: Path) -> None:
+    client = written(tmp_path / "client.yml", PASSWORD)
+    with serving(tmp_path, USERS):
+        assert told_by_daemon("--http-config", client)
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ("web.yml", "web.yml: cannot be read: No such file or directory"),
+        ("cert.pem", "tls_server_config.cert_file: cannot be read: No such file or directory"),
+    ],
+)
+def test_a_web_config_that_cannot_be_read_is_told_with_the_way_out(
+    lost: str, told: str, tmp_path: Path
+) -> None:
+    with serving(tmp_path, TLS) as port:
+        (tmp_path / lost).unlink()
+        code, said, talk = run("phases")
+
+    assert (code, said) == (2, "")
+    assert talk.startswith("cannot look: ")
+    assert told in talk
+    assert f"--url https://127.0.0.1:{port} and --http-config FILE" in talk
+
+
+def test_the_way_out_leads_out(tmp_path: Path) -> None:
+    client = written(tmp_path / "client.yml", "tls_config: {ca_file: ca.pem}\n")
+    with serving(tmp_path, TLS) as port:
+        (tmp_path / "web.yml").unlink()
+
+        assert told_by_daemon("--url", f"https://127.0.0.1:{port}", "--http-config", client)
+
+
+def test_a_certificate_that_stands_in_the_web_config_is_expected_too(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    texts = {name: (tmp_path / f"{name}.pem").read_text() for name in ("cert", "key")}
+    with serving(tmp_path, {"tls_server_config": texts}):
+        assert told_by_daemon()
+
+
+@pytest.mark.parametrize("middle", ["", "nothing", "\N{SNOWMAN}"])
+def test_a_certificate_that_is_none_is_told(middle: str, tmp_path: Path) -> None:
+    with serving(tmp_path, TLS):
+        frame = ("-----BEGIN CERTIFICATE-----", middle, "-----END CERTIFICATE-----", "")
+        written(tmp_path / "cert.pem", "\n".join(frame))
+        code, _, talk = run("phases")
+
+    assert code == 2
+    assert "tls_server_config.cert_file: no certificate in PEM\n" in talk
+
+
+def test_a_wrong_http_config_is_told_by_its_lines(tmp_path: Path) -> None:
+    client = written(tmp_path / "client.yml", "basic_auth: {user: me}\n")
+
+    code, said, talk = run("doctor", "--http-config", client)
+
+    assert (code, said) == (2, "")
+    assert f"{client}:1: basic_auth.user: unknown key\n" in talk

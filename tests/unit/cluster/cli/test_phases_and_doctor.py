@@ -1,0 +1,185 @@
+"""The commands `phases`, `doctor` and `plugin env`, whole."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from click.testing import CliRunner
+
+from disagg_cluster.cli.main import main
+from disagg_cluster.host.files.package_data import engine_side_folder
+from support.children import free_port
+from support.fake_engines import FakeEngine, install
+
+GOLDEN = (Path(__file__).parents[3] / "data" / "golden_page.prom").read_bytes()
+
+
+class Served:
+    """What answers where a daemon should be, as a test wants it."""
+
+    def __init__(self) -> None:
+        self.status, self.page, self.asked = 200, GOLDEN, 0
+        served = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                served.asked += 1
+                self.send_response(served.status)
+                self.end_headers()
+                self.wfile.write(served.page)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served()
+    thread = Thread(target=served.server.serve_forever, args=(0.05,))
+    thread.start()
+    yield served
+    served.server.shutdown()
+    thread.join()
+    served.server.server_close()
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def moving(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
+    """Let the books go on between two looks, instead of waiting a second."""
+
+    def pass_time(_seconds: float) -> None:
+        served.page = served.page.replace(b"} 9", b"} 99").replace(b"1.79", b"1.80")
+
+    monkeypatch.setattr("disagg_cluster.cli.phases.time.sleep", pass_time)
+
+
+def test_phases_shows_what_the_daemon_tells(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving(monkeypatch, served)
+    monkeypatch.setattr("disagg_cluster.cli.phases.LONGEST_WAIT_SECONDS", 0.0)
+
+    code, said, _ = run("phases", "--url", served.url + "/")
+    json_code, rows, _ = run("phases", "--url", served.url, "--json")
+
+    assert (code, json_code) == (0, 0)
+    assert said.splitlines()[0].split()[:3] == ["GPU", "ENGINE", "ROLE"]
+    assert {"prefill-0", "decode-0"} <= {row["engine"] for row in json.loads(rows)}
+
+
+def test_phases_looks_itself_where_no_daemon_is(tmp_path: Path) -> None:
+    install(tmp_path)
+    producer = ("--kv-transfer-config", '{"kv_role": "kv_producer"}')
+    with FakeEngine("vllm", tmp_path, producer) as engine:
+        code, said, talk = run("phases", "--url", f"http://127.0.0.1:{free_port()}", "--json")
+
+    [row] = [row for row in json.loads(said) if row["engine"] == f"vllm-{engine.port}"]
+    assert code == 0
+    assert (row["role"], row["confidence"], row["state"]) == ("prefill", "medium", "up")
+    assert row["why"] == "--kv-transfer-config kv_role is kv_producer"
+    assert "looking myself" in talk
+
+
+@pytest.mark.parametrize(
+    ("status", "page", "hint"),
+    [
+        (401, b"password", "in the file of --http-config"),
+        (400, b"speak TLS", "asked by https://"),
+        (404, b"nothing", "answers 404 instead of 200"),
+        (200, b"up 1\n", "--url says where yours is"),
+    ],
+)
+@pytest.mark.parametrize("command", ["phases", "doctor"])
+def test_what_is_no_page_of_ours_cannot_be_looked_at(
+    served: Served, command: str, status: int, page: bytes, hint: str
+) -> None:
+    served.status, served.page = status, page
+
+    code, said, talk = run(command, "--url", served.url)
+
+    assert (code, said) == (2, "")
+    assert talk.startswith("cannot look: ")
+    assert hint in talk
+
+
+@pytest.mark.parametrize("command", ["phases", "doctor"])
+def test_another_node_is_not_mistaken_for_this_one(command: str) -> None:
+    """Nobody answers there: what is here would not tell what is there."""
+    code, said, talk = run(command, "--url", "http://192.0.2.1.invalid:9847")
+
+    assert (code, said) == (2, "")
+    assert talk.startswith("cannot look: http://192.0.2.1.invalid:9847/metrics: ")
+
+
+@pytest.mark.parametrize(
+    "url", ["gpu-7:9847", "ftp://gpu-7:9847", "https://me:word@gpu-7:9847", "http://[::1", "9847"]
+)
+@pytest.mark.parametrize("command", ["phases", "doctor"])
+def test_an_address_that_is_none_is_bad_usage(command: str, url: str) -> None:
+    code, said, talk = run(command, "--url", url)
+
+    assert (code, said) == (2, "")
+    assert "is no address of a daemon: give one such as http://127.0.0.1:9847" in talk
+
+
+def test_a_watch_ends_with_ctrl_c_and_a_table_a_line(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = iter(range(3))
+
+    def interrupted(_seconds: float) -> None:
+        if next(tables, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("disagg_cluster.cli.phases.time.sleep", interrupted)
+    monkeypatch.setattr("disagg_cluster.cli.phases.LONGEST_WAIT_SECONDS", 0.0)
+
+    code, said, _ = run("phases", "--watch", "--json", "--url", served.url)
+
+    assert code == 0
+    assert [len(json.loads(line)) > 0 for line in said.splitlines()] == [True] * 3
+
+
+def test_the_doctor_fails_where_something_is_wrong_and_says_the_next_step(served: Served) -> None:
+    code, said, _ = run("doctor", "--url", served.url)
+    json_code, told, _ = run("doctor", "--url", served.url, "--json")
+
+    # On the golden page one engine does not answer.
+    assert (code, json_code) == (1, 1)
+    assert "wrong   decode-0 does not answer" in said
+    assert said.splitlines()[-1].startswith("next    ")
+    assert json.loads(told)["next"]
+
+
+def test_the_doctor_without_a_daemon_says_to_start_one() -> None:
+    code, said, _ = run("doctor", "--url", f"http://127.0.0.1:{free_port()}")
+
+    assert code == 1
+    assert "nothing is counted" in said
+    assert said.splitlines()[-1] == "next    start one: disagg-node start"
+
+
+def test_plugin_env_is_for_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/my code")
+
+    code, said, _ = run("plugin", "env", "--run-dir", str(tmp_path / "a b"))
+
+    variables = dict(word.split("=", 1) for word in shlex.split(said) if word != "export")
+    assert code == 0
+    assert variables == {
+        "PYTHONPATH": f"{engine_side_folder()}:/my code",
+        "DISAGG_STEPS_SOCKET": str(tmp_path / "a b" / "attached" / "steps.sock"),
+    }

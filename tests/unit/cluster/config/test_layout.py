@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_cluster.config.layout import Wish, assume, place, share
+from disagg_cluster.config.problems import ConfigError
+from disagg_cluster.nodefile import read
+from disagg_exporter.devices.source import pseudo_device
+from disagg_exporter.model import Device
+from support.node_files import HAS_ALL, gpu, node, worker
+
+FOUR = tuple(gpu(index) for index in range(4))
+
+
+def indices(devices: tuple[Device, ...]) -> list[int]:
+    return [device.index for device in devices]
+
+
+def test_gpus_are_found_by_index_and_by_uuid_in_the_order_of_the_file() -> None:
+    layout = place(node(worker(gpus=[2, "GPU-0000"])), FOUR)
+
+    assert indices(layout.of("mixed-0").devices) == [2, 0]
+    assert layout.of("mixed-0").gpus == ("GPU-0002", "GPU-0000")
+    assert layout.of("mixed-0").on_gpus
+    assert indices(layout.free) == [1, 3]
+
+
+def test_a_count_gets_the_lowest_that_nobody_asked_for_by_name() -> None:
+    config = node(worker("a", gpus=2, port=1), worker("b", gpus=[0], port=2))
+
+    layout = place(config, FOUR)
+
+    assert indices(layout.of("a").devices) == [1, 2]
+    assert indices(layout.of("b").devices) == [0]
+
+
+@pytest.mark.parametrize("devices", [None, ()])
+def test_without_gpus_every_worker_gets_a_pseudo_device(devices: tuple[Device, ...] | None) -> None:
+    layout = place(node(worker("a", gpus=0, port=1), worker("b", gpus=0, port=2)), devices)
+
+    assert layout.of("a").devices == (pseudo_device("a", 0),)
+    assert layout.of("b").devices == (pseudo_device("b", 1),)
+    assert not layout.of("a").on_gpus
+
+
+def test_simulated_devices_are_not_gpus_that_an_engine_could_see() -> None:
+    simulated = (Device("GPU-sim-0000", 0, "Simulated GPU", "sim0"),)
+
+    assert not place(node(worker(gpus=[0])), simulated).of("mixed-0").on_gpus
+
+
+def test_what_this_node_lacks_is_refused_with_what_it_has() -> None:
+    config = node(worker("a", gpus=[3, 4], port=1), worker("b", gpus=["GPU-9"], port=2))
+
+    with pytest.raises(ConfigError) as refused:
+        place(config, FOUR, "node.yaml")
+
+    assert str(refused.value) == (
+        "node.yaml: workers[0].gpus: there is no GPU 4\n"
+        "    this node has 0, 1, 2, 3\n"
+        "node.yaml: workers[1].gpus: there is no GPU GPU-9\n"
+        "    this node has GPU-0000, GPU-0001, GPU-0002, GPU-0003"
+    )
+    assert refused.value.exit_code == 2
+
+
+def test_what_this_node_lacks_is_shown_at_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(
+        "workers:\n  - name: a\n    role: mixed\n    model: org/m\n    port: 1\n    gpus: [9]\n"
+    )
+
+    told = read(file, HAS_ALL)
+    with pytest.raises(ConfigError) as refused:
+        place(told.config, FOUR, "node.yaml", told.lines)
+
+    assert [problem.line for problem in refused.value.problems] == [6]
+
+
+def test_one_gpu_named_by_index_and_by_uuid_is_seen_to_be_one() -> None:
+    """Only the node knows which index a UUID has: the file alone could not tell."""
+    config = node(worker("a", gpus=[1], port=1), worker("b", gpus=["GPU-0001"], port=2))
+
+    with pytest.raises(ConfigError, match=r"GPU GPU-0001 already belongs to a \(workers\[0\]\)"):
+        place(config, FOUR)
+
+
+def test_an_index_does_not_tell_the_instances_of_a_divided_gpu_apart() -> None:
+    divided = (gpu(0, "MIG-a"), gpu(0, "MIG-b"), gpu(1))
+
+    with pytest.raises(ConfigError, match=r"divided into 2 instances\n.*MIG-a, MIG-b"):
+        place(node(worker(gpus=[0])), divided)
+
+    assert place(node(worker(gpus=["MIG-b"])), divided).of("mixed-0").gpus == ("MIG-b",)
+
+
+def test_a_worker_without_gpus_is_refused_on_a_node_that_has_some() -> None:
+    """It would see, and use, everybody's."""
+    with pytest.raises(ConfigError, match="no GPUs given"):
+        place(node(worker(gpus=0)), FOUR)
+
+
+def test_gpus_wanted_on_a_node_without_any_are_refused() -> None:
+    with pytest.raises(ConfigError, match="this node has none"):
+        place(node(worker(gpus=[0])), None)
+
+
+WISHES = st.lists(
+    st.one_of(st.integers(0, 4), st.lists(st.integers(0, 7), max_size=4).map(tuple).filter(bool)),
+    max_size=5,
+)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(wanted=WISHES, count=st.integers(1, 8))
+def test_no_device_is_given_twice_and_every_wish_is_met_or_reported(
+    wanted: list[int | tuple[int, ...]], count: int
+) -> None:
+    devices = tuple(gpu(index) for index in range(count))
+    wishes = [Wish(position, f"w{position}", gpus) for position, gpus in enumerate(wanted)]
+
+    sharing = share(wishes, devices)
+
+    given_out = [device.gpu for got in sharing.given.values() for device in got]
+    assert len(set(given_out)) == len(given_out)
+    assert {*given_out, *(device.gpu for device in sharing.free)} == {d.gpu for d in devices}
+    reported = {finding.path[1] for finding in sharing.findings}
+    for wish in wishes:
+        asked = wish.gpus if isinstance(wish.gpus, int) else len(wish.gpus)
+        got = sharing.given.get(wish.position, ())
+        assert (len(got) == asked and asked > 0) != (wish.position in reported)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(wanted=st.lists(st.one_of(st.integers(1, 3), st.just("uuid"), st.just("index")), max_size=5))
+def test_the_devices_assumed_from_a_file_are_enough_for_it(wanted: list[int | str]) -> None:
+    workers = []
+    for position, want in enumerate(wanted):
+        gpus: object = {"uuid": [f"GPU-{position}"], "index": [position]}.get(str(want), want)
+        workers.append(worker(f"w{position}", gpus=gpus, port=1000 + position))
+    config = node(*workers)
+
+    layout = place(config, assume(config))
+
+    assert [len(layout.of(w.name).devices) for w in config.workers] == [
+        w.gpu_count for w in config.workers
+    ]

@@ -1,0 +1,185 @@
+"""The files of a checkpoint: the last that was whole, or none."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.continuity import checkpoint_file
+from disagg_cluster.continuity.checkpoint_file import CheckpointFile, StuckCheckpointError
+from disagg_cluster.continuity.checkpoint_text import Checkpoint, CheckpointError, encode
+from disagg_cluster.supervisor.journal.journal_text import Where
+from disagg_exporter.model.checkpoints import LedgerCheckpoint
+
+HERE = Where(boot_id="boot", pid_namespace="pids")
+OURS = "4711 99"
+LOG = logging.getLogger("checkpoints")
+
+
+def file_in(folder: Path, where: Where = HERE) -> CheckpointFile:
+    paths = folder / "accounting-0.json", folder / "accounting-1.json"
+    return CheckpointFile(paths, where, LOG)
+
+
+def content(taken_ns: int, names: int = 0) -> Checkpoint:
+    return Checkpoint(
+        LedgerCheckpoint(taken_ns), names={str(n): "name" for n in range(names)}, daemon=OURS
+    )
+
+
+def test_the_last_that_was_written_is_read(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    assert file.read(100, OURS) is None
+    for taken_ns in range(1, 4):
+        # A shorter one leaves nothing of the longer that was there.
+        file.write(content(taken_ns, names=4 - taken_ns))
+        assert file_in(tmp_path).read(100, OURS) == content(taken_ns, names=4 - taken_ns)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_one_whose_write_was_cut_short_leaves_the_one_before(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    for taken_ns in (1, 2, 3):
+        file.write(content(taken_ns, names=10))
+    torn = tmp_path / "accounting-1.json"
+    torn.write_bytes(encode(HERE, content(4, names=20))[:200] + torn.read_bytes()[200:])
+
+    assert file_in(tmp_path).read(100, OURS) == content(3, names=10)
+
+
+def test_what_is_not_trusted_is_kept_aside_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file_in(tmp_path).write(content(1))
+
+    assert file_in(tmp_path, Where(boot_id="next", pid_namespace="pids")).read(100, OURS) is None
+    assert "counters begin at zero" in caplog.text
+    assert "it is from before the last boot" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["accounting-0.json.rejected"]
+
+
+def test_one_that_cannot_be_written_takes_the_other_away(tmp_path: Path) -> None:
+    """A successor that went on from it would show less than was shown, and not begin at zero."""
+    file = file_in(tmp_path)
+    file.write(content(1))
+    (tmp_path / "accounting-1.json").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(CheckpointError, match="counters begin at zero if the daemon dies now"):
+        file.write(content(2))
+    assert list(tmp_path.iterdir()) == []
+    file.write(content(3))
+    assert file_in(tmp_path).read(100, OURS) == content(3)
+
+
+def test_what_of_two_cannot_be_removed_keeps_nothing_of_the_other(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    file.write(content(1))
+    file.write(content(2))
+    stuck = tmp_path / "accounting-0.json"
+    stuck.unlink()
+    stuck.mkdir()
+
+    with pytest.raises(CheckpointError, match=r"cannot remove the checkpoint .*accounting-0"):
+        file.write(content(3))
+    assert list(tmp_path.iterdir()) == [stuck]
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_what_was_shown_last_is_there_while_the_next_daemon_writes_for_the_first_time(
+    tmp_path: Path, before: int
+) -> None:
+    file = file_in(tmp_path)
+    for taken_ns in range(1, before + 1):
+        file.write(content(taken_ns))
+    following = file_in(tmp_path)
+    following.read(100, OURS)
+    whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    following.write(content(9))
+    [written] = [p for p in tmp_path.iterdir() if whole.get(p.name) != p.read_bytes()]
+    written.write_bytes(written.read_bytes()[:-1])
+
+    assert file_in(tmp_path).read(100, OURS) == content(before)
+
+
+@pytest.mark.parametrize("since", ["4712 50", ""])
+def test_one_that_another_daemon_has_outlived_is_not_gone_on_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, since: str
+) -> None:
+    """That daemon knew no checkpoints: what it showed began at zero."""
+    file = file_in(tmp_path)
+    file.write(content(1))
+    file.write(content(2))
+
+    assert file_in(tmp_path).read(100, since) is None
+    assert "another disagg-node has run here since" in caplog.text
+    assert {path.suffix for path in tmp_path.iterdir()} == {".rejected"}
+
+
+def test_one_of_an_earlier_daemon_stands_back_behind_that_of_the_last(tmp_path: Path) -> None:
+    """It was told further, by a daemon that wrote it and left no more than the other's name."""
+    file = file_in(tmp_path)
+    file.write(content(5)._replace(daemon="4700 1"))
+    file.write(content(3))
+
+    assert file_in(tmp_path).read(100, OURS) == content(3)
+
+
+def test_it_goes_where_the_folder_that_was_locked_is_by_now(tmp_path: Path) -> None:
+    aside, theirs = tmp_path / "aside", tmp_path / "theirs"
+    aside.mkdir()
+    theirs.mkdir()
+    (tmp_path / "run").symlink_to(theirs)
+    (theirs / "accounting-0.json").write_text("theirs")
+    paths = tmp_path / "run" / "accounting-0.json", tmp_path / "run" / "accounting-1.json"
+    file = CheckpointFile(paths, HERE, LOG, at=lambda path: aside / path.name)
+    file.write(content(1))
+    assert file_in(aside).read(100, OURS) == content(1)
+    file.remove()
+
+    assert list(aside.iterdir()) == []
+    assert [path.read_text() for path in theirs.iterdir()] == ["theirs"]
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_one_that_can_be_neither_written_nor_removed_is_said_to_be_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fake: the disk has turned read-only."""
+    file = file_in(tmp_path)
+    file.write(content(1))
+    file.write(content(2))
+    with monkeypatch.context() as disk:
+        disk.setattr(checkpoint_file, "open_private", refuse)
+        disk.setattr(Path, "unlink", refuse)
+        for _ in range(2):
+            with pytest.raises(StuckCheckpointError, match="no accounting is shown until"):
+                file.write(content(3))
+
+    assert file_in(tmp_path).read(100, OURS) == content(2)
+    file.write(content(3))
+    assert file_in(tmp_path).read(100, OURS) == content(3)
+
+
+def test_where_the_older_cannot_be_removed_the_last_stays_as_it_holds_what_was_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = file_in(tmp_path)
+    for taken_ns in (1, 2, 3):
+        file.write(content(taken_ns))
+    unlink = Path.unlink
+
+    def stuck(path: Path, missing_ok: bool = False) -> None:
+        refuse() if path.name == "accounting-1.json" else unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", stuck)
+    with pytest.raises(StuckCheckpointError):
+        file.remove()
+    monkeypatch.undo()
+
+    assert file_in(tmp_path).read(100, OURS) == content(3)

@@ -1,0 +1,132 @@
+"""Who inherits what was learned: an engine of the same identity, and nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from disagg_cluster.continuity.learned_models import KEEP_EVERY_NS
+from disagg_exporter.model import EngineStatus, Role
+from support.learned import FOUND, LEARNED, NOW, NOW_NS, STATUS, LearningNode, costs_of, left_by
+
+
+@pytest.mark.parametrize("status", [STATUS, FOUND], ids=["launched", "found"])
+def test_an_engine_goes_on_with_what_was_learned_of_it_at_the_first_look(
+    status: EngineStatus,
+) -> None:
+    after = LearningNode(left_by(status)).see(status)
+
+    assert after.learned(status) == LEARNED
+    (capacity,) = after.learners.fullness.capacities([status])
+    assert capacity.decode is not None
+
+
+OTHERS: list[tuple[EngineStatus, dict[str, Any]]] = [
+    (STATUS, {"model_name": "other"}),
+    (STATUS, {"devices": ("GPU-1",)}),
+    (STATUS, {"devices": ("GPU-0", "GPU-1")}),
+    (STATUS, {"role": Role.DECODE}),
+    (STATUS, {"kind": "sglang"}),
+    (FOUND, {"version": "0.33.0"}),
+    (FOUND, {"model_name": "other"}),
+    (FOUND, {"devices": ("GPU-1",)}),
+]
+
+
+@pytest.mark.parametrize(("status", "change"), OTHERS, ids=str)
+def test_an_engine_that_is_another_begins_anew(
+    status: EngineStatus, change: dict[str, Any]
+) -> None:
+    other = replace(status, **change)
+
+    assert not LearningNode(left_by(status)).see(other).learned(other)
+
+
+def test_another_command_or_gpu_kind_begins_anew() -> None:
+    command = LearningNode(left_by())
+    command.command = "another"
+    arguments = LearningNode(left_by(FOUND))
+    arguments.arguments = ("serve", "m", "--tensor-parallel-size", "2")
+
+    assert not command.see(STATUS).learned()
+    assert not arguments.see(FOUND).learned(FOUND)
+    (identity,) = left_by()
+    assert identity.gpu_names == ("NVIDIA H200",)
+
+
+def test_a_role_that_is_inferred_may_change() -> None:
+    other = replace(FOUND, role=Role.DECODE)
+
+    assert LearningNode(left_by(FOUND)).see(other).learned(other) == LEARNED
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [{"model_name": ""}, {"devices": ()}, {"devices": ("GPU-9",)}, {"page": None}],
+    ids=str,
+)
+def test_of_an_engine_that_is_not_known_yet_nothing_is_inherited_and_nothing_lost(
+    unknown: dict[str, Any],
+) -> None:
+    node = LearningNode(left_by(FOUND)).see(replace(FOUND, **unknown))
+    before = node.learned(FOUND)
+
+    node.see(FOUND)
+
+    assert not before
+    assert node.learned(FOUND) == LEARNED
+    assert len(list(node.models.stored(NOW))) == 1
+
+
+def test_while_it_runs_an_engine_keeps_what_it_knows_better() -> None:
+    """It is not known for a moment; what was kept of it is older than what is there."""
+    node = LearningNode(left_by()).see(STATUS)
+    more = replace(LEARNED, costs=((0, costs_of(500)),))
+    node.learners.restore("mixed-0", more, NOW_NS)
+
+    node.see(replace(STATUS, pid=None)).see(STATUS)
+
+    assert node.learned() == more
+
+
+def test_an_engine_that_becomes_another_while_the_daemon_runs_begins_anew_and_may_come_back() -> (
+    None
+):
+    node = LearningNode(left_by()).see(STATUS)
+    node.command = "another"
+
+    other = node.see(STATUS).learned()
+    node.command = "digest"
+
+    assert not other
+    assert node.see(STATUS).learned() == LEARNED
+
+
+def test_the_hours_without_a_daemon_count() -> None:
+    node = LearningNode(left_by()).see(STATUS, now=NOW + 3600)
+
+    (known,) = node.learned().limits.decode
+    assert known.age_ns == 3600 * 10**9
+
+
+def test_what_nobody_has_used_for_a_day_is_no_longer_written() -> None:
+    models = LearningNode(left_by()).models
+
+    assert len(list(models.stored(NOW + 86_000))) == 1
+    assert list(models.stored(NOW + 86_500)) == []
+
+
+def test_what_was_learned_is_due_when_it_has_grown_or_is_old() -> None:
+    node = LearningNode().see(STATUS)
+    fresh = node.models.due(NOW_NS)
+    node.models.keep("mixed-0", NOW_NS, NOW)
+    known = node.models.due(NOW_NS + 1)
+    node.learners.restore("mixed-0", LEARNED, NOW_NS)
+    grown = node.models.due(NOW_NS + 1)
+    node.models.keep("mixed-0", NOW_NS, NOW)
+
+    assert (fresh, known, grown) == (("mixed-0",), (), ("mixed-0",))
+    assert node.models.due(NOW_NS + KEEP_EVERY_NS - 1) == ()
+    assert node.models.due(NOW_NS + KEEP_EVERY_NS) == ("mixed-0",)

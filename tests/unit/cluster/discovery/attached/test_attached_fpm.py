@@ -1,0 +1,224 @@
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.config import Attach
+from disagg_cluster.discovery.attached.attached_fpm import AllTold, ToldFpm, addresses_of
+from disagg_cluster.discovery.attaching import Attaching
+from disagg_cluster.discovery.sightings.types import Finder, FoundEngine, Leader
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.source_selection import Sourcing
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.model import Assignment, Device, EngineAccount, EngineState, Method, Role
+from disagg_exporter.roles import Markers
+from support.children import free_port
+from support.fake_engines import FakeEngine, install
+from support.fpm_publisher import STEP, Publisher
+
+ME = os.getpid()
+PORT = "DYN_FORWARDPASS_METRIC_PORT"
+
+
+def found(
+    env: Mapping[str, str] | None = None,
+    argv: Sequence[str] = (),
+    kind: str = "vllm",
+    leader: Leader | None = Leader(ME, 0),  # noqa: B008 it is frozen
+) -> FoundEngine:
+    return FoundEngine(
+        ("k",),
+        "e",
+        kind,
+        (Finder.PROCESSES,),
+        name="e",
+        leader=leader,
+        pids=frozenset({ME}),
+        markers=Markers(argv=tuple(argv), env=env or {}),
+    )
+
+
+class Steps:
+    """What engines tell by our plugin: nothing, unless told when they did last."""
+
+    def __init__(self, told_ns: int | None = None) -> None:
+        self.told_ns = told_ns
+
+    def heard(self, _name: str) -> Mapping[Method, int]:
+        return {} if self.told_ns is None else {Method.STEPS: self.told_ns}
+
+    def drain(self, engine: FoundEngine) -> None: ...
+
+    def forget(self, name: str) -> None: ...
+
+
+def books() -> Ledger:
+    ledger = Ledger()
+    ledger.add_device(Device("g0", 0, "H100", "nvidia0"), 0)
+    ledger.assign(Assignment("e", Role.DECODE, ("g0",), EngineState.READY, 0, (ME,)))
+    ledger.use("e", Method.FPM, 0)
+    return ledger
+
+
+def follow(told: ToldFpm, publish: Callable[[], object], until: Callable[[], bool]) -> None:
+    """Follow the engines: publish once somebody listens, and go on until something is true."""
+
+    async def story() -> None:
+        following = asyncio.create_task(told.run())
+        try:
+            async with asyncio.timeout(30):
+                await asyncio.to_thread(publish)
+                while not until():
+                    await asyncio.sleep(0.01)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def decode_steps(ledger: Ledger) -> int:
+    return ledger.engine_accounts(0)[0].told.steps[1]
+
+
+def test_an_unforeseen_error_is_a_failed_collector_of_that_engine_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trip(_engine: FoundEngine) -> tuple[str, ...]:
+        raise ZeroDivisionError("s3cret")
+
+    engine = found()
+    told = ToldFpm(books(), Fullness(0.05), lambda: (engine,), Steps(), lambda _: None)
+    loop = asyncio.new_event_loop()
+    try:
+        with monkeypatch.context() as broken:
+            broken.setattr("disagg_cluster.discovery.attached.attached_fpm.addresses_of", trip)
+            told.follow(loop)
+            told.follow(loop)
+            assert [(c.collector, c.success) for c in told.collectors()] == [("fpm:e", False)]
+        told.follow(loop)
+    finally:
+        loop.close()
+
+    assert told.collectors() == ()
+    assert [r.getMessage().split(" (")[0] for r in caplog.records] == [
+        "fpm:e: it fails with ZeroDivisionError"
+    ]
+
+
+def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
+    ledger, seen = books(), []
+    with Publisher() as publisher:
+        engine = found({PORT: publisher.address.rpartition(":")[2]})
+        told = ToldFpm(ledger, Fullness(0.05), lambda: (engine,), Steps(), lambda _: None)
+
+        def publish() -> None:
+            publisher.wait_for_subscriber()
+            for _ in range(3):
+                publisher.send(STEP)
+
+        def until() -> bool:
+            seen[:] = [*told.heard("e"), *(c.collector for c in told.collectors())]
+            return decode_steps(ledger) == 2
+
+        follow(told, publish, until)
+
+    assert seen == [Method.FPM, "fpm:e"]
+    assert told.heard("e") == {}
+    assert told.collectors() == ()
+
+
+def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
+    ledger = books()
+    with Publisher() as publisher:
+        engine = found({PORT: publisher.address.rpartition(":")[2]})
+        told = ToldFpm(
+            ledger, Fullness(0.05), lambda: (engine,), Steps(told_ns=0), lambda _: None,
+            clock_ns=lambda: 1_000_000_000,
+        )  # fmt: skip
+
+        def publish() -> None:
+            publisher.wait_for_subscriber()
+            publisher.send(STEP)
+            publisher.send(STEP)
+
+        follow(told, publish, lambda: bool(told.heard("e")))
+
+    assert decode_steps(ledger) == 0
+
+
+def test_several_ways_of_telling_are_one() -> None:
+    both = AllTold(Steps(told_ns=7), Steps())
+
+    assert both.heard("e") == {Method.STEPS: 7}
+
+
+@pytest.mark.parametrize(
+    ("engine", "addresses"),
+    [
+        (found({PORT: "20380"}), ("tcp://127.0.0.1:20380",)),
+        (
+            found({PORT: "20380"}, ("x", "--data-parallel-size", "2")),
+            ("tcp://127.0.0.1:20380", "tcp://127.0.0.1:20381"),
+        ),
+        (found({PORT: "20380"}, ("--data-parallel-size=x",)), ("tcp://127.0.0.1:20380",)),
+        (found({}), ()),
+        (found({PORT: "20380"}, leader=None), ()),
+        (
+            found(
+                argv=("--forward-pass-metrics-ipc-name=ipc:///tmp/f", "--dp-size", "2"),
+                kind="sglang",
+            ),
+            ("ipc:///tmp/f.0", "ipc:///tmp/f.1"),
+        ),
+        (found(argv=("--forward-pass-metrics-ipc-name",), kind="sglang"), ()),
+        (found({PORT: "20380"}, kind="sglang"), ()),
+    ],
+)
+def test_where_an_engine_publishes_is_known_from_how_it_was_started(
+    engine: FoundEngine, addresses: tuple[str, ...]
+) -> None:
+    assert addresses_of(engine) == addresses
+
+
+def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publishes(
+    tmp_path: Path,
+) -> None:
+    """Found among the processes of this host, with no word to it or from it but its messages."""
+    install(tmp_path)
+    ledger, fullness = Ledger(), Fullness(0.05)
+    attaching = Attaching(
+        Attach(processes=True), RunFolder(tmp_path), ledger, fullness, (), tuple,
+        interval_seconds=0.5,
+    )  # fmt: skip
+    pages = PageWatch(attaching.urls, 0.2, lambda _: True, path_of=attaching.page_path)
+    sourcing = Sourcing(ledger)
+
+    async def story(name: str) -> EngineAccount:
+        work = [asyncio.create_task(part) for part in (attaching.run(pages, tuple), pages.run())]
+        try:
+            async with asyncio.timeout(60):
+                while True:
+                    await asyncio.sleep(0.1)
+                    now_ns = time.monotonic_ns()
+                    sourcing.look(attaching.subjects(pages), now_ns)
+                    for account in ledger.engine_accounts(now_ns):
+                        known = account.engine == name and account.told.steps[1] > 5
+                        if known and account.method is Method.FPM:
+                            return account
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    environment = {PORT: str(free_port())}
+    with FakeEngine("dynamo", tmp_path, environment=environment) as engine:
+        account = asyncio.run(story(f"dynamo-{engine.port}"))
+
+    assert account.running == 4
+    assert account.told.elapsed_ns[1] == account.told.steps[1] * 10_000_000

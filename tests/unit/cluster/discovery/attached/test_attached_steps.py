@@ -1,0 +1,208 @@
+"""Steps of engines that a person started: whose they are is asked of the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disagg_cluster.discovery.attached.attached_steps import ToldSteps
+from disagg_cluster.discovery.sightings.types import Finder, FoundEngine, Leader
+from disagg_cluster.host.files.package_data import engine_side_folder
+from disagg_cluster.host.processes.procfs import start_ticks
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import Assignment, EngineState, Method, Role, Step, StepTotals, StreamKey
+from disagg_exporter.roles.command_line.spanning import Part
+from disagg_exporter.steps.listener import Records
+from disagg_exporter.steps.rows import rows_of
+
+# An engine that says hello, takes one step, and waits for its end.
+SPEAKER = """
+import sys, time
+from disagg_steps.counting import Facts
+from disagg_steps.sender import Sender
+sender = Sender(sys.argv[1], flags=int(sys.argv[2]))
+sender.start()
+facts = Facts(*([0] * len(Facts._fields)))
+facts = facts._replace(elapsed_ns=5_000_000, context_tokens=9, context_requests=1)
+while True:
+    time.sleep(0.05)
+    sender.step(facts, time.monotonic_ns())
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[RunFolder]:
+    """A run folder with a short path."""
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield RunFolder(Path(name))
+
+
+def found(pid: int, **more: Any) -> FoundEngine:
+    return FoundEngine(
+        keys=("e",),
+        wish="e",
+        kind="vllm",
+        seen_by=(Finder.PROCESSES,),
+        name="e",
+        leader=Leader(pid, start_ticks(pid) or 0),
+        pids=frozenset({pid}),
+        **more,
+    )
+
+
+class Speaker:
+    """A process with the plugin's sender in it."""
+
+    def __init__(self, socket: Path, flags: int = 0) -> None:
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(engine_side_folder())}
+        command = [sys.executable, "-c", SPEAKER, str(socket), str(flags)]
+        self.process = subprocess.Popen(command, env=environment)
+
+    def __enter__(self) -> int:
+        return self.process.pid
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def story(
+    folder: RunFolder, flags: int, engine_of: Callable[[int], FoundEngine], seconds: float = 20.0
+) -> tuple[ToldSteps, Ledger]:
+    """Listen while an engine speaks, until it was heard or the time is over."""
+
+    async def run() -> tuple[ToldSteps, Ledger]:
+        ledger = Ledger()
+        engines: list[FoundEngine] = []
+        told = ToldSteps(folder, ledger, Fullness(1.0), lambda: tuple(engines))
+        with told.listening(), Speaker(folder.attached_socket, flags) as pid:
+            engines.append(engine_of(pid))
+            ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
+            async with _patience(seconds):
+                while not _steps(ledger):
+                    await asyncio.sleep(0.02)
+        return told, ledger
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def _patience(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        return
+
+
+def _steps(ledger: Ledger) -> int:
+    return sum(sum(account.told.steps) for account in ledger.engine_accounts(0))
+
+
+def test_the_steps_of_a_found_engine_are_booked_under_its_name(folder: RunFolder) -> None:
+    told, ledger = story(folder, 0, found)
+
+    assert _steps(ledger) > 0
+    assert told.heard("e").keys() == {Method.STEPS}
+    [status] = told.collectors()
+    assert status.collector == "steps:attached"
+
+
+def test_a_child_of_the_engine_speaks_for_it(folder: RunFolder) -> None:
+    _, ledger = story(folder, 0, lambda _pid: found(os.getpid()))
+
+    assert _steps(ledger) > 0
+
+
+def test_a_process_that_has_the_pid_of_an_engine_that_has_gone_is_not_heard(
+    folder: RunFolder,
+) -> None:
+    told, ledger = story(
+        folder, 0, lambda pid: replace(found(pid), leader=Leader(pid, 1)), seconds=1.0
+    )
+
+    assert _steps(ledger) == 0
+    assert told.heard("e") == {}
+
+
+def test_a_stranger_is_not_heard(folder: RunFolder) -> None:
+    told, ledger = story(folder, 0, lambda _pid: found(1 << 22), seconds=1.0)
+
+    assert _steps(ledger) == 0
+    assert told.heard("e") == {}
+    assert told.collectors() == ()
+
+
+def test_steps_without_a_time_are_no_source(folder: RunFolder) -> None:
+    told, ledger = story(folder, wire.NO_DETAILS, found)
+
+    assert _steps(ledger) > 0
+    assert told.heard("e") == {}
+
+
+@pytest.mark.parametrize(("ranks_here", "booked"), [(None, 3), (1, 1), (0, 0)])
+def test_a_leader_is_not_booked_for_the_ranks_of_its_followers(
+    folder: RunFolder, ranks_here: int | None, booked: int
+) -> None:
+    """They compute on other nodes' devices, where they are booked as followers."""
+    ledger = Ledger()
+    ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
+    part = Part("10.0.0.1:13345", 0, follows=False, local_ranks=ranks_here)
+    engine = found(7, pod_uid="u", part=part)
+    told = ToldSteps(folder, ledger, Fullness(1.0), lambda: (engine,))
+
+    for number in (1, 2):  # what the first says was before us
+        for rank in range(3):
+            totals = StepTotals((number, 0, 0, 0), (5 * number, 0, 0, 0))
+            step = Step(number * 10**9, 5, number, 1, 9, totals=totals)
+            told.hear_pod("u", Records(StreamKey("u", 0, 1, rank), 0, rows_of([step])))
+
+    assert _steps(ledger) == booked
+
+
+def test_what_an_engine_told_is_forgotten_with_it(folder: RunFolder) -> None:
+    told, _ = story(folder, 0, found)
+
+    told.forget("e")
+
+    assert told.heard("e") == {}
+
+
+def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
+    ledger = Ledger()
+    for name in ("a", "b"):
+        ledger.assign(Assignment(name, Role.PREFILL, (), EngineState.READY, 0))
+    engines = tuple(
+        replace(found(pid, pod_uid=f"uid-{name}"), name=name) for pid, name in ((1, "a"), (2, "b"))
+    )
+    told = ToldSteps(folder, ledger, Fullness(1.0), lambda: engines)
+    step = Step(10**9, 10**6, 1, 1, 5, totals=StepTotals((1, 0, 0, 0), (10**6, 0, 0, 0), 5))
+
+    told.hear_pod("uid-b", Records(StreamKey("uid-b", 0, 1, 0), 0, rows_of([step])))
+    told.hear_pod("uid-c", Records(StreamKey("a", 0, 1, 0), 0, rows_of([step])))
+
+    assert (told.heard("a"), told.heard("b").keys()) == ({}, {Method.STEPS})
+
+
+def test_a_socket_that_cannot_be_had_is_told_and_nothing_ends(tmp_path: Path) -> None:
+    """A path too long for a socket, say."""
+    told = ToldSteps(RunFolder(tmp_path / ("x" * 120)), Ledger(), Fullness(1.0), tuple)
+
+    async def story() -> None:
+        with told.listening():
+            assert [status.success for status in told.collectors()] == [False]
+
+    asyncio.run(story())

@@ -1,0 +1,169 @@
+"""Dynamo's workers in the files by which they find one another."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disagg_cluster.discovery.finders.dynamo_files import (
+    STALE_SECONDS,
+    DynamoFinder,
+    worker_of_page,
+)
+from disagg_cluster.discovery.sightings.merging import join
+from disagg_cluster.discovery.sightings.types import Claimed, Endpoint, Finder, Leader, Sighting
+from disagg_exporter.model import Role
+from disagg_exporter.roles import explain
+
+DATA = Path(__file__).parents[4] / "data"
+
+# As ai-dynamo 1.6.1's mocker wrote them, less what we do not read.
+WORKER = 18063493074947125173
+ENDPOINT = {
+    "type": "Endpoint",
+    "component": "prefill",
+    "endpoint": "generate",
+    "namespace": "dynamo",
+    "instance_id": WORKER,
+    "transport": {"tcp": "192.0.2.2:46633/faae6b3f46f3afb5/dynamo/prefill/generate"},
+}
+CARD = {
+    "type": "Model",
+    "instance_id": WORKER,
+    "card_json": {
+        "worker_type": "prefill",
+        "needs": [["decode"]],
+        "model_info": {
+            "hf_config_json": {"path": "http://192.0.2.2:18101/v1/metadata/dynamo/x/config.json"}
+        },
+    },
+}
+
+
+def write(folder: Path, bucket: str, name: str, told: object) -> Path:
+    path = folder / "v1" / bucket / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(told if isinstance(told, str) else json.dumps(told))
+    return path
+
+
+def look(folder: Path, **more: Any) -> tuple[Sighting, ...]:
+    found = DynamoFinder(folder, **more).look()
+    assert found.lost == ""
+    return found.sightings
+
+
+def test_a_worker_is_found_with_its_role_its_id_and_where_it_listens(tmp_path: Path) -> None:
+    write(tmp_path, "instances", "dynamo%2Fprefill%2Fgenerate%2Ffaae", ENDPOINT)
+    write(tmp_path, "mdc", "dynamo%2Fprefill%2Fgenerate%2Ffaae", CARD)
+
+    [worker] = look(tmp_path)
+
+    assert worker.claimed == Claimed("faae6b3f46f3afb5")
+    assert worker.endpoints == (Endpoint("192.0.2.2", 18101),)
+    assert Endpoint("192.0.2.2", 46633) in worker.also_at
+    assert explain(worker.markers).role is Role.PREFILL
+
+
+@pytest.mark.parametrize("word", ["decode", "aggregated"])
+def test_the_model_card_tells_the_role(tmp_path: Path, word: str) -> None:
+    write(tmp_path, "instances", "a", ENDPOINT | {"component": "backend"})
+    write(tmp_path, "mdc", "a", CARD | {"card_json": {"worker_type": word}})
+
+    [worker] = look(tmp_path)
+
+    expected = Role.DECODE if word == "decode" else Role.MIXED
+    assert explain(worker.markers).role is expected
+
+
+def test_the_process_that_listens_where_requests_go_is_that_worker(tmp_path: Path) -> None:
+    write(tmp_path, "instances", "a", ENDPOINT)
+    process = Sighting(
+        Finder.PROCESSES,
+        kind="dynamo",
+        endpoints=(Endpoint("127.0.0.1", 18101), Endpoint("192.0.2.2", 46633)),
+        leader=Leader(7, 1),
+        pids=frozenset({7}),
+    )
+
+    [engine] = join([process, *look(tmp_path)])
+
+    assert engine.claimed == Claimed("faae6b3f46f3afb5")
+    assert engine.leader == Leader(7, 1)
+    assert engine.endpoints[0] == Endpoint("127.0.0.1", 18101)
+
+
+def test_other_endpoints_of_a_worker_are_no_workers(tmp_path: Path) -> None:
+    write(tmp_path, "instances", "a", ENDPOINT | {"endpoint": "worker_kv_query_source"})
+
+    assert look(tmp_path) == ()
+
+
+def test_a_file_that_is_no_longer_refreshed_is_of_a_worker_that_has_ended(tmp_path: Path) -> None:
+    path = write(tmp_path, "instances", "a", ENDPOINT)
+    os.utime(path, (1000.0, 1000.0))
+
+    assert len(look(tmp_path, wall=lambda: 1000.0 + STALE_SECONDS)) == 1
+    assert look(tmp_path, wall=lambda: 1000.0 + STALE_SECONDS + 1) == ()
+
+
+def test_a_folder_that_is_not_there_is_told_with_what_is_lost(tmp_path: Path) -> None:
+    lost = DynamoFinder(tmp_path / "no").look().lost
+
+    assert "registration" in lost
+    assert str(tmp_path / "no") in lost
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "",
+        "[]",
+        "nonsense",
+        "[" * 100_000,
+        ENDPOINT | {"instance_id": "ff"},
+        ENDPOINT | {"instance_id": -1},
+        ENDPOINT | {"instance_id": 1 << 70},
+        ENDPOINT | {"instance_id": True} | {"endpoint": ["generate"]},
+    ],
+)
+def test_what_makes_no_sense_is_nobody(tmp_path: Path, told: object) -> None:
+    write(tmp_path, "instances", "a", told)
+
+    assert look(tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    "transport",
+    [
+        *(None, "x", {"nats": "u"}, {"tcp": 7}),
+        *({"tcp": text} for text in ("no port", ":80", "h:99999", "h:1" + "1" * 5000, "h\0h:80")),
+    ],
+)
+def test_a_worker_that_nobody_can_join_is_still_registered(
+    tmp_path: Path, transport: object
+) -> None:
+    write(tmp_path, "instances", "a", ENDPOINT | {"transport": transport})
+
+    [worker] = look(tmp_path)
+
+    assert (worker.also_at, worker.endpoints) == ((), ())
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    outside = write(tmp_path / "elsewhere", "instances", "a", ENDPOINT)
+    (tmp_path / "v1" / "instances").mkdir(parents=True)
+    (tmp_path / "v1" / "instances" / "a").symlink_to(outside)
+
+    assert look(tmp_path) == ()
+
+
+def test_a_worker_writes_its_id_on_its_page_in_hex() -> None:
+    page = (DATA / "dynamo-1.6.1" / "decode.prom").read_text().splitlines()
+
+    assert int(worker_of_page(page), 16) > 0
+    assert worker_of_page(('vllm:x{worker_id="ab"} 1',)) == ""

@@ -1,0 +1,255 @@
+"""Engines found among real processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.discovery.finders.processes import NAMES_KEPT, ProcessFinder, visible_gpus
+from disagg_cluster.discovery.sightings.types import Endpoint, Leader, Sighting
+from disagg_cluster.host.processes.process_table import OLD_LOOKS, YOUNG_LOOKS, ProcessTable
+from disagg_exporter.model import Device, DeviceReading
+from support.fake_engines import FakeEngine, install
+
+DEVICES = [Device(f"GPU-{n}{n}", n, "H100", f"nvidia{n}") for n in range(4)]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Callable[..., FakeEngine]]:
+    """Starts engines; ends them all."""
+    install(tmp_path)
+    with ExitStack() as stack:
+        yield lambda *arguments, **more: stack.enter_context(
+            FakeEngine(*arguments, folder=tmp_path, **more)
+        )
+
+
+def seen(finder: ProcessFinder, engine: FakeEngine, *, listening: bool = True) -> Sighting:
+    """Wait until an engine is seen."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        for sighting in finder.look().sightings:
+            at_work = sighting.also_at or not listening
+            if sighting.leader and sighting.leader.pid == engine.process.pid and at_work:
+                return sighting
+    raise AssertionError(f"{engine} was not seen")
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "dynamo"])
+def test_an_engine_is_found_with_its_kind_and_its_port(
+    engine: Callable[..., FakeEngine], kind: str
+) -> None:
+    started = engine(kind)
+
+    found = seen(ProcessFinder(tuple), started)
+
+    assert (found.kind, found.endpoints) == (kind, (Endpoint("127.0.0.1", started.port),))
+
+
+def test_ports_that_nobody_named_are_known_and_never_asked(
+    engine: Callable[..., FakeEngine],
+) -> None:
+    """An engine's own parts and peers talk there, in other tongues than HTTP."""
+    started = engine("vllm", arguments=("--port", "1"))
+
+    found = seen(ProcessFinder(tuple), started, listening=False)
+
+    assert found.endpoints == ()
+    assert found.also_at == (Endpoint("127.0.0.1", started.port),)
+
+
+def test_only_listed_variables_are_kept(engine: Callable[..., FakeEngine]) -> None:
+    secrets = {"HF_TOKEN": "s3cret", "DYN_TOKEN": "s3cret", "AWS_SECRET_ACCESS_KEY": "s3cret"}
+    started = engine("vllm", environment={**secrets, "ROLE_NAME": "prefill"})
+
+    found = seen(ProcessFinder(tuple), started)
+
+    assert found.markers.env == {"ROLE_NAME": "prefill"}
+    assert not secrets.keys() & NAMES_KEPT
+
+
+def test_what_computes_on_a_gpu_is_on_that_gpu(engine: Callable[..., FakeEngine]) -> None:
+    started = engine("vllm")
+    pids = (started.process.pid,)
+    readings = [DeviceReading(f"GPU-{n}{n}", 0, pids=pids if n else ()) for n in range(3)]
+
+    found = seen(ProcessFinder(lambda: readings, DEVICES), started, listening=False)
+
+    assert found.gpus == ("GPU-11", "GPU-22")
+
+
+def test_no_variable_claims_a_gpu_that_the_driver_sees_others_on(
+    engine: Callable[..., FakeEngine],
+) -> None:
+    """A process that only pretends to be an engine must not share its neighbour's time."""
+    pretender = engine("vllm", environment={"CUDA_VISIBLE_DEVICES": "1,2"})
+    readings = [DeviceReading("GPU-11", 0, pids=(os.getpid(),))]
+
+    found = seen(ProcessFinder(lambda: readings, DEVICES), pretender)
+
+    assert found.gpus == ("GPU-22",)
+
+
+def test_our_own_engines_are_never_found(engine: Callable[..., FakeEngine]) -> None:
+    ours, other = engine("vllm"), engine("vllm")
+    finder = ProcessFinder(tuple, ours=lambda: (ours.process.pid,))
+
+    seen(finder, other)
+
+    leaders = {s.leader.pid for s in finder.look().sightings if s.leader}
+    assert ours.process.pid not in leaders
+
+
+def process(proc: Path, pid: int, command: str, *, session: int = 1) -> None:
+    """A process as /proc tells it, a child of the first one."""
+    (proc / str(pid)).mkdir(exist_ok=True)
+    (proc / str(pid) / "cmdline").write_bytes(command.replace(" ", "\0").encode() + b"\0")
+    stat = f"{pid} (x) S 1 {session} {session} " + "0 " * 15 + "5\n"
+    (proc / str(pid) / "stat").write_text(stat)
+
+
+def test_what_one_of_ours_leaves_behind_is_not_found_while_it_is_being_ended(
+    tmp_path: Path,
+) -> None:
+    process(tmp_path, 11, "VLLM::EngineCore", session=10)
+    ours = {10}
+    readings = [DeviceReading("GPU-11", 0, pids=(11,))]
+    finder = ProcessFinder(lambda: readings, DEVICES, ours=lambda: ours, proc=tmp_path)
+    assert finder.look().sightings == ()
+
+    ours.clear()
+    assert finder.look().sightings == (), "its leader has just died"
+    [orphan] = finder.look().sightings
+    assert orphan.leader == Leader(11, 5)
+
+
+def test_an_engine_is_read_at_each_look(tmp_path: Path) -> None:
+    table = ProcessTable(tmp_path)
+    process(tmp_path, 7, "vllm serve a")
+    for _ in range(YOUNG_LOOKS + 1):
+        table.read()
+
+    process(tmp_path, 7, "vllm serve b")
+
+    assert table.read()[7].argv == ("vllm", "serve", "b")
+
+
+def test_an_old_shell_that_becomes_an_engine_is_seen_in_the_end(tmp_path: Path) -> None:
+    """Thousands of old processes that are no engines cost little, and none is forgotten."""
+    table = ProcessTable(tmp_path)
+    process(tmp_path, 7, "bash start.sh")
+    for _ in range(YOUNG_LOOKS + 1):
+        table.read()
+
+    process(tmp_path, 7, "vllm serve a")
+
+    looks = next(n for n in range(1, 1 + OLD_LOOKS) if table.read()[7].argv)
+    assert 1 < looks <= OLD_LOOKS
+    (tmp_path / "7" / "cmdline").unlink()
+    assert table.read() == {}
+
+
+def instead(proc: Path, pid: int, command: str) -> None:
+    """Another process under a pid: the kernel makes a folder of its own for it."""
+    (proc / "new").mkdir()
+    process(proc / "new", pid, command)
+    (proc / str(pid)).rename(proc / f"gone-{len(list(proc.iterdir()))}")
+    (proc / "new" / str(pid)).rename(proc / str(pid))
+    (proc / "new").rmdir()
+
+
+def test_a_pid_that_is_used_again_is_not_taken_for_the_old_process(tmp_path: Path) -> None:
+    table = ProcessTable(tmp_path)
+    process(tmp_path, 7, "bash start.sh")
+    for _ in range(YOUNG_LOOKS + 1):
+        table.read()
+
+    instead(tmp_path, 7, "vllm serve a")
+
+    assert table.read()[7].argv == ("vllm", "serve", "a")
+
+
+def test_a_process_is_young_again_where_a_pid_is_used_again(tmp_path: Path) -> None:
+    """A shell that becomes an engine within its first looks is seen at the next one."""
+    table = ProcessTable(tmp_path)
+    process(tmp_path, 7, "bash start.sh")
+    for _ in range(YOUNG_LOOKS + 1):
+        table.read()
+
+    instead(tmp_path, 7, "bash other.sh")
+    stat = tmp_path / "7" / "stat"
+    stat.write_text(stat.read_text().replace(" 5\n", " 9\n"))
+    table.read()
+    (tmp_path / "7" / "cmdline").write_bytes(b"vllm\0serve\0a\0")
+
+    assert table.read()[7].argv == ("vllm", "serve", "a")
+
+
+def test_gpu_processes_that_cannot_be_seen_are_told_with_the_missing_right() -> None:
+    elsewhere = (DeviceReading("GPU-22", 0, pids=(1 << 22,)),)
+
+    assert "hostPID" in ProcessFinder(lambda: elsewhere, DEVICES).look().lost
+
+
+def test_a_host_without_proc_is_told(tmp_path: Path) -> None:
+    look = ProcessFinder(tuple, proc=tmp_path / "no").look()
+
+    assert look.sightings == ()
+    assert "cannot be listed" in look.lost
+
+
+def test_a_hostile_command_line_costs_little(tmp_path: Path) -> None:
+    """Megabytes of arguments, no UTF-8, a name with brackets, a process that has just gone."""
+    for pid, cmdline in {
+        "10": b"python\0vllm\0serve\0" + b"--x\0" * 1_000_000,
+        "11": b"\xff\xfe\0vllm\0\0\0",
+        "12": b"",
+    }.items():
+        folder = tmp_path / pid
+        folder.mkdir()
+        (folder / "cmdline").write_bytes(cmdline)
+        fields = "S 1 " + " ".join("0" for _ in range(20))
+        (folder / "stat").write_text(f"{pid} (a) b) {fields}")
+    (tmp_path / "13").mkdir()
+
+    table = ProcessTable(tmp_path).read()
+
+    assert table.keys() == {10, 11}
+    assert sum(len(word) for word in table[10].argv) < 128 * 1024
+    ProcessFinder(tuple, proc=tmp_path).look()
+
+
+@pytest.mark.parametrize(
+    ("text", "contained", "expected"),
+    [
+        ("0,2", False, ("GPU-00", "GPU-22")),
+        ("0,2", True, ()),
+        ("GPU-11", True, ("GPU-11",)),
+        ("GPU-1", True, ("GPU-11",)),
+        ("GPU-", True, ()),
+        ("1,-1,2", False, ("GPU-11",)),
+        ("9", False, ()),
+        ("NoDevFiles", False, ()),
+        ("", False, ()),
+        (None, False, ()),
+    ],
+)
+def test_cuda_visible_devices_is_read_as_cuda_reads_it(
+    text: str | None, contained: bool, expected: tuple[str, ...]
+) -> None:
+    assert visible_gpus(text, DEVICES, contained=contained) == expected
+
+
+def test_a_look_leaves_no_descriptor_open() -> None:
+    finder = ProcessFinder(tuple)
+    finder.look()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as many as there are
+
+    finder.look()
+
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above

@@ -1,0 +1,72 @@
+"""Which container holds which of our devices, out of what the kubelet calls them."""
+
+from __future__ import annotations
+
+import pytest
+
+from disagg_cluster.discovery.kubernetes.join import Tenant, tenants
+from disagg_cluster.discovery.kubernetes.types import GpuHolder
+from disagg_exporter.model import Device
+
+UUIDS = [f"GPU-8f2c1d90-3e5a-4b17-9c2e-5da9abb5176{at}" for at in range(8)]
+DEVICES = [Device(uuid, at, "H100", f"nvidia{at}") for at, uuid in enumerate(UUIDS)]
+MIG = Device("MIG-c73ab1c4-6cb7-59b6-be7e-21c4ac35c3b6", 8, "H100 MIG 1g", "nvidia7/gi3")
+
+
+def holds(name: str, *gpus: str, share: int | None = None) -> list[GpuHolder]:
+    return [GpuHolder(gpu, name, "llm", "engine", share) for gpu in gpus]
+
+
+def only(holders: list[GpuHolder]) -> Tenant:
+    (tenant,) = tenants(holders, [*DEVICES, MIG])
+    return tenant
+
+
+def test_a_container_has_all_its_devices() -> None:
+    assert only(holds("a", UUIDS[1], UUIDS[0])) == Tenant("llm", "a", "engine", tuple(UUIDS[:2]))
+
+
+@pytest.mark.parametrize(
+    ("told", "gpu"),
+    [
+        (UUIDS[3], UUIDS[3]),
+        ("nvidia3", UUIDS[3]),
+        ("gpu-3", UUIDS[3]),
+        (MIG.gpu, MIG.gpu),
+        ("nvidia7/gi3", MIG.gpu),
+    ],
+)
+def test_each_of_a_devices_names_means_it(told: str, gpu: str) -> None:
+    tenant = only(holds("a", told))
+
+    assert (tenant.gpus, tenant.unresolved) == ((gpu,), ())
+
+
+@pytest.mark.parametrize("told", ["gpu-3-mig-1g6gb-14-0", "gpu-9", "nvidia9/gi1"])
+def test_a_name_that_is_surely_none_of_our_devices_is_not_guessed(told: str) -> None:
+    tenant = only(holds("a", told))
+
+    assert (tenant.gpus, tenant.unresolved) == ((), (told,))
+
+
+def test_a_name_that_two_devices_would_have_is_neithers() -> None:
+    twins = [Device(uuid, at, "H100", "nvidia0") for at, uuid in enumerate(UUIDS[:2])]
+
+    (tenant,) = tenants(holds("a", "gpu-0"), twins)
+
+    assert tenant.unresolved == ("gpu-0",)
+
+
+def test_shares_of_one_device_have_a_tenant_each() -> None:
+    joined = tenants(holds("a", UUIDS[0], share=0) + holds("b", UUIDS[0], share=1), DEVICES)
+
+    assert [(tenant.pod_name, tenant.gpus) for tenant in joined] == [
+        ("a", (UUIDS[0],)),
+        ("b", (UUIDS[0],)),
+    ]
+
+
+def test_a_pod_of_the_same_name_in_another_namespace_is_another() -> None:
+    other = GpuHolder(UUIDS[1], "a", "other", "engine")
+
+    assert len(tenants([*holds("a", UUIDS[0]), other], DEVICES)) == 2

@@ -1,0 +1,327 @@
+"""The sockets of pods, over real folders, a real loop and the plugin's own sender."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.discovery.kubernetes.types import Pod
+from disagg_cluster.discovery.pod_steps.complaints import SILENT_SECONDS
+from disagg_cluster.discovery.pod_steps.plan import ANNOTATION, STRANGE_SECONDS
+from disagg_cluster.discovery.pod_steps.sockets import MAX_CONNECTIONS, PodSteps
+from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
+from disagg_exporter.steps.listener import Records, Told
+from support.fake_api_server import uid_of
+from support.stories import told as story
+from support.stories import until
+
+A, B = uid_of("a"), uid_of("b")
+DECODE_STEP = Facts(elapsed_ns=1000, generation_requests=1, generation_tokens=1, running=1)
+
+
+def pod(uid: str) -> Pod:
+    return Pod(uid, f"p-{uid[:4]}", "llm", annotations={ANNOTATION: "true"}, phase="Running")
+
+
+class Heard:
+    """The sockets of one root, and what was heard by pod."""
+
+    def __init__(self, root: Path) -> None:
+        self.told: list[tuple[str, Told]] = []
+        self.root = root
+        self.later_ns = 0
+        self.steps = PodSteps(
+            root,
+            lambda uid, told: self.told.append((uid, told)),
+            clock_ns=lambda: time.monotonic_ns() + self.later_ns,
+        )
+
+    def keep(self, *uids: str, told: bool = True) -> None:
+        loop = asyncio.get_running_loop()
+        self.steps.keep([pod(uid) for uid in uids], loop, told=told)
+
+    def taken(self, uid: str) -> int:
+        """How many steps of a pod were heard."""
+        ours = [told for found, told in self.told if found == uid]
+        return sum(len(told.rows) for told in ours if isinstance(told, Records))
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="dn-"))
+    yield folder / "pods"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def heard(root: Path) -> Iterator[Heard]:
+    heard = Heard(root)
+    yield heard
+    heard.steps.close()
+
+
+def sender_of(root: Path, uid: str) -> Sender:
+    sender = Sender(str(root / uid / "steps.sock"))
+    sender.beat()
+    return sender
+
+
+@story
+async def test_each_pod_is_heard_on_its_own_socket(heard: Heard) -> None:
+    heard.keep(A, B)
+    a, b = sender_of(heard.root, A), sender_of(heard.root, B)
+    a.step(DECODE_STEP, time.monotonic_ns())
+    b.step(DECODE_STEP, time.monotonic_ns())
+    b.step(DECODE_STEP, time.monotonic_ns())
+    b.beat()
+
+    await until(lambda: (heard.taken(A), heard.taken(B)) == (1, 2))
+
+    assert {told.key.engine for uid, told in heard.told if uid == A} == {A}
+    assert heard.steps.status().success
+    a.close()
+    b.close()
+
+
+@story
+async def test_engines_of_any_user_may_connect_and_nobody_may_look_around(heard: Heard) -> None:
+    heard.keep(A)
+
+    folder = heard.root / A
+    assert stat.S_IMODE((folder / "steps.sock").stat().st_mode) == 0o666
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o711
+    assert stat.S_IMODE(heard.root.stat().st_mode) == 0o711
+
+
+@story
+async def test_a_pod_that_goes_takes_its_folder_with_it(heard: Heard) -> None:
+    heard.keep(A, B)
+    sender = sender_of(heard.root, A)
+
+    heard.keep(B)
+
+    assert sorted(entry.name for entry in heard.root.iterdir()) == [B]
+    assert heard.steps.counts(A) is None
+    sender.close()
+
+
+@story
+async def test_folders_left_by_a_daemon_before_are_removed_after_a_while(heard: Heard) -> None:
+    (heard.root / A).mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
+        left.bind(str(heard.root / A / "steps.sock"))
+
+    heard.keep()
+    assert (heard.root / A).exists()
+    heard.later_ns = round(1e9 * (STRANGE_SECONDS + 1))
+    heard.keep()
+
+    assert list(heard.root.iterdir()) == []
+
+
+@story
+async def test_a_new_daemon_takes_the_sockets_over(root: Path) -> None:
+    first, second = Heard(root), Heard(root)
+    first.keep(A)
+    sender = sender_of(root, A)
+    first.steps.close()
+    second.keep(A)
+    # Closed one beat after it was found dead, opened at the next.
+    for _ in range(3):
+        sender.beat()
+    sender.step(DECODE_STEP, time.monotonic_ns())
+
+    await until(lambda: second.taken(A) == 1)
+    second.steps.close()
+    sender.close()
+
+
+def spoil_with_a_file(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "steps.sock").write_text("mine")
+
+
+def spoil_with_a_link(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "steps.sock").symlink_to("/etc/passwd")
+
+
+def spoil_with_a_listener(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "steps.sock").mkdir()
+
+
+def spoil_the_folder(folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to("/etc")
+
+
+@pytest.mark.parametrize(
+    "spoil", [spoil_with_a_file, spoil_with_a_link, spoil_with_a_listener, spoil_the_folder]
+)
+@story
+async def test_what_a_pod_puts_in_the_way_harms_that_pod_only(heard: Heard, spoil: object) -> None:
+    assert callable(spoil)
+    spoil(heard.root / A)
+    passwd = Path("/etc/passwd").stat()
+
+    heard.keep(A, B)
+
+    assert heard.steps.counts(A) is None
+    assert heard.steps.counts(B) is not None
+    assert not heard.steps.status().success
+    assert A in heard.steps.problems()[0]
+    heard.keep(B)
+    assert Path("/etc/passwd").stat() == passwd
+    assert stat.S_IMODE(Path("/etc").stat().st_mode) != 0o711
+
+
+@story
+async def test_files_that_a_pod_leaves_are_not_ours_to_remove(heard: Heard) -> None:
+    heard.keep(A)
+    (heard.root / A / "big").mkdir()
+
+    heard.keep()
+
+    assert [entry.name for entry in (heard.root / A).iterdir()] == ["big"]
+    assert "left files" in heard.steps.problems()[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@story
+async def test_a_folder_of_somebody_elses_is_not_used(heard: Heard) -> None:
+    (heard.root / A).mkdir(parents=True)
+    os.chown(heard.root / A, 12345, 12345)
+
+    heard.keep(A)
+
+    assert "somebody else" in heard.steps.problems()[0]
+
+
+@story
+async def test_a_root_that_is_a_link_is_not_followed(root: Path, tmp_path: Path) -> None:
+    root.symlink_to(tmp_path)
+    heard = Heard(root)
+
+    heard.keep(A)
+
+    assert list(tmp_path.iterdir()) == []
+    assert not heard.steps.status().success
+
+
+@story
+async def test_a_pod_that_floods_is_heard_at_its_rate_and_its_neighbour_at_once(
+    heard: Heard,
+) -> None:
+    heard.keep(A, B)
+    flooding, calm = sender_of(heard.root, A), sender_of(heard.root, B)
+    began = time.monotonic()
+    for _ in range(20_000):
+        flooding.step(DECODE_STEP, time.monotonic_ns())
+        if flooding.drops:
+            break
+        await asyncio.sleep(0)
+    calm.step(DECODE_STEP, time.monotonic_ns())
+
+    await until(lambda: heard.taken(B) == 1)
+
+    # A second's worth at once, and then as the seconds go by.
+    assert heard.taken(A) <= 4000 * (2 + time.monotonic() - began)
+    flooding.close()
+    calm.close()
+
+
+@story
+async def test_connections_of_one_pod_are_bounded(heard: Heard) -> None:
+    heard.keep(A)
+    links = []
+    for _ in range(MAX_CONNECTIONS + 20):
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        link.setblocking(False)
+        try:
+            link.connect(str(heard.root / A / "steps.sock"))
+        except BlockingIOError:
+            # The queue is full until the loop has turned.
+            await asyncio.sleep(0.01)
+            link.connect(str(heard.root / A / "steps.sock"))
+        links.append(link)
+
+    def refused() -> int:
+        counts = heard.steps.counts(A)
+        return counts.refused if counts else 0
+
+    await until(lambda: refused() == 20)
+    counts = heard.steps.counts(A)
+    assert counts is not None
+    assert counts.connected == MAX_CONNECTIONS
+    for link in links:
+        link.close()
+
+
+@story
+async def test_taking_the_annotation_off_and_on_clears_no_record(
+    heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+    heard.keep(A)
+    for at in range(3):
+        for _ in range(100):
+            sender_of(heard.root, A).close()
+            heard.steps.drain(A)
+        heard.steps.keep([replace(pod(A), annotations={})], loop, told=True)
+        heard.keep(A)
+        assert len({told.key for _, told in heard.told}) <= 65, f"round {at}"
+
+    assert [record.message for record in caplog.records] == [
+        f"pod_steps: llm/p-{A[:4]} told what no engine does, which was turned away"
+    ]
+
+
+@story
+async def test_a_pod_that_asked_and_says_nothing_is_named(
+    heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard.keep(A, B)
+    sender = sender_of(heard.root, B)
+    heard.steps.drain(B)
+    heard.later_ns += round(1e9 * (SILENT_SECONDS + 1))
+    heard.keep(A, B)
+
+    (record,) = caplog.records
+    assert f"llm/p-{A[:4]} asked to be heard and says nothing" in record.message
+    sender.close()
+
+
+@story
+async def test_of_a_follower_that_says_nothing_nothing_is_said(
+    heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(2):
+        heard.steps.keep([pod(A)], loop, told=True, followers={A})
+        heard.later_ns += round(1e9 * (SILENT_SECONDS + 1))
+
+    assert caplog.records == []
+
+
+@story
+async def test_what_a_pod_said_last_is_heard_before_its_socket_goes(heard: Heard) -> None:
+    heard.keep(A)
+    sender = sender_of(heard.root, A)
+    heard.steps.drain(A)
+    sender.step(DECODE_STEP, time.monotonic_ns())
+
+    heard.keep()
+
+    assert heard.taken(A) == 1
+    sender.close()

@@ -1,0 +1,135 @@
+"""The scout: a look at everything on a clock, whatever becomes of one of its finders."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from disagg_cluster.discovery.attached.engines import Attached
+from disagg_cluster.discovery.discovery_loop import Scout
+from disagg_cluster.discovery.sightings.naming import Names
+from disagg_cluster.discovery.sightings.types import (
+    Endpoint,
+    Finder,
+    FoundEngine,
+    Leader,
+    Look,
+    Sighting,
+)
+from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.roles import Markers
+
+SECRET = "s3cret"
+
+
+class Silent:
+    """No engine tells its steps."""
+
+    def heard(self, _name: str) -> dict[object, int]:
+        return {}
+
+    def drain(self, _engine: FoundEngine) -> None: ...
+
+    def forget(self, _name: str) -> None: ...
+
+
+class Broken:
+    """A finder that stumbles over what it finds."""
+
+    finder = Finder.DYNAMO
+
+    def look(self) -> Look:
+        raise ValueError(SECRET)
+
+
+class Sees:
+    """A finder that sees what it is given."""
+
+    finder = Finder.PROCESSES
+
+    def __init__(self, *sightings: Sighting) -> None:
+        self._sightings = sightings
+
+    def look(self) -> Look:
+        return Look(self.finder, self._sightings, "", 0.0)
+
+
+def server(markers: Markers) -> Sighting:
+    return Sighting(
+        Finder.PROCESSES,
+        kind="vllm",
+        endpoints=(Endpoint("127.0.0.1", 1),),
+        leader=Leader(7, 1),
+        markers=markers,
+    )
+
+
+def after_some_looks(
+    *finders: Broken | Sees, ours: Sequence[int] = ()
+) -> tuple[Scout, Sequence[str]]:
+    """A scout that has looked some times, and the engines that it found."""
+    attached = Attached(Ledger(), (), Silent())
+    pages = PageWatch({}, 1.0, lambda _engine: False)
+    looks = 0
+
+    def counted() -> Iterator[object]:
+        nonlocal looks
+        looks += 1
+        return iter(())
+
+    scout = Scout(
+        finders,
+        attached,
+        Names(),
+        pages,
+        counted,  # type: ignore[arg-type]
+        ours=lambda: ours,
+        interval_seconds=0.01,
+    )
+
+    async def story() -> None:
+        running = asyncio.create_task(scout.run())
+        async with asyncio.timeout(20):
+            while looks < 3 and not running.done():
+                await asyncio.sleep(0.01)
+        assert not running.done(), running.exception()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
+    return scout, [engine.name for engine in attached.engines()]
+
+
+def test_a_finder_that_fails_hides_nothing_of_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        scout, found = after_some_looks(Broken(), Sees(server(Markers())))
+
+    assert found == ["vllm-1"]
+    assert {status.collector: status.success for status in scout.collectors()} == {
+        "discovery:dynamo": False,
+        "discovery:processes": True,
+    }
+    assert [why for why in scout.lost() if "ValueError" in why]
+    assert SECRET not in caplog.text
+
+
+def test_what_was_started_by_us_while_the_finders_looked_is_not_found() -> None:
+    assert (
+        after_some_looks(Sees(replace(server(Markers()), pids=frozenset({7}))), ours=(7,))[1] == []
+    )
+
+
+def test_what_cannot_be_judged_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumbles(*_anything: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("disagg_cluster.discovery.discovery_loop.Judge.judge", stumbles)
+
+    assert after_some_looks(Sees(server(Markers())))[1] == ["vllm-1"]

@@ -1,0 +1,50 @@
+"""A held folder: written to as it is mounted now, and never to another."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.host.files.held_folder import HeldFolder
+from disagg_exporter.errors import DisaggError
+from support.children import descriptors
+
+
+def test_until_it_is_held_a_file_is_written_by_its_own_path(tmp_path: Path) -> None:
+    assert HeldFolder(tmp_path).at(tmp_path / "file") == tmp_path / "file"
+
+
+def test_another_folder_than_the_one_meant_is_not_held(tmp_path: Path) -> None:
+    before = descriptors()
+    (tmp_path / "mine").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").touch()
+    folder = HeldFolder(tmp_path / "run")
+
+    with pytest.raises(DisaggError, match="somebody has just replaced"):
+        folder.hold("mine", (tmp_path / "mine").stat())
+    assert folder.at(tmp_path / "run" / "mine") == tmp_path / "run" / "mine"
+    assert descriptors() == before
+
+
+def test_one_that_was_mounted_read_only_is_not_written_to(tmp_path: Path) -> None:
+    """By a descriptor of the folder before the mount one could."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "mine").touch()
+    folder = HeldFolder(run)
+    folder.hold("mine", (run / "mine").stat())
+    mount = ["mount", "--bind", str(run), str(run)]
+    if not shutil.which("mount") or subprocess.run(mount, check=False).returncode:
+        pytest.skip("we may not mount anything")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(run)], check=True)
+        with pytest.raises(OSError, match="Read-only file system"):
+            folder.at(run / "file").write_text("x")
+    finally:
+        subprocess.run(["umount", "-l", str(run)], check=True)
+    folder.at(run / "file").write_text("x")
+    folder.close()
+
+    assert (run / "file").read_text() == "x"

@@ -1,0 +1,68 @@
+"""However often something happens, the log stays one that can be read."""
+
+from __future__ import annotations
+
+import logging
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_cluster.host.output.log_rate import BURST_LINES, MAX_EVENTS, LogRateLimit
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def line(limit: LogRateLimit, text: str, *values: object, level: int = logging.WARNING) -> str:
+    """The line as it is written; empty if it is not."""
+    record = logging.LogRecord("disagg_node", level, __file__, 1, text, values, None)
+    return record.getMessage() if limit.filter(record) else ""
+
+
+def test_an_event_that_repeats_itself_each_second_is_written_some_times_and_once_a_minute() -> None:
+    clock = Clock()
+    limit = LogRateLimit(clock)
+    written: list[str] = []
+    for second in range(3600):
+        clock.seconds = float(second)
+        # What is behind the first value may change at will, as an engine's words do.
+        written.append(line(limit, "%s: metrics page: %s", "vllm-8100", f"x is -{second}"))
+
+    lines = [text for text in written if text]
+    assert len(lines) == BURST_LINES + 59
+    assert lines[0] == "vllm-8100: metrics page: x is -0"
+    left_out = "(left out since the last such line: 59)"
+    assert lines[-1] == f"vllm-8100: metrics page: x is -3540 {left_out}"
+
+
+def test_one_engine_that_flaps_hides_no_other_and_no_other_event() -> None:
+    limit = LogRateLimit(Clock())
+    for _ in range(100):
+        line(limit, "%s: role %s", "liar", "prefill")
+
+    assert line(limit, "%s: role %s", "liar", "decode") == ""
+    assert line(limit, "%s: role %s", "honest", "decode") == "honest: role decode"
+    assert line(limit, "%s: has gone", "liar") == "liar: has gone"
+
+
+def test_what_helps_to_debug_is_never_held_back() -> None:
+    limit = LogRateLimit(Clock())
+
+    assert all(line(limit, "the judge failed", level=logging.DEBUG) for _ in range(1000))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2000), st.floats(0, 10)), max_size=300))
+def test_whoever_is_spoken_of_the_memory_is_bounded(said: list[tuple[int, float]]) -> None:
+    clock = Clock()
+    limit = LogRateLimit(clock)
+    for subject, seconds in said:
+        clock.seconds += seconds
+        for number in range(8):
+            line(limit, "%s: found", subject * 8 + number)
+
+    assert len(limit._events) <= MAX_EVENTS

@@ -1,0 +1,140 @@
+"""Output that nobody reads blocks nobody; what was left out is said."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from disagg_cluster.host.output.queued_output import QueuedOutput, QueuedStream
+from support.children import wait_readable
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reader, writer = os.pipe()
+    yield reader, writer
+    for descriptor in (reader, writer):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def fill(writer: int) -> int:
+    """Write until nothing more fits; how many bytes that were."""
+    os.set_blocking(writer, False)
+    total = 0
+    for piece in (b"." * 4096, b"."):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                total += os.write(writer, piece)
+    os.set_blocking(writer, True)
+    return total
+
+
+def read(reader: int, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        assert wait_readable(reader)
+        found += os.read(reader, count - len(found))
+    return found
+
+
+def test_what_is_written_arrives_in_order_and_whole(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    stream = QueuedStream(writer)
+
+    print("ä line", file=stream)
+    click.echo("another", file=stream)
+    stream.write("\ud800 is no text\n")
+
+    wanted = "ä line\nanother\n\\ud800 is no text\n".encode()
+    assert read(reader, len(wanted)) == wanted
+    assert stream.drain(20)
+
+
+def test_a_full_pipe_blocks_nobody_and_what_was_left_out_is_said(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    filled = fill(writer)
+    stream = QueuedStream(writer, max_bytes=20)
+    output = QueuedOutput([stream])
+
+    for number in range(10):
+        stream.write(f"line {number}\n")
+    assert not stream.drain(0.01)
+    assert not output.status().success
+
+    read(reader, filled)
+    shown = read(reader, len(b"line 0\nline 1\n"))
+    assert shown == b"line 0\nline 1\n"
+    note = read(reader, len(b"(left out here, as nobody read on: "))
+    assert note == b"(left out here, as nobody read on: "
+    assert stream.drain(20)
+    assert output.status().success
+
+
+def test_a_reader_that_has_gone_is_told_to_whoever_writes_next(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    os.close(reader)
+    stream = QueuedStream(writer)
+
+    stream.write("nobody\n")
+    assert not stream.drain(20)
+    with pytest.raises(BrokenPipeError):
+        stream.write("hears this\n")
+
+
+def test_a_descriptor_that_somebody_made_non_blocking_is_written_all_the_same(
+    pipe: tuple[int, int],
+) -> None:
+    reader, writer = pipe
+    filled = fill(writer)
+    os.set_blocking(writer, False)
+    stream = QueuedStream(writer)
+
+    stream.write("late\n")
+    assert not stream.drain(0.01)
+    read(reader, filled)
+
+    assert read(reader, 5) == b"late\n"
+
+
+def test_without_a_thread_nothing_is_lost(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    reader, writer = pipe
+    stream = QueuedStream(writer)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        stream.write("first\n")
+    stream.write("second\n")
+
+    assert read(reader, 13) == b"first\nsecond\n"
+
+
+def test_a_process_ends_whatever_it_still_has_to_say(pipe: tuple[int, int]) -> None:
+    """Its last words and its exit code, too, and the traceback of what nobody caught."""
+    _reader, writer = pipe
+    fill(writer)
+    script = (
+        "import sys, click\n"
+        "from disagg_cluster.host.output.queued_output import queued_output\n"
+        "with queued_output():\n"
+        "    print('lines' * 1000)\n"
+        "    click.echo('more', err=True)\n"
+        "raise ValueError('nobody caught it')\n"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script], stdout=writer, stderr=writer, timeout=30, check=False
+    )
+
+    assert ended.returncode == 1

@@ -1,0 +1,80 @@
+"""What vanishes from the run folder is made anew, said and counted."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.host.run_dir.watch import RunDirWatch
+
+
+class Thing:
+    """A file that is there or not, and may be impossible to restore."""
+
+    def __init__(self) -> None:
+        self.is_in_place = True
+        self.restorable = True
+
+    def restore(self) -> None:
+        if not self.restorable:
+            raise OSError(28, "No space left on device")
+        self.is_in_place = True
+
+
+@pytest.fixture
+def thing() -> Thing:
+    return Thing()
+
+
+@pytest.fixture
+def looks() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def watch(tmp_path: Path, thing: Thing, looks: list[str]) -> RunDirWatch:
+    (tmp_path / "logs").mkdir()
+    log = logging.getLogger("test")
+    each = (lambda: looks.append("looked"),)
+    return RunDirWatch(tmp_path, (tmp_path / "logs",), (("lock", thing),), log, each)
+
+
+def test_while_all_is_there_nothing_is_said_or_counted(
+    watch: RunDirWatch, looks: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    watch.look()
+
+    assert (watch.restored, watch.status().success, looks) == (0, True, ["looked"])
+    assert caplog.records == []
+
+
+def test_what_is_gone_is_restored_once_said_and_counted(
+    watch: RunDirWatch, thing: Thing, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    thing.is_in_place = False
+    (tmp_path / "logs").rmdir()
+    watch.look()
+    watch.look()
+
+    assert thing.is_in_place
+    assert (tmp_path / "logs").is_dir()
+    assert (watch.restored, watch.status().success) == (1, True)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"somebody removed or replaced lock, logs in {tmp_path}: made anew; what lay there, logs "
+        "and rejected journals for instance, is lost"
+    ]
+
+
+def test_what_cannot_be_restored_is_shown_and_tried_again(
+    watch: RunDirWatch, thing: Thing, looks: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    thing.is_in_place = thing.restorable = False
+    for _ in range(3):
+        watch.look()
+    assert looks == ["looked"] * 3
+    assert (watch.restored, watch.status().success) == (0, False)
+    assert caplog.text.count("cannot be restored: No space left on device") == 1
+
+    thing.restorable = True
+    watch.look()
+    assert (watch.restored, watch.status().success) == (1, True)

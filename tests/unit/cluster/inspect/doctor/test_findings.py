@@ -1,0 +1,262 @@
+"""What the doctor says of a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from disagg_cluster.inspect.doctor.facts import Facts, Finding, Level
+from disagg_cluster.inspect.doctor.findings import examine, next_step
+from disagg_cluster.inspect.views import EngineView
+from disagg_exporter.http.tls_words import TlsFault
+
+ENGINE = EngineView(
+    "vllm-8000",
+    role="decode",
+    kind="vllm",
+    up=True,
+    source="vllm",
+    confidence="high",
+    method="steps",
+    split="model",
+    residual_ratio=0.03,
+    fitted_steps=900.0,
+)
+WELL = Facts("http://here", version="1.0", devices=8, engines=(ENGINE,), collectors={"nvml": True})
+
+
+def of(level: Level, facts: Facts) -> list[Finding]:
+    return [finding for finding in examine(facts) if finding.level is level]
+
+
+def engine(**changes: Any) -> Facts:
+    return replace(WELL, engines=(replace(ENGINE, **changes),))
+
+
+def test_a_node_that_is_well_has_nothing_to_do() -> None:
+    assert {finding.level for finding in examine(WELL)} == {Level.FINE}
+    assert next_step(examine(WELL)) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        (replace(WELL, version=None), "nothing is counted"),
+        (replace(WELL, collectors={"nvml": False}), "GPUs cannot all be read"),
+        (replace(WELL, collectors={"discovery:processes": False}), "processes"),
+        (replace(WELL, collectors={"discovery:pods": False}), "pods are not known whole"),
+        (replace(WELL, collectors={"discovery:dynamo": False}), "registrations"),
+        (replace(WELL, collectors={"kube_api": False}), "API server"),
+        (replace(WELL, collectors={"kubelet": False}), "which container holds which GPU"),
+        (replace(WELL, collectors={"pod_steps": False}), "cannot tell their steps"),
+        (replace(WELL, collectors={"steps:prefill-0": False}), "steps of prefill-0"),
+        (replace(WELL, collectors={"steps:attached": False}), "that a person starts"),
+        (replace(WELL, collectors={"fpm:dynamo-9090": False}), "steps of dynamo-9090"),
+        (replace(WELL, collectors={"journal": False}), "journal"),
+        (replace(WELL, collectors={"of tomorrow": False}), "of tomorrow fails"),
+        (replace(WELL, lost=("no hostPID",)), "no hostPID"),
+        (replace(WELL, kubelet_socket=True, grpc=False), "grpcio is not installed"),
+        (replace(WELL, in_cluster=True, node_name=False), "NODE_NAME"),
+        (engine(registered=False), "lost its registration"),
+        (engine(up=False), "does not answer"),
+    ],
+)
+def test_what_does_not_work_is_said_with_a_way_out(facts: Facts, word: str) -> None:
+    [finding] = of(Level.WRONG, facts)
+
+    assert word in finding.what
+    assert finding.step
+
+
+@pytest.mark.parametrize(
+    ("facts", "word", "step"),
+    [
+        (replace(WELL, engines=()), "no engine", "endpoints"),
+        (replace(WELL, no_gpus="NVML does not start"), "NVML does not start", ""),
+        (replace(WELL, simulated=True), "SIMULATED", ""),
+        (engine(role="unknown", confidence="none"), "what vllm-8000 is for", "disagg-node/role"),
+        (engine(confidence="low"), "by a hint only (vllm)", "DISAGG_NODE_ROLE=decode"),
+        (engine(method="page"), "device activity", "plugin"),
+        (engine(method="page_cpu"), "CPU time", "plugin"),
+        (engine(method="role"), "counts as decode", "plugin"),
+        (engine(method="none"), "not measured", "plugin"),
+        (engine(method="engine_timers", kind="sglang"), "timers", ""),
+        (engine(method="page", kind="sglang"), "inexact", "--enable-forward-pass-metrics"),
+        (engine(method="page", kind="dynamo"), "inexact", "DYN_FORWARDPASS_METRIC_PORT"),
+    ],
+)
+def test_what_could_be_better_is_said(facts: Facts, word: str, step: str) -> None:
+    [finding] = of(Level.BETTER, facts)
+
+    assert word in finding.what
+    assert step in finding.step
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, "a cost model (error 3% over 900 samples)"),
+        ({"split": "tokens"}, "by tokens until"),
+        ({"split": "none"}, "by every single step"),
+        ({"lost_records": 7.0}, "7 records made good"),
+        ({"method": "fpm"}, "by every single step"),
+    ],
+)
+def test_an_engine_that_tells_its_steps_is_exact(changes: dict[str, Any], word: str) -> None:
+    assert of(Level.BETTER, engine(**changes)) == []
+    assert any(word in finding.what for finding in of(Level.FINE, engine(**changes)))
+
+
+@pytest.mark.parametrize("fault", TlsFault)
+def test_each_fault_of_tls_has_its_own_words_and_its_own_way_out(fault: TlsFault) -> None:
+    [found] = of(Level.WRONG, engine(up=False, kind="vllm", tls_fault=fault.value))
+    others = [
+        of(Level.WRONG, engine(up=False, tls_fault=other.value))[0]
+        for other in TlsFault
+        if other is not fault
+    ]
+
+    assert found.step
+    assert "--enable-metrics" not in found.step
+    assert found.what not in [other.what for other in others]
+    assert found.step not in [other.step for other in others]
+
+
+def test_what_is_wrong_with_the_tls_of_an_engine_is_said_whole() -> None:
+    found = {
+        fault: of(Level.WRONG, engine(up=False, tls_fault=fault.value))[0]
+        for fault in (TlsFault.EXPIRED, TlsFault.UNTRUSTED, TlsFault.TLS_WANTED)
+    }
+
+    assert [(each.what, each.step) for each in found.values()] == [
+        (
+            "vllm-8000 is not read: its certificate has expired",
+            "renew the certificate of vllm-8000",
+        ),
+        (
+            "vllm-8000 is not read: its certificate is signed by nobody whom we trust",
+            "name who signs it: `ca_file:` under its own `tls:` in the node file, "
+            "or `attach: tls:` for all",
+        ),
+        (
+            "vllm-8000 is not read: it speaks TLS and was asked in plain HTTP",
+            "list its address as https:// under `attach: endpoints:`",
+        ),
+    ]
+
+
+def test_an_engine_that_switches_roles_is_not_to_be_given_one() -> None:
+    [found] = of(Level.BETTER, engine(role="unknown", source="dynamic"))
+
+    assert (found.what, found.step) == (
+        "vllm-8000 can switch roles, and has done too little to tell which it has",
+        "",
+    )
+
+
+def test_only_sglang_is_said_to_need_an_option_for_its_page() -> None:
+    steps = {
+        kind: of(Level.WRONG, engine(up=False, kind=kind))[0].step for kind in ("vllm", "sglang")
+    }
+
+    assert steps == {
+        "vllm": "look at the log of vllm-8000",
+        "sglang": "look at the log of vllm-8000; SGLang needs --enable-metrics",
+    }
+
+
+def test_an_engine_that_anybody_could_pretend_to_be_is_told() -> None:
+    [found] = of(Level.BETTER, engine(verified="insecure"))
+
+    assert found.what == "vllm-8000 is asked by TLS, and not verified (`insecure: true`)"
+    assert of(Level.BETTER, engine(verified="pinned")) == []
+
+
+def test_a_fault_of_a_newer_daemon_is_no_end_of_the_doctor() -> None:
+    assert of(Level.WRONG, engine(tls_fault="of_tomorrow")) == []
+
+
+def test_the_next_step_is_that_of_the_worst_finding_that_gains_most() -> None:
+    worse = replace(engine(role="unknown", method="none"), collectors={"kubelet": False})
+
+    best = next_step(examine(worse))
+    assert best is not None
+    assert "pod-resources" in best.step
+    assert (next_step(examine(engine(role="unknown", method="none"))) or best).gain == 6
+
+
+def test_an_engine_that_nobody_counts_has_no_accuracy() -> None:
+    facts = replace(WELL, version=None)
+
+    assert not any("single step" in finding.what for finding in examine(facts))
+
+
+def test_a_follower_lacks_nothing_that_its_leader_has() -> None:
+    follower = {"method": "follower", "follows": "10.0.0.1:29501", "split": "none"}
+    facts = engine(**follower)
+
+    fine = [finding.what for finding in of(Level.FINE, facts)]
+    assert "vllm-8000 is a follower of 10.0.0.1:29501, which answers for it" in fine
+    assert of(Level.WRONG, facts) == []
+    [inexact] = of(Level.BETTER, facts)
+    assert (inexact.what, inexact.step) == (
+        "vllm-8000: inexact: a follower, its devices' activity, by its leader's shares or its role",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "text"),
+    [
+        ("prefill", "the activity of its devices, which would be prefill, is not read"),
+        ("decode", "the activity of its devices, which would be decode, is not read"),
+        ("mixed", "its role, mixed, does not say which phase"),
+        ("encode", "its role, encode, does not say which phase"),
+    ],
+)
+def test_a_follower_whose_time_is_no_phases_is_told_why_by_its_own_role(
+    role: str, text: str
+) -> None:
+    [found] = of(Level.BETTER, engine(method="none", follows="", role=role))
+
+    assert (found.what, found.step) == (
+        f"vllm-8000: not divided: a follower tells nothing, and {text}",
+        "",
+    )
+
+
+def test_it_is_said_by_which_command_an_engine_gets_our_plugin() -> None:
+    [by_hand] = of(Level.BETTER, engine(method="page"))
+    [in_pod] = of(Level.BETTER, engine(method="page", pod="llama-0"))
+
+    assert by_hand.step == (
+        'start it with our plugin: `eval "$(disagg-node plugin env)"` in its shell, then its own '
+        "command with --enable-logging-iteration-details"
+    )
+    assert in_pod.step == (
+        'start it with our plugin: the annotation disagg-node/steps: "true" on its pod, and '
+        "`disagg-node plugin copy` in an init container (docs/kubernetes-engines.md)"
+    )
+
+
+def test_engines_beyond_those_that_are_attached_to_are_told() -> None:
+    [found] = of(Level.WRONG, replace(WELL, left_out_engines=3))
+
+    assert (found.what, found.step) == (
+        "3 engines beyond the 64 that one daemon attaches to were found: "
+        "they are neither shown nor measured",
+        "list those that matter under `attach: endpoints:`, with `processes: false`",
+    )
+
+
+def test_a_follower_of_unknown_role_is_told_who_could_tell() -> None:
+    [_, undivided] = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
+    assert undivided.what == (
+        "vllm-8000: not divided: a follower tells nothing, and nobody says what it is for"
+    )
+
+    unknown = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
+    assert "its traffic is told by its leader only" in unknown[0].what
+    assert "DISAGG_NODE_ROLE" in unknown[0].step

@@ -1,0 +1,36 @@
+"""What the commands of a node read back from its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from disagg_cluster.inspect.page_view import read_node_page
+
+PAGE = b"""\
+disagg_build_info{version="1.0"} 1.0
+disagg_left_out_engines 3.0
+disagg_engine_info{engine="a",role="decode",model_name="m",kind="vllm",version="1"} 1.0
+disagg_engine_info{engine="b",role="decode",model_name="m",kind="vllm",version="1"} 1.0
+disagg_engine_tls_info{engine="a",verified="pinned",fault="certificate_expired"} 1.0
+"""
+GOLDEN = Path(__file__).parents[3] / "data" / "golden_page.prom"
+
+
+def test_how_an_engine_was_known_by_tls_and_who_was_left_out_is_read_back() -> None:
+    page = read_node_page(PAGE)
+
+    assert page.left_out_engines == 3
+    assert [(e.engine, e.verified, e.tls_fault) for e in page.engines] == [
+        ("a", "pinned", "certificate_expired"),
+        ("b", "", ""),
+    ]
+
+
+def test_a_page_that_says_nothing_of_either_leaves_nobody_out() -> None:
+    said = (b"disagg_left_out_engines", b"disagg_engine_tls_info")
+    lines = GOLDEN.read_bytes().splitlines(keepends=True)
+
+    page = read_node_page(b"".join(line for line in lines if not line.startswith(said)))
+
+    assert page.left_out_engines == 0
+    assert {engine.tls_fault for engine in page.engines} == {""}

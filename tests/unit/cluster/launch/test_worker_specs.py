@@ -1,0 +1,162 @@
+"""From a worker of the node file to what its keeper needs."""
+
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.config import HealthProbes, NodeConfig
+from disagg_cluster.config.layout import place
+from disagg_cluster.host.run_dir.layout import RunFolder, default_run_dir, older_run_dirs
+from disagg_cluster.host.run_dir.lock import RunLock
+from disagg_cluster.launch.worker_specs import api_key, post_of
+from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
+from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.supervisor.journal.journal import Journal
+from disagg_cluster.supervisor.process.child_process import start
+from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
+from disagg_exporter.model import Role
+from support.children import PYTHON, wait_readable
+
+
+def config(**worker: object) -> NodeConfig:
+    file = {"name": "w", "role": "mixed", "model": "tiny", "port": 8100} | worker
+    return from_mapping({"devices": "cpu", "workers": [file]}, "node.yaml")
+
+
+def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path: Path) -> None:
+    node = config(
+        deadlines={"stop_seconds": 3}, restart={"hang_probes": 2}, args=["--api-key", "k"]
+    )
+    [worker] = node.workers
+    placement = place(node, None).of("w")
+
+    post = post_of(worker, placement, RunFolder(tmp_path), node.restart, {})
+
+    assert (post.name, post.role, post.gpus) == ("w", Role.MIXED, placement.gpus)
+    assert post.log_path == tmp_path / "logs" / "w.log"
+    assert post.command.env["DISAGG_STEPS_SOCKET"] == str(tmp_path / "w.sock")
+    assert (post.target.port, post.target.served_model_name) == (8100, "tiny")
+    assert post.target.api_key == "k"
+    assert (post.policy.stop_seconds, post.policy.hang_probes) == (3, 2)
+    assert post.tag.url == "http://127.0.0.1:8100"
+
+
+def test_a_workers_own_rules_of_probes_come_before_the_nodes(tmp_path: Path) -> None:
+    node = config(health={"timeout_seconds": 30})
+    [worker] = node.workers
+    probes = HealthProbes(timeout_seconds=4.0, grace_seconds=60.0)
+
+    post = post_of(
+        worker,
+        place(node, None).of("w"),
+        RunFolder(tmp_path),
+        node.restart,
+        {},
+        probes,
+        health_seconds=5.0,
+    )
+
+    assert post.target.timeout_seconds == 30
+    assert (post.policy.hang_grace_seconds, post.policy.health_seconds) == (60, 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ranks"),
+    [
+        ([], 1),
+        (["--data-parallel-size", "2"], 2),
+        (["-dp=2"], 2),
+        (["--data-parallel-size=4", "--data-parallel-size-local=2"], 1),
+        (["--data-parallel-size=2", "-dpr", "1"], 1),
+        (["--data-parallel-size=2", "--device-ids", "3,2"], 1),
+    ],
+)
+def test_data_parallel_ranks_divide_the_devices_where_nothing_else_is_said_of_them(
+    tmp_path: Path, arguments: list[str], ranks: int
+) -> None:
+    node = config(args=arguments)
+    [worker] = node.workers
+
+    post = post_of(worker, place(node, None).of("w"), RunFolder(tmp_path), node.restart, {})
+
+    assert post.tag.ranks == ranks
+
+
+@pytest.mark.parametrize(
+    ("worker", "inherited", "key"),
+    [
+        ({}, {}, ""),
+        ({"args": ["--api-key", "a", "--seed", "1"]}, {"VLLM_API_KEY": "c"}, "a"),
+        ({"args": ["--api-key=a=b"]}, {}, "a=b"),
+        ({"args": ["--api-key"]}, {}, ""),
+        ({"env": {"VLLM_API_KEY": "b"}}, {"VLLM_API_KEY": "c"}, "b"),
+        ({}, {"VLLM_API_KEY": "c"}, "c"),
+        ({"engine": "sglang"}, {"VLLM_API_KEY": "c"}, ""),
+    ],
+)
+def test_the_key_of_an_engines_server_is_where_the_engine_finds_it(
+    worker: dict[str, object], inherited: dict[str, str], key: str
+) -> None:
+    assert api_key(config(**worker).workers[0], inherited) == key
+
+
+@pytest.mark.parametrize("key", ["k\r\nHost: x", "k\n", "\N{SNOWMAN}", "\udcff"])
+def test_a_key_that_no_request_can_carry_is_none(key: str) -> None:
+    """A probe without it is told 401, which is enough of a socket that is the worker's own."""
+    assert api_key(config(engine="vllm").workers[0], {"VLLM_API_KEY": key}) == ""
+
+
+@pytest.mark.parametrize(
+    ("environ", "uid", "folder"),
+    [
+        ({"HOME": "/root", "XDG_RUNTIME_DIR": "/run/user/0"}, 0, "/run/disagg-node"),
+        ({"HOME": "/home/a"}, 7, "/home/a/.local/state/disagg-node/gpu-7"),
+        ({"HOME": "/home/a", "XDG_STATE_HOME": "/s"}, 7, "/s/disagg-node/gpu-7"),
+        ({"HOME": "/home/a", "XDG_STATE_HOME": "s"}, 7, "/home/a/.local/state/disagg-node/gpu-7"),
+        ({"XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/var/tmp/disagg-node-7"),
+    ],
+)
+def test_a_daemon_has_its_folder_where_it_outlives_the_session(
+    environ: dict[str, str], uid: int, folder: str
+) -> None:
+    assert default_run_dir(environ, uid, "gpu-7.cluster.local") == Path(folder)
+
+
+def test_an_older_folder_is_used_on_while_a_daemon_runs_there(tmp_path: Path) -> None:
+    uid, user = 7, {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "session")}
+    usual = default_run_dir(user, uid)
+    session, cache = older_run_dirs(user, uid)
+    assert (session, cache) == (
+        tmp_path / "session" / "disagg-node",
+        tmp_path / ".cache" / "disagg-node",
+    )
+
+    assert usual_run_dir(user, uid) == usual
+    with RunLock(RunFolder(cache).lock):
+        assert usual_run_dir(user, uid) == cache
+        with RunLock(RunFolder(usual).lock):
+            assert usual_run_dir(user, uid) == usual
+    assert usual_run_dir(user, uid) == usual
+
+
+def test_an_older_folder_is_used_on_while_engines_of_its_journal_run(tmp_path: Path) -> None:
+    user = {"HOME": str(tmp_path)}
+    [cache] = older_run_dirs(user, 7)
+    folder = RunFolder(cache)
+    child = start([*PYTHON, "import signal; signal.pause()"], dict(os.environ), folder.log("w"))
+    try:
+        entry = post_of(
+            config().workers[0], place(config(), None).of("w"), folder, config().restart, {}
+        ).entry(child.start_ticks, 0.0)
+        life = Life(WorkerState.READY, Presence.RUNNING, incarnation=1)
+        entry = entry.model_copy(update={"life": life, "pid": child.pid})
+        Journal(folder.journal, logging.getLogger("test")).write([entry])
+        assert usual_run_dir(user, 7) == cache
+    finally:
+        child.signal_group(signal.SIGKILL)
+        assert wait_readable(child.pidfd)
+        child.reap()
+    assert usual_run_dir(user, 7) == default_run_dir(user, 7)

@@ -1,0 +1,90 @@
+"""Which failures are told of a worker, and what is said of each."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.lifecycle.failures import Failure, FailureKind, FailureReports, payload
+from disagg_cluster.lifecycle.state import Event, Exited, Health, Life, Probed, StartRequested, Tick
+from disagg_cluster.lifecycle.state_machine import decide
+
+S = 1_000_000_000
+POLICY = RestartPolicy(hang_probes=2, hang_grace_seconds=0, crash_limit=2, backoff_jitter_ratio=0)
+HEALTHY = Probed(1, Health.HEALTHY, "healthy")
+FAILURE = Failure(
+    FailureKind.CRASHED, "w", "decode", "backoff", "why", -9, 7, 0, 1.5, "/logs/w.log", ("a", "b")
+)
+
+
+class Told:
+    """A worker to which things happen, and the failures that were told."""
+
+    def __init__(self, policy: RestartPolicy = POLICY) -> None:
+        self.failures: list[Failure] = []
+        self._reports = FailureReports("w", "decode", Path("/logs/w.log"), self.failures.append)
+        self._life, self._now_ns, self._policy = Life(), 0, policy
+
+    def hear(self, event: Event, after_seconds: float = 1) -> "Told":
+        self._now_ns += round(after_seconds * S)
+        old = self._life
+        decision = decide(old, event, self._now_ns, self._policy, 0.0)
+        self._life = decision.life
+        why = "; ".join(decision.notes)
+        self._reports.take(old, decision.life, event, why, 7, ("last words",))
+        return self
+
+    def kinds(self) -> list[str]:
+        return [failure.event.value for failure in self.failures]
+
+
+def ready() -> Told:
+    return Told().hear(StartRequested()).hear(HEALTHY)
+
+
+def test_a_crash_is_told_with_its_exit_code_and_the_last_words() -> None:
+    told = ready().hear(Exited(1, -9, alone=True))
+
+    (failure,) = told.failures
+    assert (failure.event, failure.exit_code, failure.pid) == (FailureKind.CRASHED, -9, 7)
+    assert failure.cause.startswith("ended unasked by signal 9 (Killed)")
+    assert failure.log_lines == ("last words",)
+
+
+def test_a_hang_is_told_once_when_it_is_killed_and_not_again_when_it_has_ended() -> None:
+    failing = Probed(1, Health.NO_ANSWER, "no answer in time")
+    told = ready()
+    while not told.failures:
+        told.hear(failing, 60)
+    told.hear(Exited(1, -9, alone=True))
+
+    assert told.kinds() == ["hung"]
+
+
+def test_giving_up_and_being_back_are_told() -> None:
+    told = ready().hear(Exited(1, 1, alone=True), 0.1).hear(Tick(), 30)
+    told.hear(Exited(2, 1, alone=True), 0.1)
+
+    assert told.kinds() == ["crashed", "failed"]
+
+
+def test_one_that_is_ready_again_after_a_crash_is_told_to_be_back_once() -> None:
+    told = ready().hear(Exited(1, 1, alone=True)).hear(Tick(), 30)
+    told.hear(replace(HEALTHY, incarnation=2)).hear(replace(HEALTHY, incarnation=2))
+
+    assert told.kinds() == ["crashed", "recovered"]
+
+
+def test_a_first_start_is_no_recovery() -> None:
+    assert ready().kinds() == []
+
+
+def test_what_is_sent_is_one_line_of_json_of_bounded_length() -> None:
+    line = payload(FAILURE, "gpu-7", "east")
+
+    assert line.count(b"\n") == 1
+    told = json.loads(line)
+    assert (told["version"], told["node"], told["cluster"]) == (1, "gpu-7", "east")
+    assert (told["event"], told["exit_code"], told["log_lines"]) == ("crashed", -9, ["a", "b"])
+    endless = replace(FAILURE, cause="x" * 10**6, log_lines=("\udcff" * 10**6,) * 10)
+    assert len(payload(endless, "n", "c")) < 100_000

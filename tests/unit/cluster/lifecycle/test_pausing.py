@@ -1,0 +1,284 @@
+"""A paused worker is observed and nothing else; a restart by hand drains first and forgives."""
+
+import pytest
+
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.lifecycle.state import (
+    KILL,
+    TERM,
+    Action,
+    Drained,
+    Event,
+    Exited,
+    Gone,
+    Health,
+    Life,
+    PauseRequested,
+    Presence,
+    Probed,
+    RestartRequested,
+    Resumed,
+    Signal,
+    Start,
+    StartRequested,
+    StopRequested,
+    Tick,
+    UnpauseRequested,
+    WorkerState,
+)
+from disagg_cluster.lifecycle.state_machine import decide, due_ns
+
+S = 1_000_000_000
+POLICY = RestartPolicy(hang_probes=3, hang_grace_seconds=0, backoff_jitter_ratio=0, crash_limit=3)
+FAILING = Probed(1, Health.NO_ANSWER, "no answer in time")
+DIED = Exited(1, -9, alone=True)
+HEALTHY = Probed(1, Health.HEALTHY, "healthy")
+READY: tuple[Event, ...] = (StartRequested(), HEALTHY)
+DAYS = 100_000
+
+
+class Worker:
+    """A worker that is told one thing after the other."""
+
+    def __init__(self, *events: Event) -> None:
+        self.life = Life()
+        self.now_ns = 0
+        self.notes: list[str] = []
+        for event in events:
+            self.tell(event)
+
+    def tell(self, event: Event, after_seconds: float = 0) -> tuple[Action, ...]:
+        self.now_ns += round(after_seconds * S)
+        decision = decide(self.life, event, self.now_ns, POLICY, 0.0)
+        self.life = decision.life
+        self.notes.extend(decision.notes)
+        return decision.actions
+
+    def failed(self) -> "Worker":
+        """Let it crash until it is given up."""
+        while self.life.state is not WorkerState.FAILED:
+            self.tell(Exited(self.life.incarnation, 1, alone=True))
+            self.tell(Tick(), 61)
+        return self
+
+
+def test_a_paused_worker_that_hangs_is_not_killed() -> None:
+    worker = Worker(*READY, PauseRequested())
+
+    for _ in range(100):
+        assert worker.tell(FAILING, 1) == ()
+    assert worker.life.state is WorkerState.READY
+    assert worker.life.probe_why == "no answer in time"
+
+
+def test_the_hang_clock_begins_anew_when_it_is_supervised_again() -> None:
+    worker = Worker(*READY, FAILING, FAILING, PauseRequested(), FAILING, FAILING)
+
+    assert worker.tell(UnpauseRequested(), 100) == ()
+    assert worker.tell(FAILING, 1) == worker.tell(FAILING, 1) == ()
+    assert worker.tell(FAILING, 1) == (Signal(1, KILL),)
+
+
+def test_a_paused_worker_that_died_is_started_when_the_pause_ends_and_not_before() -> None:
+    worker = Worker(*READY, PauseRequested())
+
+    assert worker.tell(DIED, 5) == ()
+    assert worker.life.state is WorkerState.BACKOFF
+    assert "ended unasked by signal 9" in worker.notes[-1]
+    assert "not started again while it is paused" in worker.notes[-1]
+    assert due_ns(worker.life, POLICY) is None
+    assert worker.tell(Tick(), DAYS) == worker.tell(StartRequested()) == ()
+
+    assert worker.tell(UnpauseRequested()) == (Start(2),)
+    assert worker.life.restarts == 1
+
+
+def test_however_often_it_dies_under_a_pause_it_is_not_given_up_for_it() -> None:
+    worker = Worker(*READY)
+    for incarnation in range(1, 8):
+        worker.tell(PauseRequested())
+        worker.tell(Exited(incarnation, 1, alone=True))
+        assert worker.tell(UnpauseRequested()) == (Start(incarnation + 1),)
+
+
+def test_what_a_paused_worker_left_is_ended_only_when_the_pause_ends() -> None:
+    worker = Worker(*READY, PauseRequested())
+
+    assert worker.tell(Exited(1, -9, alone=False)) == worker.tell(Tick(), DAYS) == ()
+    assert worker.tell(UnpauseRequested()) == (Signal(1, TERM),)
+    assert worker.tell(Gone(1)) == (Start(2),)
+
+
+def test_a_start_that_takes_too_long_is_not_ended_under_a_pause_and_has_its_time_again() -> None:
+    worker = Worker(StartRequested(), PauseRequested())
+
+    assert worker.tell(Tick(), DAYS) == ()
+    worker.tell(UnpauseRequested())
+    assert worker.tell(Tick(), POLICY.start_seconds - 1) == ()
+    assert worker.tell(Tick(), 1) == (Signal(1, TERM),)
+
+
+def test_a_back_off_waits_for_the_end_of_the_pause_and_no_longer() -> None:
+    worker = Worker(*READY, DIED, PauseRequested())
+
+    assert worker.tell(Tick(), DAYS) == ()
+    assert worker.tell(UnpauseRequested()) == (Start(2),)
+
+
+def test_who_was_told_to_end_before_the_pause_is_not_killed_during_it() -> None:
+    worker = Worker(StartRequested())
+    worker.tell(Tick(), POLICY.start_seconds)
+    assert worker.life.sent is TERM
+    worker.tell(PauseRequested())
+
+    assert worker.tell(Tick(), DAYS) == ()
+    assert worker.tell(UnpauseRequested()) == (Signal(1, TERM),)
+    assert worker.tell(Tick(), POLICY.stop_seconds) == (Signal(1, KILL),)
+
+
+def test_a_stop_is_obeyed_under_a_pause_and_the_pause_stays() -> None:
+    worker = Worker(*READY, PauseRequested(), StopRequested())
+    assert worker.life.state is WorkerState.DRAINING
+    assert worker.tell(Tick(), POLICY.drain_seconds) == (Signal(1, TERM),)
+    assert worker.tell(Tick(), POLICY.stop_seconds) == (Signal(1, KILL),)
+    worker.tell(DIED)
+
+    assert worker.life.state is WorkerState.STOPPED
+    assert worker.tell(StartRequested()) == ()
+    assert worker.tell(UnpauseRequested()) == (Start(2),)
+
+
+def test_a_pause_and_its_end_asked_twice_change_nothing() -> None:
+    worker = Worker(*READY, PauseRequested())
+    paused = worker.life
+    worker.tell(PauseRequested(), 10)
+    assert worker.life == paused
+
+    worker.tell(UnpauseRequested())
+    supervised = worker.life
+    worker.tell(UnpauseRequested(), 10)
+    assert worker.life == supervised
+
+
+@pytest.mark.parametrize("found", list(Presence))
+def test_a_pause_outlasts_the_daemon_whatever_is_left_of_the_worker(found: Presence) -> None:
+    worker = Worker(*READY, PauseRequested())
+
+    assert worker.tell(Resumed(1, found), 1000) == ()
+    assert worker.tell(StartRequested()) == worker.tell(Tick(), DAYS) == ()
+    assert worker.life.paused_ns is not None
+
+
+def test_one_that_was_told_to_end_is_told_nothing_by_the_next_daemon_while_it_is_paused() -> None:
+    worker = Worker(StartRequested())
+    worker.tell(Tick(), POLICY.start_seconds)
+    worker.tell(PauseRequested())
+
+    assert worker.tell(Resumed(1, Presence.RUNNING)) == ()
+    assert worker.tell(Resumed(1, Presence.LEFTOVER)) == ()
+
+
+def test_a_restart_drains_ends_and_starts_and_is_no_crash() -> None:
+    worker = Worker(*READY)
+
+    assert worker.tell(RestartRequested()) == ()
+    assert worker.life.state is WorkerState.DRAINING
+    assert worker.tell(Drained(1)) == (Signal(1, TERM),)
+    assert worker.tell(Exited(1, 0, alone=True)) == (Start(2),)
+    assert (worker.life.restarts, worker.life.crashes_ns, worker.life.restarting) == (0, (), False)
+
+
+def test_a_restart_waits_for_its_requests_no_longer_than_a_stop() -> None:
+    worker = Worker(*READY, RestartRequested())
+
+    assert worker.tell(Tick(), POLICY.drain_seconds) == (Signal(1, TERM),)
+    assert worker.tell(Tick(), POLICY.stop_seconds) == (Signal(1, KILL),)
+    assert worker.tell(DIED) == (Start(2),)
+
+
+def test_a_restart_asked_twice_is_one() -> None:
+    worker = Worker(*READY, RestartRequested())
+    draining = worker.life
+
+    assert worker.tell(RestartRequested(), 5) == ()
+    assert worker.life == draining
+    assert worker.tell(RestartRequested(drain=False)) == (Signal(1, TERM),)
+    assert worker.tell(RestartRequested(drain=False)) == ()
+    assert worker.tell(DIED) == (Start(2),)
+
+
+def test_a_restart_without_drain_and_one_of_a_worker_that_only_starts_end_it_at_once() -> None:
+    assert Worker(*READY).tell(RestartRequested(drain=False)) == (Signal(1, TERM),)
+    assert Worker(StartRequested()).tell(RestartRequested()) == (Signal(1, TERM),)
+
+
+def test_a_restart_starts_what_waits_or_was_given_up_at_once_and_forgives_its_crashes() -> None:
+    given_up = Worker(StartRequested()).failed()
+    last = given_up.life.incarnation
+    assert given_up.tell(RestartRequested()) == (Start(last + 1),)
+    assert (given_up.life.streak, given_up.life.crashes_ns) == (0, ())
+
+    assert Worker(*READY, DIED).tell(RestartRequested()) == (Start(2),)
+    assert Worker().tell(RestartRequested()) == (Start(1),)
+
+
+def test_a_restart_of_a_worker_that_is_being_killed_waits_until_it_has_gone() -> None:
+    worker = Worker(*READY, FAILING, FAILING, FAILING)
+    assert worker.life.sent is KILL
+
+    assert worker.tell(RestartRequested()) == ()
+    assert worker.tell(DIED) == (Start(2),)
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (PauseRequested(), "restart refused: it is paused"),
+        (StopRequested(), "restart refused: it is being stopped"),
+    ],
+)
+def test_a_restart_is_refused_of_a_paused_worker_and_of_one_that_is_stopped(
+    before: Event, why: str
+) -> None:
+    worker = Worker(*READY, before)
+    life = worker.life
+
+    assert worker.tell(RestartRequested()) == ()
+    assert worker.life == life
+    assert worker.notes[-1] == why
+
+
+def test_a_stop_wins_over_a_restart_that_drains() -> None:
+    worker = Worker(*READY, RestartRequested(), StopRequested())
+    worker.tell(Drained(1))
+    worker.tell(DIED)
+
+    assert worker.life.state is WorkerState.STOPPED
+
+
+def test_a_pause_calls_off_a_restart_that_drains() -> None:
+    worker = Worker(*READY, RestartRequested(), PauseRequested())
+    assert worker.life.state is WorkerState.READY
+    assert worker.tell(Tick(), DAYS) == ()
+
+    ending = Worker(*READY, RestartRequested(drain=False), PauseRequested())
+    assert ending.tell(DIED) == ending.tell(Tick(), DAYS) == ()
+    assert ending.tell(UnpauseRequested()) == (Start(2),)
+
+
+def test_a_restart_goes_on_under_the_next_daemon() -> None:
+    draining = Worker(*READY, RestartRequested())
+    assert draining.tell(Resumed(1, Presence.RUNNING), 1000) == ()
+    assert draining.tell(Drained(1)) == (Signal(1, TERM),)
+    assert draining.tell(DIED) == (Start(2),)
+
+    ended = Worker(*READY, RestartRequested())
+    assert ended.tell(Resumed(1, Presence.GONE)) == (Start(2),)
+    assert ended.life.restarts == 0
+
+
+def test_a_pause_is_refused_while_the_worker_is_being_stopped() -> None:
+    worker = Worker(*READY, StopRequested(), PauseRequested())
+
+    assert worker.life.paused_ns is None
+    assert worker.notes[-1] == "pause refused: it is being stopped"

@@ -1,0 +1,39 @@
+"""When a worker is started next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.lifecycle.planned_start import PlannedStart
+from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
+
+S = 1_000_000_000
+POLICY = RestartPolicy(failed_retry_seconds=300)
+
+
+def test_it_is_told_while_it_waits_and_stays_the_same_as_long_as_the_plan() -> None:
+    now = 100.0
+    planned = PlannedStart(lambda: round(now * S), lambda: 7000.25 + now * 1.0001)
+    waits = Life(WorkerState.BACKOFF, since_ns=100 * S, retry_ns=108 * S)
+
+    assert planned.seconds(waits, POLICY) == 7000.25 + 100.01 + 8
+    now = 104.0
+    assert planned.seconds(waits, POLICY) == 7000.25 + 100.01 + 8
+    given_up = replace(waits, state=WorkerState.FAILED)
+    assert planned.seconds(given_up, POLICY) == 7000.25 + 104 * 1.0001 + 296
+
+
+def test_nothing_is_told_where_nothing_is_planned() -> None:
+    planned = PlannedStart(lambda: 0, lambda: 0.0)
+    runs = Life(WorkerState.STARTING, Presence.RUNNING)
+    ends = Life(WorkerState.BACKOFF, Presence.RUNNING, retry_ns=5)
+
+    assert planned.seconds(runs, POLICY) is None
+    assert planned.seconds(ends, POLICY) is None
+    assert planned.seconds(Life(), POLICY) is None
+    assert (
+        planned.seconds(Life(WorkerState.FAILED), replace(POLICY, failed_retry_seconds=0)) is None
+    )
+    paused = Life(WorkerState.BACKOFF, paused_ns=1, retry_ns=5)
+    assert planned.seconds(paused, POLICY) is None

@@ -1,0 +1,920 @@
+"""The decisions about one worker, by example and under any order of events."""
+
+import signal
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.lifecycle.crashes import backoff_seconds
+from disagg_cluster.lifecycle.pausing import is_frozen, restart_refusal
+from disagg_cluster.lifecycle.state import (
+    KILL,
+    TERM,
+    Drained,
+    Event,
+    Exited,
+    Gone,
+    Health,
+    Life,
+    PauseRequested,
+    Presence,
+    Probed,
+    RestartRequested,
+    Resumed,
+    Signal,
+    Start,
+    StartFailed,
+    StartRequested,
+    StopRequested,
+    Tick,
+    UnpauseRequested,
+    Unwatched,
+    WorkerState,
+)
+from disagg_cluster.lifecycle.state_machine import decide, due_ns
+
+S = 1_000_000_000
+POLICY = RestartPolicy(
+    start_seconds=100,
+    drain_seconds=30,
+    stop_seconds=10,
+    leftover_seconds=1,
+    backoff_first_seconds=1,
+    backoff_max_seconds=8,
+    backoff_jitter_ratio=0,
+    steady_seconds=60,
+    crash_limit=5,
+    crash_window_seconds=600,
+    failed_retry_seconds=0,
+    hang_probes=3,
+    hang_grace_seconds=10,
+)
+
+
+@dataclass
+class Told:
+    """A worker that is told one thing after the other, and what was done about it."""
+
+    policy: RestartPolicy = POLICY
+    life: Life = field(default_factory=Life)
+    now_ns: int = 0
+    actions: list[Start | Signal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def tell(self, event: Event, after_seconds: float = 0) -> list[Start | Signal]:
+        self.now_ns += round(after_seconds * S)
+        decision = decide(self.life, event, self.now_ns, self.policy, 0.0)
+        self.life = decision.life
+        self.actions.extend(decision.actions)
+        self.notes.extend(decision.notes)
+        return list(decision.actions)
+
+    def healthy(self, after_seconds: float = 0) -> None:
+        self.tell(Probed(self.life.incarnation, Health.HEALTHY, "healthy"), after_seconds)
+
+    def failing(
+        self, after_seconds: float = 1, *, took_seconds: float = 0, worked: bool = False
+    ) -> list[Start | Signal]:
+        """A probe that got no answer; `worked`: it did something while that was awaited."""
+        end_ns = self.now_ns + round(after_seconds * S)
+        probed = Probed(
+            self.life.incarnation,
+            Health.NO_ANSWER,
+            "no answer in time",
+            began_ns=end_ns - round(took_seconds * S),
+            worked_ns=end_ns + 1 if worked else None,
+        )
+        return self.tell(probed, after_seconds)
+
+    def exits(self, code: int | None = 1, after_seconds: float = 0) -> list[Start | Signal]:
+        return self.tell(Exited(self.life.incarnation, code, alone=True), after_seconds)
+
+
+def started(policy: RestartPolicy = POLICY) -> Told:
+    worker = Told(policy)
+    worker.tell(StartRequested())
+    return worker
+
+
+def ready(policy: RestartPolicy = POLICY) -> Told:
+    worker = started(policy)
+    worker.healthy(5)
+    return worker
+
+
+def test_a_worker_that_is_wanted_starts_and_is_ready_once_it_is_healthy() -> None:
+    worker = started()
+    assert worker.actions == [Start(1)]
+    assert worker.life.state is WorkerState.STARTING
+
+    worker.healthy(5)
+    assert worker.life.state is WorkerState.READY
+    assert worker.life.restarts == 0
+
+
+@pytest.mark.parametrize("code", [0, 1, -9, None])
+def test_any_exit_that_was_not_asked_for_is_a_crash_and_waits_for_its_restart(
+    code: int | None,
+) -> None:
+    worker = ready()
+
+    assert worker.exits(code, 5) == []
+    assert worker.life.state is WorkerState.BACKOFF
+    assert due_ns(worker.life, POLICY) == worker.now_ns + 1 * S
+    assert worker.tell(Tick(), 0.999) == []
+    assert worker.tell(Tick(), 0.001) == [Start(2)]
+    assert (worker.life.state, worker.life.restarts) == (WorkerState.STARTING, 1)
+
+
+def test_the_back_off_doubles_until_its_maximum_and_then_the_worker_is_failed() -> None:
+    worker = started(replace(POLICY, crash_limit=6))
+    waits = []
+    while worker.life.state is not WorkerState.FAILED:
+        worker.exits(1, 0)
+        due = due_ns(worker.life, worker.policy)
+        if due is not None:
+            waits.append((due - worker.now_ns) / S)
+            worker.tell(Tick(), waits[-1])
+
+    assert waits == [1, 2, 4, 8, 8]
+    assert worker.life.restarts == 5
+    assert worker.tell(Tick(), 1_000_000) == []
+
+
+def test_a_worker_that_lasts_but_crashes_again_and_again_is_failed_by_the_window() -> None:
+    worker = started()
+    for _ in range(4):
+        worker.healthy(1)
+        worker.exits(1, 61)
+        assert worker.life.state is WorkerState.BACKOFF
+        assert worker.life.streak == 1
+        worker.tell(Tick(), 1)
+    worker.healthy(1)
+    worker.exits(1, 61)
+
+    assert worker.life.state is WorkerState.FAILED
+    assert "given up after 5 crashes" in worker.notes[-1]
+
+
+def test_slow_starts_that_die_each_time_are_failed_though_the_window_forgets_them() -> None:
+    worker = started(replace(POLICY, start_seconds=900))
+    for _ in range(5):
+        worker.exits(1, 500)
+        worker.tell(Tick(), 8)
+
+    assert worker.life.state is WorkerState.FAILED
+
+
+def test_crashes_older_than_the_window_do_not_fail_a_worker_that_was_steady() -> None:
+    worker = started()
+    for _ in range(20):
+        worker.healthy(1)
+        worker.exits(1, 200)
+        worker.tell(Tick(), 1)
+
+    assert worker.life.state is WorkerState.STARTING
+    assert worker.life.restarts == 20
+
+
+def test_a_failed_worker_starts_again_when_somebody_asks_and_its_crashes_are_forgiven() -> None:
+    worker = started(replace(POLICY, crash_limit=1))
+    worker.exits()
+    assert worker.life.state is WorkerState.FAILED
+
+    assert worker.tell(StartRequested()) == [Start(2)]
+    assert (worker.life.streak, worker.life.restarts) == (0, 0)
+
+
+def test_a_program_that_cannot_be_started_counts_as_a_crash() -> None:
+    worker = started()
+
+    worker.tell(StartFailed(1, "cannot start /x: no such program"))
+    assert worker.life.state is WorkerState.BACKOFF
+    assert worker.life.presence is Presence.GONE
+    assert worker.notes[-1] == "cannot start /x: no such program, next start in 1.0 s"
+
+
+def test_a_start_past_its_deadline_is_ended_and_tried_again_once_it_has_gone() -> None:
+    worker = started()
+    worker.tell(Probed(1, Health.FOREIGN, "another process listens on port 8100"), 1)
+    assert worker.tell(Tick(), 98.9) == []
+
+    assert worker.tell(Tick(), 0.1) == [Signal(1, TERM)]
+    assert worker.life.state is WorkerState.BACKOFF
+    assert "another process listens on port 8100" in worker.notes[-1]
+    assert worker.tell(Tick(), 10) == [Signal(1, KILL)]
+    assert worker.exits(-9) == [Start(2)]
+    assert worker.life.streak == 1
+
+
+def test_a_worker_that_hangs_is_killed_and_started_again() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    assert worker.failing() == worker.failing() == []
+
+    assert worker.failing() == [Signal(1, KILL)]
+    assert worker.life.state is WorkerState.BACKOFF
+    assert "hangs: 3 probes failed, the last one: no answer in time" in worker.notes[-1]
+    assert worker.tell(Tick(), 2) == []
+    assert worker.exits(-9) == [Start(2)]
+
+
+def test_one_good_probe_forgives_the_failed_ones_before() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    for _ in range(10):
+        worker.failing()
+        worker.failing()
+        worker.healthy(1)
+
+    assert worker.life.state is WorkerState.READY
+
+
+def test_failed_probes_do_not_kill_within_the_grace_after_ready() -> None:
+    worker = ready()
+    for _ in range(9):
+        assert worker.failing(1) == []
+
+    assert worker.failing(1) == [Signal(1, KILL)]
+
+
+def test_probes_that_could_not_be_made_kill_nobody() -> None:
+    worker = ready()
+    for _ in range(100):
+        worker.tell(Probed(1, Health.UNDECIDED, "the probe itself failed"), 1)
+
+    assert worker.life.state is WorkerState.READY
+
+
+def test_a_time_in_which_no_probe_could_be_made_is_no_part_of_a_silence() -> None:
+    worker = ready(replace(POLICY, hang_probes=7))
+    worker.tell(Tick(), 20)
+    worker.failing(2, took_seconds=2)
+    worker.failing(2, took_seconds=2)
+    worker.tell(Probed(1, Health.UNDECIDED, "no thread"), 60)
+
+    assert worker.failing(1, took_seconds=1) == []
+    assert worker.failing(3, took_seconds=3) == []
+    assert worker.failing(2, took_seconds=2) == [Signal(1, KILL)]
+
+
+def test_a_worker_that_does_its_work_is_never_killed_for_its_silence() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    for _ in range(100):
+        assert worker.failing(2, took_seconds=2, worked=True) == []
+
+    assert (worker.life.state, worker.life.up) == (WorkerState.READY, False)
+    said = "not healthy: no answer in time", "it does its work and is left alone"
+    assert tuple(worker.notes[-2:]) == said
+
+
+def test_a_worker_that_worked_and_then_does_nothing_is_killed_as_if_it_hung_from_then() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    worker.failing(1)
+    worker.failing(1)
+    worker.failing(1, took_seconds=1, worked=True)
+    assert worker.failing(1) == worker.failing(1) == []
+
+    assert worker.failing(1) == [Signal(1, KILL)]
+
+
+def test_work_that_was_done_before_the_probes_failed_is_no_life() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    worked_ns = worker.now_ns
+    for wanted in ([], [], [Signal(1, KILL)]):
+        probed = Probed(1, Health.NO_ANSWER, "silent", worker.now_ns + S // 2, worked_ns)
+        assert worker.tell(probed, 1) == wanted
+
+
+def test_what_a_stranger_on_its_port_does_is_no_life() -> None:
+    worker = ready()
+    worker.tell(Tick(), 20)
+    for wanted in ([], [], [Signal(1, KILL)]):
+        ahead_ns = worker.now_ns + 9 * S
+        probed = Probed(1, Health.FOREIGN, "another process listens", worker.now_ns, ahead_ns)
+        assert worker.tell(probed, 1) == wanted
+
+
+def test_slow_probes_need_no_longer_than_quick_ones_to_find_a_hang() -> None:
+    policy = replace(POLICY, hang_probes=7)
+    worker = ready(policy)
+    worker.tell(Tick(), 20)
+
+    assert worker.failing(2, took_seconds=2) == worker.failing(2, took_seconds=2) == []
+    assert worker.failing(2, took_seconds=2) == [Signal(1, KILL)]
+
+
+def test_one_slow_probe_alone_kills_nobody() -> None:
+    worker = ready(replace(POLICY, hang_probes=7))
+    worker.tell(Tick(), 20)
+
+    assert worker.failing(60, took_seconds=60) == worker.failing(60, took_seconds=60) == []
+
+
+def test_up_is_what_the_last_probe_said() -> None:
+    worker = started()
+    seen = [worker.life.up]
+    worker.healthy(5)
+    seen.append(worker.life.up)
+    worker.failing()
+    seen.append(worker.life.up)
+    worker.tell(Probed(1, Health.UNDECIDED, "the probe itself failed"), 1)
+    seen.append(worker.life.up)
+    worker.healthy(1)
+    seen.append(worker.life.up)
+    resumed(worker, Presence.RUNNING)
+    seen.append(worker.life.up)
+
+    assert seen == [None, True, False, None, True, None]
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_a_start_is_not_given_up_while_the_worker_works_or_cannot_be_looked_at(
+    served: bool,
+) -> None:
+    worker = ready() if served else started()
+    if served:
+        resumed(worker, Presence.RUNNING)
+    for _ in range(200):
+        assert worker.failing(1, took_seconds=1, worked=True) == []
+    for _ in range(200):
+        assert worker.tell(Probed(1, Health.UNDECIDED, "no thread"), 1) == []
+
+    assert worker.life.state is WorkerState.STARTING
+    assert worker.failing(POLICY.resume_seconds - 1) == []
+    assert worker.tell(Tick(), 1) == [Signal(1, TERM)]
+
+
+def test_a_time_in_which_nobody_could_look_gives_nobody_up() -> None:
+    adopted = ready()
+    resumed(adopted, Presence.RUNNING)
+    assert adopted.tell(Unwatched(), 3600) == []
+    serving = ready()
+    serving.tell(Tick(), 20)
+    serving.failing()
+    serving.failing()
+    serving.tell(Unwatched(), 3600)
+
+    assert serving.failing() == []
+    assert (adopted.life.state, serving.life.state) == (WorkerState.STARTING, WorkerState.READY)
+
+
+def test_a_start_that_the_system_refuses_is_no_crash_and_is_tried_again_for_ever() -> None:
+    worker = started()
+    waits = []
+    for number in range(1, 101):
+        worker.tell(StartFailed(number, "cannot write the log", refused=True))
+        due = due_ns(worker.life, POLICY)
+        assert due is not None
+        waits.append((due - worker.now_ns) / S)
+        assert worker.tell(Tick(), waits[-1]) == [Start(number + 1)]
+
+    assert waits[:6] == [1, 2, 4, 8, 8, 8]
+    assert (worker.life.restarts, worker.life.streak, worker.life.crashes_ns) == (0, 0, ())
+    assert "cannot write the log, not counted as a crash, tried again in 8.0 s" in worker.notes
+
+
+def test_a_refused_start_is_never_tried_again_at_once() -> None:
+    worker = started(replace(POLICY, backoff_first_seconds=0, backoff_max_seconds=0))
+
+    assert worker.tell(StartFailed(1, "no process left", refused=True)) == []
+    assert worker.tell(Tick(), 0.5) == [Start(2)]
+
+
+def test_a_start_that_was_only_written_down_is_no_crash() -> None:
+    worker = ready()
+    worker.exits(1, 5)
+    worker.tell(Tick(), 1)
+    before = worker.life
+
+    unmade = Resumed(2, Presence.GONE, started=False)
+    assert worker.tell(unmade, 3) == [Start(3)]
+    life = worker.life
+    assert (life.restarts, life.streak, life.crashes_ns) == (1, 1, before.crashes_ns)
+
+
+def test_a_failed_worker_is_tried_again_now_and_then() -> None:
+    worker = started(replace(POLICY, crash_limit=2, failed_retry_seconds=300))
+    worker.exits()
+    worker.tell(Tick(), 1)
+    worker.exits()
+    assert worker.notes[-1].endswith("given up after 2 crashes, tried again in 300 s")
+    assert worker.tell(Tick(), 299.9) == []
+    assert worker.tell(Tick(), 0.1) == [Start(3)]
+
+    worker.exits()
+    assert worker.life.state is WorkerState.FAILED
+    worker.tell(Tick(), 300)
+    worker.healthy(5)
+    assert (worker.life.state, worker.life.restarts) == (WorkerState.READY, 3)
+
+
+def test_unhealthy_probes_do_not_end_a_start_before_its_deadline() -> None:
+    worker = started()
+    for _ in range(99):
+        assert worker.failing(1) == []
+
+    assert worker.life.state is WorkerState.STARTING
+
+
+def test_a_failing_probe_is_noted_once_and_not_each_second() -> None:
+    worker = started()
+    before = len(worker.notes)
+    for _ in range(50):
+        worker.failing(1)
+
+    assert worker.notes[before:] == ["not healthy: no answer in time"]
+
+
+def test_a_ready_worker_is_drained_before_it_is_told_to_end() -> None:
+    worker = ready()
+
+    assert worker.tell(StopRequested()) == []
+    assert worker.life.state is WorkerState.DRAINING
+    assert worker.tell(Drained(1), 3) == [Signal(1, TERM)]
+    assert worker.exits(0, 1) == []
+    assert worker.life.state is WorkerState.STOPPED
+    assert worker.life.crashes_ns == ()
+
+
+def test_a_drain_and_a_stop_past_their_deadlines_end_in_a_kill() -> None:
+    worker = ready()
+    worker.tell(StopRequested())
+
+    assert worker.tell(Tick(), 29.9) == []
+    assert worker.tell(Tick(), 0.1) == [Signal(1, TERM)]
+    assert worker.tell(Tick(), 9.9) == []
+    assert worker.tell(Tick(), 0.1) == [Signal(1, KILL)]
+    assert worker.tell(Tick(), 10) == [Signal(1, KILL)]
+    worker.exits(-9)
+    assert worker.life.state is WorkerState.STOPPED
+
+
+def test_asked_again_without_drain_a_draining_worker_is_told_to_end_at_once() -> None:
+    worker = ready()
+    worker.tell(StopRequested())
+
+    assert worker.tell(StopRequested()) == []
+    assert worker.tell(StopRequested(drain=False)) == [Signal(1, TERM)]
+    assert worker.tell(StopRequested(drain=False)) == []
+
+
+def test_a_worker_that_only_starts_has_nothing_to_drain() -> None:
+    worker = started()
+
+    assert worker.tell(StopRequested()) == [Signal(1, TERM)]
+    assert worker.life.state is WorkerState.DRAINING
+
+
+def test_stop_wins_over_a_restart_that_waits_and_over_one_that_ends() -> None:
+    waiting = ready()
+    waiting.exits()
+    waiting.tell(StopRequested())
+    assert waiting.life.state is WorkerState.STOPPED
+    assert waiting.tell(Tick(), 1000) == []
+
+    hanging = ready()
+    hanging.tell(Tick(), 20)
+    for _ in range(3):
+        hanging.failing()
+    hanging.tell(StopRequested())
+    assert hanging.exits(-9, 5) == []
+    assert hanging.life.state is WorkerState.STOPPED
+
+
+def test_a_crash_while_draining_ends_in_stopped() -> None:
+    worker = ready()
+    worker.tell(StopRequested())
+    worker.exits(-11)
+
+    assert worker.life.state is WorkerState.STOPPED
+
+
+def test_a_start_asked_for_while_it_is_stopped_is_refused_and_said_so() -> None:
+    worker = ready()
+    worker.tell(StopRequested())
+
+    assert worker.tell(StartRequested()) == []
+    assert worker.notes[-1] == "start refused: it is being stopped"
+
+
+def test_a_start_asked_for_twice_changes_nothing() -> None:
+    starting, serving, waiting = started(), ready(), ready()
+    waiting.exits()
+
+    for worker in (starting, serving, waiting):
+        before = worker.life
+        assert worker.tell(StartRequested()) == []
+        assert worker.life == before
+
+
+def test_those_a_dead_leader_left_are_ended_before_a_successor_starts() -> None:
+    worker = ready()
+
+    assert worker.tell(Exited(1, -9, alone=False)) == [Signal(1, TERM)]
+    assert worker.life.state is WorkerState.BACKOFF
+    assert worker.tell(Tick(), 1) == [Signal(1, KILL)]
+    assert worker.tell(Tick(), 1) == []
+    assert worker.tell(Gone(1)) == [Start(2)]
+
+
+def test_those_left_after_a_kill_are_killed_at_once() -> None:
+    worker = ready()
+    worker.tell(StopRequested(drain=False))
+    worker.tell(Tick(), 10)
+
+    assert worker.tell(Exited(1, -9, alone=False)) == [Signal(1, KILL)]
+    worker.tell(Gone(1))
+    assert worker.life.state is WorkerState.STOPPED
+
+
+def test_news_of_an_older_incarnation_changes_nothing() -> None:
+    worker = ready()
+    worker.exits()
+    worker.tell(Tick(), 1)
+    worker.healthy(1)
+    now = worker.life
+
+    for late in (
+        Exited(1, 0, alone=True),
+        Exited(1, 0, alone=False),
+        Gone(1),
+        Drained(1),
+        StartFailed(1, "late"),
+        Probed(1, Health.NO_ANSWER, "late"),
+    ):
+        assert worker.tell(late) == []
+    assert worker.life == now
+
+
+def resumed(worker: Told, found: Presence, after_seconds: float = 0) -> list[Start | Signal]:
+    return worker.tell(Resumed(worker.life.incarnation, found), after_seconds)
+
+
+def test_a_worker_that_lives_on_is_looked_at_again_and_not_started_again() -> None:
+    worker = started()
+    worker.healthy(5)
+
+    assert resumed(worker, Presence.RUNNING, 1000) == []
+    assert worker.life.state is WorkerState.STARTING
+    worker.healthy(1)
+    assert worker.life.state is WorkerState.READY
+    assert (worker.life.restarts, worker.life.crashes_ns, worker.life.served) == (0, (), False)
+
+
+def test_a_worker_that_served_and_answers_no_more_does_not_get_a_whole_start_to_do_so() -> None:
+    worker = started()
+    worker.healthy(5)
+    resumed(worker, Presence.RUNNING, 1000)
+
+    assert worker.tell(Tick(), POLICY.resume_seconds - 1) == []
+    assert worker.tell(Tick(), 1) == [Signal(1, TERM)]
+    assert "not ready within 30 s" in worker.notes[-1]
+
+
+def test_a_start_that_nobody_watched_gets_its_whole_deadline_again() -> None:
+    worker = started()
+
+    assert resumed(worker, Presence.RUNNING, 1000) == []
+    assert worker.tell(Tick(), POLICY.start_seconds - 1) == []
+    assert worker.life.state is WorkerState.STARTING
+
+
+def test_a_drain_that_the_daemon_did_not_survive_is_called_off() -> None:
+    worker = started()
+    worker.healthy(5)
+    worker.tell(StopRequested())
+
+    assert resumed(worker, Presence.RUNNING) == []
+    worker.healthy(1)
+    assert worker.life.state is WorkerState.READY
+
+
+def test_a_worker_that_was_told_to_end_is_told_again_and_then_started_anew() -> None:
+    worker = started()
+    worker.tell(StopRequested())
+    assert worker.life.sent is TERM
+
+    assert resumed(worker, Presence.RUNNING, 5) == [Signal(1, TERM)]
+    assert worker.tell(Tick(), POLICY.stop_seconds) == [Signal(1, KILL)]
+    assert worker.exits(-9) == [Start(2)]
+    assert (worker.life.restarts, worker.life.crashes_ns) == (0, ())
+
+
+@pytest.mark.parametrize("found", [Presence.RUNNING, Presence.LEFTOVER])
+def test_a_stop_that_the_next_daemon_calls_off_has_its_crashes_forgiven(found: Presence) -> None:
+    """As if it had been stopped in time and started by that daemon."""
+    policy = replace(POLICY, crash_limit=1)
+    worker = started(policy)
+    worker.tell(Tick(), policy.start_seconds)
+    assert worker.life.state is WorkerState.FAILED
+    worker.tell(StopRequested())
+    assert worker.life.state is WorkerState.DRAINING
+
+    assert resumed(worker, found, 5) == [Signal(1, TERM)]
+    ended = Gone(1) if found is Presence.LEFTOVER else Exited(1, -15, alone=True)
+    assert worker.tell(ended) == [Start(2)]
+    assert (worker.life.streak, worker.life.crashes_ns, worker.life.restarts) == (0, (), 0)
+
+
+def test_a_worker_that_ended_while_no_daemon_ran_has_crashed() -> None:
+    worker = started()
+    worker.healthy(5)
+
+    assert resumed(worker, Presence.GONE, 10) == []
+    assert worker.life.state is WorkerState.BACKOFF
+    assert worker.notes[-1] == "ended while no daemon ran, next start in 1.0 s"
+    assert worker.tell(Tick(), 1) == [Start(2)]
+    assert worker.life.restarts == 1
+
+
+def test_those_a_leader_left_while_no_daemon_ran_are_ended_first() -> None:
+    worker = started()
+    worker.healthy(5)
+
+    assert resumed(worker, Presence.LEFTOVER, 10) == [Signal(1, TERM)]
+    assert worker.tell(Tick(), 1) == [Signal(1, KILL)]
+    assert worker.tell(Gone(1)) == [Start(2)]
+
+
+def test_a_back_off_and_a_failure_outlast_the_daemon() -> None:
+    worker = started()
+    worker.exits(1)
+    assert resumed(worker, Presence.GONE, 0.5) == []
+    assert worker.tell(Tick(), 0.5) == [Start(2)]
+
+    while worker.life.state is not WorkerState.FAILED:
+        worker.exits(1)
+        worker.tell(Tick(), 8)
+    assert resumed(worker, Presence.GONE, 1000) == []
+    assert worker.life.state is WorkerState.FAILED
+
+
+def test_without_back_off_the_successor_starts_in_the_same_decision() -> None:
+    worker = ready(replace(POLICY, backoff_first_seconds=0))
+
+    assert worker.exits(-9) == [Start(2)]
+    assert (worker.life.state, worker.life.restarts) == (WorkerState.STARTING, 1)
+
+
+@given(
+    streak=st.integers(0, 10_000),
+    jitter=st.floats(0, 1),
+    first=st.floats(0, 100),
+    factor=st.floats(1, 100),
+    most=st.floats(0, 1000),
+    ratio=st.floats(0, 1),
+)
+def test_a_back_off_is_never_negative_and_never_above_its_maximum(
+    streak: int, jitter: float, first: float, factor: float, most: float, ratio: float
+) -> None:
+    policy = RestartPolicy(
+        backoff_first_seconds=first,
+        backoff_factor=factor,
+        backoff_max_seconds=most,
+        backoff_jitter_ratio=ratio,
+    )
+
+    assert 0 <= backoff_seconds(streak, policy, jitter) <= most
+
+
+@given(
+    crash_limit=st.integers(1, 8),
+    codes=st.lists(st.sampled_from([0, 1, -9, None]), min_size=8, max_size=8),
+    seconds=st.lists(st.floats(0, 99), min_size=8, max_size=8),
+)
+def test_a_worker_that_never_becomes_ready_is_failed_after_exactly_the_limit(
+    crash_limit: int, codes: list[int | None], seconds: list[float]
+) -> None:
+    worker = started(replace(POLICY, crash_limit=crash_limit))
+    starts = 0
+    for code, after_seconds in zip(codes, seconds, strict=True):
+        if worker.life.state is WorkerState.FAILED:
+            break
+        starts += 1
+        worker.exits(code, after_seconds)
+        worker.tell(Tick(), 8)
+
+    assert worker.life.state is WorkerState.FAILED
+    assert starts == crash_limit
+
+
+_UNSURE = (Health.NO_ANSWER, Health.UNDECIDED)
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """A worker with real processes behind it, whose news arrive late, twice or out of order."""
+
+    @initialize(
+        limit=st.integers(1, 4),
+        first=st.sampled_from([0.0, 1.0]),
+        stop=st.sampled_from([0.0, 10.0]),
+        retry=st.sampled_from([0.0, 300.0]),
+    )
+    def begin(self, limit: int, first: float, stop: float, retry: float) -> None:
+        self.policy = replace(
+            POLICY,
+            crash_limit=limit,
+            backoff_first_seconds=first,
+            stop_seconds=stop,
+            failed_retry_seconds=retry,
+        )
+        self.life = Life()
+        self.now_ns = 0
+        self.wanted = False
+        self.leader: int | None = None  # the incarnation whose leader lives
+        self.others: int | None = None  # the incarnation of which others live
+        self.mail: list[Event] = []
+        self.delivered: list[Event] = []
+
+    def tell(self, event: Event, jitter: float = 0.5) -> None:
+        before = self.life
+        decision = decide(before, event, self.now_ns, self.policy, jitter)
+        self.life = decision.life
+        if is_frozen(self.life):
+            assert decision.actions == (), "something was done about a paused worker"
+        for action in decision.actions:
+            if isinstance(action, Start):
+                assert self.wanted, "started though a stop was asked for"
+                retried = before.since_ns + self.policy.failed_retry_seconds * S <= self.now_ns
+                asked = isinstance(event, StartRequested | RestartRequested)
+                retries = self.policy.failed_retry_seconds > 0 and retried
+                assert before.state is not WorkerState.FAILED or asked or retries
+                assert (self.leader, self.others) == (None, None), "two at a time"
+                assert action.incarnation == before.incarnation + 1
+                self.leader = action.incarnation
+            else:
+                assert action.incarnation == before.incarnation
+                assert action.signal in (signal.SIGTERM, signal.SIGKILL)
+        if self.life.crashes_ns[-1:] != before.crashes_ns[-1:] and self.life.crashes_ns:
+            wait_ns = self.life.retry_ns - self.now_ns
+            assert wait_ns <= self.policy.backoff_max_seconds * S
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 7.0, 61.0, 700.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now_ns += round(seconds * S)
+        self.tell(Tick())
+
+    @rule()
+    def the_next_deadline_comes(self) -> None:
+        due = due_ns(self.life, self.policy)
+        assume(due is not None)
+        assert due is not None
+        self.now_ns = max(self.now_ns, due)
+        self.tell(Tick())
+
+    @rule()
+    def a_start_is_asked_for(self) -> None:
+        self.wanted = self.wanted or self.life.state is not WorkerState.DRAINING
+        self.tell(StartRequested())
+
+    @rule(drain=st.booleans())
+    def a_stop_is_asked_for(self, drain: bool) -> None:
+        self.wanted = False
+        self.tell(StopRequested(drain))
+        assert self.life.state in (WorkerState.STOPPED, WorkerState.DRAINING)
+
+    @rule(drain=st.booleans())
+    def a_restart_is_asked_for(self, drain: bool) -> None:
+        self.wanted = self.wanted or restart_refusal(self.life) is None
+        self.tell(RestartRequested(drain))
+
+    @rule()
+    def a_pause_is_asked_for(self) -> None:
+        self.tell(PauseRequested())
+
+    @rule()
+    def its_end_is_asked_for(self) -> None:
+        self.tell(UnpauseRequested())
+        assert self.life.paused_ns is None
+
+    @precondition(lambda self: self.leader is not None)
+    @rule(code=st.sampled_from([0, 1, -9, None]), alone=st.booleans())
+    def the_leader_dies(self, code: int | None, alone: bool) -> None:
+        assert self.leader is not None
+        self.mail.append(Exited(self.leader, code, alone))
+        self.others = None if alone else self.leader
+        self.leader = None
+
+    @precondition(lambda self: self.leader == self.life.incarnation)
+    @rule(refused=st.booleans())
+    def the_start_turns_out_to_have_failed(self, refused: bool) -> None:
+        assert self.leader is not None
+        self.mail.append(StartFailed(self.leader, "no such program", refused))
+        self.leader = None
+
+    @precondition(lambda self: self.others is not None and not self.mail)
+    @rule()
+    def the_others_die(self) -> None:
+        assert self.others is not None
+        self.mail.append(Gone(self.others))
+        self.others = None
+
+    @precondition(lambda self: self.mail)
+    @rule(which=st.integers(0, 10), jitter=st.floats(0, 1))
+    def news_arrive(self, which: int, jitter: float) -> None:
+        event = self.mail.pop(which % len(self.mail))
+        self.delivered.append(event)
+        self.tell(event, jitter)
+
+    @precondition(lambda self: self.delivered)
+    @rule(which=st.integers(0, 100))
+    def old_news_arrive_again(self, which: int) -> None:
+        self.tell(self.delivered[which % len(self.delivered)])
+
+    @rule(health=st.sampled_from(list(Health)), back=st.integers(0, 2))
+    def a_probe_comes_back(self, health: Health, back: int) -> None:
+        self.tell(Probed(self.life.incarnation - back, health, health.value))
+
+    @rule(seconds=st.sampled_from([0.0, 2.0, 700.0]), health=st.sampled_from([*_UNSURE]))
+    def a_probe_fails_while_it_works_or_none_can_be_made(
+        self, seconds: float, health: Health
+    ) -> None:
+        """Whatever came before: nobody is ended for that."""
+        began_ns = self.now_ns
+        self.now_ns += round(seconds * S)
+        if self.life.state is WorkerState.STARTING:
+            self.tell(Unwatched())
+        before = self.life
+        work_ns = self.now_ns + 1 if health is Health.NO_ANSWER else None
+        self.tell(Probed(before.incarnation, health, "", began_ns, work_ns))
+        if before.state in (WorkerState.STARTING, WorkerState.READY):
+            assert (self.life.state, self.life.sent) == (before.state, None)
+
+    @rule(back=st.integers(0, 2))
+    def it_is_drained(self, back: int) -> None:
+        self.tell(Drained(self.life.incarnation - back))
+
+    @rule()
+    def another_daemon_takes_over(self) -> None:
+        """What the one before had not heard is never heard."""
+        self.mail.clear()
+        self.delivered.clear()
+        self.wanted = True
+        others = Presence.GONE if self.others is None else Presence.LEFTOVER
+        found = others if self.leader is None else Presence.RUNNING
+        self.tell(Resumed(self.life.incarnation, found))
+        if self.life.state is WorkerState.STOPPED:
+            self.tell(StartRequested())
+        assert self.life.restarting or self.life.state is not WorkerState.DRAINING
+
+    @invariant()
+    def the_life_makes_sense(self) -> None:
+        life, limit = self.life, self.policy.crash_limit
+        assert life.streak <= limit
+        assert len(life.crashes_ns) <= limit
+        assert 0 <= life.restarts < max(life.incarnation, 1)
+        if self.wanted:
+            self.it_is_not_dead_for_ever()
+        if life.state is WorkerState.STOPPED:
+            assert (life.presence, self.leader, self.others) == (Presence.GONE, None, None)
+        if life.state in (WorkerState.STARTING, WorkerState.READY):
+            assert life.presence is Presence.RUNNING
+            assert life.sent is None
+            assert life.streak < limit or self.policy.failed_retry_seconds > 0
+        assert not life.restarting or life.state is WorkerState.DRAINING
+        if life.presence is not Presence.GONE and life.sent is not None and not is_frozen(life):
+            assert due_ns(life, self.policy) is not None
+
+    def it_is_not_dead_for_ever(self) -> None:
+        """Time alone, or news of its process, will do something about a wanted worker."""
+        life = self.life
+        given_up = life.state is WorkerState.FAILED and not self.policy.failed_retry_seconds
+        watched = life.presence is not Presence.GONE
+        waits = watched or given_up or is_frozen(life)
+        assert waits or due_ns(life, self.policy) is not None
+
+    def teardown(self) -> None:
+        """However it stands, a stop ends, even if nothing dies but by SIGKILL."""
+        self.wanted = False
+        self.tell(StopRequested())
+        begin_ns = self.now_ns
+        while self.life.state is not WorkerState.STOPPED:
+            assert self.now_ns - begin_ns <= (30 + 10 + 10 + 1) * S
+            if self.life.sent is KILL and self.leader is not None:
+                self.the_leader_dies(-9, alone=False)
+            elif self.life.sent is KILL and self.others is not None and not self.mail:
+                self.the_others_die()
+            while self.mail:
+                self.tell(self.mail.pop(0))
+            due = due_ns(self.life, self.policy)
+            if due is not None and self.life.state is not WorkerState.STOPPED:
+                self.now_ns = max(self.now_ns, due)
+                self.tell(Tick())
+
+
+AnyOrder.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,54 @@
+"""The JSON schema of node files, held against the files that we know to be right and wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from disagg_cluster.nodefile.schema import DIALECT, node_file_schema
+from support.json_schemas import fits
+
+ROOT = Path(__file__).parents[4]
+DATA = ROOT / "tests" / "data" / "nodefiles"
+RIGHT = [*sorted((ROOT / "examples").glob("*.yaml")), DATA / "pair.yaml", DATA / "routed.yaml"]
+MISSHAPEN = [
+    *("choices", "gpu-price", "gpu-price-currency", "intervals"),
+    *("log-and-signals", "misplaced-keys", "missing-keys", "misspelt-worker-keys"),
+    *("nothing-given", "not-a-mapping", "ports-range", "restart", "router-values"),
+    *("tensor-parallel-zero", "unknown-key", "worker-name", "workers-not-a-list", "wrong-types"),
+]
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.name)
+def test_a_file_that_is_right_fits_the_schema(path: Path) -> None:
+    assert fits(read(path), node_file_schema())
+
+
+@pytest.mark.parametrize("name", MISSHAPEN)
+def test_a_file_of_the_wrong_shape_does_not_fit_it(name: str) -> None:
+    assert not fits(read(DATA / f"invalid-{name}.yaml"), node_file_schema())
+
+
+def test_the_schema_says_which_dialect_it_speaks_and_what_it_is_of() -> None:
+    schema = node_file_schema()
+
+    assert (schema["$schema"], schema["title"]) == (DIALECT, "Node file of disagg-node")
+
+
+def test_no_key_has_a_title_beside_its_name() -> None:
+    schema: Any = node_file_schema()
+
+    fields = [
+        field
+        for section in (schema, *schema["$defs"].values())
+        for field in section.get("properties", {}).values()
+    ]
+    assert len(fields) > 60
+    assert not [field for field in fields if "title" in field]

@@ -1,0 +1,177 @@
+"""What a Prometheus answers, and what is no answer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from disagg_cluster.prometheus.prometheus_api import (
+    PrometheusError,
+    Samples,
+    query,
+    query_range,
+    query_samples,
+)
+from support.certificates import client_context, server_context
+
+
+class Stub(BaseHTTPRequestHandler):
+    """Answers each expression with the status and body that `answers` has for it."""
+
+    answers: ClassVar[dict[str, tuple[int, str]]] = {}
+    asked: ClassVar[list[tuple[str, dict[str, str], str | None]]] = []
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/elsewhere"):
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/elsewhere"))
+            self.end_headers()
+            return
+        url = urlsplit(self.path)
+        told = {key: value for key, [value] in parse_qs(url.query).items()}
+        self.asked.append((url.path, told, self.headers.get("X-Scope-OrgID")))
+        expr = told["query"]
+        if expr == "mine" and self.headers.get("Authorization") != "Basic bWU6czNjcmV0":
+            expr = "not yours"
+        status, body = self.answers[expr]
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def success(kind: str, result: object) -> tuple[int, str]:
+    return 200, json.dumps({"status": "success", "data": {"resultType": kind, "result": result}})
+
+
+@pytest.fixture
+def base_url() -> Iterator[str]:
+    Stub.answers = {
+        "up": success("vector", [{"metric": {"job": "a"}, "value": [1.5, "1"]}]),
+        "none": success("vector", []),
+        "1 + 1": success("scalar", [1.5, "2"]),
+        "up[1m]": success("matrix", []),
+        "over time": success(
+            "matrix", [{"metric": {"job": "a"}, "values": [[60, "1.5"], [120, "NaN"], [180, "2"]]}]
+        ),
+        "odd over time": success("matrix", [{"metric": {}, "values": [[1]]}]),
+        "sum(": (400, '{"status":"error","errorType":"bad_data","error":"parse error: unclosed"}'),
+        "html": (200, "<html>"),
+        "mine": success("matrix", []),
+        "not yours": (401, "Unauthorized"),
+        "odd": success("vector", [{"metric": {}}]),
+    }
+    Stub.asked = []
+    with served() as port:
+        yield f"http://127.0.0.1:{port}/"
+
+
+@contextlib.contextmanager
+def served(tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Serve the stub; yield its port."""
+    server = HTTPServer(("127.0.0.1", 0), Stub)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_query_gives_labels_and_values(base_url: str) -> None:
+    assert query(base_url, "up") == [({"job": "a"}, 1.0)]
+    assert query(base_url, "none") == []
+    assert query(base_url, "1 + 1") == [({}, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("expr", "said"),
+    [
+        ("sum(", "refuses: parse error: unclosed"),
+        ("up[1m]", "is a matrix"),
+        ("html", "does not answer like a Prometheus"),
+        ("odd", "does not answer like a Prometheus"),
+    ],
+)
+def test_an_answer_without_values_says_why(base_url: str, expr: str, said: str) -> None:
+    with pytest.raises(PrometheusError, match=said):
+        query(base_url, expr)
+
+
+def test_nobody_at_the_address_is_said_with_the_address() -> None:
+    with pytest.raises(
+        PrometheusError, match=r"no answer from http://127.0.0.1:1: Connection refused"
+    ):
+        query("http://127.0.0.1:1", "up", deadline_seconds=1)
+
+
+def test_a_base_url_that_is_none_is_an_error_of_ours() -> None:
+    with pytest.raises(PrometheusError, match="no answer from"):
+        query("localhost", "up")
+
+
+def test_a_range_gives_the_values_with_their_times_and_no_nan(base_url: str) -> None:
+    found = query_range(base_url, "over time", 60, 180, 60, headers={"X-Scope-OrgID": "me"})
+
+    assert found == [Samples({"job": "a"}, ((60.0, 1.5), (180.0, 2.0)))]
+    steps = {"start": "60.000", "end": "180.000", "step": "60.000"}
+    assert Stub.asked == [("/api/v1/query_range", {"query": "over time", **steps}, "me")]
+
+
+def test_stored_samples_are_asked_for_at_an_instant(base_url: str) -> None:
+    assert query_samples(base_url, "up[1m]", 90.5) == []
+    assert Stub.asked == [("/api/v1/query", {"query": "up[1m]", "time": "90.500"}, None)]
+
+
+@pytest.mark.parametrize(
+    ("expr", "said"),
+    [
+        ("sum(", "refuses: parse error: unclosed"),
+        ("up", "a vector is no series over time"),
+        ("html", "does not answer like a Prometheus"),
+        ("odd over time", "does not answer like a Prometheus"),
+    ],
+)
+def test_an_answer_without_series_says_why(base_url: str, expr: str, said: str) -> None:
+    with pytest.raises(PrometheusError, match=said):
+        query_range(base_url, expr, 0, 60, 60)
+
+
+def test_a_prometheus_that_asks_who_asks_is_told(base_url: str) -> None:
+    me = {"Authorization": "Basic bWU6czNjcmV0"}
+
+    assert query_range(base_url, "mine", 0, 60, 60, headers=me) == []
+    with pytest.raises(PrometheusError, match=r"not let us in \(401, b'Unauth.*--http-config"):
+        query_range(base_url, "mine", 0, 60, 60)
+
+
+def test_whoever_it_sends_us_to_is_not_told_who_we_are(base_url: str) -> None:
+    me = {"Authorization": "Basic bWU6czNjcmV0", "X-Scope-OrgID": "me"}
+
+    with pytest.raises(PrometheusError, match="does not let us in"):
+        query_range(f"{base_url}elsewhere", "mine", 0, 60, 60, headers=me)
+    assert [tenant for _, _, tenant in Stub.asked] == [None]
+
+
+@pytest.mark.usefixtures("base_url")
+def test_a_prometheus_behind_tls_is_trusted_as_we_say() -> None:
+    with served(server_context()) as port:
+        url = f"https://127.0.0.1:{port}"
+
+        assert query_samples(url, "up[1m]", 90.5, tls=client_context()) == []
+        with pytest.raises(PrometheusError, match="its certificate is not trusted"):
+            query_samples(url, "up[1m]", 90.5)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from disagg_cluster.simulator.engine.hardware import (
+    GPT_OSS_120B,
+    H100,
+    H200,
+    L40S,
+    LLAMA_8B,
+    LLAMA_70B,
+)
+from disagg_cluster.simulator.engine.roofline import Roofline, StepWork, padded
+
+PREFILL = StepWork(context_tokens=2048, context_pairs=2048 * 2049 // 2, context_kv_tokens=2048)
+DECODE = StepWork(writers=16, writers_kv_tokens=16 * 1500)
+
+
+def test_prefill_is_bound_by_arithmetic_and_decode_by_memory() -> None:
+    costs = Roofline(H100, LLAMA_8B)
+
+    prefill, decode = costs.price(PREFILL), costs.price(DECODE)
+
+    assert 0.65 > prefill.compute_ratio > 0.6 > 0.2 > prefill.memory_ratio
+    assert 0.85 > decode.memory_ratio > 0.75 > 0.1 > decode.compute_ratio
+
+
+def test_the_slower_side_sets_the_time() -> None:
+    """Bare bounds: no launch, one GPU, so nothing but operations or bytes."""
+    costs = Roofline(H100, LLAMA_8B, launch_seconds=0.0)
+    pairs = PREFILL.context_pairs
+    operations = 2 * 8.03e9 * 2048 + 4 * 32 * 4096 * pairs
+    read_bytes = 2 * 8.03e9 + 131_072 * (16 * 1500 + 16)
+
+    assert costs.price(PREFILL).seconds == pytest.approx(operations / (989.4e12 * 0.65))
+    assert costs.price(DECODE).seconds == pytest.approx(read_bytes / (3.35e12 * 0.85))
+
+
+def test_more_memory_bandwidth_helps_decode_and_not_prefill() -> None:
+    h100, h200 = Roofline(H100, LLAMA_8B), Roofline(H200, LLAMA_8B)
+
+    assert h200.price(PREFILL).seconds == h100.price(PREFILL).seconds
+    assert h200.price(DECODE).seconds < 0.75 * h100.price(DECODE).seconds
+
+
+def test_a_throttled_gpu_computes_slower_and_reads_as_fast() -> None:
+    costs = Roofline(H100, LLAMA_8B)
+    hot = replace(costs, clock_ratio=0.5)
+
+    assert hot.price(PREFILL).seconds > 1.8 * costs.price(PREFILL).seconds
+    assert hot.price(DECODE).seconds == costs.price(DECODE).seconds
+
+
+def test_four_gpus_are_faster_than_one_but_not_four_times() -> None:
+    """What they tell each other is paid for, and more over PCIe than over NVLink."""
+    one, four = Roofline(H100, LLAMA_8B), Roofline(H100, LLAMA_8B, 4)
+    speed_up = one.price(DECODE).seconds / four.price(DECODE).seconds
+    pcie = Roofline(L40S, LLAMA_8B).price(PREFILL).seconds / (
+        Roofline(L40S, LLAMA_8B, 4).price(PREFILL).seconds
+    )
+
+    assert 1.5 < speed_up < 4
+    assert pcie < one.price(PREFILL).seconds / four.price(PREFILL).seconds
+
+
+def test_a_batch_runs_at_the_next_size_there_is_a_kernel_for() -> None:
+    assert [padded(n) for n in (1, 2, 3, 5, 8, 9, 257, 513)] == [1, 2, 4, 8, 8, 16, 272, 576]
+
+
+def test_padding_makes_nine_requests_as_dear_as_sixteen() -> None:
+    costs = Roofline(H100, LLAMA_8B)
+    nine = costs.price(StepWork(writers=9, writers_kv_tokens=9000))
+    sixteen = costs.price(StepWork(writers=16, writers_kv_tokens=9000))
+
+    assert nine == sixteen
+
+
+def test_a_small_batch_reads_few_of_the_experts() -> None:
+    """4 of 128 for one token, nearly all for a thousand."""
+    dense = GPT_OSS_120B.dense_weight_bytes
+
+    one = (GPT_OSS_120B.weight_bytes_read(1) - dense) / GPT_OSS_120B.expert_weight_bytes
+    thousand = (GPT_OSS_120B.weight_bytes_read(1000) - dense) / GPT_OSS_120B.expert_weight_bytes
+
+    assert one == pytest.approx(4 / 128)
+    assert thousand == pytest.approx(1.0)
+    assert LLAMA_8B.weight_bytes_read(1) == LLAMA_8B.weight_bytes
+
+
+def test_the_cache_gets_what_the_weights_leave() -> None:
+    assert 300_000 < Roofline(H100, LLAMA_8B).kv_tokens() < 450_000
+    assert Roofline(H100, LLAMA_70B).kv_tokens() == 0
+    assert 300_000 < Roofline(H100, LLAMA_70B, 4).kv_tokens() < 500_000

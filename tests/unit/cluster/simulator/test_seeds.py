@@ -1,0 +1,70 @@
+"""The same arguments give the same events, to the byte."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from disagg_cluster.simulator.cluster.cluster import BRIEF, Telling
+from disagg_cluster.simulator.engine.noise import Noise
+from disagg_cluster.simulator.faults import Crash, FailingTransfer, LostRecords
+from disagg_cluster.simulator.load import Constant, Lengths, Mix
+from disagg_cluster.simulator.simulation import Simulation
+from support.simulations import pair
+
+FAULTS = (
+    LostRecords(2.0, 3.0, "decode-1", 0.5),
+    FailingTransfer(3.0, 5.0, 0.5),
+    Crash(10.0, "decode-0", 1.0),
+)
+
+
+def digest(seed: int, telling: Telling | None = None) -> str:
+    simulation = Simulation(
+        pair(1, 2, noise=Noise(0.1, 0.1), start_seconds=2.0),
+        Constant(Mix(4, 800, 40)),
+        lengths=Lengths(0.5, 0.5, 0.3),
+        faults=FAULTS,
+        telling=telling,
+        seed=seed,
+    )
+    told = hashlib.sha256()
+    for t_ns, event in simulation.events(20 * 10**9):
+        told.update(f"{t_ns} {event!r}\n".encode())
+    return told.hexdigest()
+
+
+@pytest.mark.parametrize("telling", [None, BRIEF], ids=["steps", "runs"])
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
+    telling: Telling | None,
+) -> None:
+    assert digest(1, telling) == digest(1, telling) != digest(2, telling)
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_bytes() -> None:
+    script = "from unit_seeds import digest; print(digest(1))"
+    path = os.pathsep.join(sys.path)
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", _LOAD + script],
+            env={"PYTHONHASHSEED": number, "PYTHONPATH": path, "SEEDS": __file__},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for number in ("1", "2")
+    }
+
+    assert told == {digest(1)}
+
+
+_LOAD = """
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("unit_seeds", os.environ["SEEDS"])
+sys.modules["unit_seeds"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+"""

@@ -1,0 +1,395 @@
+"""Whether a worker serves: the verdict on what a probe saw, and real probes of real servers."""
+
+import os
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.config import EngineTls
+from disagg_cluster.host.sockets.listeners import Owner, listening_inodes, owner_of
+from disagg_cluster.host.sockets.tcp_tables import Listener, ask_kernel, inodes_by_port, read_files
+from disagg_cluster.lifecycle.state import Health
+from disagg_cluster.supervisor.health.readiness import (
+    Answer,
+    Facts,
+    ProbeResult,
+    Target,
+    get,
+    judge,
+    probe,
+)
+from disagg_cluster.supervisor.process.child_process import Child, start
+from disagg_exporter.http.tls_words import Trust
+from support.certificates import authority, server_context, write_files
+from support.children import PYTHON, SERVER, free_port, wait_readable
+from support.listening import listening
+from support.page_server import NoPage, page_server
+
+TARGET = Target(port=8100, served_model_name="tiny")
+TINY = Answer(200, b'{"data": [{"id": "tiny"}, {"id": "lora"}]}')
+OTHER = Answer(200, b'{"data": [{"id": "huge"}]}')
+INODES = frozenset({7})
+WELL = Facts(TARGET, health=Answer(200), owner=Owner.OURS, inodes=INODES, models=TINY)
+
+
+def test_a_worker_whose_own_socket_serves_its_own_model_is_healthy_and_proven() -> None:
+    assert judge(WELL) == ProbeResult(Health.HEALTHY, "healthy", INODES)
+
+
+def test_another_server_on_the_port_is_foreign_whatever_it_answers() -> None:
+    result = judge(replace(WELL, owner=Owner.OTHER))
+
+    assert result == ProbeResult(Health.FOREIGN, "another process listens on port 8100")
+
+
+@pytest.mark.parametrize(
+    ("change", "health", "why"),
+    [
+        ({"health": Answer(why="refused")}, Health.NO_ANSWER, "/health: refused"),
+        ({"health": Answer(503)}, Health.UNHEALTHY, "/health answers 503"),
+        ({"models": Answer(why="late")}, Health.NO_ANSWER, "/v1/models: late"),
+        ({"models": Answer(500)}, Health.UNHEALTHY, "/v1/models answers 500"),
+        (
+            {"models": OTHER},
+            Health.UNHEALTHY,
+            "the server on port 8100 serves huge, not tiny",
+        ),
+        (
+            {"models": OTHER, "owner": Owner.UNKNOWN},
+            Health.FOREIGN,
+            "the server on port 8100 serves huge, not tiny",
+        ),
+        (
+            {"models": Answer(401), "owner": Owner.UNKNOWN},
+            Health.UNHEALTHY,
+            "/v1/models answers 401",
+        ),
+    ],
+)
+def test_a_verdict_names_what_is_wrong(
+    change: dict[str, Answer | Owner], health: Health, why: str
+) -> None:
+    assert judge(replace(WELL, **change)) == ProbeResult(health, why)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"not json", b"[]", b"{}", b'{"data": 3}', b'{"data": [{}, 1]}', b"\xff"),
+        pytest.param(b'{"data": ' + b"[" * 100_000, id="deeper than Python goes"),
+        pytest.param(b'{"data": [{"id": ' + b"[" * 900 + b"]" * 900 + b"}]}", id="a deep name"),
+    ],
+)
+def test_a_page_that_is_no_models_page_names_no_model(body: bytes) -> None:
+    result = judge(replace(WELL, models=Answer(200, body)))
+
+    assert result.why == "the server on port 8100 serves no model, not tiny"
+
+
+@pytest.mark.parametrize("owner", [Owner.UNKNOWN, Owner.NOBODY])
+def test_where_the_socket_cannot_be_seen_the_model_alone_decides_and_it_is_said(
+    owner: Owner,
+) -> None:
+    result = judge(replace(WELL, owner=owner))
+
+    assert result.health is Health.HEALTHY
+    assert "by its models page alone" in result.why
+    assert result.proven == frozenset()
+
+
+def test_its_own_socket_is_enough_where_the_models_page_wants_an_unknown_key() -> None:
+    assert judge(replace(WELL, models=Answer(401))).health is Health.HEALTHY
+
+
+def test_a_worker_without_a_model_is_known_by_its_socket_only() -> None:
+    router = replace(WELL, target=Target(8100, ""), models=Answer(why="not asked"))
+
+    assert judge(router).health is Health.HEALTHY
+    assert judge(replace(router, owner=Owner.UNKNOWN)).health is Health.UNHEALTHY
+
+
+def test_a_worker_may_say_elsewhere_that_it_is_well() -> None:
+    alive = replace(TARGET, health_path="/liveness")
+
+    assert judge(replace(WELL, target=alive, health=Answer(500))).why == "/liveness answers 500"
+
+
+def test_sockets_proven_before_need_no_models_page() -> None:
+    assert judge(replace(WELL, models=None)) == ProbeResult(Health.HEALTHY, "healthy", INODES)
+
+
+def test_every_listener_on_the_port_must_be_ours() -> None:
+    sockets = {10: [1, 2], 11: [3]}
+
+    assert owner_of(frozenset({1, 3}), sockets, sockets.__getitem__) is Owner.OURS
+    assert owner_of(frozenset({1, 4}), sockets, sockets.__getitem__) is Owner.OTHER
+    assert owner_of(frozenset(), sockets, sockets.__getitem__) is Owner.NOBODY
+
+
+def test_processes_that_may_not_be_looked_into_leave_the_owner_unknown() -> None:
+    def sockets_of(pid: int) -> list[int]:
+        if pid == 10:
+            raise PermissionError
+        return [3]
+
+    assert owner_of(frozenset({1}), [10, 11], sockets_of) is Owner.UNKNOWN
+    assert owner_of(frozenset({3}), [10, 11], sockets_of) is Owner.OURS
+
+
+def test_only_listeners_that_can_get_the_connection_count() -> None:
+    table = [(ip_address(a), n) for n, a in enumerate(("127.0.0.1", "0.0.0.0", "10.0.0.5", "::"))]
+
+    assert listening_inodes("127.0.0.1", 8100, lambda _port: table) == {0, 1}
+    assert listening_inodes("10.0.0.5", 8100, lambda _port: table) == {1, 2}
+    assert listening_inodes("127.0.0.1", 8100, lambda _port: table[2:]) == {3}
+    assert listening_inodes("::1", 8100, lambda _port: table) == {3}
+
+
+def test_a_stranger_by_ipv6_alone_takes_nothing_from_a_worker_on_the_same_port() -> None:
+    """As a web server beside it that listens on [::] only; the worker is not to die for that."""
+    with listening("127.0.0.1") as ours, listening("::", ours.getsockname()[1]):
+        port = ours.getsockname()[1]
+        inode = os.fstat(ours.fileno()).st_ino
+        assert listening_inodes("127.0.0.1", port) == {inode}
+
+
+def test_the_tables_in_proc_are_read_up_to_the_first_connection(tmp_path: Path) -> None:
+    (tmp_path / "tcp").write_text(
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout"
+        " inode\n"
+        "   0: 0100007F:1FA4 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 11 1\n"
+        "   1: 0100007F:1FA5 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 12 1\n"
+        "   2: 0500000A:1FA4 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 13 1\n"
+        "   3: 0100007F:1FA4 0100007F:C001 01 00000000:00000000 00:00000000 00000000 0 0 14 1\n"
+    )
+
+    assert list(read_files(0x1FA4, tmp_path)) == [
+        (ip_address("127.0.0.1"), 11),
+        (ip_address("10.0.0.5"), 13),
+    ]
+
+
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0", "::", "::1", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize("table", [ask_kernel, read_files])
+def test_a_real_listener_is_found_with_its_address(
+    bound: str, table: Callable[[int], Iterator[Listener]]
+) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in bound else socket.AF_INET) as listener:
+        if ":" in bound:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind((bound, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+
+        expected = (ip_address(bound.removeprefix("::ffff:")), os.fstat(listener.fileno()).st_ino)
+        assert list(table(port)) == [expected]
+        with socket.create_connection((bound, port)):
+            assert list(table(port)) == [expected]
+
+
+def test_all_listeners_are_told_by_their_ports() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as two,
+    ):
+        table = inodes_by_port()
+
+        for listener in (one, two):
+            inode = os.fstat(listener.fileno()).st_ino
+            assert table[listener.getsockname()[1]] >= {inode}
+
+
+def test_a_kernel_that_refuses_the_question_is_an_error_not_an_empty_answer() -> None:
+    with pytest.raises(OSError, match="No such file"):
+        list(ask_kernel(8100, protocol=254))
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[int, str], Child]]:
+    """Start a server of its own session on a port; returns before it listens."""
+    servers: list[Child] = []
+
+    def serve(port: int, model: str) -> Child:
+        argv = [*PYTHON, SERVER, str(port), model]
+        servers.append(start(argv, dict(os.environ), tmp_path / "log"))
+        return servers[-1]
+
+    yield serve
+    for server in servers:
+        server.signal_group(signal.SIGKILL)
+        assert wait_readable(server.pidfd)
+        server.reap()
+
+
+def until_answered(target: Target, session: int) -> ProbeResult:
+    """Probe until something answers."""
+    give_up = time.monotonic() + 20
+    while True:
+        result = probe(target, session, 5)
+        if result.health is not Health.NO_ANSWER or time.monotonic() > give_up:
+            return result
+        os.sched_yield()
+
+
+def test_a_real_server_is_healthy_to_its_own_session_and_foreign_to_any_other(
+    serve: Callable[[int, str], Child], tmp_path: Path
+) -> None:
+    target = Target(free_port(), "tiny")
+    ours = serve(target.port, "tiny")
+
+    own = until_answered(target, ours.pid)
+    assert (own.health, len(own.proven)) == (Health.HEALTHY, 1)
+    assert probe(target, ours.pid, 5, own.proven) == own
+    foreign = probe(target, os.getpid(), 5)
+    assert foreign.health is Health.FOREIGN
+
+
+def test_what_was_proven_of_a_server_does_not_hold_for_its_successor(
+    serve: Callable[[int, str], Child],
+) -> None:
+    target = Target(free_port(), "tiny")
+    first = serve(target.port, "tiny")
+    proven = until_answered(target, first.pid).proven
+    first.signal_group(signal.SIGKILL)
+    assert wait_readable(first.pidfd)
+    second = serve(target.port, "tiny")
+    until_answered(target, second.pid)
+
+    assert probe(target, first.pid, 5, proven).health is Health.FOREIGN
+
+
+def test_a_server_of_ours_with_another_model_is_not_healthy(
+    serve: Callable[[int, str], Child],
+) -> None:
+    target = Target(free_port(), "tiny")
+    server = serve(target.port, "huge")
+
+    assert until_answered(target, server.pid).health is Health.UNHEALTHY
+
+
+def test_where_nothing_listens_there_is_no_answer() -> None:
+    result = probe(Target(free_port(), "tiny"), os.getpid(), 5)
+
+    assert result.health is Health.NO_ANSWER
+    assert "refused" in result.why
+
+
+def test_a_worker_that_serves_tls_is_probed_by_it(tmp_path: Path) -> None:
+    """Whose socket it is the kernel says: its certificate may be anybody's, or have expired."""
+    wants = server_context()
+    authority().configure_trust(wants)
+    wants.verify_mode = ssl.CERT_REQUIRED
+    write_files(tmp_path)
+    ours = EngineTls(cert_file=str(tmp_path / "cert.pem"), key_file=str(tmp_path / "key.pem"))
+
+    def answer(path: str) -> bytes:
+        if path == "/health":
+            return b""
+        if path == "/v1/models":
+            return b'{"data": [{"id": "tiny"}]}'
+        raise NoPage
+
+    def probed(context: ssl.SSLContext | None, tls: Trust | None, path: str) -> ProbeResult:
+        with page_server(answer, context) as base:
+            port = int(base.rpartition(":")[2])
+            target = Target(port, "tiny", health_path=path, tls=tls)
+            return probe(target, os.getsid(0), 10)
+
+    anybody = Trust(insecure=True)
+    assert probed(server_context(), anybody, "/health").health is Health.HEALTHY
+    assert probed(wants, ours.probing, "/health").health is Health.HEALTHY
+    assert probed(server_context(), anybody, "/sick").why == "/sick answers 503"
+    for unasked, why in (
+        (probed(wants, anybody, "/health"), "wants a certificate of ours"),
+        (probed(None, anybody, "/health"), "speaks no TLS"),
+        (probed(wants, Trust(insecure=True, cert_file=tmp_path / "gone"), "/health"), "gone"),
+    ):
+        assert (unasked.health, why in unasked.why) == (Health.UNDECIDED, True), unasked
+
+
+def test_another_on_its_port_is_one_whatever_its_tls_is() -> None:
+    unasked = Answer(why="it speaks no TLS", was_asked=False)
+    target = Target(8000, "tiny", tls=Trust(insecure=True))
+
+    found = judge(Facts(target, unasked, Owner.OTHER, frozenset({7}), None))
+
+    assert found.health is Health.FOREIGN
+
+
+@pytest.fixture
+def talker() -> Iterator[Callable[[bytes, bool], Target]]:
+    """A server in this process that says some bytes once, then closes or drips for ever."""
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+    enough = threading.Event()
+
+    def serve(listener: socket.socket, said: bytes, drips: bool) -> None:
+        connection = listener.accept()[0]
+        with connection:
+            connection.recv(4096)
+            connection.sendall(said)
+            while drips and not enough.wait(0.02):
+                connection.sendall(b"x")
+
+    def talk(said: bytes, drips: bool) -> Target:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+        thread = threading.Thread(target=serve, args=(listener, said, drips))
+        thread.start()
+        threads.append(thread)
+        return Target(listener.getsockname()[1], "tiny")
+
+    yield talk
+    enough.set()
+    for thread in threads:
+        thread.join()
+    for listener in listeners:
+        listener.close()
+
+
+def test_a_server_that_drips_is_left_at_the_deadline(
+    talker: Callable[[bytes, bool], Target],
+) -> None:
+    target = talker(b"HTTP/1.1 200 OK\r\n\r\n", True)
+    begin = time.monotonic()
+
+    assert get(target, "/health", begin + 0.2) == Answer(why="no answer in time")
+    assert time.monotonic() - begin < 5
+
+
+def test_a_server_that_never_accepts_is_left_at_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = Target(listener.getsockname()[1], "tiny")
+
+        answer = get(target, "/health", time.monotonic() + 0.1)
+    assert answer == Answer(why="no answer in time")
+
+
+MANY = b"HTTP/1.1 %b\r\n\r\n" % (b"2" * 5000)
+"""More digits than Python makes a number of."""
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\r\n", MANY]
+)
+def test_something_that_does_not_speak_http_is_no_answer(
+    talker: Callable[[bytes, bool], Target], said: bytes
+) -> None:
+    answer = get(talker(said, False), "/health", time.monotonic() + 5)
+
+    assert answer == Answer(why="the answer is not HTTP")
+
+
+def test_a_probe_that_cannot_be_made_is_undecided_not_a_failure_of_the_worker() -> None:
+    # TCP has no broadcast: the kernel refuses the connection before anything is sent.
+    result = probe(Target(8100, "tiny", host="255.255.255.255"), os.getpid(), 1)
+
+    assert result.health is Health.UNDECIDED

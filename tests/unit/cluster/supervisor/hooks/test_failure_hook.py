@@ -1,0 +1,268 @@
+"""Failures are delivered to commands and URLs, and those that hang or fail hold nobody up."""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disagg_cluster.lifecycle.failures import Failure, FailureKind
+from disagg_cluster.supervisor.hooks import post_delivery
+from disagg_cluster.supervisor.hooks.command_delivery import CommandDelivery
+from disagg_cluster.supervisor.hooks.failure_hook import MOST_WAITING, FailureHook, HookError
+from disagg_cluster.supervisor.hooks.post_delivery import PostDelivery
+from support.children import children, descriptors, free_port, is_gone
+
+LOG = logging.getLogger("test.hook")
+FAILURE = Failure(FailureKind.CRASHED, "w", "decode", "backoff", "why", -9, 7, 0, 1.5, "/w.log")
+
+
+def deliver(script: str, tmp_path: Path, **environ: str) -> str:
+    """Run a program in Python; what it wrote."""
+    return run((sys.executable, "-c", script), tmp_path, 30.0, **environ)
+
+
+def run(argv: tuple[str, ...], tmp_path: Path, seconds: float, **environ: str) -> str:
+    log = tmp_path / "hook.log"
+    command = CommandDelivery(argv, {"PATH": os.environ["PATH"], **environ}, log, seconds)
+    before, open_before = children(), descriptors()
+    try:
+        asyncio.run(command.deliver(b'{"event": "crashed"}\n'))
+    finally:
+        assert children() <= before
+        assert descriptors() == open_before
+    return log.read_text()
+
+
+def test_a_command_reads_the_failure_and_its_output_is_kept(tmp_path: Path) -> None:
+    wrote = deliver("import json, sys; print(json.load(sys.stdin)['event'])", tmp_path)
+
+    assert wrote == "crashed\n"
+
+
+def test_a_command_gets_what_it_needs_of_our_environment_and_no_secret(tmp_path: Path) -> None:
+    script = "import os; print(*sorted(os.environ))"
+    secrets = {"HF_TOKEN": "x", "VLLM_API_KEY": "x", "NOTIFY_SOCKET": "/x", "AWS_SECRET": "x"}
+    names = deliver(script, tmp_path, HOME="/", https_proxy="http://p", **secrets).split()
+
+    assert {"HOME", "PATH", "https_proxy"} <= set(names)
+    assert secrets.keys().isdisjoint(names)
+
+
+def test_a_command_that_fails_says_how_and_where_to_look(tmp_path: Path) -> None:
+    with pytest.raises(HookError, match=r"ended with exit code 3; see .*hook\.log"):
+        deliver("import sys; sys.exit(3)", tmp_path)
+
+
+def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    script = f"trap '' TERM; sleep 300 & echo $! > {tmp_path}/pid; wait"
+    with pytest.raises(HookError, match="took more than 1 s"):
+        run(("sh", "-c", script), tmp_path, 1.0)
+
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("leaving", ["setsid", "env -i setsid"])
+def test_a_helper_that_has_left_the_session_of_a_command_ends_with_it(
+    tmp_path: Path, leaving: str
+) -> None:
+    script = f"{leaving} sh -c 'echo $$ > {tmp_path}/pid; exec sleep 300' & wait"
+    with pytest.raises(HookError, match="took more than 1 s"):
+        run(("sh", "-c", script), tmp_path, 1.0)
+
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_helper_that_a_command_leaves_behind_in_another_session_ends(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    run(
+        ("sh", "-c", f"setsid sh -c 'echo $$ > {started}; exec sleep 300' & cat {started}"),
+        tmp_path,
+        30.0,
+    )
+
+    assert is_gone(int((tmp_path / "hook.log").read_text()))
+
+
+def test_of_a_command_that_prints_for_ever_a_megabyte_is_kept(tmp_path: Path) -> None:
+    """It is read on and forgotten: one that ends in spite of all that it prints has succeeded."""
+    log = tmp_path / "hook.log"
+    with pytest.raises(HookError, match=r"took more than 1 s"):
+        run(("yes",), tmp_path, 1.0)
+
+    assert log.read_text() == ""
+    kept = (tmp_path / "hook.log.1").read_text()
+    assert kept.startswith("y\ny\n")
+    assert kept.endswith("\n… (cut after 1000000 bytes)\n")
+    assert len(kept) < 1_000_100
+
+    assert run(("head", "-c", "1100000", "/dev/zero"), tmp_path, 30.0) == ""
+
+
+class Receiver(ThreadingHTTPServer):
+    """A server that takes what is posted, answers as told, or not at all."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Post)
+        self.status = 204
+        self.got: list[tuple[str, str | None, bytes]] = []
+        self.silent = threading.Event()
+        self.over = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Post(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append((self.path, self.headers["Authorization"], body))
+        if self.server.silent.is_set():
+            self.server.over.wait(30)
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        yield server
+        server.over.set()
+        server.shutdown()
+        serving.join()
+
+
+def post(url: str, seconds: float = 30.0) -> None:
+    asyncio.run(PostDelivery(url, seconds).deliver(b'{"event": "crashed"}\n'))
+
+
+def test_a_url_is_sent_the_failure_with_what_stands_in_it(receiver: Receiver) -> None:
+    url = receiver.url.replace("//", "//me:pass%40word@")
+    post(f"{url}/services/secret?room=7")
+
+    ((path, authorization, body),) = receiver.got
+    assert path == "/services/secret?room=7"
+    assert authorization == "Basic bWU6cGFzc0B3b3Jk"
+    assert json.loads(body) == {"event": "crashed"}
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+def test_any_answer_but_2xx_is_a_failure_that_tells_no_more_than_the_host(
+    receiver: Receiver, status: int
+) -> None:
+    receiver.status = status
+    with pytest.raises(HookError) as caught:
+        post(f"{receiver.url}/services/secret")
+
+    assert str(caught.value) == f"127.0.0.1 answers {status}"
+
+
+def test_a_url_that_does_not_answer_is_given_up_at_the_deadline(receiver: Receiver) -> None:
+    receiver.silent.set()
+
+    with pytest.raises(HookError, match=r"did not answer within 0\.2 s"):
+        post(receiver.url, 0.2)
+
+
+def test_what_was_given_up_while_a_name_was_looked_up_is_not_sent_afterwards(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up, look_up = threading.Event(), socket.getaddrinfo
+
+    def slowly(*arguments: Any) -> Any:
+        looked_up.wait(30)
+        return look_up(*arguments)
+
+    monkeypatch.setattr(post_delivery, "_THREADS", 1)
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+
+    async def story() -> None:
+        delivery = PostDelivery(receiver.url, 0.1)
+        for _ in range(2):
+            with pytest.raises(HookError, match="did not answer"):
+                await delivery.deliver(b"given up")
+        delivery._deadline_seconds = 30.0
+        looked_up.set()
+        await delivery.deliver(b"sent")
+
+    asyncio.run(story())
+    assert [body for _, _, body in receiver.got] == [b"sent"]
+
+
+def test_a_url_where_nobody_listens_is_a_failure() -> None:
+    with pytest.raises(HookError, match="Connection refused"):
+        post(f"http://127.0.0.1:{free_port()}")
+
+
+class Slow:
+    """A delivery that waits for the test."""
+
+    def __init__(self) -> None:
+        self.begun: asyncio.Queue[bytes] = asyncio.Queue()
+        self.goes_on = asyncio.Semaphore(0)
+        self.fails = False
+
+    async def deliver(self, data: bytes) -> None:
+        self.begun.put_nowait(data)
+        await self.goes_on.acquire()
+        if self.fails:
+            raise RuntimeError("a defect")
+
+
+def test_one_is_delivered_at_a_time_and_the_oldest_give_way_when_too_many_wait() -> None:
+    async def story() -> None:
+        slow = Slow()
+        hook = FailureHook(slow, ["crashed"], "n", "c", LOG)
+        running = asyncio.create_task(hook.run())
+        hook.tell(FAILURE)
+        await slow.begun.get()
+        for _ in range(MOST_WAITING + 5):
+            hook.tell(FAILURE)
+        assert slow.begun.empty()
+        assert hook.counts() == {"delivered": 0, "failed": 0, "dropped": 5}
+        slow.fails = True
+        slow.goes_on.release()
+        await slow.begun.get()
+        assert hook.counts()["failed"] == 1
+        assert not hook.collectors()[0].success
+        slow.fails = False
+        slow.goes_on.release()
+        await slow.begun.get()
+        assert hook.counts()["delivered"] == 1
+        assert hook.collectors()[0].success
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_kinds_that_nobody_asked_for_are_not_told_and_without_a_hook_nothing_is() -> None:
+    async def story() -> None:
+        hook = FailureHook(Slow(), ["failed"], "n", "c", LOG)
+        hook.tell(FAILURE)
+        assert hook._waiting.empty()
+
+        none = FailureHook(None, [], "n", "c", LOG)
+        none.tell(FAILURE)
+        assert (none.counts(), none.collectors()) == ({}, ())
+
+    asyncio.run(story())

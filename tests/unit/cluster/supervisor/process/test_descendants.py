@@ -1,0 +1,129 @@
+"""Who descends from a worker stays known, wherever it goes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.subreaper import is_subreaper, subreaping
+from disagg_cluster.supervisor.process.child_process import Child, start
+from disagg_cluster.supervisor.process.descendants import Descendants, below
+from support.children import PYTHON, Ear, children, is_gone, wait_readable
+
+TREE = """
+import os, signal, sys
+def say():
+    print(os.getpid(), file=open(sys.argv[1], "w"), flush=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        say()
+        signal.pause()
+    signal.pause()
+signal.pause()
+"""
+
+
+@given(st.dictionaries(st.integers(2, 30), st.integers(1, 30)), st.sets(st.integers(1, 30)))
+def test_below_is_whoever_has_a_root_among_his_ancestors(
+    parents: dict[int, int], roots: set[int]
+) -> None:
+    def has_root_above(pid: int) -> bool:
+        seen: set[int] = set()
+        while pid in parents and pid not in seen:
+            seen.add(pid)
+            pid = parents[pid]
+            if pid in roots:
+                return True
+        return False
+
+    assert below(roots, parents) == {pid for pid in parents if has_root_above(pid)}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[tuple[Child, int]]:
+    """A leader, its child in another session, and the child of that one, whose pid is known."""
+    ear = Ear(tmp_path)
+    # Nothing is inherited by which they could be known.
+    child = start([*PYTHON, TREE, str(ear.path)], {}, tmp_path / "logs" / "w.log")
+    grandchild = int(ear.line())
+    yield child, grandchild
+    for pid in (child.pid, procfs.parent_of(grandchild), grandchild):
+        if pid is not None and pid > 1 and pid != os.getpid():
+            os.kill(pid, signal.SIGKILL)
+    assert wait_readable(child.pidfd)
+    child.reap()
+    assert is_gone(grandchild)
+    ear.close()
+
+
+def test_who_was_seen_below_a_leader_is_still_its_own_when_those_between_have_died(
+    tree: tuple[Child, int],
+) -> None:
+    child, grandchild = tree
+    middle = procfs.parent_of(grandchild)
+    assert middle is not None
+    record = Descendants(is_ours=False)
+    child.family.descendants = lambda: record.of(child.pid)
+    assert child.survivors() == ()
+
+    record.look([child.pid])
+    assert set(child.survivors()) == {middle, grandchild}
+    os.kill(middle, signal.SIGKILL)
+    assert is_gone(middle)
+    record.look([child.pid])
+    assert child.survivors() == (grandchild,)
+    assert child.signal_group(signal.SIGKILL)
+    assert is_gone(grandchild)
+    record.look([])
+    assert record.of(child.pid) == frozenset()
+
+
+def test_a_pid_that_is_somebody_elses_by_now_is_nobodys_descendant(
+    tree: tuple[Child, int],
+) -> None:
+    child, grandchild = tree
+    ticks = procfs.start_ticks(grandchild)
+    assert ticks is not None
+    child.family.descendants = lambda: {(grandchild, ticks + 1)}
+
+    assert child.survivors() == ()
+    assert child.watch(grandchild) is None
+
+
+def test_orphans_fall_to_the_daemon_and_are_buried(tmp_path: Path) -> None:
+    """A helper of a helper: its parent has gone, and nobody would wait for it."""
+    script = "import os\nif os.fork() == 0:\n    os.setsid()\n    os._exit(0)\nos._exit(0)"
+    assert not is_subreaper()
+    with subreaping():
+        assert is_subreaper()
+        before = children()
+        subprocess.run([sys.executable, "-S", "-c", script], check=True, start_new_session=True)
+        record = Descendants(is_ours=True)
+        for _ in range(200):
+            record.look([])
+            if children() <= before:
+                break
+            orphans = [pid for pid in children() - before if procfs.is_alive(pid)]
+            assert all(is_gone(pid) for pid in orphans)
+        assert children() <= before
+    assert not is_subreaper()
+
+
+def test_a_child_that_somebody_waits_for_is_left_to_him() -> None:
+    """One look is not enough to bury a child: whoever started it may be about to ask for it."""
+    with subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"]) as ours:
+        pidfd = os.pidfd_open(ours.pid)
+        assert wait_readable(pidfd)
+        os.close(pidfd)
+        record = Descendants(is_ours=True)
+        for _ in range(5):
+            record.look([])
+        assert ours.wait() == 3

@@ -1,0 +1,113 @@
+"""The looks at one worker, by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import pytest
+
+from disagg_cluster.host.descriptor_reserve import DescriptorReserve
+from disagg_cluster.lifecycle.state import (
+    Event,
+    Health,
+    Life,
+    Presence,
+    Probed,
+    Unwatched,
+    WorkerState,
+)
+from disagg_cluster.supervisor import health_loop as lookout_module
+from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.health_loop import Lookout
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
+from disagg_cluster.supervisor.process.retried import SupervisionHealth
+from disagg_cluster.supervisor.worker_spec import Surroundings
+
+HEALTH_SECONDS = 0.005
+READY = Life(WorkerState.READY, presence=Presence.RUNNING)
+
+
+def around(
+    probe: Callable[[Target, int, frozenset[int]], asyncio.Future[ProbeResult]],
+) -> Surroundings:
+    log = logging.getLogger("test")
+    return Surroundings(
+        on_change=lambda *_: None,
+        page_of=lambda _worker: None,
+        record=lambda: None,
+        probe=probe,
+        child_environment=dict,
+        health_seconds=HEALTH_SECONDS,
+        clock=time.monotonic_ns,
+        wall=time.time,
+        jitter=lambda: 0.0,
+        log=log,
+        supervision=SupervisionHealth(log),
+        reserve=DescriptorReserve(0),
+        groups=ControlGroups(None, "", log),
+    )
+
+
+def test_no_probe_follows_the_one_that_was_waited_for_at_the_end() -> None:
+    """Not even if the next was already due: whoever would take its result is gone."""
+    probes: list[asyncio.Future[ProbeResult]] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        begun = asyncio.Event()
+
+        def probe(
+            _target: Target, _session: int, _proven: frozenset[int]
+        ) -> asyncio.Future[ProbeResult]:
+            probes.append(loop.create_future())
+            begun.set()
+            return probes[-1]
+
+        lookout = Lookout("w", around(probe), lambda: READY, lambda _event: None)
+        lookout.begin(7, Target(1, "tiny"), 0.0)
+        await begun.wait()
+        # Timers go off in their order: when this one does, the next look has been due.
+        await asyncio.sleep(4 * HEALTH_SECONDS)
+        closing = asyncio.ensure_future(lookout.close())
+        await asyncio.sleep(0)
+        probes[0].set_result(ProbeResult(Health.HEALTHY, "healthy"))
+        await closing
+
+    asyncio.run(story())
+
+    assert len(probes) == 1
+
+
+def test_a_serving_worker_that_nobody_could_look_at_is_told_so_before_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it did not answer before the daemon was stopped is not to add up with what comes."""
+    monkeypatch.setattr(lookout_module, "LATE_SECONDS", 0.1)
+    told: list[Event] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        probed = asyncio.Event()
+
+        def probe(
+            _target: Target, _session: int, _proven: frozenset[int]
+        ) -> asyncio.Future[ProbeResult]:
+            result = loop.create_future()
+            result.set_result(ProbeResult(Health.NO_ANSWER, "silent"))
+            loop.call_soon(loop.call_soon, probed.set)
+            return result
+
+        lookout = Lookout("w", around(probe), lambda: READY, told.append)
+        lookout.begin(7, Target(1, "tiny"), 0.0)
+        await probed.wait()
+        probed.clear()
+        seen = len(told)
+        time.sleep(0.3)  # as a daemon that is stopped by a signal
+        await probed.wait()
+        assert [type(event) for event in told[seen : seen + 2]] == [Unwatched, Probed]
+        await lookout.close()
+
+    asyncio.run(story())

@@ -1,0 +1,253 @@
+"""The first process of a container: it starts the daemon again and leaves the engines alone."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.supervisor.init import Fate, fate
+from disagg_cluster.supervisor.process.child_process import Child, start
+from support.children import PYTHON, Ear, wait_readable
+
+INIT = """
+import sys
+from dataclasses import replace
+from disagg_cluster.supervisor import init
+wait = float(sys.argv[1])
+longest = min(30, wait or 0.1)
+policy = replace(init.PATIENCE, backoff_first_seconds=wait, backoff_max_seconds=longest)
+sys.exit(init.run(sys.argv[2:], lambda text: print(text, flush=True), policy=policy))
+"""
+SPEAKS = """
+import os, signal, sys
+ear = open(sys.argv[1], "w", buffering=1)
+# Waited for, not handled: a handler's signal can come right before the waiting begins.
+heard = {signal.SIGHUP, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+print("daemon", os.getpid(), os.getppid(), os.getpgid(0), file=ear)
+if "engine" in sys.argv and not os.path.exists(sys.argv[1] + ".engine"):
+    open(sys.argv[1] + ".engine", "w").close()
+    if os.fork() == 0:
+        os.setsid()
+        print("engine", os.getpid(), file=ear)
+        while True: signal.pause()
+while True:
+    sign = signal.Signals(signal.sigwait(heard))
+    print("heard", sign.name, file=ear)
+    if sign is signal.SIGTERM:
+        sys.exit(7)
+"""
+DRAINS = """
+import os, signal, sys
+ear = open(sys.argv[1], "w", buffering=1)
+if not os.path.exists(sys.argv[1] + ".engine"):
+    if os.fork() == 0:
+        os.setsid()
+        open(sys.argv[1] + ".engine", "w").write(str(os.getpid()))
+        print("engine", os.getpid(), file=ear)
+        while True: signal.pause()
+    signal.pause()
+if "fails" in sys.argv:
+    sys.exit(1)
+# As a daemon: it can listen only after a while, and ends what the one before left.
+import time; time.sleep(0.2)
+def end(*_):
+    os.kill(int(open(sys.argv[1] + ".engine").read()), signal.SIGTERM)
+    print("drained", file=ear)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+signal.pause()
+"""
+
+
+@pytest.fixture
+def ear(tmp_path: Path) -> Iterator[Ear]:
+    ear = Ear(tmp_path)
+    yield ear
+    ear.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Child]]:
+    """Start an init over a python script; all below it is killed at the end."""
+    started: list[Child] = []
+
+    def run(seconds: float, *command: str) -> Child:
+        argv = [sys.executable, "-c", INIT, str(seconds), *command]
+        child = start(argv, dict(os.environ), tmp_path / "log")
+        started.append(child)
+        return child
+
+    yield run
+    for child in started:
+        child.signal_group(signal.SIGKILL)
+        if child.pidfd >= 0:
+            assert wait_readable(child.pidfd)
+            child.reap()
+
+
+def said(tmp_path: Path) -> str:
+    return (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "streak", "lasted", "expected"),
+    [
+        (0, False, 3, 1, (Fate(0), 0)),
+        (2, False, 0, 1, (Fate(2), 0)),
+        (1, True, 0, 1, (Fate(1), 0)),
+        (-15, True, 0, 1, (Fate(143), 0)),
+        (1, False, 0, 1, (Fate(None, 1.0), 1)),
+        (-9, False, 1, 1, (Fate(None, 2.0), 2)),
+        (-9, False, 20, 1, (Fate(None, 30.0), 21)),
+        (-9, False, 20, 60, (Fate(None, 1.0), 1)),
+    ],
+)
+def test_a_planned_end_is_told_on_and_any_other_is_a_crash(
+    status: int, asked: bool, streak: int, lasted: float, expected: tuple[Fate, int]
+) -> None:
+    assert fate(status, asked=asked, lasted_seconds=lasted, streak=streak) == expected
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_it_ends_with_the_daemons_own_code(run: Callable[..., Child], code: int) -> None:
+    child = run(1000, *PYTHON, f"raise SystemExit({code})")
+    assert wait_readable(child.pidfd)
+
+    assert child.exit_code() == code
+
+
+def test_a_crashed_daemon_is_started_again_and_its_engines_are_not_touched(
+    run: Callable[..., Child], ear: Ear, tmp_path: Path
+) -> None:
+    child = run(0.0, *PYTHON, SPEAKS, str(ear.path), "engine")
+    word, first, parent, group = ear.line().split()
+    assert (word, int(parent), group) == ("daemon", child.pid, first)
+    engine = int(ear.line().split()[1])
+
+    os.kill(int(first), signal.SIGKILL)
+    word, second, *_ = ear.line().split()
+    assert (word, second != first) == ("daemon", True)
+    assert "ended by signal 9; the next start is in 0.0 s" in said(tmp_path)
+    assert procfs.is_alive(engine)
+
+    pidfd = os.pidfd_open(engine)
+    os.kill(engine, signal.SIGKILL)
+    assert wait_readable(pidfd)
+    os.close(pidfd)
+    os.kill(child.pid, signal.SIGTERM)
+    assert ear.line() == "heard SIGTERM"
+    assert wait_readable(child.pidfd)
+    assert child.exit_code() == 7
+    assert procfs.start_ticks(engine) is None, "an orphan was not buried"
+
+
+def test_signals_are_passed_on(run: Callable[..., Child], ear: Ear) -> None:
+    child = run(1000, *PYTHON, SPEAKS, str(ear.path))
+    ear.line()
+
+    os.kill(child.pid, signal.SIGHUP)
+    assert ear.line() == "heard SIGHUP"
+    os.kill(child.pid, signal.SIGTERM)
+    assert ear.line() == "heard SIGTERM"
+    assert wait_readable(child.pidfd)
+    assert child.exit_code() == 7
+
+
+def test_a_daemon_that_fails_is_tried_again_and_a_signal_ends_the_waiting(
+    run: Callable[..., Child], ear: Ear, tmp_path: Path
+) -> None:
+    script = "import sys; print('up', file=open(sys.argv[1], 'w')); raise SystemExit(1)"
+    child = run(0.0, *PYTHON, script, str(ear.path))
+    assert [ear.line() for _ in range(2)] == ["up", "up"]
+    os.kill(child.pid, signal.SIGTERM)
+    assert wait_readable(child.pidfd)
+
+    waits = run(1000, *PYTHON, script, str(ear.path))
+    while "the next start is in 30.0 s" not in said(tmp_path):
+        assert not wait_readable(waits.pidfd, 0.02)
+    os.kill(waits.pid, signal.SIGTERM)
+    assert wait_readable(waits.pidfd)
+    assert waits.exit_code() == 128 + signal.SIGTERM
+    assert "asked to end by SIGTERM while no daemon ran" in said(tmp_path)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGQUIT])
+def test_asked_to_end_while_the_daemon_is_down_it_has_another_drain_what_is_left(
+    run: Callable[..., Child], ear: Ear, tmp_path: Path, sign: signal.Signals
+) -> None:
+    """A daemon does not listen to a SIGQUIT."""
+    child = run(1000, *PYTHON, DRAINS, str(ear.path))
+    engine = int(ear.line().split()[1])
+    [daemon] = [pid for pid in procfs.children_of(child.pid) if pid != engine]
+    os.kill(daemon, signal.SIGKILL)
+    while "the next start is in" not in said(tmp_path):
+        assert not wait_readable(child.pidfd, 0.02)
+
+    os.kill(child.pid, sign)
+    assert ear.line() == "drained"
+    assert wait_readable(child.pidfd)
+    assert child.exit_code() == 0
+    assert not procfs.is_alive(engine)
+
+
+def test_what_no_daemon_ends_is_told_to_end_by_itself(
+    run: Callable[..., Child], ear: Ear, tmp_path: Path
+) -> None:
+    child = run(1000, *PYTHON, DRAINS, str(ear.path), "fails")
+    engine = int(ear.line().split()[1])
+    [daemon] = [pid for pid in procfs.children_of(child.pid) if pid != engine]
+    os.kill(daemon, signal.SIGKILL)
+    while "the next start is in" not in said(tmp_path):
+        assert not wait_readable(child.pidfd, 0.02)
+
+    os.kill(child.pid, signal.SIGTERM)
+    assert wait_readable(child.pidfd)
+    assert child.exit_code() == 1
+    assert not procfs.is_alive(engine)
+    assert "they are told to end" in said(tmp_path)
+
+
+def test_a_daemon_that_was_told_to_end_before_it_listened_is_told_again(
+    run: Callable[..., Child], ear: Ear, tmp_path: Path
+) -> None:
+    """It died of the signal, and the engines that an earlier one left would go on undrained."""
+    child = run(0.0, *PYTHON, DRAINS, str(ear.path))
+    engine = int(ear.line().split()[1])
+    os.kill(child.pid, signal.SIGTERM)
+
+    assert ear.line() == "drained"
+    assert wait_readable(child.pidfd)
+    assert child.exit_code() == 0
+    assert not procfs.is_alive(engine)
+
+
+def test_a_program_that_is_not_there_is_named(run: Callable[..., Child], tmp_path: Path) -> None:
+    child = run(0.0, "/nowhere/disagg-node")
+    assert wait_readable(child.pidfd)
+
+    assert child.exit_code() == 1
+    assert "cannot start /nowhere/disagg-node: No such file or directory" in said(tmp_path)
+
+
+def test_a_program_that_is_replaced_while_the_daemon_is_down_is_tried_again(
+    run: Callable[..., Child], ear: Ear, tmp_path: Path
+) -> None:
+    program = tmp_path / "daemon"
+    program.write_text(f"#!/bin/sh\necho up $$ > {ear.path}\nread nothing < {tmp_path}/silence\n")
+    program.chmod(0o755)
+    os.mkfifo(tmp_path / "silence")
+    child = run(0.0, str(program))
+    pid = int(ear.line().split()[1])
+    aside = program.rename(tmp_path / "aside")
+    os.kill(pid, signal.SIGKILL)
+    while "cannot start" not in said(tmp_path):
+        assert not wait_readable(child.pidfd, 0.02)
+
+    aside.rename(program)
+    assert ear.line().startswith("up"), said(tmp_path)

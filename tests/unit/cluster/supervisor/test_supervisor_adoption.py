@@ -1,0 +1,472 @@
+"""A crew goes on with what the crew before it left."""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.lifecycle.state import Health, Life, Presence, WorkerState
+from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.journal.journal import Journal
+from disagg_cluster.supervisor.journal.journal_text import Entry
+from disagg_cluster.supervisor.ownership import adoption
+from disagg_cluster.supervisor.ownership.adoption import Found
+from disagg_cluster.supervisor.process.child_process import start
+from disagg_cluster.supervisor.process.command import Command
+from disagg_cluster.supervisor.supervisor import Crew
+from disagg_cluster.supervisor.worker_spec import Post
+from support.children import PYTHON, SERVER, STUBBORN, is_gone, wait_readable
+from support.crews import (
+    BACKOFF,
+    DRAINING,
+    FAILED,
+    QUICK,
+    READY,
+    STARTING,
+    STOPPED,
+    Bridge,
+    aboard,
+    tiny_post,
+)
+
+BACKOFF_SECONDS = 0.2
+
+
+class Written(Journal):
+    """A journal that remembers all it was given."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, logging.getLogger("test"))
+        self.pages: list[tuple[Entry, ...]] = []
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        self.pages.append(tuple(entries))
+        super().write(entries)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Written:
+    return Written(tmp_path / "journal.json")
+
+
+@pytest.fixture
+def post(tmp_path: Path) -> Callable[..., Post]:
+    def post(
+        script: str | None = None, *arguments: str, name: str = "w", policy: RestartPolicy = QUICK
+    ) -> Post:
+        return tiny_post(tmp_path, script, *arguments, name=name, policy=policy)
+
+    return post
+
+
+def leave_ready(posts: list[Post], journal: Journal) -> dict[str, int]:
+    """Let a crew bring its workers up and go; return their pids."""
+    pids: dict[str, int] = {}
+
+    async def story(ship: Bridge) -> None:
+        while len(pids) < len(posts):
+            change = await ship.until(READY)
+            assert change.pid is not None
+            pids[change.worker] = change.pid
+        ship.left = True
+
+    aboard(posts, story, journal=journal)
+    assert all(procfs.is_alive(pid) for pid in pids.values())
+    return pids
+
+
+def test_workers_go_on_and_the_next_crew_adopts_them(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    posts = [post(name="a"), post(name="b")]
+    pids = leave_ready(posts, journal)
+
+    async def story(ship: Bridge) -> None:
+        adopted = [await ship.changes.get() for _ in posts]
+        assert [(c.worker, c.old, c.new, c.pid) for c in adopted] == [
+            (name, STOPPED, STARTING, pid) for name, pid in sorted(pids.items())
+        ]
+        for _ in posts:
+            ready = await ship.until(READY)
+            assert ready.pid == pids[ready.worker]
+        assert [s.restarts for s in ship.crew.statuses()] == [0, 0]
+        assert all(s.start_timestamp_seconds for s in ship.crew.statuses())
+
+    aboard(posts, story, journal=journal, entries=journal.read())
+    assert journal.read() == ()
+
+
+def test_an_adopted_worker_that_dies_has_crashed_and_is_started_again(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    pids = leave_ready([worker := post()], journal)
+
+    async def story(ship: Bridge) -> None:
+        await ship.until(READY)
+        os.kill(pids["w"], signal.SIGKILL)
+        assert "ended unasked" in (await ship.until(BACKOFF)).why
+        assert (await ship.until(READY)).pid != pids["w"]
+        assert ship.crew.statuses()[0].restarts == 1
+
+    aboard([worker], story, journal=journal, entries=journal.read())
+
+
+def test_restarts_are_counted_on_over_an_adoption(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    worker = post()
+
+    async def crashes(ship: Bridge) -> None:
+        first = await ship.until(READY)
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGKILL)
+        await ship.until(BACKOFF)
+        await ship.until(READY)
+        ship.left = True
+
+    async def story(ship: Bridge) -> None:
+        await ship.until(READY)
+        assert ship.crew.statuses()[0].restarts == 1
+
+    aboard([worker], crashes, journal=journal)
+    aboard([worker], story, journal=journal, entries=journal.read())
+
+
+def test_a_worker_that_died_while_nobody_looked_is_started_again(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    pids = leave_ready([worker := post()], journal)
+    os.kill(pids["w"], signal.SIGKILL)
+    assert is_gone(pids["w"])
+
+    async def story(ship: Bridge) -> None:
+        crash = await ship.until(BACKOFF)
+        assert (crash.old, crash.pid) == (STOPPED, None)
+        assert crash.why.startswith("ended while no daemon ran")
+        assert (await ship.until(READY)).pid != pids["w"]
+
+    aboard([worker], story, journal=journal, entries=journal.read())
+    os.waitpid(pids["w"], os.WNOHANG)
+
+
+def test_a_start_that_was_only_written_down_is_made_and_is_no_crash(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    """The daemon died between its journal and the fork."""
+    worker = post()
+    life = Life(WorkerState.STARTING, Presence.RUNNING, incarnation=4, restarts=3, streak=3)
+    meant = worker.entry(procfs.now_ticks(), 0.0).model_copy(update={"life": life})
+
+    async def story(ship: Bridge) -> None:
+        await ship.until(READY)
+        assert ship.crew.statuses()[0].restarts == 3
+
+    aboard([worker], story, journal=journal, entries=[meant])
+    assert {entry.life.crashes_ns for page in journal.pages for entry in page} == {()}
+
+
+def test_those_left_that_die_just_after_they_were_seen_hold_no_start_up(
+    post: Callable[..., Post],
+    journal: Written,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = post()
+    life = Life(WorkerState.READY, Presence.RUNNING, incarnation=4)
+    entry = worker.entry(1, 0.0).model_copy(update={"life": life, "pid": 1})
+
+    def find(_entry: Entry) -> Found:
+        dead = start([*PYTHON, "pass"], dict(os.environ), worker.log_path)
+        assert wait_readable(dead.pidfd)
+        return Found(Presence.LEFTOVER, dead)
+
+    monkeypatch.setattr("disagg_cluster.supervisor.supervisor.adoption.find", find)
+
+    async def story(ship: Bridge) -> None:
+        await ship.until(READY)
+
+    aboard([worker], story, journal=journal, entries=[entry])
+
+
+def test_a_worker_whose_command_has_changed_runs_on_as_it_was_started(
+    post: Callable[..., Post], journal: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Even on another port: it is probed where it is, until it is started again."""
+    pids = leave_ready([worker := post()], journal)
+    other = post()
+    assert other.target.port != worker.target.port
+
+    async def story(ship: Bridge) -> None:
+        assert (await ship.until(READY)).pid == pids["w"]
+        assert ship.crew.tag("w").port == worker.target.port
+        assert "runs with another command than the node file's" in caplog.text
+
+        os.kill(pids["w"], signal.SIGKILL)
+        await ship.until(BACKOFF)
+        assert ship.crew.tag("w").port == other.target.port
+        await ship.until(READY)
+
+    aboard([other], story, journal=journal, entries=journal.read())
+
+
+def test_a_worker_that_is_no_longer_named_goes_on_until_somebody_ends_it(
+    post: Callable[..., Post], journal: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    posts = [post(name="kept"), post(name="dropped")]
+    pids = leave_ready(posts, journal)
+
+    async def story(ship: Bridge) -> None:
+        await ship.until(READY)
+        assert set(ship.crew.logs()) == {"kept", "dropped"}
+
+    async def ends(ship: Bridge) -> None:
+        assert [s.worker for s in ship.crew.statuses()] == ["dropped"]
+
+    aboard(posts[:1], story, journal=journal, entries=journal.read())
+    assert f"dropped is not in the node file and goes on without us (pid {pids['dropped']})" in (
+        caplog.text
+    )
+    assert procfs.is_alive(pids["dropped"])
+    assert [entry.worker for entry in journal.read()] == ["dropped"]
+
+    aboard(posts[1:], ends, journal=journal, entries=journal.read(), wanted=False)
+    assert not procfs.is_alive(pids["dropped"])
+    assert journal.read() == ()
+
+
+def test_workers_that_are_not_wanted_are_drained_told_to_end_and_never_started(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    stubborn = post(name="b", policy=replace(QUICK, stop_seconds=0.1))
+    argv = (*PYTHON, STUBBORN + SERVER, *stubborn.command.argv[-2:])
+    posts = [post(name="a"), replace(stubborn, command=Command(argv, {})), post(name="c")]
+    pids = leave_ready(posts, journal)
+    os.kill(pids["c"], signal.SIGKILL)
+    assert is_gone(pids["c"])
+
+    async def story(ship: Bridge) -> None:
+        assert await ship.crew.stop() == ()
+        changes = [ship.changes.get_nowait() for _ in range(ship.changes.qsize())]
+        for name in "abc":
+            states = [change.new for change in changes if change.worker == name]
+            assert states == [DRAINING, STOPPED]
+
+    aboard(posts, story, journal=journal, entries=journal.read(), wanted=False)
+    assert not any(procfs.is_alive(pid) for pid in pids.values())
+    os.waitpid(pids["c"], os.WNOHANG)
+
+
+def test_what_waits_for_a_restart_when_its_crew_leaves_is_started_afresh(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    slow = post("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
+
+    async def crashes(ship: Bridge) -> None:
+        await ship.until(BACKOFF)
+        assert journal.read()[0].life.presence is Presence.GONE
+        ship.left = True
+
+    async def story(ship: Bridge) -> None:
+        assert (await ship.changes.get()).new is STARTING
+
+    aboard([slow], crashes, journal=journal)
+    aboard([slow], story, journal=journal, entries=journal.read())
+
+
+def test_a_crew_that_has_left_starts_nothing(post: Callable[..., Post], journal: Written) -> None:
+    """Not even if the last thing it waited for was heard while a worker waits for its restart."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def slow(_target: Target, _session: int, _seconds: float, _proven: object) -> ProbeResult:
+        asked.set()
+        answer.wait(20)
+        return ProbeResult(Health.HEALTHY, "healthy")
+
+    async def story(ship: Bridge) -> None:
+        first = await ship.until(STARTING)
+        assert first.pid is not None
+        await asyncio.to_thread(asked.wait, 20)
+        os.kill(first.pid, signal.SIGKILL)
+        await ship.until(BACKOFF)
+        ship.left = True
+        leaving = asyncio.ensure_future(ship.crew.leave())
+        await asyncio.sleep(0)
+        answer.set()
+        await leaving
+        # Timers go off in their order: by then its restart has been due.
+        await asyncio.sleep(2 * BACKOFF_SECONDS)
+        assert ship.seen() == []
+
+    worker = post(policy=replace(QUICK, backoff_first_seconds=BACKOFF_SECONDS))
+    aboard([worker], story, probe=slow, journal=journal)
+
+
+def test_a_back_off_outlasts_a_crew_that_left_no_word(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    slow = post("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
+    left: list[Entry] = []
+
+    async def crashes(ship: Bridge) -> None:
+        await ship.until(BACKOFF)
+        left.extend(journal.read())
+
+    async def story(ship: Bridge) -> None:
+        assert (await ship.changes.get()).new is BACKOFF
+        assert ship.seen() == []
+
+    aboard([slow], crashes, journal=journal)
+    aboard([slow], story, journal=journal, entries=left)
+
+
+def test_a_failed_worker_stays_failed_under_the_next_crew(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    bad = post("raise SystemExit(1)", policy=replace(QUICK, crash_limit=1))
+    left: list[Entry] = []
+
+    async def fails(ship: Bridge) -> None:
+        await ship.until(FAILED)
+        left.extend(journal.read())
+
+    async def story(ship: Bridge) -> None:
+        assert (await ship.changes.get()).new is FAILED
+        assert ship.crew.statuses()[0].state == "failed"
+
+    aboard([bad], fails, journal=journal)
+    aboard([bad], story, journal=journal, entries=left)
+
+
+def test_without_a_journal_a_worker_is_known_by_its_log_and_arguments(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    pids = leave_ready([worker := post()], journal)
+
+    async def story(ship: Bridge) -> None:
+        assert (await ship.until(READY)).pid == pids["w"]
+        started = ship.crew.statuses()[0].start_timestamp_seconds
+        assert started is not None
+
+    aboard([worker], story, journal=journal, entries=())
+
+
+def test_what_is_to_happen_is_written_before_it_is_done(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    """Who comes after a daemon that died between the two finds the process all the same."""
+
+    async def story(ship: Bridge) -> None:
+        await ship.until(READY)
+        await ship.crew.stop()
+
+    aboard([post()], story, journal=journal)
+    steps = [
+        (entry.life.state, entry.life.presence, entry.pid is not None, entry.life.sent)
+        for entry in (page[0] for page in journal.pages)
+    ]
+    running, gone = Presence.RUNNING, Presence.GONE
+    assert list(dict.fromkeys(steps)) == [
+        (WorkerState.STARTING, running, False, None),
+        (WorkerState.STARTING, running, True, None),
+        (WorkerState.READY, running, True, None),
+        (WorkerState.DRAINING, running, True, signal.SIGTERM),
+        (WorkerState.STOPPED, gone, False, signal.SIGTERM),
+    ]
+    meant = journal.pages[0][0]
+    real = journal.pages[1][0]
+    assert meant.start_ticks <= real.start_ticks <= meant.start_ticks + 200
+
+
+def test_a_start_whose_daemon_died_before_it_knew_the_pid_is_adopted(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    pids = leave_ready([worker := post()], journal)
+    meant = journal.pages[0]
+    assert meant[0].pid is None
+
+    async def story(ship: Bridge) -> None:
+        assert (await ship.until(READY)).pid == pids["w"]
+
+    aboard([worker], story, journal=journal, entries=meant)
+
+
+def test_a_crew_that_dies_while_it_adopts_has_forgotten_nobody(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    posts = [post(name=name) for name in "abc"]
+    leave_ready(posts, journal)
+    journal.pages.clear()
+
+    async def story(ship: Bridge) -> None:
+        assert {len(page) for page in journal.pages} == {3}
+
+    aboard(posts, story, journal=journal, entries=journal.read())
+
+
+def test_a_crew_that_cannot_look_for_a_worker_has_not_forgotten_it(
+    post: Callable[..., Post], journal: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_ready([worker := post()], journal)
+    text = journal.read()
+
+    async def story() -> None:
+        crew = Crew([worker], lambda *_: None, lambda _worker: None, journal=journal)
+        with monkeypatch.context() as patch:
+            patch.setattr(adoption, "find", lambda _entry: Path("/nowhere").readlink())
+            with pytest.raises(FileNotFoundError):
+                crew.adopt(text)
+        await crew.leave()
+        assert journal.read() == text
+
+    asyncio.run(story())
+    aboard([worker], _nothing, journal=journal, entries=text)
+
+
+async def _nothing(_ship: Bridge) -> None:
+    pass
+
+
+def test_a_crew_that_has_not_looked_yet_overwrites_nothing(
+    post: Callable[..., Post], journal: Written
+) -> None:
+    leave_ready([worker := post()], journal)
+    text = journal.read()
+    assert len(text) == 1
+
+    async def story() -> None:
+        crew = Crew([worker], lambda *_: None, lambda _worker: None, journal=journal)
+        crew.record()
+        assert journal.read() == text
+        crew.adopt(text, wanted=False)
+        await crew.stop()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("how", ["adopted", "about to be started"])
+def test_an_engine_whose_run_folder_was_deleted_is_found_and_not_started_a_second_time(
+    tmp_path: Path, how: str
+) -> None:
+    folder = tmp_path / "run"
+    (folder / "logs").mkdir(parents=True)
+    worker = tiny_post(folder / "logs")
+    pids = leave_ready([worker], Written(folder / "journal.json"))
+    shutil.rmtree(folder)
+    (folder / "logs").mkdir(parents=True)
+
+    async def story(ship: Bridge) -> None:
+        ready = await ship.until(READY)
+        assert ready.pid == pids["w"]
+        assert [status.restarts for status in ship.crew.statuses()] == [0]
+
+    journal = Written(folder / "journal.json")
+    aboard([worker], story, journal=journal, entries=() if how == "adopted" else None)
+    assert is_gone(pids["w"], 0)

@@ -1,0 +1,488 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from disagg_cluster.telemetry.pages.label_values import PER_ENGINE
+from disagg_cluster.telemetry.pages.page_scraper import OTHER_VERSION, PageWatch
+from disagg_exporter.engine_pages import EngineWindow, window
+from disagg_exporter.http.client.response_parser import Answer as ResponseParser
+from disagg_exporter.model import EnginePage, Total
+from support.children import descriptors
+from support.page_server import NoPage, page_server
+from support.raw_server import raw_server
+
+PAGE = (
+    b'vllm:num_requests_running{model_name="m"} 3\nvllm:generation_tokens_total{model_name="m"} 5\n'
+)
+Answer = Callable[[str], bytes]
+"""What is at `http://a/...` and `http://b/...`."""
+
+
+@contextlib.contextmanager
+def serving(answer: Answer) -> Iterator[dict[str, str]]:
+    """Serve two engines; yield the roots of their servers."""
+    with contextlib.ExitStack() as stack:
+
+        def served(name: str) -> str:
+            return stack.enter_context(page_server(lambda path: answer(f"http://{name}{path}")))
+
+        yield {"a": served("a"), "b": served("b")}
+
+
+def nothing(_engine: str, _page: bytes) -> tuple[str, ...]:
+    return ()
+
+
+def watch(
+    answer: Answer,
+    until: Callable[[PageWatch], bool],
+    keep_lines: Callable[[str, bytes], tuple[str, ...]] = nothing,
+    over: Callable[[], None] = lambda: None,
+) -> PageWatch:
+    """Watch two engines until something is true of what is known of them."""
+
+    async def story(bases: dict[str, str]) -> PageWatch:
+        pages = PageWatch(bases, 0.05, lambda _engine: True, keep_lines=keep_lines)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while not until(pages):
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return pages
+
+    with serving(answer) as bases:
+        try:
+            return asyncio.run(story(bases))
+        finally:
+            over()
+
+
+def successes(pages: PageWatch) -> dict[str, bool]:
+    return {status.collector: status.success for status in pages.statuses()}
+
+
+def answering(url: str) -> bytes:
+    return json.dumps({"version": "0.32.0"}).encode() if url.endswith("/version") else PAGE
+
+
+def test_a_readable_page_is_known_with_its_version_and_window() -> None:
+    pages = watch(answering, lambda p: p.window("a") is not None and p.window("b") is not None)
+
+    page = pages.page("a")
+    assert page is not None
+    assert page.running == 3
+    assert pages.version("a") == "0.32.0"
+    assert successes(pages) == {"engine:a": True, "engine:b": True}
+
+
+def test_a_page_of_garbage_is_a_failed_collector_and_no_page() -> None:
+    def answer(url: str) -> bytes:
+        return b"<html>hello" if url == "http://a/metrics" else answering(url)
+
+    pages = watch(answer, lambda p: len(p.statuses()) == 2 and p.page("b") is not None)
+
+    assert pages.page("a") is None
+    assert successes(pages) == {"engine:a": False, "engine:b": True}
+
+
+def test_a_version_nested_too_deep_is_no_version() -> None:
+    def answer(url: str) -> bytes:
+        return b"[" * 100_000 if url == "http://a/version" else answering(url)
+
+    pages = watch(answer, lambda p: p.page("a") is not None and p.page("b") is not None)
+
+    assert (pages.version("a"), pages.version("b")) == ("", "0.32.0")
+    assert successes(pages) == {"engine:a": True, "engine:b": True}
+
+
+def test_an_unforeseen_error_over_one_page_is_a_failed_collector_and_hurts_no_other() -> None:
+    def keep_lines(engine: str, _page: bytes) -> tuple[str, ...]:
+        if engine == "a":
+            raise ZeroDivisionError
+        return ("x",)
+
+    pages = watch(
+        answering,
+        lambda p: p.status("a") is not None and p.window("b") is not None,
+        keep_lines,
+    )
+
+    assert pages.page("a") is None
+    assert pages.lines("b") == ("x",)
+    assert successes(pages) == {"engine:a": False, "engine:b": True}
+
+
+def test_an_engine_that_never_answers_delays_no_other() -> None:
+    asked, hung = threading.Event(), threading.Event()
+
+    def answer(url: str) -> bytes:
+        if url == "http://a/metrics":
+            asked.set()
+            hung.wait(20)
+            raise NoPage
+        return answering(url)
+
+    def until(pages: PageWatch) -> bool:
+        return asked.is_set() and pages.window("b") is not None
+
+    pages = watch(answer, until, over=hung.set)
+
+    assert pages.page("a") is None
+    assert successes(pages) == {"engine:b": True}
+
+
+def test_a_page_that_is_lost_is_absent_not_frozen() -> None:
+    broken = threading.Event()
+
+    def answer(url: str) -> bytes:
+        if broken.is_set() and url == "http://a/metrics":
+            raise NoPage
+        return answering(url)
+
+    def until(pages: PageWatch) -> bool:
+        if pages.page("a") is not None:
+            broken.set()
+        return successes(pages).get("engine:a") is False
+
+    pages = watch(answer, until)
+
+    assert pages.page("a") is None
+    assert pages.window("a") is None
+    [status] = [s for s in pages.statuses() if s.collector == "engine:a"]
+    assert status.last_success_timestamp_seconds is not None
+
+
+def test_a_server_without_a_version_is_an_engine_all_the_same() -> None:
+    def answer(url: str) -> bytes:
+        if url.endswith("/version"):
+            raise NoPage
+        return answering(url)
+
+    pages = watch(answer, lambda p: p.page("a") is not None)
+
+    assert pages.version("a") == ""
+
+
+def test_an_engine_without_a_process_is_not_asked() -> None:
+    asked: list[str] = []
+
+    def answer(url: str) -> bytes:
+        asked.append(url)
+        return PAGE
+
+    async def story(bases: dict[str, str]) -> PageWatch:
+        looked_at: list[str] = []
+
+        def running(engine: str) -> bool:
+            looked_at.append(engine)
+            return False
+
+        pages = PageWatch(bases, 0.01, running)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while len(looked_at) < 6:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return pages
+
+    with serving(answer) as bases:
+        assert asyncio.run(story(bases)).statuses() == ()
+    assert asked == []
+
+
+# Counts
+
+
+def counts(value: int) -> bytes:
+    return b'vllm:request_success_total{finished_reason="stop"} %d\n' % value
+
+
+def served(*looks: bytes | None, running: Callable[[int], bool] = lambda _look: True) -> float:
+    """What engine `a` has served after these looks at its page; None is a look that failed."""
+    seen = 0
+
+    def answer(url: str) -> bytes:
+        nonlocal seen
+        if url != "http://a/metrics":
+            raise NoPage
+        page = looks[min(seen, len(looks) - 1)]
+        seen += 1
+        if page is None:
+            raise NoPage
+        return page
+
+    async def story(base: str) -> float:
+        asked = 0
+
+        def is_running(_engine: str) -> bool:
+            nonlocal asked
+            asked += 1
+            return running(asked)
+
+        pages = PageWatch({"a": base}, 0.05, is_running)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while seen <= len(looks):
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        counted = pages.serving("a")
+        assert counted is not None
+        return counted.totals[Total.FINISHED_REQUESTS]
+
+    with serving(answer) as bases:
+        return asyncio.run(story(bases["a"]))
+
+
+def test_what_an_engine_served_is_counted_from_the_first_look_on() -> None:
+    assert served(counts(100), counts(103), counts(107)) == 7
+
+
+def test_a_look_that_failed_loses_no_count() -> None:
+    assert served(counts(100), None, counts(107)) == 7
+
+
+def test_a_restart_between_two_looks_takes_nothing_away() -> None:
+    assert served(counts(100), counts(110), counts(3)) == 13
+
+
+def test_the_process_after_one_that_was_seen_to_end_is_counted_from_zero() -> None:
+    """Also one that has served more already than the one before it ever did."""
+    assert served(counts(10), counts(20), counts(50), running=lambda look: look != 3) == 60
+
+
+def test_sglang_tells_its_version_elsewhere() -> None:
+    def answer(url: str) -> bytes:
+        told = {"http://a/server_info": b'{"version": "0.5.23", "model_path": "m"}'}
+        return told.get(url, b'sglang:num_running_reqs{tp_rank="0"} 1\n')
+
+    pages = watch(answer, lambda p: bool(p.version("a")))
+
+    assert pages.version("a") == "0.5.23"
+
+
+def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch() -> None:
+    kinds = [b"vllm:num_requests_running 1\n", b"sglang:num_running_reqs 1\n"]
+    told: set[str] = set()
+
+    def answer(url: str) -> bytes:
+        if url != "http://a/metrics":
+            return answering(url)
+        kinds.append(kinds.pop(0))
+        return kinds[0]
+
+    def until(pages: PageWatch) -> bool:
+        page = pages.page("a")
+        told.update({page.kind} if page else ())
+        return len(told) == 2
+
+    pages = watch(answer, until)
+
+    assert pages.window("a") is None
+
+
+def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
+    async def story(served: dict[str, str]) -> None:
+        bases = {"a": served["a"]}
+        pages = PageWatch(bases, 0.05, lambda _engine: True)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while pages.page("a") is None:
+                await asyncio.sleep(0.01)
+            bases["b"] = served["b"]
+            del bases["a"]
+            while pages.page("b") is None or pages.status("a") is not None:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert pages.page("a") is None
+        assert pages.serving("a") is None
+        assert pages.answered_ns("a") is None
+        assert successes(pages) == {"engine:b": True}
+
+    with serving(answering) as served:
+        asyncio.run(story(served))
+
+
+def test_a_host_that_goes_by_a_name_is_looked_up() -> None:
+    async def story(bases: dict[str, str]) -> PageWatch:
+        named = {
+            "a": bases["a"].replace("127.0.0.1", "localhost"),
+            "b": f"http://{'b' * 64}.invalid",
+        }
+        pages = PageWatch(named, 0.05, lambda _engine: True)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while pages.window("a") is None or pages.status("b") is None:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return pages
+
+    with serving(answering) as bases:
+        assert successes(asyncio.run(story(bases))) == {"engine:a": True, "engine:b": False}
+
+
+def test_what_is_no_address_is_a_failed_collector() -> None:
+    async def story() -> PageWatch:
+        pages = PageWatch({"a": "http://[::1"}, 0.05, lambda _engine: True)
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while pages.status("a") is None:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return pages
+
+    assert successes(asyncio.run(story())) == {"engine:a": False}
+
+
+@pytest.mark.parametrize("where", ["/metrics", "/version"])
+def test_what_nobody_foresaw_in_asking_an_engine_fails_its_collector_alone(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Poisoned(ResponseParser):
+        def take(self, data: bytes) -> bool:
+            if b"poison" in data:
+                raise ZeroDivisionError
+            return super().take(data)
+
+    monkeypatch.setattr("disagg_exporter.http.client.page_poller.Answer", Poisoned)
+
+    def answer(url: str) -> bytes:
+        return b"poison" if url == f"http://a{where}" else answering(url)
+
+    pages = watch(
+        answer,
+        lambda pages: (
+            pages.window("b") is not None
+            and any(status.unexpected_failures > 1 for status in pages.statuses())
+        ),
+    )
+
+    assert successes(pages) == {"engine:a": False, "engine:b": True}
+
+
+def test_a_connection_is_not_kept_past_the_end_of_its_process() -> None:
+    """What still answers on it is not the process that is started next on the same port."""
+    runs = threading.Event()
+
+    def keep(connection: socket.socket, over: threading.Event) -> None:
+        connection.settimeout(0.02)
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(PAGE), PAGE)
+        connection.sendall(answer)
+        while not over.is_set():
+            with contextlib.suppress(TimeoutError):
+                if not connection.recv(65536):
+                    return
+                connection.sendall(answer)
+
+    async def story(base: str) -> None:
+        pages = PageWatch({"a": base}, 0.05, lambda _engine: runs.is_set())
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            for is_running in (True, False, True):
+                (runs.set if is_running else runs.clear)()
+                while (pages.page("a") is not None) is not is_running:
+                    await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with raw_server(keep) as (base, heads):
+        asyncio.run(story(base))
+
+    assert len(heads) == 2
+
+
+def test_an_engine_that_tells_another_version_each_time_it_is_asked_does_not_fill_the_page() -> (
+    None
+):
+    asked, shown = 0, set[str]()
+
+    def answer(url: str) -> bytes:
+        nonlocal asked
+        if not url.startswith("http://a/"):
+            return answering(url)
+        asked += 1
+        if url == "http://a/version":
+            return json.dumps({"version": f"1.{asked}"}).encode()
+        # Lost in between, so that it is asked for its version anew.
+        return PAGE if asked % 3 else b"<html>"
+
+    def until(pages: PageWatch) -> bool:
+        shown.add(pages.version("a"))
+        return asked > 60
+
+    watch(answer, until)
+
+    assert OTHER_VERSION in shown
+    assert len(shown - {"", OTHER_VERSION}) <= PER_ENGINE
+
+
+def test_an_unforeseen_error_over_what_two_pages_say_hurts_no_other_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tripped = 0
+
+    def trip(before: EnginePage, after: EnginePage) -> EngineWindow:
+        nonlocal tripped
+        tripped += 1
+        if tripped <= 2:
+            raise ValueError("a bug of ours")
+        return window(before, after)
+
+    monkeypatch.setattr("disagg_cluster.telemetry.pages.page_state.window", trip)
+    seen_failing = False
+
+    def until(pages: PageWatch) -> bool:
+        nonlocal seen_failing
+        seen_failing = seen_failing or False in successes(pages).values()
+        return tripped > 2 and all(pages.window(engine) is not None for engine in ("a", "b"))
+
+    pages = watch(answering, until)
+
+    assert seen_failing
+    assert successes(pages) == {"engine:a": True, "engine:b": True}
+    assert sum(status.unexpected_failures for status in pages.statuses()) == 2
+
+
+def test_pages_that_could_not_be_read_for_want_of_a_thread_are_read_when_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader may be begun again however its last end came, and leaves nothing open."""
+    refuse = threading.Event()
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if refuse.is_set() and thread.name.startswith("page"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def story(bases: dict[str, str]) -> None:
+        pages = PageWatch(bases, 0.05, lambda _engine: True)
+        refuse.set()
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        before = descriptors()
+        for _ in range(3):
+            with pytest.raises(RuntimeError):
+                await pages.run()
+        assert descriptors() == before
+        refuse.clear()
+        task = asyncio.create_task(pages.run())
+        async with asyncio.timeout(20):
+            while pages.page("a") is None:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with serving(answering) as bases:
+        asyncio.run(story(bases))

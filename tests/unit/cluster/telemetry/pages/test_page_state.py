@@ -1,0 +1,129 @@
+"""What is said of an engine's page: each fault once, whatever values the engine puts into it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from disagg_cluster.telemetry.pages.page_reader import Look, Seen
+from disagg_cluster.telemetry.pages.page_state import Watched, page_health
+from disagg_exporter.engine_pages import PageError, parse_page
+from disagg_exporter.engine_pages.router import parse_router_page
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.client.fetch import EngineUnreachable
+from disagg_exporter.http.client.response_parser import AnswerError
+
+LOOK = Look("a", "http://127.0.0.1:1", "/metrics", (), False, 0)
+_log = logging.getLogger("disagg_node")
+
+
+def warnings(caplog: pytest.LogCaptureFixture, errors: list[DisaggError]) -> list[str]:
+    watched = Watched(page_health("a", _log, lambda: 0.0))
+    with caplog.at_level(logging.INFO):
+        for error in errors:
+            watched.take(Seen.without_page(LOOK, error), 0)
+    return caplog.messages
+
+
+def fault(page: str) -> DisaggError:
+    with pytest.raises(PageError) as caught:
+        parse_page(page.encode(), 0)
+    return caught.value
+
+
+def router_fault(page: str) -> DisaggError:
+    with pytest.raises(PageError) as caught:
+        parse_router_page(page.encode(), 0)
+    return caught.value
+
+
+# What an engine may write in another way at each look, by its number.
+CHANGING: dict[str, Callable[[int], str]] = {
+    "a counter below nothing": lambda n: f"vllm:generation_tokens_total -{n + 1}\n",
+    "another counter each time": lambda n: (
+        ("vllm:generation_tokens_total", "vllm:num_preemptions_total")[n % 2] + " -1\n"
+    ),
+    "a counter without end": lambda n: f"vllm:generation_tokens_total {n + 1}e300\n",
+    "a value that is none": lambda n: f"vllm:generation_tokens_total 1 x{n}\n",
+    "a sample twice": lambda n: (
+        f"vllm:{('generation_tokens_total', 'num_preemptions_total')[n % 2]} 1\n" * 2
+    ),
+    "two spellings": lambda n: "".join(
+        f"vllm{sign}{('num_requests_running', 'num_requests_waiting')[n % 2]} 1\n" for sign in ":_"
+    ),
+    "buckets in no order": lambda n: "".join(
+        f'vllm:{("time_to_first_token", "inter_token_latency")[n % 2]}_seconds_bucket{{le="{le}"}} '
+        f"{count}\n"
+        for le, count in (("1", 2), ("+Inf", 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGING)
+def test_a_fault_whose_value_changes_at_each_look_is_said_once(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = [fault(CHANGING[what](number)) for number in range(20)]
+
+    assert len({str(error) for error in texts}) > 1
+    assert len(warnings(caplog, texts)) == 1
+
+
+def test_a_status_that_changes_at_each_look_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    errors: list[DisaggError] = [
+        EngineUnreachable(f"u: answers {status}", cause="u: does not answer 200")
+        for status in range(400, 420)
+    ]
+
+    assert warnings(caplog, errors) == ["a: metrics page: u: answers 401"]
+
+
+def test_another_fault_is_news(caplog: pytest.LogCaptureFixture) -> None:
+    fell, cut = fault("vllm:generation_tokens_total -1\n"), fault("vllm:num_requests_running 1")
+
+    assert len(warnings(caplog, [fell, fell, cut, cut, fell])) == 3
+
+
+def test_a_routers_fault_is_the_same_whatever_its_value() -> None:
+    faults = {
+        router_fault(f"vllm_router_pd_requests_total {value}\n").cause for value in (-1, -2, "x")
+    }
+
+    assert len(faults) == 2
+
+
+def test_an_error_without_values_is_its_own_cause() -> None:
+    assert AnswerError("the answer is cut off").cause == "the answer is cut off"
+
+
+def looked_at(watched: Watched, tokens: int | None, t_ns: int) -> int | None:
+    """When it worked, by a look that found so many tokens, or no page at all."""
+    if tokens is None:
+        seen = Seen.without_page(LOOK, EngineUnreachable("no answer in time"))
+    else:
+        page = parse_page(f"vllm:generation_tokens_total {tokens}\n".encode(), t_ns)
+        seen = Seen(LOOK, page=page)
+    watched.take(seen, t_ns)
+    return watched.worked_ns
+
+
+def test_an_engine_worked_when_its_counters_have_moved_since_its_page_before() -> None:
+    watched = Watched(page_health("a", _log, lambda: 0.0))
+    looks = [(5, 1), (5, 2), (9, 3), (9, 4), (None, 5), (12, 6)]
+
+    worked = [looked_at(watched, tokens, t_ns) for tokens, t_ns in looks]
+
+    assert worked == [None, None, 2, 2, 2, 4]
+
+
+def test_what_a_process_did_says_nothing_of_its_successor() -> None:
+    watched = Watched(page_health("a", _log, lambda: 0.0))
+    looked_at(watched, 5, 1)
+    looked_at(watched, 9, 2)
+    watched.rest()
+
+    assert looked_at(watched, 70, 3) is None

@@ -1,0 +1,98 @@
+"""A worker's steps: what trips us up over one message is shown and silences nothing behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disagg_cluster.telemetry.steps.step_feed import StepFeed
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import Fullness
+from disagg_exporter.inside_engine.disagg_steps.counting import Facts
+from disagg_exporter.inside_engine.disagg_steps.sender import Sender
+from disagg_exporter.model import Assignment, CollectorStatus, EngineState, Role
+from disagg_exporter.steps.plugin_silence import GRACE_SECONDS
+
+FACTS = Facts(*([0] * len(Facts._fields)))._replace(
+    elapsed_ns=5_000_000, context_tokens=9, context_requests=1
+)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: Unix sockets allow 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)
+
+
+def test_a_message_that_trips_us_up_is_shown_and_those_behind_it_are_heard(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, shown = Ledger(), list[CollectorStatus]()
+    ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
+    steps, trips = ledger.steps, iter([ValueError("a bug of ours")])
+
+    def trip(*arguments: Any, **named: Any) -> None:
+        if (error := next(trips, None)) is not None:
+            raise error
+        steps(*arguments, **named)
+
+    monkeypatch.setattr(ledger, "steps", trip)
+    feed = StepFeed("e", folder / "s", ledger, Fullness(1.0), os.getpid, {})
+
+    async def story() -> None:
+        feed.open(asyncio.get_running_loop())
+        sender = Sender(str(folder / "s"))
+        sender.beat()
+        try:
+            async with asyncio.timeout(20):
+                while not (shown and shown[-1].unexpected_failures and shown[-1].success):
+                    sender.step(FACTS, time.monotonic_ns())
+                    sender.beat()
+                    await asyncio.sleep(0.05)
+                    shown.append(feed.status(None))
+        finally:
+            sender.close()
+            feed.close()
+
+    monkeypatch.setattr(
+        "disagg_cluster.telemetry.steps.step_feed.in_session_of", lambda _leader, _pid: True
+    )
+    asyncio.run(story())
+
+    assert False in {status.success for status in shown if status.unexpected_failures}
+    assert shown[-1].unexpected_failures == 1
+    assert sum(sum(account.told.steps) for account in ledger.engine_accounts(0)) > 0
+
+
+def test_who_was_refused_beside_the_process_before_does_not_explain_the_silence_of_this_one(
+    folder: Path,
+) -> None:
+    feed = StepFeed("e", folder / "s", Ledger(), Fullness(1.0), lambda: None, {})
+
+    async def story() -> tuple[str | None, str | None]:
+        feed.open(asyncio.get_running_loop())
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+                stranger.connect(str(folder / "s"))
+                feed.drain()
+            before = feed.silence(GRACE_SECONDS, None)
+            feed.begin()
+            return before, feed.silence(GRACE_SECONDS, None)
+        finally:
+            feed.close()
+
+    before, after = asyncio.run(story())
+
+    assert before is not None
+    assert before.startswith("1 connections to the steps socket came from processes outside")
+    assert after is not None
+    assert after.startswith("the plugin never connected")

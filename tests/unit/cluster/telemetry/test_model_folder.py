@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.config import Worker
+from disagg_cluster.telemetry.model_folder import MAX_CONFIG_BYTES, model_size
+from disagg_exporter.model import Role
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 1000,
+    "torch_dtype": "float16",
+}
+
+
+def worker(model: Path | str, **more: object) -> Worker:
+    return Worker(name="w", role=Role.PREFILL, model=str(model), port=8100, **more)  # type: ignore[arg-type] # checked by it
+
+
+def test_a_model_in_a_folder_has_the_size_its_config_says(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+
+    size = model_size(worker(tmp_path))
+
+    assert size is not None
+    assert size.layer_parameters == 2 * (4 * 64 * 64 + 3 * 64 * 128)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "no json", "[]", "[" * 100_000, "{" + " " * MAX_CONFIG_BYTES + "}", '{"a": 1}'],
+)
+def test_a_folder_without_a_config_that_can_be_read_tells_nothing(
+    tmp_path: Path, text: str | None
+) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+
+    assert model_size(worker(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    "args", [("--dtype", "float32"), ("--quantization=fp8",), ("--kv_cache_dtype", "fp8")]
+)
+def test_an_engine_that_loads_something_else_has_no_size(
+    tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+
+    assert model_size(worker(tmp_path, args=args)) is None
+
+
+def test_a_model_of_the_hub_and_a_stand_in_tell_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+
+    assert model_size(worker("meta-llama/Llama-3.1-8B-Instruct")) is None
+    assert model_size(worker(tmp_path, engine="standin")) is None

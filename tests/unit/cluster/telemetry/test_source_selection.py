@@ -1,0 +1,206 @@
+"""Which source an engine is booked by, and that its books show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from disagg_cluster.telemetry.source_selection import SETTLE_NS, Sourcing, Subject
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import (
+    Assignment,
+    Device,
+    DeviceReading,
+    DeviceSweep,
+    EngineAccount,
+    EnginePage,
+    EngineState,
+    Method,
+    Phase,
+    Reason,
+    Role,
+    Split,
+    Use,
+)
+from disagg_exporter.roles.command_line.spanning import Part
+
+SECOND_NS = 1_000_000_000
+FOLLOWER = Part("10.0.0.1:29501", 1, follows=True)
+LEADER = Part("10.0.0.1:29501", 0, follows=False)
+ENGINE = Subject("e", Role.MIXED, ("g0",), 7, 0, None, {})
+
+
+class Node:
+    """One engine on one device, active half of the time, and its sources."""
+
+    def __init__(self, device: str = "nvidia0", role: Role = Role.MIXED) -> None:
+        self.ledger = Ledger()
+        self.ledger.add_device(Device("g0", 0, "H100", device), 0)
+        self.ledger.assign(Assignment("e", role, ("g0",), EngineState.READY, 0, (7,), "m"))
+        self.cpu_seconds = 0.0
+        self.sourcing = Sourcing(self.ledger, cpu_seconds=lambda pid: self.cpu_seconds)
+        self.engine = replace(ENGINE, role=role)
+
+    def run(self, start: int, end: int, tokens: int = 10, **told: object) -> None:
+        """Let seconds pass: readings at 10 Hz, a look a second, a page unless told otherwise."""
+        for second in range(start + 1, end + 1):
+            for tick in range((second - 1) * 10 + 1, second * 10 + 1):
+                reading = DeviceReading("g0", tick * SECOND_NS // 10, busy_ratio=0.5)
+                self.ledger.read(DeviceSweep(reading.t_ns, (reading,)))
+            page = EnginePage(
+                "vllm",
+                second * SECOND_NS,
+                running=1,
+                computed_tokens_total=tokens * second,
+                generation_tokens_total=tokens * second,
+            )
+            self.cpu_seconds += 0.25
+            subject = replace(self.engine, **{"page": page, **told})  # type: ignore[arg-type]
+            self.sourcing.look([subject], second * SECOND_NS)
+            self.ledger.advance(second * SECOND_NS)
+
+    def account(self) -> EngineAccount:
+        return self.ledger.engine_accounts(60 * SECOND_NS)[0]
+
+    def seconds(self) -> dict[Phase, float]:
+        used = self.account().gpu_seconds
+        return {phase: sum(s for (_, p), s in used.items() if p is phase) for phase in Phase}
+
+
+def test_an_engine_that_tells_no_steps_is_booked_by_its_page() -> None:
+    node = Node()
+    node.run(0, 60)
+    account = node.account()
+    assert (account.method, account.split) == (Method.PAGE, Split.TOKENS)
+    settle = SETTLE_NS / SECOND_NS
+    busy = sum(node.seconds().values())
+    assert (60 - settle - 10) * 0.5 <= busy <= (60 - settle) * 0.5
+    assert node.seconds()[Phase.PREFILL] == pytest.approx(busy / 2)
+
+
+def test_a_source_that_never_told_is_not_said_to_have_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node()
+    with caplog.at_level("INFO"):
+        node.run(0, 20)
+        node.run(20, 40, page=None, heard={Method.STEPS: 40 * SECOND_NS})
+    assert caplog.messages == ["e: measured by page", "e: measured by steps, no longer by page"]
+
+
+def test_a_plugin_that_has_not_yet_said_hello_is_waited_for() -> None:
+    node = Node()
+    node.run(0, int(SETTLE_NS / SECOND_NS) - 1)
+    assert node.account().method is Method.NONE
+
+
+def test_on_a_host_without_gpus_the_cpu_time_counts() -> None:
+    node = Node(device="cpu", role=Role.DECODE)
+    node.run(0, 60)
+    assert node.account().method is Method.PAGE_CPU
+    assert node.seconds() == {
+        Phase.PREFILL: pytest.approx(node.seconds()[Phase.DECODE]),
+        Phase.DECODE: pytest.approx(0.25 * 54 / 2, abs=0.3),
+    }
+
+
+@pytest.mark.parametrize(("role", "phase"), [(Role.PREFILL, "prefill"), (Role.DECODE, "decode")])
+def test_an_engine_that_tells_nothing_is_booked_by_its_role(role: Role, phase: str) -> None:
+    node = Node(role=role)
+    node.run(0, 60, page=None)
+    assert node.account().method is Method.ROLE
+    assert node.seconds()[Phase(phase)] >= 20
+    assert sum(node.seconds().values()) == node.seconds()[Phase(phase)]
+
+
+def test_a_mixed_engine_that_tells_nothing_is_not_guessed() -> None:
+    node = Node()
+    node.run(0, 60, page=None)
+    assert node.account().method is Method.NONE
+    assert sum(node.seconds().values()) == 0
+
+
+def test_an_engine_that_does_not_serve_is_not_booked() -> None:
+    node = Node()
+    node.run(0, 60, ready_ns=None)
+    assert node.account().method is Method.NONE
+
+
+def test_an_engine_that_is_gone_is_forgotten() -> None:
+    node = Node()
+    node.run(0, 20)
+    node.sourcing.look([], 21 * SECOND_NS)
+    node.run(21, 22)
+    assert node.account().late_records == 0
+
+
+@pytest.mark.parametrize(("role", "phase"), [(Role.PREFILL, "prefill"), (Role.DECODE, "decode")])
+def test_a_followers_devices_are_its_time_and_its_role_the_phase(role: Role, phase: str) -> None:
+    """Nothing is waited for: from the first look on, half of each second is its."""
+    node = Node(role=role)
+    node.run(0, 60, page=None, part=FOLLOWER)
+    assert (node.account().method, node.account().split) == (Method.FOLLOWER, Split.NONE)
+    assert node.seconds()[Phase(phase)] == pytest.approx((60 - 1) * 0.5)
+    assert sum(node.seconds().values()) == node.seconds()[Phase(phase)]
+
+
+def test_what_a_followers_page_counts_is_its_leaders_and_counts_once() -> None:
+    """SGLang's ranks can each be made to tell of the same steps."""
+    node = Node(role=Role.DECODE)
+    node.run(0, 30, part=FOLLOWER)
+    assert node.account().method is Method.FOLLOWER
+    assert sum(node.account().phase_tokens.values()) == 0
+
+
+@pytest.mark.parametrize("role", [Role.MIXED, Role.UNKNOWN])
+def test_a_follower_that_may_do_either_is_not_guessed(role: Role) -> None:
+    """What its devices do is active and no phase's: unattributed, for no record tells of it."""
+    node = Node(role=role)
+    node.run(0, 60, page=None, part=FOLLOWER)
+    assert node.account().method is Method.NONE
+    assert sum(node.seconds().values()) == 0
+    cells = node.ledger.device_accounts()[0].cells
+    active = {cell.reason: s for cell, s in cells.items() if cell.use is Use.UNATTRIBUTED}
+    assert active == {Reason.NO_RECORD: pytest.approx(25, abs=3)}
+
+
+def test_a_follower_on_a_host_without_gpus_has_no_activity_to_be_booked_by() -> None:
+    node = Node(device="cpu", role=Role.DECODE)
+    node.run(0, 30, part=FOLLOWER)
+    assert node.account().method is Method.NONE
+
+
+@pytest.mark.parametrize("role", [Role.MIXED, Role.DECODE])
+def test_a_follower_beside_its_leader_divides_its_time_as_that_does(role: Role) -> None:
+    """The leader says that a quarter is prefill; what its follower does, only its devices say."""
+    node = Node(role=role)
+    node.ledger.add_device(Device("g1", 1, "H100", "nvidia1"), 0)
+    node.ledger.assign(Assignment("leader", Role.MIXED, ("g1",), EngineState.READY, 0, (8,), "m"))
+    follower = replace(ENGINE, role=role, part=FOLLOWER)
+    for second in range(1, 61):
+        for tick in range(second * 10 - 9, second * 10 + 1):
+            t_ns = tick * SECOND_NS // 10
+            readings = tuple(DeviceReading(gpu, t_ns, busy_ratio=0.5) for gpu in ("g0", "g1"))
+            node.ledger.read(DeviceSweep(t_ns, readings))
+        now_ns = second * SECOND_NS
+        page = EnginePage(
+            "sglang", now_ns, prefill_seconds_total=0.2 * second, decode_seconds_total=0.6 * second
+        )
+        leader = Subject("leader", Role.MIXED, ("g1",), 8, 0, page, {}, LEADER)
+        node.sourcing.look([follower, leader], now_ns)
+        node.ledger.advance(now_ns)
+
+    accounts = {account.engine: account for account in node.ledger.engine_accounts(61 * SECOND_NS)}
+    assert accounts["leader"].method is Method.ENGINE_TIMERS
+    assert accounts["e"].method is Method.FOLLOWER
+    used = accounts["e"].gpu_seconds
+    late = used[role, Phase.PREFILL]
+    # Its own half of each second, once its leader had told enough.
+    assert sum(used.values()) > 0.5 * (60 - 25)
+    assert late == pytest.approx(
+        0.25 * sum(used.values()), rel=0.4 if role is Role.DECODE else 0.05
+    )
+    for device in node.ledger.device_accounts():
+        known = sum(device.cells.values())
+        assert known == pytest.approx((device.watermark_ns - device.start_ns) / SECOND_NS)

@@ -1,0 +1,122 @@
+"""A model's name may be forgotten; the time that was spent on it may not."""
+
+from __future__ import annotations
+
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.metrics.rows.node import write_node
+from disagg_exporter.metrics.rows.sheet import Sheet
+from disagg_exporter.model import (
+    FORGOTTEN_MODEL,
+    Assignment,
+    Device,
+    DeviceReading,
+    DeviceSweep,
+    EngineState,
+    Role,
+    Snapshot,
+)
+
+SECOND_NS = 1_000_000_000
+GPU = Device("GPU-a", 0, "H100", "nvidia0")
+
+
+class Books:
+    """A device that idles under engines of one name after the other, a second at a time."""
+
+    def __init__(self) -> None:
+        self.ledger, self.second = Ledger(), 100
+        self.ledger.add_device(GPU, self.second * SECOND_NS)
+
+    def serve(self, model_name: str, seconds: int, state: EngineState = EngineState.READY) -> None:
+        since_ns = self.second * SECOND_NS
+        self.ledger.assign(
+            Assignment("e", Role.DECODE, (GPU.gpu,), state, since_ns, model_name=model_name)
+        )
+        for _ in range(seconds):
+            self.second += 1
+            now_ns = self.second * SECOND_NS
+            reading = DeviceReading(
+                GPU.gpu,
+                now_ns,
+                busy_ratio=0.5,
+                energy_joules=100.0 * self.second,
+                graphics_ratio=0.5,
+            )
+            self.ledger.read(DeviceSweep(now_ns, (reading,)))
+            self.ledger.advance(now_ns)
+
+    @property
+    def models(self) -> set[str]:
+        account = self.ledger.device_accounts()[0]
+        sums = (account.slice_ns, account.active_slice_ns, account.microjoules or {})
+        return {key.model_name for told in sums for key in told} - {"", FORGOTTEN_MODEL}
+
+    def shown(self) -> str:
+        sheet = Sheet()
+        now_ns = self.second * SECOND_NS
+        accounts = self.ledger.device_accounts()
+        write_node(sheet, Snapshot(now_ns, 0.0, now_ns, accounts=accounts))
+        return str(dict(sheet.rows))
+
+
+def test_a_forgotten_models_series_end_and_its_devices_sums_do_not_change() -> None:
+    books = Books()
+    books.serve("old", 20)
+    books.serve("new", 20)
+    before = books.ledger.device_accounts()[0]
+    assert books.models == {"old", "new"}
+
+    books.ledger.forget_model("old")
+    after = books.ledger.device_accounts()[0]
+
+    assert books.models == {"new"}
+    assert sum(after.slice_ns.values()) == sum(before.slice_ns.values())
+    energies = [sum((account.microjoules or {}).values()) for account in (before, after)]
+    assert energies[0] == energies[1] > 0
+    assert "old" not in books.shown()
+    assert FORGOTTEN_MODEL not in books.shown()
+    assert "new" in books.shown()
+
+
+def test_a_model_that_is_served_is_not_forgotten() -> None:
+    books = Books()
+    books.serve("m", 20)
+
+    books.ledger.forget_model("m")
+
+    assert books.models == {"m"}
+
+
+def test_a_forgotten_model_that_is_served_again_is_counted_from_zero() -> None:
+    """As a new process is, which is what Prometheus takes a smaller value for."""
+    books = Books()
+    books.serve("m", 50)
+    books.serve("other", 20)
+    books.ledger.forget_model("m")
+    books.serve("m", 20)
+
+    seconds = [
+        value
+        for cell, value in books.ledger.device_accounts()[0].cells.items()
+        if cell.model_name == "m"
+    ]
+    assert 0 < sum(seconds) <= 20
+
+
+def test_what_devices_used_that_are_gone_is_forgotten_with_the_name() -> None:
+    books = Books()
+    pseudo = Device("cpu-e", 1, "cpu", "cpu")
+    books.ledger.add_device(pseudo, books.second * SECOND_NS)
+    books.ledger.assign(
+        Assignment("p", Role.DECODE, (pseudo.gpu,), EngineState.READY, 0, model_name="m")
+    )
+    books.serve("other", 20)
+    books.ledger.forget("p")
+    (retired,) = books.ledger.retired_accounts()
+    total = sum(retired.slice_ns.values())
+
+    books.ledger.forget_model("m")
+    (retired,) = books.ledger.retired_accounts()
+
+    assert {cell.model_name for cell in retired.slice_ns} <= {"", FORGOTTEN_MODEL}
+    assert sum(retired.slice_ns.values()) == total > 0

@@ -1,0 +1,169 @@
+"""Activity and throttling as running totals of what a device tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_exporter.accounting.devices.meters import Meters
+from disagg_exporter.model import (
+    GPU_SECOND_SLICE_NS,
+    ActivityCell,
+    DeviceReading,
+    EngineState,
+    Role,
+    Throttle,
+    Unit,
+)
+from support.books import Books
+
+
+def activity(books: Books) -> dict[tuple[Role, Unit], float]:
+    (account,) = books.ledger.device_accounts()
+    return {
+        (cell.role, cell.unit): round(slice_ns / GPU_SECOND_SLICE_NS, 6)
+        for cell, slice_ns in account.active_slice_ns.items()
+    }
+
+
+def throttled(books: Books) -> dict[Throttle, float]:
+    (account,) = books.ledger.device_accounts()
+    return {reason: round(ns / 1e9, 6) for reason, ns in account.throttled_ns.items()}
+
+
+def test_activity_told_too_late_for_the_books_is_activity_all_the_same() -> None:
+    """dcgm-exporter's page says how active a device was, not when."""
+    meters = Meters()
+    reading = DeviceReading("GPU-0", 2_000_000_000, graphics_ratio=0.5)
+
+    meters.read(reading, 1_000_000_000, Role.NONE, ("", ""))
+
+    assert meters.activity == {ActivityCell(Role.NONE, Unit.GRAPHICS): 500_000_000}
+
+
+def test_activity_is_its_ratio_times_the_time_since_the_reading_before() -> None:
+    books = Books()
+    books.engine(role=Role.DECODE)
+    parts: dict[str, float] = {
+        "busy_ratio": 0.8,
+        "sm_ratio": 0.5,
+        "tensor_ratio": 0.1,
+        "dram_ratio": 0.75,
+    }
+    for tick in range(11):
+        books.tell(tick / 10, **parts)
+
+    assert activity(books) == {
+        (Role.DECODE, Unit.GRAPHICS): 0.8,
+        (Role.DECODE, Unit.SM): 0.5,
+        (Role.DECODE, Unit.TENSOR): 0.1,
+        (Role.DECODE, Unit.DRAM): 0.75,
+    }
+
+
+def test_activity_is_counted_as_read_and_waits_for_no_watermark() -> None:
+    books = Books()
+    books.engine(role=Role.PREFILL)
+    books.tell(0, busy_ratio=1.0)
+    books.tell(1, busy_ratio=1.0)
+
+    assert books.watermark() == 0
+    assert activity(books) == {(Role.PREFILL, Unit.GRAPHICS): 1}
+
+
+def test_activity_is_of_the_role_at_its_reading() -> None:
+    books = Books()
+    books.engine(role=Role.PREFILL)
+    books.tell(0, sm_ratio=0.5)
+    books.tell(1, sm_ratio=0.5)
+    books.engine(role=Role.DECODE, since=1)
+    books.tell(2, sm_ratio=1.0)
+    books.engine(role=Role.DECODE, state=EngineState.DRAINING, since=2)
+    books.tell(3, sm_ratio=0.25)
+
+    assert activity(books) == {
+        (Role.PREFILL, Unit.SM): 0.5,
+        (Role.DECODE, Unit.SM): 1.0,
+        (Role.NONE, Unit.SM): 0.25,
+    }
+
+
+def test_a_slices_activity_is_weighted_like_its_seconds() -> None:
+    books = Books(weight=3 / 7)
+    books.tell(0, busy_ratio=1.0)
+    books.tell(1, busy_ratio=1.0)
+
+    assert activity(books) == {(Role.NONE, Unit.GRAPHICS): round(3 / 7, 6)}
+
+
+def test_a_unit_is_there_at_zero_once_it_is_told_and_absent_before() -> None:
+    books = Books()
+    books.tell(0, busy_ratio=1.0)
+    books.tell(0.1, power_watts=70.0)
+
+    assert activity(books) == {(Role.NONE, Unit.GRAPHICS): 0}
+    assert throttled(books) == {}
+
+
+def test_a_hole_in_the_readings_counts_a_second_at_most() -> None:
+    books = Books()
+    books.tell(0, busy_ratio=1.0, throttles=(Throttle.THERMAL,))
+    books.tell(30, busy_ratio=1.0, throttles=(Throttle.THERMAL,))
+
+    assert activity(books) == {(Role.NONE, Unit.GRAPHICS): 1}
+    assert throttled(books)[Throttle.THERMAL] == 1
+
+
+def test_throttling_counts_each_reason_for_itself_and_all_exist_once_told() -> None:
+    """Two reasons may hold at once, so their seconds do not sum to time."""
+    books = Books()
+    books.tell(0, throttles=())
+    books.tell(0.5, throttles=(Throttle.POWER_CAP, Throttle.THERMAL))
+    books.tell(0.75, throttles=(Throttle.POWER_CAP,))
+
+    assert throttled(books) == {
+        Throttle.POWER_CAP: 0.75,
+        Throttle.THERMAL: 0.5,
+        Throttle.HW_SLOWDOWN: 0,
+        Throttle.SYNC_BOOST: 0,
+        Throttle.OTHER: 0,
+    }
+
+
+RATIO = st.none() | st.floats(0, 1)
+READINGS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "t": st.integers(0, 10**11),
+            "busy_ratio": RATIO,
+            "sm_ratio": RATIO,
+            "throttles": st.none() | st.lists(st.sampled_from(Throttle), unique=True).map(tuple),
+            "role": st.sampled_from(Role),
+        }
+    ),
+    max_size=20,
+)
+
+
+@given(READINGS)
+def test_no_meter_falls_or_counts_more_than_the_time_there_was(told: list[dict[str, Any]]) -> None:
+    """Even when readings go back in time, which they should not."""
+    meters, before_ns, passed_ns = Meters(), None, 0
+    before: Counter[ActivityCell] = Counter()
+    for reading in told:
+        t_ns, role = reading["t"], reading["role"]
+        values = {key: value for key, value in reading.items() if key not in ("t", "role")}
+        meters.read(DeviceReading("g", t_ns, **values), before_ns, role, ("m", ""))
+        if before_ns is not None:
+            passed_ns += max(t_ns - before_ns, 0)
+        before_ns = t_ns
+        assert all(meters.activity[cell] >= length_ns for cell, length_ns in before.items())
+        before = Counter(meters.activity)
+
+    for unit in Unit:
+        active_ns = sum(ns for cell, ns in meters.activity.items() if cell.unit is unit)
+        assert active_ns <= passed_ns + len(told)
+    assert all(length_ns <= passed_ns for length_ns in meters.throttled.values())

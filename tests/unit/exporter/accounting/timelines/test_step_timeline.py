@@ -1,0 +1,132 @@
+"""A lane that remembers what it worked out says what one says that looks at all of it anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.accounting.intervals.phase import Work
+from disagg_exporter.accounting.intervals.rules import Rules
+from disagg_exporter.accounting.intervals.timeline import REASONS, WORK
+from disagg_exporter.accounting.timelines.step_timeline import Lane
+from disagg_exporter.model import Phase, Step
+from support.books import Teller, ns
+from support.plain_lane import Piece, PlainLane
+
+MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from(["step"] * 6 + ["lose", "beat", "beat", "overlap", "end"]),
+        st.integers(0, 1),  # whose
+        st.sampled_from([0.0, 0.01, 0.2, 1.0]),  # how much later than the message before
+        st.sampled_from([0.0, 0.001, 0.3, 1.0, 4.0]),  # elapsed
+        st.integers(0, 3),  # context tokens
+        st.integers(0, 2),  # generated tokens
+        st.integers(0, 1),  # running
+        st.sampled_from([0, 0, 0, 1, 3]),  # how many messages overtake it
+    ),
+    min_size=10,
+    max_size=80,
+)
+
+
+def _played(
+    lane: Lane | PlainLane, messages: list[tuple[Any, ...]], look_every: int = 1
+) -> list[Any]:
+    """Tell a lane everything; return what could be seen of it at each look."""
+    tellers = (Teller(pid=1), Teller(pid=2))
+    held: list[tuple[int, Any]] = []
+    now, overlapped, seen = 0.0, False, []
+    for number, message in enumerate(messages):
+        kind, whose, later, elapsed, context, generated, running, overtaken = message
+        now += later
+        teller = tellers[whose]
+        step: Step = teller.beat(now)
+        if kind in ("step", "lose"):
+            step = teller.step(
+                now,
+                elapsed,
+                context_requests=min(context, 1),
+                context_tokens=context,
+                computed_tokens=context,
+                generation_requests=generated,
+                generation_tokens=generated,
+                running=running,
+            )
+        held = [(left - 1, told) for left, told in held]
+        held.append((overtaken, (kind, teller, step)))
+        overlapped ^= kind == "overlap"
+        for _, (what, who, told) in (one for one in held if one[0] <= 0):
+            _tell(lane, what, who, told, overlapped, ns(now))
+        held = [one for one in held if one[0] > 0]
+        if number % look_every == 0:
+            lane.advance(ns(now))
+            seen.append((lane.mark_ns, _pieces(lane), list(lane.overflows), _tokens(lane)))
+            seen.append((lane.lost_records, lane.late_records, lane.promises_work))
+    return seen
+
+
+def _pieces(lane: Lane | PlainLane) -> list[Piece]:
+    if isinstance(lane, PlainLane):
+        return list(lane.pieces)
+    return [
+        Piece(start, end, Work(prefill, dummy) if code == WORK else None, REASONS[code])
+        for start, end, prefill, dummy, code in lane.timeline.pieces.tolist()
+    ]
+
+
+def _tokens(lane: Lane | PlainLane) -> dict[Phase, int]:
+    if isinstance(lane, PlainLane):
+        return dict(lane.tokens)
+    return {
+        Phase.PREFILL: sum(int(told.prefill.sum()) for told in lane.tokens),
+        Phase.DECODE: sum(int(told.decode.sum()) for told in lane.tokens),
+    }
+
+
+def _tell(
+    lane: Lane | PlainLane, kind: str, teller: Teller, step: Step, overlapped: bool, now_ns: int
+) -> None:
+    match kind:
+        case "step":
+            lane.add(teller.key, step, now_ns=now_ns)
+        case "beat" | "overlap":
+            lane.hear(teller.key, step, overlapped=overlapped, now_ns=now_ns)
+        case "end":
+            lane.end(step.t_ns)
+        case _:
+            pass  # lost on its way
+
+
+@settings(max_examples=400, deadline=None)
+@given(MESSAGES, st.sampled_from([0.01, 0.3, 2.0]))
+def test_whatever_it_is_told(messages: list[tuple[Any, ...]], delay: float) -> None:
+    """Two streams, lost and late records, heartbeats that overtake, a flag that changes, ends."""
+    rules = Rules(packing_delay_ns=ns(delay))
+
+    seen = _played(Lane(0, rules), messages)
+
+    assert seen == _played(PlainLane(0, rules), messages)
+
+
+def test_a_busy_minute() -> None:
+    """A hundred steps a second, every tenth lost and every seventh out of order."""
+    rules = Rules()
+    messages = [
+        (
+            "lose" if number % 10 == 3 else "beat" if number % 97 == 0 else "step",
+            0,
+            0.01,
+            0.012 if number % 50 else 0.5,
+            number % 4 == 0,
+            2,
+            number % 200 != 0,
+            3 if number % 7 == 0 else 0,
+        )
+        for number in range(3000)
+    ]
+
+    seen = _played(Lane(0, rules), messages, look_every=100)
+
+    assert seen == _played(PlainLane(0, rules), messages, look_every=100)

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.attribution.cost_model.cost import StepCost
+from disagg_exporter.attribution.cost_model.work import StepWork
+
+
+def _price(work: StepWork, compute: float = 1.0) -> float:
+    """Seconds of a made-up engine: reading hides behind computing or the other way round."""
+    tokens = work.prefill_tokens + work.decode_requests
+    computing = (2.5e-5 * tokens + 1e-9 * work.prefill_attended) * compute
+    reading = 0.006 + 4e-8 * work.decode_kv
+    return 0.0005 + max(computing, reading)
+
+
+def _true_share(work: StepWork) -> float:
+    empty, both = _price(StepWork()), _price(work)
+    prefill, decode = _price(StepWork(*work[:2])), _price(StepWork(0, 0, *work[2:]))
+    first, second = prefill - empty + both - decode, decode - empty + both - prefill
+    return first / (first + second)
+
+
+def _steps(count: int, seed: int = 1, mixed: float = 0.4) -> Iterator[StepWork]:
+    rng = random.Random(seed)
+    for _ in range(count):
+        requests = rng.randint(8, 100)
+        decode = (requests, requests * rng.randint(300, 1500))
+        tokens = rng.randint(200, 2000)
+        prefill = (tokens, tokens * rng.randint(100, 2000))
+        kind = rng.random()
+        if kind < mixed:
+            yield StepWork(*prefill, *decode)
+        elif kind < mixed + 0.1:
+            yield StepWork(*prefill)
+        else:
+            yield StepWork(0, 0, *decode)
+
+
+def _taught(count: int = 4000, noise: float = 0.0, seed: int = 1, **more: float) -> StepCost:
+    cost, rng = StepCost(), random.Random(seed)
+    for work in _steps(count, seed, **more):
+        cost.learn(work, _price(work) * max(rng.gauss(1, noise), 0.1))
+    return cost
+
+
+def _error(cost: StepCost, price_of: float = 1.0) -> float:
+    """The error of the share over many mixed steps, in percentage points."""
+    said = true = seconds = 0.0
+    for work in _steps(500, seed=7, mixed=1.0):
+        length = _price(work)
+        said += length * (cost.prefill_share(work) or 0.0)
+        true += length * _true_share(work)
+        seconds += length
+    return 100 * abs(said - true) / seconds
+
+
+def test_mixed_steps_are_divided_as_the_costs_are() -> None:
+    assert _error(_taught()) < 1.5
+
+
+def test_noise_of_a_tenth_averages_out() -> None:
+    assert _error(_taught(8_000, noise=0.1)) < 3
+
+
+def test_an_engine_that_hardly_mixes_is_known_as_well() -> None:
+    """Of its pure steps one in eight is learned from, and counts for eight."""
+    cost = _taught(20_000, noise=0.1, mixed=0.004)
+
+    assert cost.state.steps == 20_000
+    assert _error(cost) < 3
+
+
+def test_it_is_not_trusted_before_it_has_seen_enough() -> None:
+    assert not StepCost().state.trusted
+    assert not _taught(20).state.trusted
+    assert _taught(1000).state.trusted
+
+
+def test_pure_steps_of_both_kinds_are_enough() -> None:
+    cost = _taught(2000, mixed=0.0)
+
+    assert cost.state.trusted
+    assert _error(cost) < 8
+
+
+def test_steps_that_cannot_be_foreseen_earn_no_trust() -> None:
+    cost, rng = StepCost(), random.Random(1)
+    for work in _steps(2000):
+        cost.learn(work, rng.lognormvariate(-5, 1.5))
+
+    assert not cost.state.trusted
+    assert (cost.state.residual_ratio or 0) > 0.25
+
+
+def test_outliers_change_next_to_nothing() -> None:
+    """First steps and graph captures take a hundred times as long."""
+    cost, rng = StepCost(), random.Random(1)
+    for number, work in enumerate(_steps(4000)):
+        outlier = 100 if number < 5 or rng.random() < 0.01 else 1
+        cost.learn(work, _price(work) * outlier)
+
+    assert cost.state.trusted
+    assert _error(cost) < 2.5
+
+
+def test_drift_of_all_steps_leaves_the_shares() -> None:
+    cost = StepCost()
+    for number, work in enumerate(_steps(8000)):
+        cost.learn(work, _price(work) * (1 + 0.1 * math.sin(number / 800)))
+
+    assert cost.state.trusted
+    assert _error(cost) < 2
+
+
+def test_a_throttled_engine_is_learned_anew() -> None:
+    cost = _taught(4000)
+    for work in _steps(15_000, seed=2):
+        cost.learn(work, _price(work, compute=1.5))
+
+    work = StepWork(1500, 1500 * 500, 50, 50 * 800)
+    first = _price(StepWork(*work[:2]), 1.5) - _price(StepWork(), 1.5)
+    second = _price(StepWork(0, 0, *work[2:]), 1.5) - _price(StepWork(), 1.5)
+    more = _price(work, 1.5) - _price(StepWork(), 1.5)
+    truth = (first + more - second) / (2 * more)
+    assert cost.prefill_share(work) == pytest.approx(truth, abs=0.05)
+
+
+def test_a_compute_bound_and_a_memory_bound_engine_are_told_apart() -> None:
+    """Where reading hides computing more prompt costs nothing; above, computing is all."""
+    cost = _taught(4000)
+    decode = (20, 20 * 400)
+
+    below = [cost.expect(StepWork(tokens, tokens * 100, *decode)) for tokens in (60, 120)]
+    above = [cost.expect(StepWork(tokens, tokens * 100, *decode)) for tokens in (1000, 1060)]
+
+    assert below == [pytest.approx(_price(StepWork(0, 0, *decode)), rel=0.02)] * 2
+    assert above[1] / above[0] == pytest.approx(1.06, abs=0.01)
+
+
+def test_what_was_learned_from_pure_steps_foresees_mixed_ones() -> None:
+    cost = _taught(4000, noise=0.1, mixed=0.0)
+
+    errors = [
+        abs((cost.expect(work) or 0) / _price(work) - 1) for work in _steps(300, 5, mixed=1.0)
+    ]
+
+    assert statistics.median(errors) < 0.10
+
+
+def test_an_engine_whose_costs_add_up_is_learned_as_well() -> None:
+    """On a CPU nothing hides behind anything, and a request costs more than a prompt's token."""
+
+    def price(work: StepWork) -> float:
+        return 0.02 + 1e-4 * work.prefill_tokens + 5e-4 * work.decode_requests
+
+    cost, rng = StepCost(), random.Random(1)
+    for work in _steps(6000):
+        cost.learn(work, price(work) * rng.gauss(1, 0.1))
+
+    work = StepWork(1000, 1000 * 500, 40, 40 * 800)
+    assert cost.prefill_share(work) == pytest.approx(0.1 / 0.12, abs=0.03)
+
+
+def test_experts_that_are_read_one_by_one_are_seen() -> None:
+    """The first tokens of a step cost much, later ones nothing: their experts are read already."""
+
+    def price(work: StepWork) -> float:
+        tokens = work.prefill_tokens + work.decode_requests
+        return 0.002 + 0.01 * (1 - 0.97**tokens)
+
+    cost, rng = StepCost(), random.Random(1)
+    for _ in range(6000):
+        requests, tokens = rng.randint(1, 12), rng.choice([0, 0, rng.randint(20, 500)])
+        work = StepWork(tokens, tokens**2 / 2, requests, requests * 300)
+        cost.learn(work, price(work) * rng.gauss(1, 0.1))
+
+    work = StepWork(200, 20_000, 6, 1800)
+    prefill, decode = 1 - 0.97**200, 1 - 0.97**6
+    both = 1 - 0.97**206
+    truth = (prefill + both - decode) / (2 * both)
+    assert cost.prefill_share(work) == pytest.approx(truth, abs=0.03)
+
+
+def test_far_beyond_all_steps_seen_nothing_is_claimed() -> None:
+    cost = _taught(1000)
+
+    assert cost.prefill_share(StepWork(3000, 9e5, 50, 4e4)) is not None
+    assert cost.prefill_share(StepWork(60_000, 9e8, 50, 4e4)) is None
+
+
+def test_the_cache_may_be_told_in_any_unit() -> None:
+    """VLLM's records tell the share of the cache that is in use, and nobody says of how much."""
+    cost = StepCost(kv_in_tokens=False)
+    for work in _steps(6000):
+        cost.learn(work._replace(decode_kv=work.decode_kv / 500_000), _price(work))
+
+    work = StepWork(1500, 1500 * 500, 50, 50 * 800)
+    told = work._replace(decode_kv=work.decode_kv / 500_000)
+    assert cost.prefill_share(told) == pytest.approx(_true_share(work), abs=0.02)
+
+
+NUMBERS = st.floats(0, 1e9, allow_nan=False)
+WORKS = st.builds(StepWork, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(WORKS, st.floats(-1, 1e6, allow_nan=False)), max_size=60), WORKS)
+def test_a_share_is_always_a_share(history: list[tuple[StepWork, float]], asked: StepWork) -> None:
+    """Whatever was learned: from 0 to 1, or not told; never NaN; coefficients never negative."""
+    cost = StepCost()
+    for work, seconds in history:
+        cost.learn(work, seconds)
+
+    share = cost.prefill_share(asked)
+    state = cost.state
+
+    assert share is None or 0 <= share <= 1
+    assert all(value >= 0 and math.isfinite(value) for value in state.coefficients)
+    assert state.residual_ratio is None or 0 <= state.residual_ratio <= 1

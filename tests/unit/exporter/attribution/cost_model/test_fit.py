@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from disagg_exporter.attribution.cost_model.fit import Cell, Form, Lines, best
+from disagg_exporter.attribution.cost_model.work import StepWork
+
+FORMS = [Form(requests=r, experts=e) for r in (False, True) for e in (False, True)]
+
+
+def _works() -> list[StepWork]:
+    pure = [StepWork(0, 0, n, n * 30 * k) for n in range(1, 60, 6) for k in (5, 11, 20)]
+    mixed = [
+        StepWork(p, p * p / 2 + p * c, n, n * 300)
+        for p in range(20, 2000, 90)
+        for c in (0, 700)
+        for n in (5, 40)
+    ]
+    return pure + mixed
+
+
+def _cells(truth: Lines) -> list[Cell]:
+    return [(10.0, work, truth.price(work)) for work in _works()]
+
+
+def _learned(truth: Lines) -> Lines:
+    known = None
+    for turn in range(24):
+        known = best(_cells(truth), FORMS, known, noise_ratio=0.1, turn=turn)
+    assert known is not None
+    return known
+
+
+def test_two_lines_are_found_where_both_were_seen() -> None:
+    truth = Lines(Form(), (0.0004, 2.5e-5, 1e-9), (0.006, 1e-8, 5e-8))
+
+    found = _learned(truth)
+
+    assert found.form == truth.form
+    assert found.computing == pytest.approx(truth.computing, rel=0.05)
+    assert found.reading == pytest.approx(truth.reading, rel=0.05, abs=1e-9)
+
+
+def test_a_line_that_was_never_the_longer_one_is_not_made_up() -> None:
+    truth = Lines(Form(), (0.0, 1e-9, 0.0), (0.006, 1e-6, 5e-8))
+
+    found = _learned(truth)
+
+    assert [found.price(work) for work in _works()] == pytest.approx(
+        [truth.price(work) for work in _works()], rel=0.001
+    )
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        Lines(Form(experts=True), (0.0, 1e-9, 0.0), (0.002, 1e-6, 2e-8, 0.0, 0.006, 0.004)),
+        Lines(Form(requests=True), (0.02, 1e-4, 1e-9, 4e-4), (0.0, 0.0, 0.0, 0.0)),
+    ],
+    ids=["experts", "requests"],
+)
+def test_terms_are_added_where_they_are_worth_it(truth: Lines) -> None:
+    found = _learned(truth)
+
+    assert (found.form.experts, found.form.requests) == (truth.form.experts, truth.form.requests)
+    assert [found.price(work) for work in _works()] == pytest.approx(
+        [truth.price(work) for work in _works()], rel=0.02
+    )

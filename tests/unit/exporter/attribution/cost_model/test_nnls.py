@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.attribution.cost_model.nnls import solve
+
+
+def _normal(rows: list[list[float]], b: list[float]) -> tuple[list[list[float]], list[float]]:
+    size = len(rows[0])
+    gram = [[sum(row[i] * row[j] for row in rows) for j in range(size)] for i in range(size)]
+    return gram, [
+        sum(row[i] * value for row, value in zip(rows, b, strict=True)) for i in range(size)
+    ]
+
+
+def test_exact_data_give_their_coefficients_back() -> None:
+    rows = [[1.0, 2.0], [1.0, 3.0], [1.0, 7.0]]
+
+    assert solve(*_normal(rows, [5.0, 6.5, 12.5])) == pytest.approx((2.0, 1.5), rel=1e-6)
+
+
+def test_an_answer_that_would_be_negative_is_zero_and_the_rest_is_fitted_anew() -> None:
+    rows = [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]
+
+    assert solve(*_normal(rows, [3.0, 2.0, 1.0])) == pytest.approx((2.0, 0.0), abs=1e-6)
+
+
+def test_a_column_never_seen_gets_zero() -> None:
+    assert solve([[2.0, 0.0], [0.0, 0.0]], [4.0, 0.0]) == pytest.approx((2.0, 0.0))
+
+
+def test_units_do_not_matter() -> None:
+    rows = [[1.0, t, t * c] for t in (1e2, 3e3, 8e3) for c in (1e1, 1e4, 1e5)]
+    truth = (5e-3, 2e-5, 1e-11)
+    b = [sum(x * y for x, y in zip(row, truth, strict=True)) for row in rows]
+
+    assert solve(*_normal(rows, b)) == pytest.approx(truth, rel=1e-4)
+
+
+def test_twins_share_one_answer() -> None:
+    rows = [[1.0, 1.0], [2.0, 2.0]]
+
+    assert sum(solve(*_normal(rows, [3.0, 6.0]))) == pytest.approx(3.0, rel=1e-6)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(5, 30))
+def test_it_agrees_with_scipy(seed: int, columns: int, count: int) -> None:
+    """As good a fit as SciPy's on random systems, and never below 0."""
+    optimize = pytest.importorskip("scipy.optimize")
+    rng = random.Random(seed)
+    rows = [[rng.gauss(0, 10.0**j) for j in range(columns)] for _ in range(count)]
+    b = [rng.gauss(0, 1) for _ in range(count)]
+
+    ours = solve(*_normal(rows, b))
+
+    def distance(x: tuple[float, ...]) -> float:
+        return sum(
+            (sum(a * c for a, c in zip(row, x, strict=True)) - value) ** 2
+            for row, value in zip(rows, b, strict=True)
+        )
+
+    theirs, _ = optimize.nnls(rows, b)
+    assert min(ours) >= 0
+    assert distance(ours) <= distance(tuple(theirs)) * (1 + 1e-6) + 1e-9

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from disagg_exporter.attribution.cost_model.sample_bins import Cells
+from disagg_exporter.attribution.cost_model.work import StepWork
+
+
+def test_steps_alike_are_one_cell_of_their_weighted_means() -> None:
+    cells = Cells(memory_steps=10**9)
+    cells.add(StepWork(0, 0, 40, 1100), 0.01, 1.0)
+    cells.add(StepWork(0, 0, 40, 1200), 0.02, 3.0)
+    cells.add(StepWork(500, 125_000, 40, 1000), 0.05, 1.0)
+
+    alike, other = cells.means()
+
+    assert (alike[0], alike[2]) == pytest.approx((4.0, 0.0175))
+    assert alike[1] == pytest.approx(StepWork(0, 0, 40, 1175))
+    assert other[1] == pytest.approx(StepWork(500, 125_000, 40, 1000))
+
+
+def test_a_step_may_stand_for_several() -> None:
+    one_by_one, at_once = Cells(memory_steps=10**6), Cells(memory_steps=10**6)
+    for cells, times, steps in ((one_by_one, 8, 1), (at_once, 1, 8)):
+        cells.add(StepWork(100, 5000), 1.0, 1.0)
+        for _ in range(times):
+            cells.add(StepWork(0, 0, 5, 100), 0.5, 1.0, steps)
+
+    for expected, found in zip(one_by_one.means(), at_once.means(), strict=True):
+        assert found[0] == pytest.approx(expected[0], rel=1e-4)
+        assert found[1] == pytest.approx(expected[1])
+        assert found[2] == pytest.approx(expected[2])
+
+
+def test_what_is_old_fades() -> None:
+    """A step n steps back weighs e^(-n / memory)."""
+    cells = Cells(memory_steps=1000)
+    cells.add(StepWork(100, 5000), 1.0, 1.0)
+    for _ in range(1000):
+        cells.add(StepWork(0, 0, 5, 100), 1.0, 1.0)
+
+    old, _ = cells.means()
+
+    assert old[0] == pytest.approx(0.368, abs=0.002)
+
+
+def test_weights_stay_small_however_long_it_runs() -> None:
+    cells = Cells(memory_steps=10)
+    for number in range(5000):
+        cells.add(StepWork(0, 0, 5, 100), number, 1.0)
+
+    ((weight, work, seconds),) = cells.means()
+
+    assert weight == pytest.approx(10)
+    assert work == pytest.approx(StepWork(0, 0, 5, 100))
+    assert seconds == pytest.approx(4989, abs=1)
+
+
+def test_what_has_not_been_seen_for_ages_is_forgotten() -> None:
+    """At a hundred steps a second its weight would be 0 after a month."""
+    cells = Cells(memory_steps=10)
+    cells.add(StepWork(100, 5000), 1.0, 1.0)
+    for _ in range(9000):
+        cells.add(StepWork(0, 0, 5, 100), 0.5, 1.0)
+
+    ((weight, work, seconds),) = cells.means()
+
+    assert weight == pytest.approx(10)
+    assert work == pytest.approx(StepWork(0, 0, 5, 100))
+    assert seconds == pytest.approx(0.5)
+
+
+def test_the_heaviest_are_kept_when_there_are_too_many_kinds_of_work() -> None:
+    cells, rng = Cells(memory_steps=10**6), random.Random(1)
+    usual = StepWork(0, 0, 20, 5000)
+    most = 0
+    for _ in range(20_000):
+        cells.add(usual, 0.01, 1.0)
+        tokens = 10 ** rng.uniform(0, 6)
+        cells.add(StepWork(tokens, tokens * 10 ** rng.uniform(0, 6)), 0.01, 1.0)
+        most = max(most, len(cells))
+
+    assert most <= 1200
+    assert max(cells.means())[1] == pytest.approx(usual)

@@ -1,0 +1,43 @@
+"""Which source an engine is booked by."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_exporter.attribution.pages.choice import BEST_FIRST, PATIENCE_NS, choose
+from disagg_exporter.model import Method
+
+NOW = 100 * PATIENCE_NS
+
+
+@pytest.mark.parametrize(
+    ("current", "ages", "chosen"),
+    [
+        (Method.STEPS, {}, Method.STEPS),
+        (Method.PAGE, {Method.STEPS: 0, Method.PAGE: 0}, Method.STEPS),
+        (Method.STEPS, {Method.STEPS: PATIENCE_NS, Method.PAGE: 0}, Method.STEPS),
+        (Method.STEPS, {Method.STEPS: PATIENCE_NS + 1, Method.PAGE: 0}, Method.PAGE),
+        (Method.PAGE, {Method.FPM: 0, Method.ENGINE_TIMERS: 0}, Method.FPM),
+        (Method.PAGE, {Method.ENGINE_TIMERS: 0, Method.PAGE: 0}, Method.ENGINE_TIMERS),
+        (Method.PAGE, {Method.PAGE: PATIENCE_NS + 1, Method.ROLE: 0}, Method.ROLE),
+        (Method.PAGE, {Method.PAGE: PATIENCE_NS + 1}, Method.PAGE),
+    ],
+)
+def test_the_best_source_that_tells_is_used(
+    current: Method, ages: dict[Method, int], chosen: Method
+) -> None:
+    assert choose(current, {m: NOW - age for m, age in ages.items()}, NOW) is chosen
+
+
+@given(
+    st.sampled_from(BEST_FIRST),
+    st.dictionaries(st.sampled_from(BEST_FIRST), st.integers(0, 2 * PATIENCE_NS)),
+)
+def test_a_choice_once_made_stands_while_nothing_changes(
+    current: Method, ages: dict[Method, int]
+) -> None:
+    heard = {m: NOW - age for m, age in ages.items()}
+    first = choose(current, heard, NOW)
+    assert choose(first, heard, NOW) is first

@@ -1,0 +1,44 @@
+"""How a leader's time divides, for its followers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_exporter.attribution.pages import LeadersShare
+from disagg_exporter.attribution.pages.leader_share import LEAST_SECONDS
+from disagg_exporter.model import Phase, Role
+
+
+def used(prefill: float, decode: float) -> dict[tuple[Role, Phase], float]:
+    return {(Role.MIXED, Phase.PREFILL): prefill, (Role.MIXED, Phase.DECODE): decode}
+
+
+def test_the_share_is_that_of_late_and_not_of_all() -> None:
+    led = LeadersShare()
+    led.take(used(1000.0, 0.0))
+    assert led.prefill_share is None
+
+    led.take(used(1001.0, 3.0))
+    assert led.prefill_share is None
+    led.take(used(1002.0, 6.0))
+    assert led.prefill_share == 0.25
+    led.take(used(1002.0 + LEAST_SECONDS, 6.0))
+    assert led.prefill_share == 1.0
+
+
+def test_an_idle_leader_leaves_it_as_it_was_and_books_that_begin_anew_are_taken_as_such() -> None:
+    led = LeadersShare()
+    for prefill, decode in ((0.0, 0.0), (3.0, 9.0), (3.0, 9.0), (0.0, 0.0), (0.0, 1.0)):
+        led.take(used(prefill, decode))
+
+    assert led.prefill_share == 0.25
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), max_size=20))
+def test_a_share_is_a_share_whatever_the_books_say(books: list[tuple[float, float]]) -> None:
+    led = LeadersShare()
+    for prefill, decode in books:
+        led.take(used(prefill, decode))
+
+    assert led.prefill_share is None or 0.0 <= led.prefill_share <= 1.0

@@ -1,0 +1,141 @@
+"""How busy time divides between the phases by token counts alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
+from disagg_exporter.attribution.pages.window_steps import BUCKETS
+from disagg_exporter.model import Role, Split
+
+PREFILL_COST, DECODE_COST = 50e-6, 2e-3
+COUNTS = st.integers(0, 10**9)
+GAPS = st.just(()) | st.tuples(*[st.floats(0, 1e9)] * BUCKETS)
+
+
+def _trained(stretches: int = 400) -> PhaseShares:
+    shares, dice = PhaseShares(), random.Random(7)
+    for _ in range(stretches):
+        prefill, decode = dice.randrange(0, 8000), dice.randrange(0, 250)
+        busy = (PREFILL_COST * prefill + DECODE_COST * decode) * dice.uniform(0.95, 1.05)
+        shares.learn(Counts(prefill, decode), min(busy, 1.0), 1.0)
+    return shares
+
+
+def test_tokens_divide_until_the_costs_are_known() -> None:
+    shares = PhaseShares()
+    assert shares.share(Role.MIXED, Counts(300, 100), 1.0) == 0.75
+    assert shares.split is Split.TOKENS
+    assert shares.residual_ratio is None
+
+
+def test_learned_costs_divide_by_seconds() -> None:
+    shares = _trained()
+    assert shares.split is Split.MODEL
+    truth = PREFILL_COST * 4000 / (PREFILL_COST * 4000 + DECODE_COST * 100)
+    assert shares.share(Role.MIXED, Counts(4000, 100), 0.4) == pytest.approx(truth, abs=0.05)
+
+
+def test_what_a_step_costs_anyway_is_decodes_but_for_steps_with_a_prompt() -> None:
+    """A step reads the weights in 10 ms: with few prompts that is hardly prefill's doing."""
+    shares, dice = PhaseShares(), random.Random(7)
+    for _ in range(400):
+        steps, prompts = dice.randrange(40, 80), dice.randrange(0, 8)
+        counts = Counts(1000 * prompts, 30 * steps, steps, prompts)
+        shares.learn(counts, 0.01 * steps + PREFILL_COST * 1000 * prompts, 1.0)
+
+    few = shares.share(Role.MIXED, Counts(4000, 1800, 60, 4), 0.8)
+    none = shares.share(Role.MIXED, Counts(0, 1800, 60), 0.6)
+
+    assert shares.split is Split.MODEL
+    assert 0.2 / 0.8 < few < (0.2 + 4 * 0.01) / 0.8
+    assert none == 0.0
+
+
+@pytest.mark.parametrize(("prompts", "stretches"), [(8, 40), (4, 20), (0, 2)])
+def test_the_more_prompts_the_shorter_the_stretches_to_learn_from(
+    prompts: int, stretches: int
+) -> None:
+    shares = PhaseShares()
+    for _ in range(40):
+        shares.learn(Counts(200 * prompts, 100, 20, prompts), 0.5, 1.0)
+
+    assert shares.stretches == stretches
+
+
+def test_costs_that_explain_nothing_are_not_trusted() -> None:
+    shares, dice = PhaseShares(), random.Random(7)
+    for _ in range(400):
+        counts = Counts(dice.randrange(8000), dice.randrange(250))
+        shares.learn(counts, dice.uniform(0.01, 1.0) ** 4, 1.0)
+    assert shares.split is Split.TOKENS
+
+
+@pytest.mark.parametrize(
+    ("role", "share"), [(Role.MIXED, 1.0), (Role.PREFILL, 1.0), (Role.DECODE, 0.0)]
+)
+def test_busy_without_a_token_is_a_prompt_unless_the_role_says_otherwise(
+    role: Role, share: float
+) -> None:
+    assert PhaseShares().share(role, Counts(), 0.7) == share
+
+
+def test_a_long_prompt_is_prefill_before_it_is_counted() -> None:
+    """Its tokens are counted when it ends; until then the engine is busy with nothing else."""
+    shares = _trained()
+    assert shares.share(Role.MIXED, Counts(0, 50), 1.0) == pytest.approx(0.88, abs=0.02)
+    assert shares.share(Role.DECODE, Counts(0, 50), 1.0) < 0.01
+
+
+def test_a_little_longer_than_foreseen_is_no_prompt() -> None:
+    shares = _trained()
+    assert shares.share(Role.MIXED, Counts(0, 50), 0.11) < 0.01
+
+
+def test_costs_that_are_trusted_no_longer_divide_nothing() -> None:
+    shares, dice = _trained(), random.Random(7)
+    for _ in range(60):
+        shares.learn(Counts(dice.randrange(8000), dice.randrange(250)), dice.random() ** 4, 20.0)
+    assert shares.split is Split.TOKENS
+    assert shares.share(Role.MIXED, Counts(300, 100), 1.0) == 0.75
+
+
+def test_an_engine_that_only_prefills_does_nothing_else() -> None:
+    """A prefill engine writes one token for each prompt, and that is the prompt's own."""
+    shares, dice = PhaseShares(), random.Random(7)
+    for _ in range(100):
+        prompts = dice.randrange(1, 20)
+        shares.learn(Counts(500 * prompts, 0, prompts, prompts), 0.03 * prompts, 1.0)
+    assert shares.split is Split.MODEL
+    assert shares.share(Role.MIXED, Counts(5000, 0, 10, 10), 0.3) == 1.0
+
+
+def test_what_is_remembered_is_bounded_and_reaches_far_back() -> None:
+    """A stretch lasts longer the longer the engine is known: a second first, ten at last."""
+    shares = PhaseShares()
+    for _ in range(3000):
+        shares.learn(Counts(800, 100, 20, 8), 0.5, 1.0)
+    assert 3000 / 10 < shares.stretches < 3000 / 4
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.builds(Counts, COUNTS, COUNTS, st.floats(0, 1e9), st.floats(0, 1e9), GAPS),
+            st.floats(0, 1e6),
+            st.sampled_from(Role),
+        ),
+        max_size=80,
+    )
+)
+def test_a_share_is_a_share_whatever_the_counters_say(
+    told: list[tuple[Counts, float, Role]],
+) -> None:
+    shares = PhaseShares()
+    for counts, busy, role in told:
+        shares.learn(counts, busy, 10.0)
+        assert 0.0 <= shares.share(role, counts, busy) <= 1.0

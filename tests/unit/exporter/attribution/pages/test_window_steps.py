@@ -1,0 +1,87 @@
+"""In how many steps there was a prompt, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from disagg_exporter.attribution.pages.window_cost import Costs
+from disagg_exporter.attribution.pages.window_steps import BUCKETS, Cutting, Sums, cutting
+from disagg_exporter.engine_pages.exposition.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
+
+COSTS = Costs(step=0.022, request=1e-4, token=7e-5)
+
+
+def _row(
+    steps: float,
+    prompts: float,
+    prefill_tokens: float,
+    decode_tokens: float,
+    by_gap: Mapping[float, float] = {},
+) -> Sums:
+    """One stretch; `by_gap` are steps by a time between tokens."""
+    buckets = np.zeros(BUCKETS)
+    for seconds, count in by_gap.items():
+        buckets[np.searchsorted(BETWEEN_TOKENS_BOUNDS_SECONDS, seconds)] += count
+    row = np.array([steps, prompts, prefill_tokens, decode_tokens, *buckets])
+    return Sums.of(row[None])
+
+
+def test_prompts_come_at_random() -> None:
+    """100 prompts in 100 steps: some steps have two, and one in e has none."""
+    steps = Cutting().steps(_row(100, 100, 20_000, 500), COSTS)
+
+    assert steps.plain[0] == pytest.approx(100 / np.e)
+    assert steps.plain[0] + steps.mixed[0] == pytest.approx(100)
+    assert (steps.mixed[0] * steps.prompt_tokens @ steps.parts)[0] == pytest.approx(20_000)
+
+
+def test_a_step_without_a_prompt_writes_a_token() -> None:
+    steps = Cutting().steps(_row(100, 100, 20_000, 10), COSTS)
+
+    assert steps.plain[0] == pytest.approx(10)
+
+
+def test_prompts_that_are_cut_lie_where_tokens_took_long() -> None:
+    """One prompt of 12,000 tokens in six slow steps; none of them counted in the other stretch."""
+    counted = _row(60, 1, 12_000, 240, {0.024: 58, 0.16: 2})
+    before = _row(60, 0, 0, 240, {0.024: 56, 0.16: 4})
+    both = Sums(*(np.concatenate(pair) for pair in zip(before, counted, strict=True)))
+
+    found = cutting(both, COSTS)
+    steps = found.steps(both, COSTS)
+
+    assert steps.mixed.tolist() == [4.0, 2.0]
+    assert (steps.mixed * steps.prompt_tokens[:, 0]).tolist() == pytest.approx([8000, 4000])
+
+
+@pytest.mark.parametrize(
+    "by_gap",
+    [{}, {0.024: 60}, {0.024: 59, 0.16: 1}],
+    ids=["nobody tells", "no slow step", "a slow step for each prompt"],
+)
+def test_prompts_that_fit_into_a_step_are_not_cut(by_gap: Mapping[float, float]) -> None:
+    assert cutting(_row(60, 1, 2000, 240, by_gap), COSTS) == Cutting()
+
+
+def test_steps_that_are_slow_for_a_few_tokens_are_no_pieces_of_a_prompt() -> None:
+    assert cutting(_row(60, 2, 120, 240, {0.024: 50, 0.16: 10}), COSTS) == Cutting()
+
+
+def test_two_kinds_of_steps_part_where_there_is_next_to_none() -> None:
+    """Steps that only decode may be slower than foreseen; a full cache makes them so."""
+    told = _row(200, 3, 40_000, 2000, {0.06: 100, 0.09: 1, 0.12: 40, 0.18: 59})
+
+    steps = cutting(told, COSTS).steps(told, COSTS)
+
+    assert steps.plain[0] == pytest.approx(100)
+
+
+def test_a_single_pause_makes_no_second_kind() -> None:
+    told = _row(200, 3, 40_000, 2000, {0.024: 120, 0.06: 79, 0.3: 1})
+
+    steps = cutting(told, COSTS).steps(told, COSTS)
+
+    assert steps.plain[0] == pytest.approx(120)

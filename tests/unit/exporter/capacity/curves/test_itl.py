@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_exporter.capacity.curves.curve import Point
+from disagg_exporter.capacity.curves.itl import FARTHEST, find_batch, growing
+from disagg_exporter.model import DecodeLimit, Sides
+
+
+def line(*batches: float, base: float = 0.010, each: float = 0.0002, n: int = 20) -> list[Point]:
+    """Decode steps of 10 ms and 0.2 ms for each request."""
+    return [Point(b, base + each * b, n, scatter=0.02) for b in batches]
+
+
+def test_a_target_between_two_batches_is_read_off() -> None:
+    """30 ms are met by 100 requests."""
+    found = find_batch(line(8, 16, 64, 128, 256), 0.030)
+
+    assert found == DecodeLimit(pytest.approx(100), Sides.BOTH)
+
+
+def test_a_target_seen_from_below_goes_on_along_a_steep_line() -> None:
+    """The slope's error makes the batch too small rather than too large."""
+    found = find_batch(line(8, 16, 24, 32), 0.030)
+
+    assert found is not None
+    assert found.requests is not None
+    assert 80 < found.requests < 100
+    assert found.sides is Sides.ONE
+
+
+def test_from_a_single_batch_the_step_is_taken_to_grow_with_it() -> None:
+    """18 requests in 12 ms could be 45 in 30 ms at the least."""
+    found = find_batch([Point(18, 0.012, 50)], 0.030)
+
+    assert found == DecodeLimit(pytest.approx(45), Sides.ONE)
+
+
+def test_nothing_is_concluded_far_beyond_what_was_seen() -> None:
+    """Steps that do not grow at all would allow any batch."""
+    found = find_batch(line(4, 8, 16, each=0.0, n=64), 10.0)
+
+    assert found == DecodeLimit(FARTHEST * 16, Sides.ONE)
+
+
+def test_a_target_below_all_that_was_seen_leads_back_along_the_line() -> None:
+    """20 ms are met by 50 requests; never fewer than 64 ran."""
+    found = find_batch(line(64, 128, 256), 0.020)
+
+    assert found == DecodeLimit(pytest.approx(50), Sides.ONE)
+
+
+def test_a_target_that_one_request_misses_is_unreachable() -> None:
+    found = find_batch(line(4, 8, 16), 0.005)
+
+    assert found == DecodeLimit(None, Sides.UNREACHABLE)
+
+
+def test_too_few_steps_tell_nothing() -> None:
+    assert find_batch(line(8, 16, n=4), 0.030) is None
+    assert find_batch([], 0.030) is None
+
+
+def test_a_few_steps_beyond_the_target_are_one_side_only() -> None:
+    points = [*line(8, 16, 64), Point(128, 0.0356, 4)]
+
+    found = find_batch(points, 0.030)
+
+    assert found is not None
+    assert found.sides is Sides.ONE
+
+
+points = st.lists(
+    st.builds(
+        Point,
+        st.floats(1, 1e4),
+        st.floats(1e-4, 10),
+        st.integers(1, 64),
+        st.floats(0, 2),
+        st.just(0),
+    ),
+    min_size=1,
+    max_size=20,
+).map(lambda several: sorted(several, key=lambda point: point.size))
+
+
+@given(points)
+def test_growing_never_falls_and_keeps_the_mean(several: list[Point]) -> None:
+    grown = growing(several)
+
+    seconds = [point.seconds for point in grown]
+    assert seconds == sorted(seconds)
+    assert sum(p.seconds * p.samples for p in grown) == pytest.approx(
+        sum(p.seconds * p.samples for p in several)
+    )
+
+
+@given(points, st.floats(1e-4, 1), st.floats(1.0, 10.0))
+def test_a_wider_target_never_allows_fewer_requests(
+    several: list[Point], target: float, wider: float
+) -> None:
+    """Whatever was seen; within the rounding of floats."""
+    narrow, wide = find_batch(several, target), find_batch(several, target * wider)
+
+    if narrow is not None and narrow.requests is not None:
+        assert wide is not None
+        assert wide.requests is not None
+        assert wide.requests >= narrow.requests * (1 - 1e-9)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from disagg_exporter.capacity.curves.window import WINDOW_NS, Tally, Window
+
+SECOND = 1_000_000_000
+
+
+def test_a_window_sums_what_there_is_of_the_last_minute() -> None:
+    window = Window()
+    for _ in range(30):
+        window.add(Tally(SECOND, prefill_tokens=100, batch_ns=5 * SECOND))
+
+    assert window.total == Tally(30 * SECOND, 3_000, 150 * SECOND)
+
+
+def test_what_is_older_than_a_minute_leaves_it() -> None:
+    window = Window()
+    for second in range(200):
+        window.add(Tally(SECOND, prefill_tokens=second))
+
+    assert window.total == Tally(WINDOW_NS, sum(range(140, 200)))
+
+
+def test_the_oldest_stretch_counts_as_far_as_it_reaches_in() -> None:
+    """A prefill of 10 s that began 65 s ago is half in the window."""
+    window = Window()
+    window.add(Tally(10 * SECOND, prefill_tokens=8_000))
+    for _ in range(55):
+        window.add(Tally(SECOND))
+
+    assert window.total.length_ns == WINDOW_NS
+    assert window.total.prefill_tokens == pytest.approx(4_000)
+
+
+def test_one_stretch_longer_than_a_minute_is_taken_as_its_mean() -> None:
+    window = Window()
+    window.add(Tally(120 * SECOND, prefill_tokens=1_200))
+
+    assert window.total.prefill_tokens == pytest.approx(600)

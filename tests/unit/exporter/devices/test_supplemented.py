@@ -1,0 +1,116 @@
+"""Sweeps of a driver go on while the page that fills them up is slow to come."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.devices.dcgm.device_source import DcgmDevices
+from disagg_exporter.devices.sampler import Sampler
+from disagg_exporter.devices.source import NoDevices
+from disagg_exporter.devices.supplemented import SupplementedDevices
+from disagg_exporter.http.client.scrape import fetch
+from disagg_exporter.model import Device, DeviceReading, DeviceSweep
+from support.page_server import page_server
+
+PAGE = (Path(__file__).parents[3] / "data" / "dcgm-exporter" / "two-gpus.prom").read_bytes()
+GPU = "GPU-aaaa0000-0000-0000-0000-000000000000"
+PATIENCE_SECONDS = 20.0
+
+
+class SlowExporter:
+    """A dcgm-exporter that answers at once, until it is held up."""
+
+    def __init__(self) -> None:
+        self.page = PAGE
+        self.goes_on, self.asked = threading.Event(), threading.Event()
+        self.goes_on.set()
+
+    def __call__(self, _path: str) -> bytes:
+        self.asked.set()
+        self.goes_on.wait(2 * PATIENCE_SECONDS)
+        return self.page
+
+
+class CountingNvml(NoDevices):
+    """A fake driver with one GPU, of which it tells no tensor activity."""
+
+    name = "nvml"
+
+    def __init__(self) -> None:
+        self.swept = 0
+
+    def inventory(self) -> tuple[Device, ...]:
+        return (Device(GPU, 0, "A100", "nvidia0"),)
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        self.swept += 1
+        return DeviceSweep(now_ns, (DeviceReading(GPU, now_ns, busy_ratio=0.5),))
+
+
+class Clock:
+    """CLOCK_MONOTONIC, which a test may put forward."""
+
+    ahead_ns = 0
+
+    def __call__(self) -> int:
+        return time.monotonic_ns() + self.ahead_ns
+
+
+class Delivered:
+    """The sweeps as they come, to be waited for."""
+
+    def __init__(self) -> None:
+        self._come = threading.Condition()
+        self._ratios: list[float | None] = []
+
+    def __call__(self, sweep: DeviceSweep, _seconds: float) -> None:
+        with self._come:
+            self._ratios.append(sweep.readings[0].tensor_ratio)
+            self._come.notify_all()
+
+    def so_many_more(self, count: int) -> bool:
+        """Wait for some more sweeps."""
+        with self._come:
+            until = len(self._ratios) + count
+            return self._come.wait_for(lambda: len(self._ratios) >= until, PATIENCE_SECONDS)
+
+    def one_with(self, tensor_ratio: float) -> bool:
+        """Wait for a sweep that tells this."""
+        with self._come:
+            return self._come.wait_for(
+                lambda: self._ratios[-1:] == [tensor_ratio], PATIENCE_SECONDS
+            )
+
+
+def test_the_driver_is_swept_on_while_dcgm_exporter_takes_its_time() -> None:
+    exporter, nvml, clock, delivered = SlowExporter(), CountingNvml(), Clock(), Delivered()
+    with page_server(exporter) as url:
+        # Longer than the test waits: what ends the look is the answer.
+        page = DcgmDevices(
+            url, 1.0, fetch=lambda at, _s: fetch(at, 3 * PATIENCE_SECONDS), clock_ns=clock
+        )
+        exporter.asked.clear()
+        exporter.goes_on.clear()
+        exporter.page = PAGE.replace(b" 0.500000", b" 0.250000")
+        clock.ahead_ns = 1_000_000_000  # time for the next look
+        health = CollectorHealth("nvml", logging.getLogger("test"))
+        source = SupplementedDevices(nvml, page)
+        sampler = Sampler(source, 0.001, delivered, health, clock_ns=clock)
+        sampler.start()
+        try:
+            assert exporter.asked.wait(PATIENCE_SECONDS)
+            before = nvml.swept
+            assert delivered.so_many_more(20)
+            assert nvml.swept >= before + 20
+            assert not exporter.goes_on.is_set(), "it has not answered yet"
+
+            exporter.goes_on.set()
+            assert delivered.one_with(0.25)
+        finally:
+            exporter.goes_on.set()
+            assert sampler.stop(PATIENCE_SECONDS)
+    assert health.ok

@@ -1,0 +1,113 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.engine_pages.exposition.histograms import (
+    BETWEEN_TOKENS_BOUNDS_SECONDS,
+    FIRST_TOKEN_BOUNDS_SECONDS,
+    HistogramReading,
+)
+from disagg_exporter.engine_pages.exposition.lines import Found, PageError, Sample
+from disagg_exporter.model import Histogram
+
+OURS = (0.1, 1.0, 10.0)
+
+
+def histogram(found: Found, name: str, bounds_seconds: tuple[float, ...]) -> Histogram | None:
+    """Read a histogram of a page of these samples."""
+    samples = [(of, sample) for of, samples in found.items() for sample in samples]
+    buckets, sums = (
+        [(place, sample.labels) for place, (of, sample) in enumerate(samples) if of == part]
+        for part in (f"{name}_bucket", f"{name}_sum")
+    )
+    reading = HistogramReading(name, buckets, sums, bounds_seconds)
+    return reading.of([sample.value for _, sample in samples])
+
+
+def page(*points: tuple[str, float], total: float = 1.0, **labels: str) -> Found:
+    buckets = [Sample({"le": bound, **labels}, count) for bound, count in points]
+    return {"x_bucket": buckets, "x_sum": [Sample(labels, total)]}
+
+
+def test_where_bounds_coincide_the_counts_are_the_engines() -> None:
+    found = page(("0.1", 2), ("0.5", 3), ("1.0", 5), ("10", 7), ("+Inf", 8))
+
+    assert histogram(found, "x", OURS) == Histogram(OURS, (2, 5, 7, 8), 1.0)
+
+
+def test_where_they_do_not_an_observation_moves_up() -> None:
+    """Of the three below 2 s none is known to be below 1 s; told too slow, never too fast."""
+    found = page(("0.05", 1), ("0.8", 3), ("2.0", 6), ("+Inf", 6))
+
+    assert histogram(found, "x", OURS) == Histogram(OURS, (1, 3, 6, 6), 1.0)
+
+
+def test_buckets_may_stand_in_any_order() -> None:
+    found = page(("+Inf", 8), ("10", 7), ("0.1", 2), ("1.0", 5))
+
+    assert histogram(found, "x", OURS) == Histogram(OURS, (2, 5, 7, 8), 1.0)
+
+
+def test_ranks_are_added_up_each_by_its_own_bounds() -> None:
+    found = page(("0.1", 2), ("+Inf", 2), engine="0")
+    other = page(("1.0", 5), ("+Inf", 6), engine="1")
+    both = {name: [*found[name], *other[name]] for name in found}
+
+    assert histogram(both, "x", OURS) == Histogram(OURS, (2, 7, 7, 8), 2.0)
+
+
+def test_a_page_without_it_has_none() -> None:
+    assert histogram({}, "x", OURS) is None
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        (("0.1", 2.0), ("1.0", 1.0), ("+Inf", 3.0)),
+        (("0.1", math.nan), ("+Inf", 3.0)),
+        (("0.1", -1.0), ("+Inf", 3.0)),
+        (("0.1", 1.0), ("+Inf", math.inf)),
+        (("0.1", 1.0), ("1.0", 3.0)),
+        (("0.1", 1.0), ("one", 3.0)),
+        (("NaN", 1.0),),
+    ],
+)
+def test_what_is_no_histogram_is_refused(points: tuple[tuple[str, float], ...]) -> None:
+    with pytest.raises(PageError):
+        histogram(page(*points), "x", OURS)
+
+
+@pytest.mark.parametrize("totals", [(math.inf, -math.inf), (1.7e308, 1.7e308), (math.nan, 1.0)])
+def test_sums_that_have_no_sum_are_refused(totals: tuple[float, float]) -> None:
+    sums = [Sample({"engine": str(rank)}, total) for rank, total in enumerate(totals)]
+    found = page(("+Inf", 2)) | {"x_sum": sums}
+
+    with pytest.raises(PageError, match=r"^x_sum is no sum$"):
+        histogram(found, "x", OURS)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(0.0001, 5000), max_size=60),
+    st.lists(st.floats(0.001, 1000), min_size=1, max_size=30, unique=True),
+)
+def test_no_quantile_is_ever_told_too_low(seconds: list[float], bounds: list[float]) -> None:
+    points = [(str(b), float(sum(s <= b for s in seconds))) for b in sorted(bounds)]
+    found = page(*points, ("+Inf", float(len(seconds))))
+
+    told = histogram(found, "x", FIRST_TOKEN_BOUNDS_SECONDS)
+
+    assert told is not None
+    assert told.counts[-1] == len(seconds)
+    for bound, count in zip(told.bounds_seconds, told.counts, strict=False):
+        assert count <= sum(s <= bound for s in seconds)
+        if bound in bounds:
+            assert count == sum(s <= bound for s in seconds)
+
+
+@pytest.mark.parametrize("bounds", [FIRST_TOKEN_BOUNDS_SECONDS, BETWEEN_TOKENS_BOUNDS_SECONDS])
+def test_ours_are_few_and_in_order(bounds: tuple[float, ...]) -> None:
+    assert len(bounds) + 1 <= 12
+    assert list(bounds) == sorted(set(bounds))

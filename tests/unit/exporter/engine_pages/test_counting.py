@@ -1,0 +1,134 @@
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.engine_pages import Tally, window
+from disagg_exporter.model import EnginePage, Histogram, ServingCounts, Total
+
+
+def page(finished: float, queue_seconds: float = 0.0, t_ns: int = 0) -> EnginePage:
+    """Requests that all had their first token within a second."""
+    return EnginePage(
+        "vllm",
+        t_ns,
+        "m",
+        serving=ServingCounts(
+            {Total.FINISHED_REQUESTS: finished, Total.QUEUE_SECONDS: queue_seconds},
+            Histogram((1.0,), (finished, finished), finished / 2),
+        ),
+    )
+
+
+def counted(*pages: EnginePage | None) -> ServingCounts:
+    """What is counted after these pages; None is a restart that was seen."""
+    tally = Tally()
+    for one in pages:
+        if one is None:
+            tally.begin_anew()
+        else:
+            tally.take(one)
+    assert tally.counts is not None
+    return tally.counts
+
+
+def test_what_the_first_page_counts_is_the_past() -> None:
+    counts = counted(page(100))
+
+    assert counts.totals[Total.FINISHED_REQUESTS] == 0
+    assert counts.time_to_first_token == Histogram((1.0,), (0, 0), 0)
+
+
+def test_the_next_pages_are_counted_on() -> None:
+    counts = counted(page(100, 5.0), page(103, 7.0), page(110, 7.0))
+
+    assert counts.totals == {Total.FINISHED_REQUESTS: 10, Total.QUEUE_SECONDS: 2.0}
+    assert counts.time_to_first_token == Histogram((1.0,), (10, 10), 5)
+
+
+def test_a_restart_takes_nothing_away() -> None:
+    counts = counted(page(100), page(110), page(4), page(5))
+
+    assert counts.totals[Total.FINISHED_REQUESTS] == 15
+
+
+def test_a_second_model_on_the_page_is_no_restart() -> None:
+    """What is there already would be counted a second time."""
+    one, two, other = page(100), replace(page(103), model_name=None), page(4)
+
+    counts = counted(one, two, page(105))
+
+    assert counts.totals[Total.FINISHED_REQUESTS] == 5
+    assert counted(one, two, replace(other, model_name="n")).totals[Total.FINISHED_REQUESTS] == 7
+
+
+def test_a_restart_that_was_seen_counts_even_if_the_new_process_is_ahead_already() -> None:
+    counts = counted(page(100), page(110), None, page(200))
+
+    assert counts.totals[Total.FINISHED_REQUESTS] == 210
+
+
+def test_a_process_before_the_first_page_is_none_of_ours() -> None:
+    assert counted(None, page(100), page(101)).totals[Total.FINISHED_REQUESTS] == 1
+
+
+def test_a_negative_duration_is_no_restart() -> None:
+    """A sum of durations that falls would otherwise count all requests once more."""
+    counts = counted(page(100, 5.0), page(101, 4.5), page(102, 6.0))
+
+    assert counts.totals == {Total.FINISHED_REQUESTS: 2, Total.QUEUE_SECONDS: 1.5}
+    assert not window(page(100, 5.0), page(101, 4.5, t_ns=1)).reset
+
+
+def test_a_series_that_appears_later_began_at_zero() -> None:
+    later = replace(page(3), serving=ServingCounts({Total.TRANSFERS: 2}))
+
+    assert counted(page(3), later).totals[Total.TRANSFERS] == 2
+
+
+def test_a_series_that_goes_away_keeps_what_it_counted() -> None:
+    gone = replace(page(3), serving=ServingCounts())
+
+    counts = counted(page(1), page(3), gone)
+
+    assert counts.totals[Total.FINISHED_REQUESTS] == 2
+    assert counts.time_to_first_token == Histogram((1.0,), (2, 2), 1)
+
+
+def test_a_workers_page_that_becomes_its_engines_counts_nothing_twice() -> None:
+    """A Dynamo worker counts the requests too, until its engine writes its own series."""
+    worker = replace(page(50), kind="dynamo")
+
+    assert counted(worker, page(50), page(52)).totals[Total.FINISHED_REQUESTS] == 2
+
+
+def test_ranks_that_leave_take_their_counts_along_and_nobody_elses() -> None:
+    """Two of four ranks less is no restart of the others; what they did meanwhile is not known."""
+    four, two = replace(page(400), ranks=4), replace(page(210), ranks=2)
+
+    assert counted(four, two, replace(page(215), ranks=2)).totals[Total.FINISHED_REQUESTS] == 5
+    assert window(four, replace(two, t_ns=1)).finished_requests is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.tuples(st.integers(0, 50), st.floats(0, 50)), max_size=30))
+def test_no_count_ever_goes_down(looks: list[tuple[int, float] | None]) -> None:
+    tally = Tally()
+    tally.take(page(0))
+    before = tally.counts
+    assert before is not None
+    for look in looks:
+        if look is None:
+            tally.begin_anew()
+            continue
+        tally.take(page(*look))
+        after = tally.counts
+        assert after is not None
+        assert all(after.totals[total] >= count for total, count in before.totals.items())
+        old, new = before.time_to_first_token, after.time_to_first_token
+        assert old is not None
+        assert new is not None
+        assert all(b >= a for a, b in zip(old.counts, new.counts, strict=True))
+        assert list(new.counts) == sorted(new.counts)
+        assert new.sum_seconds >= old.sum_seconds
+        before = after

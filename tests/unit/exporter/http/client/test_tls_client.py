@@ -1,0 +1,383 @@
+"""Pages of servers that speak TLS: who is believed, and what a hostile one can do to the poller."""
+
+from __future__ import annotations
+
+import datetime
+import selectors
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import trustme
+
+from disagg_exporter.http.client.fetch import Ask, EngineUnreachable
+from disagg_exporter.http.client.page_poller import Asking
+from disagg_exporter.http.client.scrape import fetch, look_up
+from disagg_exporter.http.client.tls_client import ClientTls
+from disagg_exporter.http.tls_words import TlsError, TlsFault, Trust, Verified
+from support.certificates import authority, server_certificate, server_context, write_files
+from support.page_server import page_server
+from support.raw_server import raw_server
+
+PAGE = b"# TYPE x gauge\nx 1\n"
+Behave = Callable[[socket.socket, threading.Event], None]
+
+
+def page(_path: str) -> bytes:
+    return PAGE
+
+
+def pem(certificate: trustme.LeafCert) -> bytes:
+    return b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
+
+
+def ca(tmp_path: Path, **more: object) -> Trust:
+    write_files(tmp_path)
+    return Trust(ca_file=tmp_path / "ca.pem", **more)  # type: ignore[arg-type] # as a test says
+
+
+def context_of(certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context
+
+
+def got(trust: Trust, context: ssl.SSLContext, path: str = "/metrics") -> bytes:
+    with page_server(page, context) as base:
+        return fetch(base + path, 10.0, tls=ClientTls(trust))
+
+
+def fault(trust: Trust, context: ssl.SSLContext) -> TlsFault | None:
+    with pytest.raises(EngineUnreachable) as caught:
+        got(trust, context)
+    assert str(caught.value).isprintable()
+    return caught.value.tls_fault
+
+
+# Who is believed
+
+
+def test_a_server_whose_certificate_the_authority_signed_is_believed(tmp_path: Path) -> None:
+    assert got(ca(tmp_path), server_context()) == PAGE
+
+
+def test_a_server_of_another_authority_is_not(tmp_path: Path) -> None:
+    stranger = trustme.CA().issue_cert("127.0.0.1")
+
+    assert fault(ca(tmp_path), context_of(stranger)) is TlsFault.UNTRUSTED
+
+
+def test_a_certificate_for_another_name_is_not_until_that_name_is_said(tmp_path: Path) -> None:
+    named = context_of(authority().issue_cert("gpu-7.example"))
+
+    assert fault(ca(tmp_path), named) is TlsFault.OTHER_NAME
+    assert got(ca(tmp_path, server_name="gpu-7.example"), named) == PAGE
+
+
+def test_a_certificate_that_has_expired_is_not(tmp_path: Path) -> None:
+    long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    expired = context_of(authority().issue_cert("127.0.0.1", not_after=long_ago))
+
+    assert fault(ca(tmp_path), expired) is TlsFault.EXPIRED
+
+
+def test_a_server_is_known_by_its_own_certificate_whatever_it_is_called() -> None:
+    own = trustme.CA().issue_cert("inference.example")
+
+    assert got(Trust(pinned=(pem(own),)), context_of(own)) == PAGE
+
+
+def test_of_several_pinned_certificates_any_does() -> None:
+    old, new = server_certificate("old"), server_certificate("new")
+    pins = Trust(pinned=(pem(old), pem(new)))
+
+    assert got(pins, context_of(old)) == got(pins, context_of(new)) == PAGE
+
+
+def test_what_a_pinned_certificate_has_signed_is_not_what_was_pinned() -> None:
+    root = trustme.CA()
+    middle = root.create_child_ca()
+    leaf = middle.issue_cert("127.0.0.1")
+    pinned = Trust(pinned=(middle.cert_pem.bytes(),))
+
+    assert fault(pinned, context_of(leaf)) is TlsFault.NOT_PINNED
+
+
+def test_another_servers_certificate_is_not_the_pinned_one() -> None:
+    """Whoever signed it: nobody was to be believed by who signs."""
+    authority = trustme.CA()
+    pinned = Trust(pinned=(pem(authority.issue_cert("a")),))
+
+    renewed = fault(pinned, context_of(authority.issue_cert("a")))
+    stranger = fault(pinned, context_of(trustme.CA().issue_cert("a")))
+
+    assert (renewed, stranger) == (TlsFault.NOT_PINNED, TlsFault.NOT_PINNED)
+
+
+def test_anybody_is_believed_only_where_that_is_said() -> None:
+    stranger = context_of(trustme.CA().issue_cert("x"))
+
+    assert got(Trust(insecure=True), stranger) == PAGE
+    with pytest.raises(TlsError) as caught:
+        ClientTls(Trust())
+    assert caught.value.fault is TlsFault.NO_TRUST
+
+
+def test_it_is_said_how_a_server_was_verified(tmp_path: Path) -> None:
+    pins = (pem(server_certificate()),)
+
+    assert Trust(insecure=True).verified is Verified.INSECURE
+    assert Trust(insecure=True, pinned=pins).verified is Verified.PINNED
+    assert ca(tmp_path, insecure=True, pinned=pins).verified is Verified.CA
+
+
+@pytest.mark.parametrize("name", ["", ".a", "a" * 300, "x." * 200, "\u00fc" * 70, "a\0b"])
+def test_a_name_that_no_certificate_can_be_for_is_a_fault_of_that_server(name: str) -> None:
+    client = ClientTls(Trust(insecure=True, server_name=name))
+
+    with socket.socket() as sock, pytest.raises(TlsError) as caught:
+        client.channel(sock, name)
+    assert caught.value.fault is TlsFault.OTHER_NAME
+    assert str(caught.value).isprintable()
+
+
+def test_a_server_that_wants_a_certificate_of_its_clients_gets_ours(tmp_path: Path) -> None:
+    wants = server_context()
+    authority().configure_trust(wants)
+    wants.verify_mode = ssl.CERT_REQUIRED
+    trust = ca(tmp_path)
+
+    assert fault(trust, wants) is TlsFault.WANTS_OURS
+    ours = Trust(trust.ca_file, cert_file=tmp_path / "cert.pem", key_file=tmp_path / "key.pem")
+    assert got(ours, wants) == PAGE
+
+
+@pytest.mark.parametrize(
+    "trust",
+    [
+        Trust(ca_file=Path("nowhere.pem")),
+        Trust(ca_file=Path(__file__)),
+        Trust(pinned=(b"no certificate",)),
+        Trust(insecure=True, cert_file=Path("nowhere.pem")),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_said_at_once(trust: Trust) -> None:
+    with pytest.raises(TlsError) as caught:
+        ClientTls(trust)
+
+    assert caught.value.fault is TlsFault.UNREADABLE
+    assert str(caught.value).isprintable()
+
+
+# Servers of another protocol
+
+
+def test_a_server_that_speaks_no_tls_is_told_from_one_whose_tls_fails() -> None:
+    with page_server(page) as base:
+        secure = base.replace("http:", "https:") + "/metrics"
+        with pytest.raises(EngineUnreachable) as caught:
+            fetch(secure, 10.0, tls=ClientTls(Trust(insecure=True)))
+
+    assert caught.value.tls_fault is TlsFault.NO_TLS
+
+
+def test_a_server_that_speaks_tls_and_was_asked_in_plain_is_told_so() -> None:
+    """One that says why, as OpenSSL's own does."""
+    alert = bytes((0x15, 3, 1, 0, 2, 2, 70))
+    with (
+        raw_server(lambda connection, _: connection.sendall(alert)) as (base, _),
+        pytest.raises(EngineUnreachable) as caught,
+    ):
+        fetch(f"{base}/metrics", 10.0)
+
+    assert caught.value.tls_fault is TlsFault.TLS_WANTED
+
+
+def test_a_server_that_hangs_up_on_a_plain_question_may_want_tls() -> None:
+    """As Python's servers do, and so vLLM's and SGLang's."""
+    with (
+        raw_server(lambda _connection, _over: None) as (base, _),
+        pytest.raises(EngineUnreachable) as caught,
+    ):
+        fetch(f"{base}/metrics", 10.0)
+
+    assert caught.value.tls_fault is TlsFault.HUNG_UP
+
+
+def test_nothing_is_sent_in_the_clear_where_tls_is_meant() -> None:
+    with raw_server(lambda _connection, _over: None) as (base, heads):
+        with pytest.raises(EngineUnreachable) as caught:
+            fetch(base.replace("http:", "https:"), 10.0)
+        assert heads == []
+
+    assert caught.value.tls_fault is TlsFault.NO_TRUST
+
+
+# Hostile servers
+
+
+def stingy(connection: socket.socket, over: threading.Event) -> None:
+    over.wait(30)
+
+
+def garbage(connection: socket.socket, over: threading.Event) -> None:
+    connection.sendall(b"\xff" * 65536)
+    over.wait(30)
+
+
+def drips(connection: socket.socket, over: threading.Event) -> None:
+    """A handshake record that is never whole."""
+    connection.sendall(b"\x16\x03\x03\x40\x00")
+    while not over.wait(0.02):
+        connection.sendall(b"\x02")
+
+
+def never_ends(connection: socket.socket, over: threading.Event) -> None:
+    """Records of a handshake message that is said to be as long as one may be."""
+    record = b"\x16\x03\x03" + struct.pack(">H", 16384)
+    connection.sendall(record + b"\x02\xff\xff\xff" + b"\0" * 16380)
+    while not over.is_set():
+        connection.sendall(record + b"\0" * 16384)
+
+
+HOSTILE = {"silence": stingy, "garbage": garbage, "drips": drips, "endless": never_ends}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_handshake_ends_at_its_deadline_and_delays_no_other(what: str) -> None:
+    with (
+        raw_server(HOSTILE[what], reads_head=False) as (hostile, _),
+        page_server(page, server_context()) as honest,
+        closing(Asking(1000)) as asking,
+    ):
+        tls = ClientTls(Trust(insecure=True))
+        bad = hostile.replace("http:", "https:") + "/metrics"
+        asking.ask(Ask("bad", bad, look_up(bad), 0.3, tls=tls))
+        url, last = f"{honest}/metrics", ""
+        asking.ask(Ask("good", url, look_up(url), 10.0, tls=tls))
+        while last != "bad":
+            for each in asking.step():
+                last = each.ask.key
+                if last == "good":
+                    assert each.page == PAGE
+                    asking.ask(Ask("good", url, look_up(url), 10.0, tls=tls))
+                else:
+                    assert isinstance(each.page, EngineUnreachable)
+
+
+def test_a_handshake_is_no_way_round_the_bound_on_bytes() -> None:
+    sent = 0
+
+    def floods(connection: socket.socket, over: threading.Event) -> None:
+        nonlocal sent
+        record = b"\x16\x03\x03" + struct.pack(">H", 16384)
+        head = record + b"\x02\xff\xff\xff" + b"\0" * 16380
+        while not over.is_set():
+            sent += connection.send(head)
+            head = record + b"\0" * 16384
+
+    with (
+        raw_server(floods, reads_head=False) as (base, _),
+        pytest.raises(EngineUnreachable) as caught,
+    ):
+        fetch(base.replace("http:", "https:"), 60.0, tls=ClientTls(Trust(insecure=True)))
+
+    assert caught.value.tls_fault is TlsFault.FAILED
+    # What the socket's buffers hold is on top.
+    assert sent < 64 * 1024 * 1024
+
+
+def small_records(connection: socket.socket, over: threading.Event, size: int) -> None:
+    with server_context().wrap_socket(connection, server_side=True) as tls:
+        tls.recv(65536)
+        tls.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n")
+        for _ in range(4_000_000 // size):
+            tls.send(b"x" * size)
+
+
+def test_a_page_in_records_of_a_byte_each_is_given_up() -> None:
+    """Each costs as much work as one of 16 KiB."""
+    with (
+        raw_server(lambda c, o: small_records(c, o, 1), reads_head=False) as (base, _),
+        pytest.raises(EngineUnreachable) as caught,
+    ):
+        fetch(
+            base.replace("http:", "https:"),
+            60.0,
+            max_bytes=5_000_000,
+            tls=ClientTls(Trust(insecure=True)),
+        )
+
+    assert caught.value.tls_fault is TlsFault.FAILED
+
+
+def test_a_large_page_in_records_as_servers_make_them_comes_whole() -> None:
+    with raw_server(lambda c, o: small_records(c, o, 4000), reads_head=False) as (base, _):
+        url = base.replace("http:", "https:")
+        page = fetch(url, 60.0, max_bytes=5_000_000, tls=ClientTls(Trust(insecure=True)))
+
+    assert len(page) == 4_000_000
+
+
+# Connections
+
+
+def test_a_connection_is_kept_and_a_new_one_made_when_the_trust_is_another() -> None:
+    shaken = 0
+    context = server_context()
+
+    def count(*_: object) -> None:
+        nonlocal shaken
+        shaken += 1
+
+    context.sni_callback = count  # for any name at all
+    with page_server(page, context) as base, closing(Asking(1000)) as asking:
+        base = base.replace("127.0.0.1", "localhost")
+        url = f"{base}/metrics"
+
+        def ask(tls: ClientTls) -> bytes | EngineUnreachable:
+            asking.ask(Ask("a", url, look_up(url), 10.0, tls=tls))
+            (told,) = asking.step()
+            return told.page
+
+        first, second = ClientTls(Trust(insecure=True)), ClientTls(Trust(insecure=True))
+        assert [ask(first), ask(first), ask(first)] == [PAGE] * 3
+        assert shaken == 1
+        assert ask(second) == PAGE
+        assert shaken == 2
+
+
+def answers_once(connection: socket.socket, _over: threading.Event) -> None:
+    """As a server does whose patience with a connection has run out: without a word."""
+    with server_context().wrap_socket(connection, server_side=True) as tls:
+        tls.recv(65536)
+        tls.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage")
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_made_anew() -> None:
+    with (
+        raw_server(answers_once, reads_head=False) as (base, _),
+        closing(Asking(1000)) as asking,
+    ):
+        tls, url = ClientTls(Trust(insecure=True)), base.replace("http:", "https:")
+        for _ in range(3):
+            asking.ask(Ask("a", url, look_up(url), 10.0, tls=tls))
+            (told,) = asking.step()
+            assert told.page == b"page"
+
+
+def test_a_channel_waits_for_what_it_needs() -> None:
+    """Else it would be asked without end whether it can send while it has to hear."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        channel = ClientTls(Trust(insecure=True)).channel(ours, "localhost")
+        with pytest.raises(BlockingIOError):
+            channel.send(b"GET / HTTP/1.1\r\n\r\n")
+
+        assert channel.awaits(b"GET / HTTP/1.1\r\n\r\n") == selectors.EVENT_READ

@@ -1,0 +1,73 @@
+"""What is kept of a client that sends."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.http.deadline_socket import LimitedSocket
+from disagg_exporter.http.server.request_head import MAX_HEAD_BYTES, HeadError
+from disagg_exporter.http.server.request_reader import RequestReader
+
+GET = b"GET /%d HTTP/1.1\r\n\r\n"
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[tuple[socket.socket, LimitedSocket]]:
+    """A client and the server's end of its connection."""
+    ours, theirs = socket.socketpair()
+    with ours, LimitedSocket(fileno=theirs.detach()) as served:
+        served.limit(10.0)
+        yield ours, served
+
+
+def test_requests_that_come_together_are_read_one_by_one() -> None:
+    with connected() as (client, served):
+        client.sendall(GET % 1 + GET % 2 + b"GET")
+        client.shutdown(socket.SHUT_WR)
+        reader = RequestReader(served)
+
+        heads = [reader.read_head(), reader.read_head()]
+        assert [head and head.target for head in heads] == ["/1", "/2"]
+        assert reader.read_head() is None
+        assert reader.is_amid_head
+
+
+def test_what_is_not_there_yet_is_not_waited_for_when_asked_not_to() -> None:
+    with connected() as (_, served):
+        served.limit(float("inf"))
+        with pytest.raises(BlockingIOError):
+            RequestReader(served).receive(waits=False)
+
+
+@settings(max_examples=20)
+@given(st.binary(min_size=1, max_size=64).filter(lambda data: b"\r\n" not in data))
+def test_of_endless_bytes_no_more_is_received_than_the_cap(pattern: bytes) -> None:
+    """What is beyond it stays with the kernel, and so with the client."""
+    sent = pattern * (4 * MAX_HEAD_BYTES // len(pattern))
+    with connected() as (client, served):
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        with pytest.raises(HeadError):
+            RequestReader(served).read_head()
+        left = 0
+        while part := served.recv(65536):
+            left += len(part)
+
+    assert left >= len(sent) - MAX_HEAD_BYTES
+
+
+def test_a_body_is_dropped_as_it_comes() -> None:
+    with connected() as (client, served):
+        client.sendall(b"x" * 1000)
+        client.shutdown(socket.SHUT_WR)
+        reader = RequestReader(served)
+
+        assert reader.discard() == 1000
+        assert reader.discard() == 0
+        assert not reader.is_amid_head

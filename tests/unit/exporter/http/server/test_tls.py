@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import time
+
+import pytest
+
+from disagg_exporter.http.server.authentication import OPEN, Access
+from disagg_exporter.http.server.passwords import Passwords
+from disagg_exporter.http.tls_socket import plain_name
+from support.certificates import authority, client_context, server_context
+from support.golden_server import serving
+
+
+def get(port: int, context: ssl.SSLContext, path: str = "/healthz") -> http.client.HTTPResponse:
+    """One request on a connection of its own; the answer is read whole."""
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        return answer
+
+
+def verifying(*names: str) -> Access:
+    """The server takes clients with a certificate, and of those the ones with these names."""
+    context = server_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority().configure_trust(context)
+    return Access(tls=context, client_names=frozenset(names))
+
+
+def test_the_page_comes_over_tls() -> None:
+    access = Access(tls=server_context())
+    with serving(lambda: access) as port:
+        assert get(port, client_context(), "/metrics").status == 200
+        assert get(port, client_context(), "/nothing").status == 404
+
+
+def test_who_does_not_speak_tls_is_told() -> None:
+    access = Access(tls=server_context())
+    with (
+        serving(lambda: access) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=5) as connection,
+    ):
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(4096):
+                answer += part
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"use https" in answer
+
+
+def test_clients_that_never_finish_shaking_hands_hold_up_nobody_and_are_let_go() -> None:
+    access = Access(tls=server_context())
+    with serving(lambda: access, client_seconds=0.3) as port, contextlib.ExitStack() as stack:
+        slow = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            for _ in range(3)
+        ]
+        slow[0].sendall(b"\x16\x03\x01")
+        slow[1].sendall(b"\x16")
+
+        assert get(port, client_context()).status == 200
+        for connection in slow:
+            with contextlib.suppress(ConnectionError):
+                assert connection.recv(4096) == b""
+
+
+def test_junk_after_the_first_byte_of_a_handshake_ends_the_connection_alone() -> None:
+    access = Access(tls=server_context())
+    with serving(lambda: access) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(b"\x16" + b"junk" * 1000)
+            with contextlib.suppress(ConnectionError):
+                while connection.recv(4096):
+                    pass
+
+        assert get(port, client_context()).status == 200
+
+
+def test_a_client_without_a_certificate_is_let_in_only_where_none_is_needed() -> None:
+    access = verifying()
+    with serving(lambda: access) as port:
+        assert get(port, client_context("scraper.example")).status == 200
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+            get(port, client_context())
+
+
+@pytest.mark.parametrize(
+    "names", [("scraper.example",), ("192.0.2.7",), ("::1",), ("ops@example.org",)]
+)
+def test_a_certificate_for_an_allowed_name_is_let_in(names: tuple[str, ...]) -> None:
+    access = verifying("scraper.example", "192.0.2.7", plain_name("0:0:0:0:0:0:0:1"), *names)
+    with serving(lambda: access) as port:
+        assert get(port, client_context(*names)).status == 200
+
+
+def test_a_good_certificate_for_another_name_is_not() -> None:
+    access = verifying("scraper.example")
+    with (
+        serving(lambda: access) as port,
+        pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)),
+    ):
+        get(port, client_context("elsewhere.example"))
+
+
+def test_closing_ends_encrypted_connections_at_once() -> None:
+    access = Access(tls=server_context())
+    with contextlib.ExitStack() as stack:
+        with serving(lambda: access, client_seconds=60) as port:
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", port, timeout=5, context=client_context()
+            )
+            stack.enter_context(contextlib.closing(connection))
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+            began = time.monotonic()
+
+        assert time.monotonic() - began < 15
+
+
+def test_a_connection_does_not_outlive_the_encryption_that_it_was_made_with() -> None:
+    access = [OPEN]
+    with serving(lambda: access[0]) as port:
+        plain = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        plain.request("GET", "/metrics")
+        plain.getresponse().read()
+        access[0] = Access(tls=server_context())
+        plain.request("GET", "/metrics")
+        with contextlib.closing(plain), pytest.raises(ConnectionError):
+            plain.getresponse()
+
+        secure = http.client.HTTPSConnection("127.0.0.1", port, context=client_context())
+        secure.request("GET", "/metrics")
+        secure.getresponse().read()
+        access[0] = verifying("somebody.example")
+        with contextlib.closing(secure):
+            secure.request("GET", "/metrics")
+            answer = secure.getresponse()
+            answer.read()
+        assert answer.headers["Connection"] == "close"
+
+
+def test_new_conditions_hold_on_connections_that_are_open() -> None:
+    """A password that was taken back must not live on in a kept connection."""
+    now = [OPEN]
+    with serving(lambda: now[0]) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        with contextlib.closing(connection):
+            statuses = []
+            for access in (OPEN, Access(passwords=Passwords({"a": "b"}, lambda *_: True)), OPEN):
+                now[0] = access
+                connection.request("GET", "/metrics")
+                answer = connection.getresponse()
+                answer.read()
+                statuses.append(answer.status)
+
+    assert statuses == [200, 401, 200]
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/readyz", "/nothing"])
+def test_no_page_is_open_where_a_password_is_asked_for(path: str) -> None:
+    access = Access(passwords=Passwords({"a": "b"}, lambda *_: False))
+    with serving(lambda: access) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+
+            assert connection.getresponse().status == 401
+
+
+def test_the_operators_headers_go_with_every_answer_and_stand_in_for_ours() -> None:
+    headers = (("X-Frame-Options", "sameorigin"), ("Content-Security-Policy", "default-src x"))
+    with serving(lambda: Access(headers=headers)) as port:
+        for path in ("/metrics", "/", "/nothing"):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            with contextlib.closing(connection):
+                connection.request("GET", path)
+                told = connection.getresponse().headers
+
+                assert told.get_all("X-Frame-Options") == ["sameorigin"]
+                assert told.get_all("Content-Security-Policy") == ["default-src x"]

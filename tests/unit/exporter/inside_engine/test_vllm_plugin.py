@@ -1,0 +1,343 @@
+"""The vLLM plugin against fake stats: what it sends, what it hides, and that it never raises."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import itertools
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from disagg_exporter.inside_engine.disagg_steps import wire
+from support.steps import BareDaemon, iteration_details, iteration_stats, scheduler_stats
+
+CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
+PLUGIN = "disagg_exporter.inside_engine.disagg_steps.vllm"
+LINE = "%sIteration(%d): %d context requests, %d context tokens"
+
+
+def vllm_config(
+    *, details: bool = True, async_scheduling: bool = False, stages: int = 1
+) -> SimpleNamespace:
+    return SimpleNamespace(
+        scheduler_config=SimpleNamespace(async_scheduling=async_scheduling),
+        parallel_config=SimpleNamespace(pipeline_parallel_size=stages),
+        observability_config=SimpleNamespace(enable_logging_iteration_details=details),
+    )
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plugin module, imported with a stub in vLLM's place."""
+    stub = ModuleType("vllm.v1.metrics.loggers")
+    stub.StatLoggerBase = type("StatLoggerBase", (), {})  # type: ignore[attr-defined]
+    for name in ("vllm", "vllm.v1", "vllm.v1.metrics"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    monkeypatch.delitem(sys.modules, PLUGIN, raising=False)
+    module = importlib.import_module(PLUGIN)
+    monkeypatch.setitem(sys.modules, PLUGIN, module)
+    return module
+
+
+@pytest.fixture
+def iteration_logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("vllm.v1.metrics.loggers")
+    before = list(logger.filters)
+    yield logger
+    logger.filters[:] = before
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BareDaemon]:
+    bare = BareDaemon(tmp_path / "s")
+    monkeypatch.setenv(wire.SOCKET_ENVIRONMENT, str(bare.path))
+    yield bare
+    bare.die()
+
+
+@pytest.fixture
+def start(
+    plugin: Any,
+    daemon: BareDaemon,
+    iteration_logger: logging.Logger,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., Any]]:
+    """Make a logger as vLLM does; return it, connected, and its hello. Hangs up in the end.
+
+    Its calls come so far apart that each is told at once.
+    """
+    made: list[Any] = []
+    seconds = itertools.count()
+    monkeypatch.setattr(plugin, "monotonic_ns", lambda: next(seconds) * 10**9)
+    # One beat on this thread: a step made between hello and the end of a beat would be a drop.
+    monkeypatch.setattr(plugin.Sender, "start", plugin.Sender.beat)
+
+    def build(config: object, engine_index: int = 0) -> tuple[Any, wire.Record]:
+        made.append(plugin.StepsLogger(config, engine_index))
+        daemon.accept()
+        return made[-1], daemon.hear()
+
+    yield build
+    for logger in made:
+        logger.close()
+
+
+def steps_of(daemon: BareDaemon) -> list[wire.Record]:
+    return [record for record in daemon.hear_all() if record.kind == wire.STEP]
+
+
+def test_a_step_is_told_with_all_its_counts(daemon: BareDaemon, start: Callable[..., Any]) -> None:
+    logger, _hello = start(vllm_config(), 2)
+    details = iteration_details((1, 512), (7, 8), elapsed_ms=22.5, encoder_inputs=3)
+    stats = scheduler_stats(details, running=8, waiting=4, deferred=2, kv=0.25)
+
+    logger.record(stats, iteration_stats(computed=500, cached=12, external=6, preempted=1), None, 2)
+
+    (step,) = steps_of(daemon)
+    assert (step.engine_index, step.sequence, step.flags) == (2, 1, 0)
+    assert step.elapsed_ns == 22_500_000
+    assert (step.context_requests, step.context_tokens) == (1, 512)
+    assert (step.generation_requests, step.generation_tokens) == (7, 8)
+    assert (step.computed_tokens, step.cached_tokens, step.external_tokens) == (500, 12, 6)
+    assert (step.running, step.waiting, step.deferred, step.kv_usage_ratio) == (8, 4, 2, 0.25)
+    assert (step.encoder_inputs, step.preemptions) == (3, 1)
+    assert (step.steps_mixed, step.prefill_tokens, step.decode_tokens) == (1, 512, 8)
+
+
+# Its totals add up the time that the engine was held, not the mere waits that its steps tell.
+OVERLAPPED = wire.OVERLAPPED | wire.HELD_TOTALS
+
+
+@pytest.mark.parametrize(
+    ("config", "flags"),
+    [
+        (vllm_config(), 0),
+        (vllm_config(async_scheduling=True), OVERLAPPED),
+        (vllm_config(stages=2), OVERLAPPED),
+        (vllm_config(details=False), wire.NO_DETAILS),
+        (vllm_config(details=False, async_scheduling=True), OVERLAPPED | wire.NO_DETAILS),
+        (SimpleNamespace(), wire.NO_DETAILS),
+    ],
+)
+def test_the_hello_says_how_far_the_steps_can_be_trusted(
+    config: object, flags: int, start: Callable[..., Any]
+) -> None:
+    _logger, hello = start(config)
+
+    assert (hello.kind, hello.flags) == (wire.HELLO, flags)
+
+
+def test_a_dummy_step_is_marked(daemon: BareDaemon, start: Callable[..., Any]) -> None:
+    logger, _hello = start(vllm_config())
+
+    logger.record(scheduler_stats(iteration_details(elapsed_ms=5, dummy=True)), None)
+
+    (step,) = steps_of(daemon)
+    assert (step.flags, step.steps_dummy, step.elapsed_ns) == (wire.DUMMY, 1, 5_000_000)
+
+
+def test_state_without_a_step_is_told_only_when_it_changes(
+    daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    """A decode engine that waits for KV calls us thousands of times a second with nothing new."""
+    logger, _hello = start(vllm_config())
+
+    for _ in range(50):
+        logger.record(scheduler_stats(deferred=3, kv=0.5), None)
+    for _ in range(50):
+        logger.record(scheduler_stats(deferred=2, kv=0.501), iteration_stats())
+
+    told = steps_of(daemon)
+    assert [(step.sequence, step.deferred) for step in told] == [(1, 3), (2, 2)]
+    assert {(step.elapsed_ns, step.context_tokens, step.steps_generation) for step in told} == {
+        (0, 0, 0)
+    }
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        (scheduler_stats(running=1), None),
+        (scheduler_stats(waiting=1), None),
+        (scheduler_stats(deferred=1), None),
+        (scheduler_stats(kv=0.02), None),
+        (scheduler_stats(), iteration_stats(computed=1)),
+        (scheduler_stats(), iteration_stats(cached=1)),
+        (scheduler_stats(), iteration_stats(external=1)),
+        (scheduler_stats(), iteration_stats(preempted=1)),
+    ],
+)
+def test_every_kind_of_news_is_told(
+    news: tuple[Any, Any], daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    logger, _hello = start(vllm_config(details=False))
+    logger.record(scheduler_stats(), None)
+
+    logger.record(*news)
+
+    assert len(steps_of(daemon)) == 2
+
+
+def test_the_end_of_all_requests_is_told_though_no_step_ran(
+    daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    """After an abort: otherwise the engine would look busy for ever (A6)."""
+    logger, _hello = start(vllm_config())
+    logger.record(scheduler_stats(iteration_details((1, 9), elapsed_ms=1), running=1), None)
+
+    logger.record(scheduler_stats(running=0), None)
+
+    assert [step.running for step in steps_of(daemon)] == [1, 0]
+
+
+def test_no_scheduler_stats_are_no_record(daemon: BareDaemon, start: Callable[..., Any]) -> None:
+    logger, _hello = start(vllm_config())
+
+    logger.record(None, iteration_stats(computed=5))
+
+    assert steps_of(daemon) == []
+
+
+def test_stats_of_another_version_without_our_fields_count_as_nothing(
+    daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    logger, _hello = start(vllm_config())
+    stats = SimpleNamespace(iteration_details=SimpleNamespace(elapsed_ms=2, num_ctx_tokens=None))
+
+    logger.record(stats, SimpleNamespace(), None, engine_idx=0, something_new=1)
+
+    (step,) = steps_of(daemon)
+    assert (step.elapsed_ns, step.context_tokens, step.running) == (2_000_000, 0, 0)
+
+
+@pytest.mark.parametrize("elapsed_ms", ["soon", float("nan"), 1e30])
+def test_stats_it_cannot_read_are_a_drop_and_never_an_error(
+    elapsed_ms: Any, daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    logger, _hello = start(vllm_config())
+
+    logger.record(scheduler_stats(iteration_details(elapsed_ms=elapsed_ms)), None)
+    logger.record(scheduler_stats(iteration_details((0, 0), (1, 1), elapsed_ms=1)), None)
+
+    (step,) = steps_of(daemon)
+    assert (step.drops, step.steps_generation, step.ns_generation) == (1, 1, 1_000_000)
+
+
+def test_a_clock_that_went_backwards_is_no_negative_time(
+    daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    logger, _hello = start(vllm_config())
+
+    logger.record(scheduler_stats(iteration_details((0, 0), (1, 1), elapsed_ms=-3)), None)
+
+    assert [step.elapsed_ns for step in steps_of(daemon)] == [0]
+
+
+def test_a_captured_decode_engine_computed_no_prefill_token(
+    daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    """121 requests came with their KV; 121 one-token recomputes and 1699 generated tokens."""
+    logger, _hello = start(vllm_config())
+    lines = gzip.decompress((CAPTURES / "nixl_decode.steps.jsonl.gz").read_bytes()).splitlines()
+    rows = [row for row in map(json.loads, lines) if "it" in row]
+
+    for row in rows:
+        _, contexts, context_tokens, generations, generated, elapsed_ms = row["it"]
+        details = iteration_details(
+            (contexts, context_tokens), (generations, generated), elapsed_ms=elapsed_ms
+        )
+        logger.record(
+            scheduler_stats(details, running=row["run"], deferred=row["skip"], kv=row["kv"]),
+            iteration_stats(computed=row["computed"], external=row["ext"]),
+        )
+
+    last = steps_of(daemon)[-1]
+    assert (last.sequence, last.steps_generation) == (len(rows), len(rows))
+    assert (last.prefill_tokens, last.decode_tokens) == (0, 121 + 1699)
+    assert last.ns_generation == sum(int(row["it"][5] * 1_000_000) for row in rows)
+
+
+def test_the_line_per_step_is_hidden_and_nothing_else(
+    start: Callable[..., Any], iteration_logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(vllm_config(), 0)
+    start(vllm_config(), 1)
+
+    with caplog.at_level(logging.INFO):
+        iteration_logger.info(LINE, "Engine 000: ", 7, 1, 512)
+        iteration_logger.info("Avg prompt throughput: %.1f tokens/s", 3.0)
+        iteration_logger.info({"no": "text"})
+
+    assert caplog.messages == ["Avg prompt throughput: 3.0 tokens/s", "{'no': 'text'}"]
+    assert len(iteration_logger.filters) == 1
+
+
+def test_the_line_per_step_can_be_kept(
+    start: Callable[..., Any], iteration_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISAGG_KEEP_ITERATION_LOG", "1")
+
+    start(vllm_config())
+
+    assert iteration_logger.filters == []
+
+
+def test_without_a_socket_it_is_inert(
+    plugin: Any, iteration_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(wire.SOCKET_ENVIRONMENT, raising=False)
+
+    logger = plugin.StepsLogger(vllm_config())
+    logger.log_engine_initialized()
+    logger.record(scheduler_stats(iteration_details(elapsed_ms="never read")), None)  # type: ignore[arg-type]
+    logger.close()
+
+    assert iteration_logger.filters == []
+
+
+def test_an_engine_starts_even_when_the_plugin_cannot(
+    plugin: Any,
+    iteration_logger: logging.Logger,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv(wire.SOCKET_ENVIRONMENT, "/nowhere")
+
+    def no_thread(_sender: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(plugin.Sender, "start", no_thread)
+
+    logger = plugin.StepsLogger(vllm_config())
+    logger.record(scheduler_stats(iteration_details(elapsed_ms=1)), None)
+
+    assert "can't start new thread" in caplog.text
+    assert iteration_logger.filters == []
+
+
+def test_steps_in_quick_succession_are_told_together_and_no_state_that_is_no_news(
+    plugin: Any,
+    daemon: BareDaemon,
+    start: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logger, _hello = start(vllm_config())
+    monkeypatch.setattr(plugin, "monotonic_ns", lambda: 5)
+    logger.record(scheduler_stats(iteration_details((1, 9), elapsed_ms=1), running=1), None)
+    told_at_once = len(steps_of(daemon))
+
+    for _ in range(2):
+        logger.record(scheduler_stats(iteration_details((0, 0), (1, 1), elapsed_ms=1)), None)
+        logger.record(scheduler_stats(), None)
+    logger.close()
+
+    assert told_at_once == 1
+    assert [(step.sequence, step.steps_generation) for step in steps_of(daemon)] == [(2, 1), (3, 2)]

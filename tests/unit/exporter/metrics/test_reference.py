@@ -1,0 +1,17 @@
+from pathlib import Path
+
+from disagg_exporter.metrics import FAMILIES
+from disagg_exporter.metrics.reference import reference
+
+DOCS = Path(__file__).parents[4] / "docs"
+
+
+def test_the_committed_reference_is_the_table() -> None:
+    """Otherwise: python -m disagg_exporter.metrics.reference > docs/metrics.md."""
+    assert (DOCS / "metrics.md").read_text() == reference()
+
+
+def test_the_reference_names_every_family_once_as_a_row() -> None:
+    text = reference()
+
+    assert [text.count(f"| `{family.name}` |") for family in FAMILIES] == [1] * len(FAMILIES)

@@ -1,0 +1,52 @@
+"""The few lines of a page that tell a role, against the whole page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from disagg_exporter.roles import Markers, explain
+from disagg_exporter.roles.hints import MAX_OF_A_SORT, telling_lines
+
+DATA = Path(__file__).parents[3] / "data"
+PAGES = sorted(path for path in DATA.glob("*/*.prom"))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_they_say_the_same_as_the_whole_page(path: Path) -> None:
+    page = path.read_bytes()
+    few = telling_lines(page)
+
+    assert explain(Markers(page=few)) == explain(Markers(page=tuple(page.decode().splitlines())))
+    assert len(few) < 60
+
+
+def test_a_label_that_only_one_of_many_lines_has_is_seen() -> None:
+    lines = [f'sglang:x{{a="{n}",engine_type="prefill"}} 1' for n in range(5000)]
+    lines[4000] = 'sglang:y{engine_type="decode"} 1'
+
+    few = telling_lines("\n".join(lines).encode())
+
+    assert explain(Markers(page=few)).role == "unknown"
+    assert len(few) <= 3
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        b"\n\n\n",
+        b'\xff\xfe engine_type="prefill"',
+        b'engine_type="' + b"x" * 1_000_000,
+        b"vllm:generation_tokens_total" * 100_000,
+        b"".join(b'a{engine_type="%d"} 1\n' % n for n in range(50_000)),
+        b"".join(b"vllm:generation_tokens_total %d\n" % n for n in range(50_000)),
+    ],
+)
+def test_a_hostile_page_gives_few_lines(page: bytes) -> None:
+    few = telling_lines(page)
+
+    assert len(few) <= 2 * MAX_OF_A_SORT
+    assert sum(map(len, few)) < 200_000
+    explain(Markers(page=few))

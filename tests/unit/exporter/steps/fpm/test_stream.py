@@ -1,0 +1,223 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_exporter.attribution.cost_model.work import Proxies, StepWork
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import Method, Phase, Reason, Step, StepTotals, StreamKey, Use
+from disagg_exporter.steps.fpm.message import FpmMessage, Queued, Scheduled, decode
+from disagg_exporter.steps.fpm.stream import FpmStream
+from disagg_exporter.steps.rows import kind_of
+from support.books import Books
+from support.single_steps import read
+
+DATA = Path(__file__).parents[4] / "data" / "dynamo-1.6.1"
+
+MS = 1_000_000
+IDLE = FpmMessage(worker_id="w")
+
+
+def message(prefill: int = 0, decode: int = 0, ms: int = 10, worker: str = "w") -> FpmMessage:
+    """A step of one prompt and some decoding requests with a context of 100 tokens each."""
+    done = Scheduled(min(prefill, 1), prefill, 0, decode, 100 * decode)
+    return FpmMessage(worker_id=worker, wall_time=ms / 1000, scheduled_requests=done)
+
+
+def stream() -> FpmStream:
+    return FpmStream("e", 7, 0)
+
+
+def taken(heard: FpmStream, *numbers: int) -> list[Step]:
+    steps = [heard.take(n, message(decode=4), n * 20 * MS) for n in numbers]
+    return [step for step in steps if step is not None]
+
+
+def test_a_message_becomes_a_step_with_all_it_tells() -> None:
+    done, queued = Scheduled(2, 512, 1024, 8, 32000), Queued(3, 1)
+
+    step = stream().take(5, FpmMessage(1, "w", 0, 0.125, done, queued), 99, 65536.0)
+
+    assert step == Step(
+        t_ns=99,
+        elapsed_ns=125 * MS,
+        sequence=1,
+        context_requests=2,
+        context_tokens=512,
+        generation_requests=8,
+        generation_tokens=8,
+        computed_tokens=512,
+        cached_tokens=1024,
+        running=10,
+        waiting=4,
+        kv_usage_ratio=(32000 + 1024 + 512) / 65536,
+        totals=StepTotals((0, 0, 1, 0), (0, 0, 125 * MS, 0), 512, 8),
+        decode_kv_tokens=32000,
+    )
+
+
+def test_its_work_is_known_without_guesses() -> None:
+    """Two chunks of 256 tokens, each after 512 that were there before."""
+    done = Scheduled(2, 512, 1024, 8, 32000)
+    step = stream().take(0, FpmMessage(scheduled_requests=done, wall_time=1.0), 0)
+    assert step is not None
+
+    work = read(Proxies(), step, kind_of(step))
+
+    assert work == StepWork(512, 256 * 1024 + 512 * 257 / 2, 8, 32000)
+
+
+def test_chunks_of_one_prompt_do_not_pile_up() -> None:
+    heard, proxies = stream(), Proxies()
+    attended = []
+    for number, before in enumerate((0, 256, 512)):
+        done = Scheduled(1, 256, before)
+        step = heard.take(number, FpmMessage(scheduled_requests=done, wall_time=0.1), number)
+        assert step is not None
+        attended.append(read(proxies, step, kind_of(step)).prefill_attended)
+
+    assert attended == [256 * before + 256 * 257 / 2 for before in (0, 256, 512)]
+
+
+def test_the_one_token_of_a_transferred_request_is_decode() -> None:
+    done = Scheduled(num_prefill_requests=2, sum_prefill_tokens=2, sum_prefill_kv_tokens=4000)
+
+    step = stream().take(0, FpmMessage(scheduled_requests=done, wall_time=0.1), 0)
+
+    assert step is not None
+    assert kind_of(step) == wire.GENERATION
+    assert (step.totals.prefill_tokens, step.totals.decode_tokens) == (0, 2)
+
+
+def test_a_rank_that_keeps_the_others_company_does_no_work() -> None:
+    step = stream().take(0, FpmMessage(wall_time=0.1), 0)
+
+    assert step is not None
+    assert kind_of(step) == wire.DUMMY_STEP
+    assert step.totals.steps == (0, 0, 0, 1)
+
+
+def test_totals_run_on() -> None:
+    heard = stream()
+
+    steps = taken(heard, 10, 11, 12)
+
+    assert [step.sequence for step in steps] == [1, 2, 3]
+    assert steps[-1].totals == StepTotals((0, 3, 0, 0), (0, 30 * MS, 0, 0), 0, 12)
+
+
+def test_a_repeated_frame_counts_once() -> None:
+    heard = stream()
+
+    steps = taken(heard, 1, 2, 2, 1, 3)
+
+    assert [step.sequence for step in steps] == [1, 2, 3]
+    assert steps[-1].totals.steps == (0, 3, 0, 0)
+    assert (heard.repeated, heard.lost) == (2, 0)
+
+
+def test_a_gap_is_counted_as_lost_and_guessed_by_nobody() -> None:
+    heard = stream()
+
+    steps = taken(heard, 1, 2, 6)
+
+    assert [step.sequence for step in steps] == [1, 2, 6]
+    assert heard.lost == 3
+    assert steps[-1].totals == StepTotals((0, 3, 0, 0), (0, 30 * MS, 0, 0), 0, 12, drops=3)
+
+
+def test_a_sign_of_life_takes_no_time_and_leaves_nothing_running() -> None:
+    heard = stream()
+    taken(heard, 1)
+
+    step = heard.take(2, IDLE, 50 * MS)
+
+    assert step is not None
+    assert (step.elapsed_ns, step.running, step.sequence) == (0, 0, 2)
+    assert step.totals.steps == (0, 1, 0, 0)
+
+
+def test_another_worker_behind_the_same_address_counts_anew() -> None:
+    heard = stream()
+    taken(heard, 5000, 5001)
+
+    step = heard.take(0, message(decode=1, worker="other"), 0)
+
+    assert step is not None
+    assert (step.sequence, step.totals.steps) == (1, (0, 1, 0, 0))
+    assert heard.key == StreamKey("e", 7, 1, 0)
+
+
+def test_a_publisher_that_begins_again_at_zero_counts_anew() -> None:
+    heard = stream()
+
+    steps = taken(heard, 5000, 0, 1)
+
+    assert [step.sequence for step in steps] == [1, 1, 2]
+    assert (heard.key.incarnation, heard.lost, heard.repeated) == (1, 0, 0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 40), max_size=60))
+def test_no_order_of_frames_counts_one_twice(numbers: list[int]) -> None:
+    heard = stream()
+    steps = taken(heard, *numbers)
+
+    assert len(steps) + heard.repeated == len(numbers)
+    assert len({step.sequence for step in steps}) == len(steps)
+    if steps:
+        assert sum(steps[-1].totals.steps) == len(steps) <= len(set(numbers))
+        assert heard.lost == max(numbers) - numbers[0] + 1 - len(steps)
+
+
+def test_the_books_hold_what_was_told_and_count_what_was_lost() -> None:
+    """Busy for 10 ms of every 20; two of five hundred frames never came, one came twice."""
+    books, heard = Books(), stream()
+    books.engine("e")
+    books.use(Method.FPM, 0.0)
+
+    for number in [n for n in range(1, 501) if n not in (30, 31)] + [500]:
+        step = heard.take(number, message(decode=4), number * 20 * MS)
+        if step is not None:
+            books.ledger.step(heard.key, step, now_ns=step.t_ns)
+    for second in range(11, 40):
+        step = heard.take(490 + second, IDLE, second * 1000 * MS)
+        assert step is not None
+        books.ledger.step(heard.key, step, now_ns=step.t_ns)
+        books.advance(second)
+
+    assert books.engine_seconds(40) == {Phase.PREFILL: 0, Phase.DECODE: 498 * 0.01}
+    assert books.lost(40) == heard.lost == 2
+    assert books.watermark() > 30
+    assert books.reasons(Use.IDLE)[Reason.NO_REQUEST] > 19
+    assert books.unbalanced() == []
+
+
+@pytest.mark.parametrize(
+    ("file", "totals"),
+    [
+        (
+            "fpm_prefill.jsonl.gz",
+            StepTotals((24, 0, 0, 0), (456_643_975, 0, 0, 0), prefill_tokens=3872),
+        ),
+        # 24 requests of 60 tokens each.
+        (
+            "fpm_decode.jsonl.gz",
+            StepTotals((0, 437, 0, 0), (0, 2_624_079_551, 0, 0), decode_tokens=24 * 60),
+        ),
+    ],
+)
+def test_a_recording_of_real_workers_adds_up(file: str, totals: StepTotals) -> None:
+    """Rows are when a frame came (ns after the first), its number and its body in hex."""
+    heard = stream()
+    with gzip.open(DATA / file, "rt") as rows:
+        recorded = [json.loads(row) for row in rows]
+
+    steps = [heard.take(n, decode(bytes.fromhex(body)), t_ns) for t_ns, n, body in recorded]
+
+    assert steps[-1] is not None
+    assert steps[-1].totals == totals
+    assert (heard.lost, heard.repeated) == (0, 0)

@@ -1,0 +1,182 @@
+"""The beat on which connections are heard, with real sockets on a real loop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import select
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from disagg_exporter.steps.batched_poller import Beat, beat_of
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    return ours, theirs
+
+
+class Ear:
+    """Hears one byte a turn."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.turns = 0
+        self.heard = b""
+
+    def __call__(self) -> bool:
+        self.turns += 1
+        try:
+            byte = self.link.recv(1)
+        except BlockingIOError:
+            return False
+        self.heard += byte
+        return bool(byte)
+
+
+async def until(done: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not done():
+            await asyncio.sleep(0)
+
+
+def test_what_is_there_already_is_heard_at_once_and_turn_by_turn() -> None:
+    async def scenario() -> tuple[bytes, int]:
+        ours, theirs = pair()
+        beat, ear = Beat(asyncio.get_running_loop(), 10**9), Ear(ours)
+        with ours, theirs:
+            theirs.send(b"abc")
+            beat.add(ours, ear)
+            await asyncio.sleep(0)
+            after_one = ear.turns
+            await until(lambda: ear.turns == 4)
+            beat.remove(ours)
+        return ear.heard, after_one
+
+    assert asyncio.run(scenario()) == (b"abc", 1)
+
+
+def test_who_has_sent_something_is_heard_at_the_next_beat_and_nobody_else_is_asked() -> None:
+    async def scenario() -> tuple[bytes, int]:
+        beat = Beat(asyncio.get_running_loop(), 0.01)
+        (ours, theirs), (silent, other) = pair(), pair()
+        ear, idle = Ear(ours), Ear(silent)
+        with ours, theirs, silent, other:
+            beat.add(ours, ear)
+            beat.add(silent, idle)
+            await until(lambda: ear.turns and idle.turns)
+            theirs.send(b"x")
+            await until(lambda: ear.heard)
+            theirs.send(b"y")
+            await until(lambda: len(ear.heard) == 2)
+            beat.remove(ours)
+            beat.remove(silent)
+        return ear.heard, idle.turns
+
+    assert asyncio.run(scenario()) == (b"xy", 1)
+
+
+def test_a_removed_connection_is_heard_no_more() -> None:
+    async def scenario() -> tuple[int, bytes]:
+        beat = Beat(asyncio.get_running_loop(), 0.01)
+        (ours, theirs), (kept, other) = pair(), pair()
+        ear, stays = Ear(ours), Ear(kept)
+        with ours, theirs, kept, other:
+            beat.add(ours, ear)
+            beat.add(kept, stays)
+            beat.remove(ours)
+            beat.remove(ours)
+            theirs.send(b"x")
+            other.send(b"z")
+            await until(lambda: stays.heard)
+            beat.remove(kept)
+            # And one that comes when all have gone.
+            beat.add(ours, ear)
+            beat.remove(ours)
+        return ear.turns, stays.heard
+
+    assert asyncio.run(scenario()) == (0, b"z")
+
+
+def test_a_loop_has_one_beat_as_long_as_somebody_keeps_it() -> None:
+    async def scenario() -> tuple[bool, bool]:
+        loop = asyncio.get_running_loop()
+        beat = beat_of(loop, 0.25)
+        return beat_of(loop, 0.25) is beat, beat_of(loop, 0.5) is beat
+
+    assert asyncio.run(scenario()) == (True, False)
+
+
+def test_a_connection_that_always_has_more_takes_one_turn_at_a_time() -> None:
+    async def scenario() -> int:
+        ours, theirs = pair()
+        beat, turns = Beat(asyncio.get_running_loop(), 0.001), 0
+
+        def hear() -> bool:
+            nonlocal turns
+            turns += 1
+            return True
+
+        with ours, theirs:
+            theirs.send(b"x")
+            beat.add(ours, hear)
+            await asyncio.sleep(0.02)  # some beats
+            before = turns
+            for _ in range(10):
+                await asyncio.sleep(0)
+            beat.remove(ours)
+        return turns - before
+
+    assert asyncio.run(scenario()) <= 11
+
+
+def test_one_whose_hearing_fails_keeps_nobody_from_being_heard() -> None:
+    async def scenario() -> bytes:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, _context: None)
+        beat = Beat(loop, 0.001)
+        (ours, theirs), (kept, other) = pair(), pair()
+        ear = Ear(kept)
+
+        def fail() -> bool:
+            raise RuntimeError
+
+        with ours, theirs, kept, other:
+            theirs.send(b"x")
+            beat.add(ours, fail)
+            beat.add(kept, ear)
+            await asyncio.sleep(0)
+            other.send(b"y")
+            await until(lambda: ear.heard)
+            beat.remove(ours)
+            beat.remove(kept)
+        return ear.heard
+
+    assert asyncio.run(scenario()) == b"y"
+
+
+def test_without_a_descriptor_left_a_connection_is_refused_and_the_next_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario() -> bytes:
+        beat = Beat(asyncio.get_running_loop(), 0.001)
+        ours, theirs = pair()
+        ear = Ear(ours)
+        with ours, theirs:
+            with monkeypatch.context() as patch:
+                patch.setattr(select, "epoll", none_left)
+                with pytest.raises(OSError, match="Too many"):
+                    beat.add(ours, ear)
+            beat.add(ours, ear)
+            theirs.send(b"z")
+            await until(lambda: ear.heard)
+            beat.remove(ours)
+        return ear.heard
+
+    assert asyncio.run(scenario()) == b"z"
