@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -71,9 +71,11 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
 
 def _of_named_models(account: DeviceAccount) -> DeviceAccount:
     """An account without the sums whose models were forgotten: they are in no series here."""
-    if all(cell.model_name != FORGOTTEN_MODEL for cell in account.slice_ns):
-        return account
     microjoules = account.microjoules
+    sums: tuple[Iterable[Cell | ActivityCell], ...]
+    sums = account.slice_ns, account.active_slice_ns, microjoules or ()
+    if all(key.model_name != FORGOTTEN_MODEL for each in sums for key in each):
+        return account
     return replace(
         account,
         slice_ns=_named(account.slice_ns),

@@ -162,9 +162,25 @@ A_NAME_IS_FORGOTTEN = [
     ("forget_model", "qwen"),
 ]
 
+AN_ACTIVITY_IS_FORGOTTEN_BUT_NO_TIME = [
+    ("start", "a", "phi"),
+    ("step", "a", 1, (100, 0)),
+    ("restart", "g0"),
+    ("pass_time", 1),
+    ("start", "a", "qwen"),
+    ("leave", "b"),
+    ("pass_time", 2),
+    ("start", "a", "llama"),
+    ("forget_model", "qwen"),
+    ("step", "a", 2_118_805_420, (100, 0)),
+    ("step", "a", 3_881_194_580, (100, 0)),
+    ("forget_model", "phi"),
+]
+
 
 @settings(max_examples=60)
 @example(A_DEVICE_GOES)
+@example(AN_ACTIVITY_IS_FORGOTTEN_BUT_NO_TIME)
 @example(A_NAME_IS_FORGOTTEN)
 @given(st.lists(EVENTS, min_size=10, max_size=40))
 def test_no_counter_falls_when_devices_go_and_names_are_forgotten(
