@@ -129,7 +129,7 @@ http_server_config:
   headers: {X-Frame-Options: never, Server: apache}
 basic_auth_users:
   ann: hunter2
-  "a:b": 17
+  "a:b": 1717171717
 rate_limit: {interval: soon, burst: 1}
 tracing: {}
 """
@@ -152,7 +152,7 @@ tracing: {}
     ]
     assert f"{tmp_path}/web.yml:3: tls_server_config.cert_fil: unknown key" in told
     assert "hunter2" not in told
-    assert "17" not in told
+    assert "1717171717" not in told
 
 
 @pytest.mark.parametrize(
