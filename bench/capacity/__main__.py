@@ -96,7 +96,7 @@ def _prefill_rows() -> Iterator[Row]:
                 rate,
                 load and used_ratio(Role.PREFILL, load, limit, None),
                 spent_tokens / rate,
-                limit.sides if limit else "",
+                limit.confidence if limit else "",
                 limit and limit.knee_tokens,
                 tokens,
             )
@@ -126,7 +126,7 @@ def _decode_rows() -> Iterator[Row]:
                     true,
                     used_ratio(Role.DECODE, load, None, limit),
                     true and max(load.batch / true, load.kv_usage_ratio),
-                    limit.sides if limit else "",
+                    limit.confidence if limit else "",
                 )
 
 

@@ -94,8 +94,8 @@ def test_every_token_of_real_workers_is_a_step_in_the_books(node: DynamoNode) ->
     assert (prefill.lost_records, decode.lost_records) == (0, 0)
     assert decode.phase_tokens[Role.DECODE, Phase.DECODE] == REQUESTS * TOKENS
     assert prefill.phase_tokens[Role.PREFILL, Phase.PREFILL] > 1000
-    assert decode.told.steps[0] == prefill.told.steps[1] == 0
-    assert decode.told.elapsed_ns[1] > 0
+    assert decode.reported.steps[0] == prefill.reported.steps[1] == 0
+    assert decode.reported.elapsed_ns[1] > 0
 
 
 def test_the_pages_of_real_workers_are_read(node: DynamoNode) -> None:

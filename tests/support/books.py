@@ -236,7 +236,7 @@ class Books:
 
     def owed(self, now: float, name: str = "e") -> float:
         """Return the step time an engine is still owed."""
-        return round(self._engine(name, now).debt_seconds, 6)
+        return round(self._engine(name, now).carry_over_seconds, 6)
 
     def cut(self, now: float, name: str = "e") -> float:
         """Return the step time of an engine that was cut."""

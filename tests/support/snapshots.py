@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from disagg_exporter.model import (
-    GPU_SECOND_SLICE_NS,
+    SLICE_NS_PER_GPU_SECOND,
     ActivityCell,
-    Bound,
+    Bottleneck,
     BusyGpus,
     Cell,
     CollectorStatus,
@@ -26,6 +26,7 @@ from disagg_exporter.model import (
     GpuPrice,
     GpuShare,
     Histogram,
+    LimitConfidence,
     Method,
     Phase,
     PrefillLimit,
@@ -36,7 +37,6 @@ from disagg_exporter.model import (
     RouterPage,
     RouterStatus,
     ServingCounts,
-    Sides,
     Snapshot,
     Split,
     Throttle,
@@ -91,7 +91,7 @@ _Key = TypeVar("_Key", Cell, ActivityCell)
 
 def slice_ns(gpu_seconds: Mapping[_Key, float]) -> dict[_Key, int]:
     """Return GPU-seconds in the unit of accounts."""
-    return {key: round(seconds * GPU_SECOND_SLICE_NS) for key, seconds in gpu_seconds.items()}
+    return {key: round(seconds * SLICE_NS_PER_GPU_SECOND) for key, seconds in gpu_seconds.items()}
 
 
 def golden_snapshot() -> Snapshot:
@@ -238,12 +238,12 @@ def golden_snapshot() -> Snapshot:
         gpu_shares=(GpuShare("prefill-0", GPU_0, 0.4375),),
         capacities=(
             EngineCapacity(
-                *("prefill-0", 0.625, PrefillLimit(31_500.0, Sides.BOTH, 288.0)),
-                bound=Bound.COMPUTE,
+                *("prefill-0", 0.625, PrefillLimit(31_500.0, LimitConfidence.BOTH, 288.0)),
+                bottleneck=Bottleneck.COMPUTE,
                 flops_per_second=494.7e12,
                 bytes_per_second=0.67e12,
             ),
-            EngineCapacity("decode-0", 0.25, decode=DecodeLimit(512.0, Sides.ONE)),
+            EngineCapacity("decode-0", 0.25, decode=DecodeLimit(512.0, LimitConfidence.ONE)),
         ),
         engines=(
             EngineStatus(

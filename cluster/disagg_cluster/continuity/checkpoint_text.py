@@ -132,7 +132,7 @@ def _of_device(device: DeviceCheckpoint, taken_ns: int) -> Iterator[str]:
 
 def _of_engine(engine: EngineCheckpoint, taken_ns: int) -> Iterator[str]:
     name = engine.assignment.engine
-    if not engine.owners:
+    if not engine.history:
         yield f"the owners of {name}"
     for timeline in (*engine.live, *engine.ended):
         if not _in_order(timeline.pieces, timeline, taken_ns):

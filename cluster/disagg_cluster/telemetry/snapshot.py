@@ -110,7 +110,7 @@ class Books:
 
     engines: tuple[tuple[str, EngineState], ...]
     accounts: tuple[DeviceAccount, ...]
-    retired_accounts: tuple[DeviceAccount, ...]
+    removed_accounts: tuple[DeviceAccount, ...]
     engine_accounts: tuple[EngineAccount, ...]
     tokens: tuple[TokenAccount, ...]
     capacities: tuple[EngineCapacity, ...]
@@ -127,7 +127,7 @@ def read_books(
     return Books(
         engines=_states(engines),
         accounts=ledger.device_accounts(),
-        retired_accounts=ledger.retired_accounts(),
+        removed_accounts=ledger.removed_accounts(),
         engine_accounts=ledger.engine_accounts(now_ns),
         tokens=ledger.token_accounts(),
         capacities=fullness.capacities(engines),
@@ -170,7 +170,7 @@ def compose(
         readings=readings,
         failures=look.failures(now_ns),
         accounts=books.accounts,
-        retired_accounts=books.retired_accounts,
+        removed_accounts=books.removed_accounts,
         engine_accounts=books.engine_accounts,
         tokens=books.tokens,
         busy=busy_gpus,

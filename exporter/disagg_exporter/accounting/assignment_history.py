@@ -8,7 +8,7 @@ import numpy as np
 
 from disagg_exporter.accounting.timelines.entry import Tokens
 from disagg_exporter.model import Assignment
-from disagg_exporter.model.checkpoints import OwnerCheckpoint
+from disagg_exporter.model.checkpoints import AssignmentCheckpoint
 
 MOST_KEPT = 64
 
@@ -23,16 +23,16 @@ class Owners:
         self._since_ns: list[int] = [first.since_ns]
         self._owners: list[Assignment] = [first]
 
-    def checkpoint(self) -> tuple[OwnerCheckpoint, ...]:
+    def checkpoint(self) -> tuple[AssignmentCheckpoint, ...]:
         """Return what it was, and since when, as far back as is kept."""
-        return tuple(map(OwnerCheckpoint, self._since_ns, self._owners))
+        return tuple(map(AssignmentCheckpoint, self._since_ns, self._owners))
 
     @classmethod
-    def resumed(cls, before: Sequence[OwnerCheckpoint]) -> Owners:
+    def resumed(cls, before: Sequence[AssignmentCheckpoint]) -> Owners:
         """Return the owners of before; there is one at least."""
-        owners = cls(before[0].owner)
+        owners = cls(before[0].assignment)
         owners._since_ns = [each.since_ns for each in before]
-        owners._owners = [each.owner for each in before]
+        owners._owners = [each.assignment for each in before]
         return owners
 
     def change(self, assignment: Assignment) -> None:

@@ -15,7 +15,7 @@ from disagg_exporter.accounting.splits import Splits
 from disagg_exporter.accounting.timelines.step_timeline import Lane
 from disagg_exporter.accounting.timelines.window_timeline import StretchLane
 from disagg_exporter.model import (
-    GPU_SECOND_SLICE_NS,
+    SLICE_NS_PER_GPU_SECOND,
     Assignment,
     EngineAccount,
     Method,
@@ -69,7 +69,7 @@ class EngineBooks:
     def resumed(cls, before: EngineCheckpoint, resumed_ns: int, rules: Rules) -> EngineBooks:
         """Return the books of a checkpoint; nothing is known of timelines that only pages told."""
         engine = before.assignment.engine
-        books = cls(before.assignment, Owners.resumed(before.owners), before.method)
+        books = cls(before.assignment, Owners.resumed(before.history), before.method)
         for lane in before.live:
             split = books.splits.begin(lane.engine_index)
             resumed = Lane.resumed(engine, lane, resumed_ns, rules, split)
@@ -137,11 +137,13 @@ class EngineBooks:
             engine_namespace=owner.engine_namespace,
             watermark_ns=min((lane.mark_ns for lane in self.lanes.values()), default=None),
             method=self.method if heard else Method.NONE,
-            gpu_seconds={key: ns / GPU_SECOND_SLICE_NS for key, ns in self.gpu_slice_ns.items()},
+            gpu_seconds={
+                key: ns / SLICE_NS_PER_GPU_SECOND for key, ns in self.gpu_slice_ns.items()
+            },
             phase_tokens=dict(self.tokens),
-            told=self.told.totals,
+            reported=self.told.totals,
             cut_seconds=(self.cut_ns + cut_ns) / SECOND_NS,
-            debt_seconds=owed_ns / SECOND_NS,
+            carry_over_seconds=owed_ns / SECOND_NS,
             lost_records=self.lost_records,
             late_records=self.late_records,
             running=sum(step.running for step in last) if last else None,

@@ -224,7 +224,7 @@ class Ledger:
         """Return the committed time of every device."""
         return tuple(ledger.account() for ledger in self._devices.values())
 
-    def retired_accounts(self) -> tuple[DeviceAccount, ...]:
+    def removed_accounts(self) -> tuple[DeviceAccount, ...]:
         """Return what was committed of devices that are no more, one account a device name."""
         return self._retired.accounts()
 

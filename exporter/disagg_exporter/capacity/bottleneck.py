@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from disagg_exporter.model import Bound
+from disagg_exporter.model import Bottleneck
 
 FULL_CACHE = 0.9
 WAITING = 0.1
@@ -37,30 +37,30 @@ class Evidence:
     dram_ratio: float | None = None
 
 
-def bound_of(evidence: Evidence | None, before: Bound = Bound.UNKNOWN) -> Bound:
+def bound_of(evidence: Evidence | None, before: Bottleneck = Bottleneck.UNKNOWN) -> Bottleneck:
     """Return the first verdict whose condition holds; `before` is the one that stands."""
     if evidence is None:
-        return Bound.UNKNOWN
+        return Bottleneck.UNKNOWN
 
-    def limit(most: float, bound: Bound) -> float:
+    def limit(most: float, bound: Bottleneck) -> float:
         return most * STAY if before is bound else most
 
-    held_up = evidence.preempted or evidence.waiting_ratio >= limit(WAITING, Bound.KV)
-    if held_up and evidence.kv_usage_ratio >= limit(FULL_CACHE, Bound.KV):
-        return Bound.KV
-    room = ROOM / STAY if before is Bound.NONE else ROOM
+    held_up = evidence.preempted or evidence.waiting_ratio >= limit(WAITING, Bottleneck.KV)
+    if held_up and evidence.kv_usage_ratio >= limit(FULL_CACHE, Bottleneck.KV):
+        return Bottleneck.KV
+    room = ROOM / STAY if before is Bottleneck.NONE else ROOM
     if evidence.used_ratio is not None and evidence.used_ratio < room:
-        return Bound.NONE
-    if evidence.gap_ratio is not None and evidence.gap_ratio >= limit(GAP, Bound.HOST):
-        return Bound.HOST
+        return Bottleneck.NONE
+    if evidence.gap_ratio is not None and evidence.gap_ratio >= limit(GAP, Bottleneck.HOST):
+        return Bottleneck.HOST
     tensor, dram = evidence.tensor_ratio, evidence.dram_ratio
     if tensor is not None and dram is not None and max(tensor, dram) >= ACTIVE:
-        if before is Bound.COMPUTE:
-            return Bound.COMPUTE if tensor >= dram * STAY else Bound.BANDWIDTH
-        if before is Bound.BANDWIDTH:
-            return Bound.BANDWIDTH if dram >= tensor * STAY else Bound.COMPUTE
-        return Bound.COMPUTE if tensor >= dram else Bound.BANDWIDTH
+        if before is Bottleneck.COMPUTE:
+            return Bottleneck.COMPUTE if tensor >= dram * STAY else Bottleneck.BANDWIDTH
+        if before is Bottleneck.BANDWIDTH:
+            return Bottleneck.BANDWIDTH if dram >= tensor * STAY else Bottleneck.COMPUTE
+        return Bottleneck.COMPUTE if tensor >= dram else Bottleneck.BANDWIDTH
     reads = evidence.prefill_ratio is not None and evidence.prefill_ratio >= MOSTLY
     if reads and evidence.beyond_knee is not None:
-        return Bound.COMPUTE if evidence.beyond_knee else Bound.BANDWIDTH
-    return Bound.UNKNOWN
+        return Bottleneck.COMPUTE if evidence.beyond_knee else Bottleneck.BANDWIDTH
+    return Bottleneck.UNKNOWN

@@ -45,8 +45,8 @@ def size_from_config(config: Mapping[str, object]) -> ModelSize | None:
     return ModelSize(
         layer_parameters=layers * layer,
         output_parameters=vocabulary * hidden,
-        bytes_a_parameter=bytes_each,
-        kv_bytes_a_token=2 * layers * kv_heads * head * bytes_each,
+        bytes_per_parameter=bytes_each,
+        kv_bytes_per_token=2 * layers * kv_heads * head * bytes_each,
     )
 
 

@@ -16,7 +16,7 @@ from disagg_exporter.capacity.rates import bytes_per_second, flops_per_second
 from disagg_exporter.capacity.stream import Stream, learn
 from disagg_exporter.capacity.work import Stretch
 from disagg_exporter.model import (
-    Bound,
+    Bottleneck,
     CapacitySource,
     DeviceReading,
     EngineCapacity,
@@ -39,7 +39,7 @@ class _Known:
     steps: EngineFullness
     page: PagedFullness
     asleep: bool = False
-    bound: Bound = Bound.UNKNOWN
+    bound: Bottleneck = Bottleneck.UNKNOWN
 
     def told(self) -> EngineFullness | PagedFullness:
         """The better source that has something to tell."""
@@ -180,7 +180,7 @@ def _capacity(status: EngineStatus, known: _Known) -> EngineCapacity:
         prefill=told.prefill,
         decode=told.decode,
         source=CapacitySource.PAGE if told is known.page else CapacitySource.STEPS,
-        bound=known.bound,
+        bottleneck=known.bound,
         flops_per_second=flops,
         bytes_per_second=read,
     )

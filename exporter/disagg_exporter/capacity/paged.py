@@ -17,7 +17,7 @@ from disagg_exporter.capacity.curves.window import (
     Tally,
     Window,
 )
-from disagg_exporter.model import DecodeLimit, EnginePage, PrefillLimit, Sides
+from disagg_exporter.model import DecodeLimit, EnginePage, LimitConfidence, PrefillLimit
 
 SATURATED_NS = 10 * SECOND_NS
 """So long must requests wait without a break before the rate is called the engine's best."""
@@ -78,7 +78,9 @@ class PagedFullness:
         self.decode = find_batch(self._curve.points(now_ns), self._itl_seconds)
         enough = len(self._rates) >= ENOUGH_SATURATED
         rate = median(self._rates) if enough else None
-        self.prefill = PrefillLimit(KNEE_SHARE * rate, Sides.ONE) if rate is not None else None
+        self.prefill = (
+            PrefillLimit(KNEE_SHARE * rate, LimitConfidence.ONE) if rate is not None else None
+        )
 
     def _read(self, before: EnginePage, page: EnginePage) -> None:
         length_ns = page.t_ns - before.t_ns

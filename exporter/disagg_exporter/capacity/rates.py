@@ -26,6 +26,6 @@ def bytes_per_second(load: Load, size: ModelSize, kv_cache_tokens: float | None)
     """
     if kv_cache_tokens is None or load.ranks > 1:
         return None
-    weights = size.bytes_a_parameter * (size.layer_parameters + size.output_parameters)
-    cache = size.kv_bytes_a_token * kv_cache_tokens * load.kv_usage_ratio
+    weights = size.bytes_per_parameter * (size.layer_parameters + size.output_parameters)
+    cache = size.kv_bytes_per_token * kv_cache_tokens * load.kv_usage_ratio
     return weights * load.steps_per_second + cache * load.decode_steps_per_second

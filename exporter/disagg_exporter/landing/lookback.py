@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from disagg_exporter.model import GPU_SECOND_SLICE_NS, DeviceAccount, Snapshot, Use
+from disagg_exporter.model import SLICE_NS_PER_GPU_SECOND, DeviceAccount, Snapshot, Use
 
 WINDOW_NS = 60_000_000_000
 _STEP_NS = 5_000_000_000
@@ -50,5 +50,5 @@ class Lookback:
         for sign, books in ((1, account), (-1, base)):
             for cell, value in books.slice_ns.items() if books else ():
                 slice_ns[cell.use] += sign * value
-        seconds = {use: max(0, value) / GPU_SECOND_SLICE_NS for use, value in slice_ns.items()}
+        seconds = {use: max(0, value) / SLICE_NS_PER_GPU_SECOND for use, value in slice_ns.items()}
         return account.watermark_ns - begin_ns, seconds

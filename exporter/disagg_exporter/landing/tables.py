@@ -6,14 +6,14 @@ from html import escape
 
 from disagg_exporter.landing.bars import ABSENT, bar, percent, words
 from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView
-from disagg_exporter.model import Bound, EngineCapacity
+from disagg_exporter.model import Bottleneck, EngineCapacity
 
 _GIB = 1 << 30
-_BOUNDS = {
-    Bound.COMPUTE: "compute",
-    Bound.BANDWIDTH: "memory bandwidth",
-    Bound.KV: "KV cache",
-    Bound.HOST: "the host",
+_BOTTLENECKS = {
+    Bottleneck.COMPUTE: "compute",
+    Bottleneck.BANDWIDTH: "memory bandwidth",
+    Bottleneck.KV: "KV cache",
+    Bottleneck.HOST: "the host",
 }
 
 _DEVICE_HEADS = ("GPU", "Role", "Engine", "What it did", "Occupancy", "Memory", "Power")
@@ -106,8 +106,10 @@ def _fullness(capacity: EngineCapacity | None) -> str:
     """How full an engine is, and what keeps it from doing more."""
     if capacity is None or capacity.used_ratio is None:
         return ABSENT
-    held = capacity.bound not in (Bound.NONE, Bound.UNKNOWN)
-    return percent(capacity.used_ratio) + (f", by {_BOUNDS[capacity.bound]}" if held else "")
+    held = capacity.bottleneck not in (Bottleneck.NONE, Bottleneck.UNKNOWN)
+    return percent(capacity.used_ratio) + (
+        f", by {_BOTTLENECKS[capacity.bottleneck]}" if held else ""
+    )
 
 
 def _memory(used_bytes: int | None, total_bytes: int | None) -> str:

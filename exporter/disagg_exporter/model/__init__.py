@@ -8,23 +8,14 @@ integers conserve time exactly; seconds appear only where something is shown.
 
 from disagg_exporter.model.accounts import (
     FORGOTTEN_MODEL,
-    GPU_SECOND_SLICE_NS,
-    JOULE_MICROJOULES,
+    MICROJOULES_PER_JOULE,
+    SLICE_NS_PER_GPU_SECOND,
     ActivityCell,
     BusyGpus,
     Cell,
     DeviceAccount,
     EngineAccount,
     TokenAccount,
-)
-from disagg_exporter.model.capacity import (
-    Bound,
-    CapacitySource,
-    DecodeLimit,
-    EngineCapacity,
-    ModelSize,
-    PrefillLimit,
-    Sides,
 )
 from disagg_exporter.model.devices import (
     GPU_SLICES,
@@ -34,39 +25,24 @@ from disagg_exporter.model.devices import (
     DeviceSweep,
     GpuShare,
 )
-from disagg_exporter.model.serving import (
-    Histogram,
-    ServingCounts,
-    Total,
-)
-from disagg_exporter.model.snapshot import (
-    GpuPrice,
-    Snapshot,
-)
-from disagg_exporter.model.statuses import (
-    CollectorStatus,
-    DaemonCounts,
+from disagg_exporter.model.engines import (
+    DecodeLimit,
     DynamoWorker,
+    EngineCapacity,
     EnginePage,
     EngineStatus,
-    RouterCounts,
-    RouterEngine,
-    RouterPage,
-    RouterStatus,
+    Histogram,
+    ModelSize,
+    PrefillLimit,
+    ServingCounts,
     TlsStatus,
-    WorkerStatus,
+    Total,
 )
-from disagg_exporter.model.steps import (
-    Assignment,
-    Step,
-    StepTotals,
-    StreamKey,
-)
-from disagg_exporter.model.windows import (
-    WorkWindow,
-)
-from disagg_exporter.model.words import (
+from disagg_exporter.model.enums import (
+    Bottleneck,
+    CapacitySource,
     EngineState,
+    LimitConfidence,
     Method,
     Phase,
     Reason,
@@ -76,15 +52,27 @@ from disagg_exporter.model.words import (
     Unit,
     Use,
 )
+from disagg_exporter.model.snapshot import (
+    CollectorStatus,
+    DaemonCounts,
+    GpuPrice,
+    RouterCounts,
+    RouterEngine,
+    RouterPage,
+    RouterStatus,
+    Snapshot,
+    WorkerStatus,
+)
+from disagg_exporter.model.steps import Assignment, Step, StepTotals, StreamKey, WorkWindow
 
 __all__ = [
     "FORGOTTEN_MODEL",
-    "GPU_SECOND_SLICE_NS",
     "GPU_SLICES",
-    "JOULE_MICROJOULES",
+    "MICROJOULES_PER_JOULE",
+    "SLICE_NS_PER_GPU_SECOND",
     "ActivityCell",
     "Assignment",
-    "Bound",
+    "Bottleneck",
     "BusyGpus",
     "CapacitySource",
     "Cell",
@@ -105,6 +93,7 @@ __all__ = [
     "GpuPrice",
     "GpuShare",
     "Histogram",
+    "LimitConfidence",
     "Method",
     "ModelSize",
     "Phase",
@@ -116,7 +105,6 @@ __all__ = [
     "RouterPage",
     "RouterStatus",
     "ServingCounts",
-    "Sides",
     "Snapshot",
     "Split",
     "Step",

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from disagg_exporter.model.devices import GPU_SLICES, Device
+from disagg_exporter.model.enums import Method, Phase, Reason, Role, Split, Throttle, Unit, Use
 from disagg_exporter.model.steps import StepTotals
-from disagg_exporter.model.words import Method, Phase, Reason, Role, Split, Throttle, Unit, Use
 
 FORGOTTEN_MODEL = "\0"
 """Stands for models whose names were forgotten; no engine's model can be called so."""
 
-GPU_SECOND_SLICE_NS = GPU_SLICES * 1_000_000_000
+SLICE_NS_PER_GPU_SECOND = GPU_SLICES * 1_000_000_000
 """Slice-nanoseconds (nanoseconds of one compute slice) in a second of a whole GPU."""
 
-JOULE_MICROJOULES = 1_000_000
+MICROJOULES_PER_JOULE = 1_000_000
 
 
 class Cell(NamedTuple):
@@ -63,14 +63,14 @@ class DeviceAccount:
     @property
     def cells(self) -> dict[Cell, float]:
         """The committed time in weighted seconds (weight × wall)."""
-        return {cell: ns / GPU_SECOND_SLICE_NS for cell, ns in self.slice_ns.items()}
+        return {cell: ns / SLICE_NS_PER_GPU_SECOND for cell, ns in self.slice_ns.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineAccount:
     """What one engine has used (all its devices summed), and how well that is known.
 
-    `told` is what it says of its own steps, before any of it is placed in time: step time there
+    `reported` is what it says of its own steps, before any of it is placed in time: step time there
     is that of one device. `residual_ratio` is how far a step's length is from what the cost model
     foresaw, `fitted_steps` how many it has learned from. `watermark_ns` is None while no source
     tells of it: then nothing is to be committed.
@@ -84,9 +84,9 @@ class EngineAccount:
     method: Method
     gpu_seconds: Mapping[tuple[Role, Phase], float]
     phase_tokens: Mapping[tuple[Role, Phase], int]
-    told: StepTotals = field(default_factory=StepTotals)
+    reported: StepTotals = field(default_factory=StepTotals)
     cut_seconds: float = 0.0
-    debt_seconds: float = 0.0
+    carry_over_seconds: float = 0.0
     lost_records: int = 0
     late_records: int = 0
     running: int | None = None

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from disagg_exporter.model.accounts import ActivityCell, Cell
 from disagg_exporter.model.devices import Device
+from disagg_exporter.model.enums import Method, Phase, Reason, Role, Throttle
 from disagg_exporter.model.steps import Assignment, StepTotals
-from disagg_exporter.model.words import Method, Phase, Reason, Role, Throttle
 
 
 class PieceCheckpoint(NamedTuple):
@@ -66,11 +66,11 @@ class TimelineCheckpoint(NamedTuple):
     held_totals: bool = False
 
 
-class OwnerCheckpoint(NamedTuple):
-    """What an engine was from an instant on."""
+class AssignmentCheckpoint(NamedTuple):
+    """An assignment in force from an instant on."""
 
     since_ns: int
-    owner: Assignment
+    assignment: Assignment
 
 
 class EngineCheckpoint(NamedTuple):
@@ -80,7 +80,7 @@ class EngineCheckpoint(NamedTuple):
     """
 
     assignment: Assignment
-    owners: tuple[OwnerCheckpoint, ...]
+    history: tuple[AssignmentCheckpoint, ...]
     method: Method
     live: tuple[TimelineCheckpoint, ...] = ()
     ended: tuple[TimelineCheckpoint, ...] = ()
@@ -101,8 +101,8 @@ class EnergyCheckpoint(NamedTuple):
     read_microjoules: int = 0
 
 
-class DebtCheckpoint(NamedTuple):
-    """Step time that a device still owes an engine."""
+class CarryOverCheckpoint(NamedTuple):
+    """Step time of an engine that is still to be placed on a device."""
 
     engine: str
     role: Role
@@ -127,7 +127,7 @@ class DeviceCheckpoint(NamedTuple):
     last_death_ns: int = 0
     busy_until_ns: int = 0
     sampled_ns: int | None = None
-    debts: tuple[DebtCheckpoint, ...] = ()
+    carry_overs: tuple[CarryOverCheckpoint, ...] = ()
     cut_ns: tuple[tuple[str, int], ...] = ()
     activity_ns: tuple[tuple[ActivityCell, int], ...] = ()
     throttled_ns: tuple[tuple[Throttle, int], ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from disagg_exporter.model.words import Throttle
+from disagg_exporter.model.enums import Throttle
 
 GPU_SLICES = 7
 """Compute slices that a whole GPU counts as (accounting A1)."""

@@ -1,4 +1,4 @@
-"""Everything the metrics page shows, made at one instant."""
+"""The snapshot behind the metrics page; the states of workers, collectors and the router in it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,101 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from disagg_exporter.model.accounts import BusyGpus, DeviceAccount, EngineAccount, TokenAccount
-from disagg_exporter.model.capacity import EngineCapacity
 from disagg_exporter.model.devices import Device, DeviceFailure, DeviceReading, GpuShare
-from disagg_exporter.model.statuses import (
-    CollectorStatus,
-    DaemonCounts,
-    EngineStatus,
-    RouterStatus,
-    WorkerStatus,
-)
+from disagg_exporter.model.engines import EngineCapacity, EngineStatus
+from disagg_exporter.model.enums import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One supervised child process; `start_timestamp_seconds` is None while it is not running.
+
+    `next_start_timestamp_seconds` is when it is started next, None where that is not planned.
+    One that is `paused` is observed and nothing else, because somebody asked for that.
+    """
+
+    worker: str
+    state: str
+    restarts: int
+    start_timestamp_seconds: float | None
+    paused: bool = False
+    next_start_timestamp_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonCounts:
+    """What the daemon was asked for since it started.
+
+    By hand by verb and outcome; over HTTP what it turned away, by reason. `run_folder_restores`
+    counts how often its run folder, or something in it, had to be made anew.
+    `hook_events` are the failures that the hook was told of, by outcome; empty without one.
+    """
+
+    control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    http_refusals: Mapping[str, int] = field(default_factory=dict)
+    run_folder_restores: int = 0
+    hook_events: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorStatus:
+    """How the last round of one collector went (`nvml`, `steps`, `engine:<name>` …).
+
+    `unexpected_failures` counts its rounds that failed of a defect of ours.
+    """
+
+    collector: str
+    success: bool
+    duration_seconds: float
+    last_success_timestamp_seconds: float | None
+    unexpected_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RouterEngine:
+    """An engine as a router knows it, by its URL, and as we call it; `phase` is its part."""
+
+    url: str
+    name: str
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class RouterCounts:
+    """Requests that a router has answered, failed ones included, and its errors by engine."""
+
+    requests: float = 0.0
+    prefill_errors: Mapping[str, float] = field(default_factory=dict)
+    decode_errors: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPage:
+    """What a router's metrics page says; engines go by the URL under which the router knows them.
+
+    `totals` count since the router started. `active` are the requests at engines of a phase, queued
+    there or running; `pending` those whose decode engine is chosen and waits for their prefill;
+    empty or None where the page does not tell.
+    """
+
+    t_ns: int
+    totals: RouterCounts = field(default_factory=RouterCounts)
+    active: Mapping[Phase, float] = field(default_factory=dict)
+    pending: float | None = None
+    worker_health: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterStatus:
+    """The router as the daemon sees it.
+
+    `counts` count since the daemon first saw the router's page, through all restarts of the
+    router; None before. `page` is its last, None while it has none that can be read.
+    """
+
+    engines: tuple[RouterEngine, ...]
+    counts: RouterCounts | None = None
+    page: RouterPage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +118,7 @@ class Snapshot:
     `fresh_until_ns` is when the page must stop showing the readings and the accounts (they are
     then absent, not frozen); `wall_offset_seconds` turns monotonic into Unix time.
     `failures` are the devices that could not be read; they have no reading.
-    `retired_accounts` are sums over devices that are no more; only the node's sums count them.
+    `removed_accounts` are sums over devices that are no more; only the node's sums count them.
     `unexpected_failures` are sums by kind of collector, those that are no more included.
     """
 
@@ -43,7 +129,7 @@ class Snapshot:
     readings: tuple[DeviceReading, ...] = ()
     failures: tuple[DeviceFailure, ...] = ()
     accounts: tuple[DeviceAccount, ...] = ()
-    retired_accounts: tuple[DeviceAccount, ...] = ()
+    removed_accounts: tuple[DeviceAccount, ...] = ()
     engine_accounts: tuple[EngineAccount, ...] = ()
     tokens: tuple[TokenAccount, ...] = ()
     busy: tuple[BusyGpus, ...] = ()

@@ -1,11 +1,11 @@
-"""What an engine tells of its steps, and whose devices it holds."""
+"""What an engine reports of its work, by step or by stretch of time, and the devices it holds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from disagg_exporter.model.words import EngineState, Role
+from disagg_exporter.model.enums import EngineState, Method, Role, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +92,35 @@ class StreamKey(NamedTuple):
     pid: int
     incarnation: int
     engine_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkWindow:
+    """What one engine did in (start_ns, end_ns], as its metrics page or its role suggests.
+
+    `busy_ns` is how long it held each of its devices; None means: as long as those devices were
+    active. Of that, `prefill_share` was prefill and the rest decode. The tokens are those computed
+    in the stretch. `running`, `waiting` and `deferred` are its requests at the end of it; None
+    where nobody tells. `split`, `residual_ratio` and `fitted` say how the share was found, how far
+    its model is from what was seen, and from how many stretches it has learned.
+    """
+
+    start_ns: int
+    end_ns: int
+    method: Method
+    prefill_share: float
+    busy_ns: int | None = None
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    running: int | None = None
+    waiting: int | None = None
+    deferred: int | None = None
+    kv_usage_ratio: float | None = None
+    split: Split = Split.NONE
+    residual_ratio: float | None = None
+    fitted: int = 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether the engine had something left to do at the end."""
+        return bool(self.running or self.waiting)

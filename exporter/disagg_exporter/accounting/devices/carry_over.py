@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from disagg_exporter.accounting.intervals.phase import Overflow
 from disagg_exporter.model import Assignment, EngineState, Reason, Role
-from disagg_exporter.model.checkpoints import DebtCheckpoint
+from disagg_exporter.model.checkpoints import CarryOverCheckpoint
 
 # Time that owed step time may be paid into, best first: idle, and what no daemon saw.
 PAYABLE = (Reason.HOST_GAP, Reason.NO_REQUEST, Reason.KV_WAIT, Reason.NO_DAEMON)
@@ -57,11 +57,15 @@ class Debts:
         self.cut_ns.pop(engine, None)
         self._owed = {key: owed for key, owed in self._owed.items() if key[0] != engine}
 
-    def checkpoint(self) -> tuple[DebtCheckpoint, ...]:
+    def checkpoint(self) -> tuple[CarryOverCheckpoint, ...]:
         """Return what is owed."""
-        return tuple(DebtCheckpoint(*key, *owed) for key, owed in self._owed.items() if any(owed))
+        return tuple(
+            CarryOverCheckpoint(*key, *owed) for key, owed in self._owed.items() if any(owed)
+        )
 
-    def resume(self, debts: Iterable[DebtCheckpoint], cut_ns: Iterable[tuple[str, int]]) -> None:
+    def resume(
+        self, debts: Iterable[CarryOverCheckpoint], cut_ns: Iterable[tuple[str, int]]
+    ) -> None:
         """Go on with what was owed, and with what had been cut."""
         self._owed = {(d.engine, d.role): [d.prefill_ns, d.decode_ns] for d in debts}
         self.cut_ns.update(dict(cut_ns))

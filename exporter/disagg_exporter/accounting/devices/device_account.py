@@ -83,7 +83,7 @@ class DeviceLedger:
             last_death_ns=self.last_death_ns,
             busy_until_ns=max(self._busy_until_ns, 0),
             sampled_ns=sampled_ns,
-            debts=self.debts.checkpoint(),
+            carry_overs=self.debts.checkpoint(),
             cut_ns=tuple(self.debts.cut_ns.items()),
             activity_ns=tuple(self.meters.activity.items()),
             throttled_ns=tuple(self.meters.throttled.items()),
@@ -104,7 +104,7 @@ class DeviceLedger:
         ledger._absences = without_gaps([*before.absences, absence], MOST_ABSENCES)
         ledger._busy_until_ns = before.busy_until_ns
         ledger._sampled_before_ns = before.sampled_ns
-        ledger.debts.resume(before.debts, before.cut_ns)
+        ledger.debts.resume(before.carry_overs, before.cut_ns)
         ledger.meters.resume(before.activity_ns, before.throttled_ns)
         ledger.energy.resume(before.energy)
         return ledger

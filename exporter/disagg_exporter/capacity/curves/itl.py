@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from disagg_exporter.capacity.curves.curve import Point
-from disagg_exporter.model import DecodeLimit, Sides
+from disagg_exporter.model import DecodeLimit, LimitConfidence
 
 ENOUGH_SAMPLES = 10
 ENOUGH_EACH_SIDE = 5
@@ -42,18 +42,24 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
         slope, error = _line([point for point in points if point.size * _NEAR >= last.size])
         slope = min(slope + _SURE * error, last.seconds / last.size)
         more = (target_seconds - last.seconds) / max(slope, _FLAT)
-        return DecodeLimit(min(last.size + more, FARTHEST * last.size), Sides.ONE)
+        return DecodeLimit(min(last.size + more, FARTHEST * last.size), LimitConfidence.ONE)
     if not quick:
         first = slow[0]
         slope, _ = _line([point for point in points if point.size <= first.size * _NEAR])
         slope = min(max(slope, _FLAT), first.seconds / first.size)
         batch = first.size - (first.seconds - target_seconds) / slope
-        return DecodeLimit(batch, Sides.ONE) if batch >= 1 else DecodeLimit(None, Sides.UNREACHABLE)
+        return (
+            DecodeLimit(batch, LimitConfidence.ONE)
+            if batch >= 1
+            else DecodeLimit(None, LimitConfidence.UNREACHABLE)
+        )
     low, high = quick[-1], slow[0]
     part = (target_seconds - low.seconds) / (high.seconds - low.seconds)
     samples = min(sum(point.samples for point in side) for side in (quick, slow))
     batch = low.size + part * (high.size - low.size)
-    return DecodeLimit(batch, Sides.BOTH if samples >= ENOUGH_EACH_SIDE else Sides.ONE)
+    return DecodeLimit(
+        batch, LimitConfidence.BOTH if samples >= ENOUGH_EACH_SIDE else LimitConfidence.ONE
+    )
 
 
 def growing(points: Sequence[Point]) -> list[Point]:

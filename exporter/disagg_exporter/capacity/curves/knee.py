@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from disagg_exporter.capacity.curves.curve import Point
-from disagg_exporter.model import PrefillLimit, Sides
+from disagg_exporter.model import LimitConfidence, PrefillLimit
 
 KNEE_SHARE = 0.9
 """The part of the plateau's tokens per second that the knee has."""
@@ -57,10 +57,10 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
     seconds = sum(point.samples * (point.seconds + gap_seconds) for point in beyond)
     rate = KNEE_SHARE * tokens / seconds
     if sum(point.samples for point in below) < ENOUGH_BELOW:
-        return PrefillLimit(rate, Sides.ONE)
+        return PrefillLimit(rate, LimitConfidence.ONE)
     part = (wanted - rates[first - 1]) / (rates[first] - rates[first - 1])
     knee_tokens = below[-1].size * (beyond[0].size / below[-1].size) ** part
-    return PrefillLimit(rate, Sides.BOTH, knee_tokens)
+    return PrefillLimit(rate, LimitConfidence.BOTH, knee_tokens)
 
 
 def _middle(rates: Sequence[tuple[float, int]]) -> float:

@@ -60,14 +60,14 @@ def _write_efficiency(
 
 def _write_limits(sheet: Sheet, capacity: EngineCapacity) -> None:
     engine, prefill, decode = capacity.engine, capacity.prefill, capacity.decode
-    sheet.put("disagg_engine_bound_info", 1, engine, capacity.bound)
+    sheet.put("disagg_engine_bound_info", 1, engine, capacity.bottleneck)
     if prefill is not None:
         sheet.put("disagg_engine_prefill_knee_tokens", prefill.knee_tokens, engine)
         rate = prefill.tokens_per_second
         sheet.put("disagg_engine_prefill_knee_tokens_per_second", rate, engine)
-        known = (Phase.PREFILL, capacity.source, prefill.sides)
+        known = (Phase.PREFILL, capacity.source, prefill.confidence)
         sheet.put("disagg_engine_capacity_info", 1, engine, *known)
     if decode is not None:
         sheet.put("disagg_engine_decode_target_batch", decode.requests, engine)
-        known = (Phase.DECODE, capacity.source, decode.sides)
+        known = (Phase.DECODE, capacity.source, decode.confidence)
         sheet.put("disagg_engine_capacity_info", 1, engine, *known)

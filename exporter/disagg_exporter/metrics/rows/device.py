@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from disagg_exporter.metrics.rows.sheet import Sheet
 from disagg_exporter.model import (
-    GPU_SECOND_SLICE_NS,
-    JOULE_MICROJOULES,
+    MICROJOULES_PER_JOULE,
+    SLICE_NS_PER_GPU_SECOND,
     DeviceAccount,
     DeviceFailure,
     DeviceReading,
@@ -107,8 +107,8 @@ def write_accounts(sheet: Sheet, snapshot: Snapshot) -> None:
         _write_meters(sheet, account)
         _write_energy(sheet, account)
     for name in (_PHASES, *_REASON_FAMILIES.values(), _ACTIVITY):
-        sheet.divide(name, GPU_SECOND_SLICE_NS)
-    sheet.divide(_ENERGY, JOULE_MICROJOULES)
+        sheet.divide(name, SLICE_NS_PER_GPU_SECOND)
+    sheet.divide(_ENERGY, MICROJOULES_PER_JOULE)
 
 
 def _write_meters(sheet: Sheet, account: DeviceAccount) -> None:

@@ -56,7 +56,7 @@ def _write_account(sheet: Sheet, account: EngineAccount, status: EngineStatus | 
     sheet.put("disagg_late_records_total", account.late_records, engine)
     sheet.put("disagg_lost_records_total", account.lost_records, engine)
     for kind, steps, elapsed_ns in zip(
-        STEP_KINDS, account.told.steps, account.told.elapsed_ns, strict=True
+        STEP_KINDS, account.reported.steps, account.reported.elapsed_ns, strict=True
     ):
         sheet.put("disagg_engine_steps_total", steps, engine, account.role, kind)
         seconds = elapsed_ns / 1e9

@@ -16,8 +16,8 @@ from disagg_exporter.metrics.rows.device import (
 from disagg_exporter.metrics.rows.sheet import Sheet
 from disagg_exporter.model import (
     FORGOTTEN_MODEL,
-    GPU_SECOND_SLICE_NS,
-    JOULE_MICROJOULES,
+    MICROJOULES_PER_JOULE,
+    SLICE_NS_PER_GPU_SECOND,
     ActivityCell,
     Cell,
     DeviceAccount,
@@ -45,17 +45,17 @@ def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
         for role in STANDING_ROLES:
             sheet.add("disagg_node_role_gpus", 0.0, role, gpu_name)
         sheet.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
-    for account in (*snapshot.accounts, *snapshot.retired_accounts):
+    for account in (*snapshot.accounts, *snapshot.removed_accounts):
         _add_unobserved(sheet, account)
-    for account in map(_of_named_models, (*snapshot.accounts, *snapshot.retired_accounts)):
+    for account in map(_of_named_models, (*snapshot.accounts, *snapshot.removed_accounts)):
         standing = _standing(account, snapshot)
         _add_phases(sheet, account, standing)
         _add_idle(sheet, account)
         _add_activity(sheet, account, standing)
         _add_energy(sheet, account, standing)
     for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY):
-        sheet.divide(name, GPU_SECOND_SLICE_NS)
-    sheet.divide(_ENERGY, JOULE_MICROJOULES)
+        sheet.divide(name, SLICE_NS_PER_GPU_SECOND)
+    sheet.divide(_ENERGY, MICROJOULES_PER_JOULE)
     for tokens in snapshot.tokens:
         key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
         sheet.add("disagg_node_phase_tokens_total", tokens.tokens, *key)

@@ -8,7 +8,7 @@ from disagg_cluster.simulator.engine.noise import Noise
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.capacity import Fullness
-from disagg_exporter.model import EngineCapacity, EngineState, EngineStatus, Sides
+from disagg_exporter.model import EngineCapacity, EngineState, EngineStatus, LimitConfidence
 from disagg_exporter.steps.messages import Message, MessageKind
 from support.simulations import SECOND_NS, pair
 
@@ -59,7 +59,7 @@ def test_a_half_used_prefill_engine_is_half_full_and_knows_its_knee() -> None:
 
     assert prefill.used_ratio == pytest.approx(0.5, abs=0.08)
     assert prefill.prefill is not None
-    assert prefill.prefill.sides is Sides.BOTH
+    assert prefill.prefill.confidence is LimitConfidence.BOTH
     assert prefill.prefill.knee_tokens == pytest.approx(256, rel=0.2)
 
 

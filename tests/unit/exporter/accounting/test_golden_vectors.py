@@ -588,9 +588,9 @@ def test_what_an_engine_told_is_summed_over_its_processes() -> None:
     books.advance(30)
     [account] = books.ledger.engine_accounts(0)
 
-    assert account.told.steps == (1, 1, 0, 0)
-    assert account.told.elapsed_ns == (1_000_000_000, 2_000_000_000, 0, 0)
-    assert sum(account.gpu_seconds.values()) == 2 * sum(account.told.elapsed_ns) / 1e9
+    assert account.reported.steps == (1, 1, 0, 0)
+    assert account.reported.elapsed_ns == (1_000_000_000, 2_000_000_000, 0, 0)
+    assert sum(account.gpu_seconds.values()) == 2 * sum(account.reported.elapsed_ns) / 1e9
 
 
 def test_the_loss_of_the_last_record_holds_no_watermark() -> None:
@@ -617,4 +617,4 @@ def test_a_stream_first_heard_in_a_batch_has_told_as_much_as_one_heard_step_by_s
     [account] = books.ledger.engine_accounts(0)
 
     # What had been told before the first of them is another's: the first is where we begin.
-    assert account.told.steps == (0, 2, 0, 0)
+    assert account.reported.steps == (0, 2, 0, 0)

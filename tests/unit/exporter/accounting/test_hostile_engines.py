@@ -95,7 +95,7 @@ def test_an_engine_that_begins_ever_new_streams_is_heard_on_the_first_thousand()
     books.advance(9.0)
 
     (account,) = books.ledger.engine_accounts(ns(9))
-    assert account.told.steps[wire.GENERATION] == 1024
+    assert account.reported.steps[wire.GENERATION] == 1024
 
 
 def test_records_that_let_no_time_be_frozen_are_not_kept_for_minutes() -> None:

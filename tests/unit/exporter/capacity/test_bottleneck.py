@@ -6,7 +6,7 @@ import pytest
 
 from disagg_exporter.capacity.activity import Activity, Parts
 from disagg_exporter.capacity.bottleneck import Evidence, bound_of
-from disagg_exporter.model import Bound, DeviceReading
+from disagg_exporter.model import Bottleneck, DeviceReading
 
 BUSY = Evidence(kv_usage_ratio=0.4, used_ratio=0.8, gap_ratio=0.05)
 
@@ -14,33 +14,33 @@ BUSY = Evidence(kv_usage_ratio=0.4, used_ratio=0.8, gap_ratio=0.05)
 @pytest.mark.parametrize(
     ("evidence", "bound"),
     [
-        (None, Bound.UNKNOWN),
-        (BUSY, Bound.UNKNOWN),
-        (replace(BUSY, kv_usage_ratio=0.95), Bound.UNKNOWN),
-        (replace(BUSY, kv_usage_ratio=0.95, waiting_ratio=0.1), Bound.KV),
-        (replace(BUSY, kv_usage_ratio=0.95, preempted=True), Bound.KV),
-        (replace(BUSY, kv_usage_ratio=0.89, waiting_ratio=1.0), Bound.UNKNOWN),
-        (replace(BUSY, kv_usage_ratio=0.95, waiting_ratio=0.5, used_ratio=0.2), Bound.KV),
-        (replace(BUSY, used_ratio=0.49), Bound.NONE),
-        (replace(BUSY, used_ratio=0.49, gap_ratio=0.6), Bound.NONE),
-        (replace(BUSY, gap_ratio=0.25, tensor_ratio=0.5, dram_ratio=0.3), Bound.HOST),
-        (replace(BUSY, used_ratio=None, gap_ratio=0.25), Bound.HOST),
-        (replace(BUSY, gap_ratio=None), Bound.UNKNOWN),
-        (replace(BUSY, tensor_ratio=0.5, dram_ratio=0.3), Bound.COMPUTE),
-        (replace(BUSY, tensor_ratio=0.1, dram_ratio=0.7), Bound.BANDWIDTH),
-        (replace(BUSY, tensor_ratio=0.1, dram_ratio=0.15), Bound.UNKNOWN),
-        (replace(BUSY, tensor_ratio=0.5), Bound.UNKNOWN),
-        (replace(BUSY, prefill_ratio=0.9, beyond_knee=True), Bound.COMPUTE),
-        (replace(BUSY, prefill_ratio=0.9, beyond_knee=False), Bound.BANDWIDTH),
-        (replace(BUSY, prefill_ratio=0.9), Bound.UNKNOWN),
-        (replace(BUSY, prefill_ratio=0.1, beyond_knee=True), Bound.UNKNOWN),
+        (None, Bottleneck.UNKNOWN),
+        (BUSY, Bottleneck.UNKNOWN),
+        (replace(BUSY, kv_usage_ratio=0.95), Bottleneck.UNKNOWN),
+        (replace(BUSY, kv_usage_ratio=0.95, waiting_ratio=0.1), Bottleneck.KV),
+        (replace(BUSY, kv_usage_ratio=0.95, preempted=True), Bottleneck.KV),
+        (replace(BUSY, kv_usage_ratio=0.89, waiting_ratio=1.0), Bottleneck.UNKNOWN),
+        (replace(BUSY, kv_usage_ratio=0.95, waiting_ratio=0.5, used_ratio=0.2), Bottleneck.KV),
+        (replace(BUSY, used_ratio=0.49), Bottleneck.NONE),
+        (replace(BUSY, used_ratio=0.49, gap_ratio=0.6), Bottleneck.NONE),
+        (replace(BUSY, gap_ratio=0.25, tensor_ratio=0.5, dram_ratio=0.3), Bottleneck.HOST),
+        (replace(BUSY, used_ratio=None, gap_ratio=0.25), Bottleneck.HOST),
+        (replace(BUSY, gap_ratio=None), Bottleneck.UNKNOWN),
+        (replace(BUSY, tensor_ratio=0.5, dram_ratio=0.3), Bottleneck.COMPUTE),
+        (replace(BUSY, tensor_ratio=0.1, dram_ratio=0.7), Bottleneck.BANDWIDTH),
+        (replace(BUSY, tensor_ratio=0.1, dram_ratio=0.15), Bottleneck.UNKNOWN),
+        (replace(BUSY, tensor_ratio=0.5), Bottleneck.UNKNOWN),
+        (replace(BUSY, prefill_ratio=0.9, beyond_knee=True), Bottleneck.COMPUTE),
+        (replace(BUSY, prefill_ratio=0.9, beyond_knee=False), Bottleneck.BANDWIDTH),
+        (replace(BUSY, prefill_ratio=0.9), Bottleneck.UNKNOWN),
+        (replace(BUSY, prefill_ratio=0.1, beyond_knee=True), Bottleneck.UNKNOWN),
         (
             replace(BUSY, prefill_ratio=0.9, beyond_knee=True, tensor_ratio=0.2, dram_ratio=0.6),
-            Bound.BANDWIDTH,
+            Bottleneck.BANDWIDTH,
         ),
     ],
 )
-def test_the_first_verdict_that_holds(evidence: Evidence | None, bound: Bound) -> None:
+def test_the_first_verdict_that_holds(evidence: Evidence | None, bound: Bottleneck) -> None:
     """The table of docs/capacity.md, just at its limits and just off them."""
     assert bound_of(evidence) is bound
 
@@ -49,35 +49,35 @@ def test_the_first_verdict_that_holds(evidence: Evidence | None, bound: Bound) -
     ("bound", "inside", "edge", "outside"),
     [
         pytest.param(
-            Bound.KV,
+            Bottleneck.KV,
             replace(BUSY, kv_usage_ratio=0.91, preempted=True),
             replace(BUSY, kv_usage_ratio=0.89, preempted=True),
             replace(BUSY, kv_usage_ratio=0.70, preempted=True),
             id="kv",
         ),
         pytest.param(
-            Bound.NONE,
+            Bottleneck.NONE,
             replace(BUSY, used_ratio=0.49),
             replace(BUSY, used_ratio=0.51),
             replace(BUSY, used_ratio=0.60),
             id="none",
         ),
         pytest.param(
-            Bound.HOST,
+            Bottleneck.HOST,
             replace(BUSY, gap_ratio=0.26),
             replace(BUSY, gap_ratio=0.24),
             replace(BUSY, gap_ratio=0.20),
             id="host",
         ),
         pytest.param(
-            Bound.COMPUTE,
+            Bottleneck.COMPUTE,
             replace(BUSY, tensor_ratio=0.60, dram_ratio=0.40),
             replace(BUSY, tensor_ratio=0.39, dram_ratio=0.40),
             replace(BUSY, tensor_ratio=0.30, dram_ratio=0.40),
             id="compute",
         ),
         pytest.param(
-            Bound.BANDWIDTH,
+            Bottleneck.BANDWIDTH,
             replace(BUSY, tensor_ratio=0.30, dram_ratio=0.40),
             replace(BUSY, tensor_ratio=0.41, dram_ratio=0.40),
             replace(BUSY, tensor_ratio=0.60, dram_ratio=0.40),
@@ -86,10 +86,10 @@ def test_the_first_verdict_that_holds(evidence: Evidence | None, bound: Bound) -
     ],
 )
 def test_a_verdict_does_not_flap_at_its_limit(
-    bound: Bound, inside: Evidence, edge: Evidence, outside: Evidence
+    bound: Bottleneck, inside: Evidence, edge: Evidence, outside: Evidence
 ) -> None:
     """It stands while its figure trembles around the limit, and is not entered by that."""
-    told = Bound.UNKNOWN
+    told = Bottleneck.UNKNOWN
     verdicts = []
     for evidence in (edge, inside, edge, inside, edge, outside, edge):
         told = bound_of(evidence, told)

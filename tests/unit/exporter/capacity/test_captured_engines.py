@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from disagg_exporter.capacity import Fullness
-from disagg_exporter.model import EngineCapacity, EngineState, EngineStatus, Role, Sides, StreamKey
+from disagg_exporter.model import (
+    EngineCapacity,
+    EngineState,
+    EngineStatus,
+    LimitConfidence,
+    Role,
+    StreamKey,
+)
 from support.books import SECOND_NS, Teller, captured_steps
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
@@ -55,7 +62,7 @@ def test_a_chunked_engine_knows_its_knee_below_its_own_limit(name: str, overlapp
     prefill = learned(name, Role.MIXED, overlapped=overlapped).prefill
 
     assert prefill is not None
-    assert prefill.sides is Sides.BOTH
+    assert prefill.confidence is LimitConfidence.BOTH
     assert prefill.knee_tokens is not None
     assert STEP_TOKENS / 3 < prefill.knee_tokens < STEP_TOKENS
     assert 450 < prefill.tokens_per_second < 700

@@ -11,9 +11,9 @@ from disagg_exporter.model import (
     EnginePage,
     EngineState,
     EngineStatus,
+    LimitConfidence,
     ModelSize,
     Role,
-    Sides,
     Step,
     StreamKey,
 )
@@ -92,7 +92,7 @@ def test_eighteen_requests_of_a_hundred_are_eighteen_hundredths() -> None:
 
     assert capacity.decode is not None
     assert capacity.decode.requests == pytest.approx(TARGET_BATCH, rel=0.01)
-    assert capacity.decode.sides is Sides.BOTH
+    assert capacity.decode.confidence is LimitConfidence.BOTH
     assert capacity.used_ratio == pytest.approx(0.18, rel=0.02)
 
 

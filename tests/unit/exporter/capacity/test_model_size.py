@@ -28,8 +28,8 @@ def test_the_size_of_a_known_model_is_that_of_its_card() -> None:
 
     assert size is not None
     assert size.layer_parameters + 2 * size.output_parameters == pytest.approx(8.03e9, rel=1e-3)
-    assert size.bytes_a_parameter == 2
-    assert size.kv_bytes_a_token == 2 * 32 * 8 * 128 * 2
+    assert size.bytes_per_parameter == 2
+    assert size.kv_bytes_per_token == 2 * 32 * 8 * 128 * 2
 
 
 def test_heads_may_have_a_size_of_their_own() -> None:

@@ -11,8 +11,8 @@ from disagg_exporter.model import (
     EnginePage,
     EngineState,
     EngineStatus,
+    LimitConfidence,
     Role,
-    Sides,
 )
 
 SECOND_NS = 1_000_000_000
@@ -64,7 +64,7 @@ def test_the_batch_at_the_target_is_learned_from_tokens_per_running_request() ->
 
     assert engine.paged.decode is not None
     assert engine.paged.decode.requests == pytest.approx(100, rel=0.01)
-    assert engine.paged.decode.sides is Sides.BOTH
+    assert engine.paged.decode.confidence is LimitConfidence.BOTH
 
 
 def test_seconds_in_which_prompts_were_computed_teach_no_decode_step() -> None:

@@ -113,7 +113,7 @@ class Node:
             0.0,
             self.now_ns,
             accounts=self.ledger.device_accounts(),
-            retired_accounts=self.ledger.retired_accounts(),
+            removed_accounts=self.ledger.removed_accounts(),
             engine_accounts=self.ledger.engine_accounts(self.now_ns),
             tokens=self.ledger.token_accounts(),
         )

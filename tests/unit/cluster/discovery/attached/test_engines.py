@@ -128,7 +128,7 @@ class Node:
             fresh_until_ns=self.now_ns + 10 * SECOND_NS,
             devices=self.attached.devices,
             accounts=self.ledger.device_accounts(),
-            retired_accounts=self.ledger.retired_accounts(),
+            removed_accounts=self.ledger.removed_accounts(),
             engine_accounts=self.ledger.engine_accounts(self.now_ns),
             engines=self.attached.statuses(pages),
             left_out_engines=self.attached.left_out,
@@ -420,7 +420,7 @@ def test_engines_without_end_leave_nothing_but_one_sum() -> None:
 
     snapshot = node.snapshot()
     assert (snapshot.accounts, snapshot.engine_accounts, snapshot.engines) == ((), (), ())
-    [kept] = snapshot.retired_accounts
+    [kept] = snapshot.removed_accounts
     assert len(kept.cells) < 10
     assert sum(kept.cells.values()) == pytest.approx(node.node_seconds(), rel=0.5)
 

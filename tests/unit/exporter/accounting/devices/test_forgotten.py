@@ -112,11 +112,11 @@ def test_what_devices_used_that_are_gone_is_forgotten_with_the_name() -> None:
     )
     books.serve("other", 20)
     books.ledger.forget("p")
-    (retired,) = books.ledger.retired_accounts()
+    (retired,) = books.ledger.removed_accounts()
     total = sum(retired.slice_ns.values())
 
     books.ledger.forget_model("m")
-    (retired,) = books.ledger.retired_accounts()
+    (retired,) = books.ledger.removed_accounts()
 
     assert {cell.model_name for cell in retired.slice_ns} <= {"", FORGOTTEN_MODEL}
     assert sum(retired.slice_ns.values()) == total > 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from disagg_exporter.accounting.devices.meters import Meters
 from disagg_exporter.model import (
-    GPU_SECOND_SLICE_NS,
+    SLICE_NS_PER_GPU_SECOND,
     ActivityCell,
     DeviceReading,
     EngineState,
@@ -24,7 +24,7 @@ from support.books import Books
 def activity(books: Books) -> dict[tuple[Role, Unit], float]:
     (account,) = books.ledger.device_accounts()
     return {
-        (cell.role, cell.unit): round(slice_ns / GPU_SECOND_SLICE_NS, 6)
+        (cell.role, cell.unit): round(slice_ns / SLICE_NS_PER_GPU_SECOND, 6)
         for cell, slice_ns in account.active_slice_ns.items()
     }
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from disagg_exporter.capacity.curves.curve import Point
 from disagg_exporter.capacity.curves.itl import FARTHEST, find_batch, growing
-from disagg_exporter.model import DecodeLimit, Sides
+from disagg_exporter.model import DecodeLimit, LimitConfidence
 
 
 def line(*batches: float, base: float = 0.010, each: float = 0.0002, n: int = 20) -> list[Point]:
@@ -18,7 +18,7 @@ def test_a_target_between_two_batches_is_read_off() -> None:
     """30 ms are met by 100 requests."""
     found = find_batch(line(8, 16, 64, 128, 256), 0.030)
 
-    assert found == DecodeLimit(pytest.approx(100), Sides.BOTH)
+    assert found == DecodeLimit(pytest.approx(100), LimitConfidence.BOTH)
 
 
 def test_a_target_seen_from_below_goes_on_along_a_steep_line() -> None:
@@ -28,34 +28,34 @@ def test_a_target_seen_from_below_goes_on_along_a_steep_line() -> None:
     assert found is not None
     assert found.requests is not None
     assert 80 < found.requests < 100
-    assert found.sides is Sides.ONE
+    assert found.confidence is LimitConfidence.ONE
 
 
 def test_from_a_single_batch_the_step_is_taken_to_grow_with_it() -> None:
     """18 requests in 12 ms could be 45 in 30 ms at the least."""
     found = find_batch([Point(18, 0.012, 50)], 0.030)
 
-    assert found == DecodeLimit(pytest.approx(45), Sides.ONE)
+    assert found == DecodeLimit(pytest.approx(45), LimitConfidence.ONE)
 
 
 def test_nothing_is_concluded_far_beyond_what_was_seen() -> None:
     """Steps that do not grow at all would allow any batch."""
     found = find_batch(line(4, 8, 16, each=0.0, n=64), 10.0)
 
-    assert found == DecodeLimit(FARTHEST * 16, Sides.ONE)
+    assert found == DecodeLimit(FARTHEST * 16, LimitConfidence.ONE)
 
 
 def test_a_target_below_all_that_was_seen_leads_back_along_the_line() -> None:
     """20 ms are met by 50 requests; never fewer than 64 ran."""
     found = find_batch(line(64, 128, 256), 0.020)
 
-    assert found == DecodeLimit(pytest.approx(50), Sides.ONE)
+    assert found == DecodeLimit(pytest.approx(50), LimitConfidence.ONE)
 
 
 def test_a_target_that_one_request_misses_is_unreachable() -> None:
     found = find_batch(line(4, 8, 16), 0.005)
 
-    assert found == DecodeLimit(None, Sides.UNREACHABLE)
+    assert found == DecodeLimit(None, LimitConfidence.UNREACHABLE)
 
 
 def test_too_few_steps_tell_nothing() -> None:
@@ -69,7 +69,7 @@ def test_a_few_steps_beyond_the_target_are_one_side_only() -> None:
     found = find_batch(points, 0.030)
 
     assert found is not None
-    assert found.sides is Sides.ONE
+    assert found.confidence is LimitConfidence.ONE
 
 
 points = st.lists(

@@ -4,7 +4,7 @@ import pytest
 
 from disagg_exporter.capacity.curves.curve import Point
 from disagg_exporter.capacity.curves.knee import KNEE_SHARE, find_knee
-from disagg_exporter.model import PrefillLimit, Sides
+from disagg_exporter.model import LimitConfidence, PrefillLimit
 
 BASE_SECONDS, TOKEN_SECONDS = 0.010, 50e-6
 
@@ -27,7 +27,7 @@ def test_the_knee_lies_where_nine_tenths_of_the_best_rate_are_reached() -> None:
     assert found is not None
     assert found.knee_tokens is not None
     assert rate(found.knee_tokens) == pytest.approx(KNEE_SHARE * rate(4000), rel=0.01)
-    assert found.sides is Sides.BOTH
+    assert found.confidence is LimitConfidence.BOTH
 
 
 def test_tokens_per_second_are_nine_tenths_of_what_larger_steps_reach_together() -> None:
@@ -44,7 +44,7 @@ def test_tokens_per_second_are_nine_tenths_of_what_larger_steps_reach_together()
 def test_without_small_steps_the_rate_is_known_and_the_knee_is_not() -> None:
     found = find_knee(affine(4000, 6000, 8000))
 
-    assert found == PrefillLimit(pytest.approx(KNEE_SHARE * 18_000 / 0.930), Sides.ONE)
+    assert found == PrefillLimit(pytest.approx(KNEE_SHARE * 18_000 / 0.930), LimitConfidence.ONE)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import pytest
 
 from disagg_exporter.capacity.curves.utilization import LEAST_SECONDS, Load, load_of, used_ratio
 from disagg_exporter.capacity.curves.window import Tally
-from disagg_exporter.model import DecodeLimit, PrefillLimit, Role, Sides
+from disagg_exporter.model import DecodeLimit, LimitConfidence, PrefillLimit, Role
 
-PREFILL = PrefillLimit(20_000.0, Sides.BOTH, 400.0)
-DECODE = DecodeLimit(100.0, Sides.BOTH)
+PREFILL = PrefillLimit(20_000.0, LimitConfidence.BOTH, 400.0)
+DECODE = DecodeLimit(100.0, LimitConfidence.BOTH)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_is_used_depends_on_the_role(role: Role, load: Load, used: float | 
     [
         (Role.PREFILL, None, DECODE),
         (Role.DECODE, PREFILL, None),
-        (Role.DECODE, PREFILL, DecodeLimit(None, Sides.UNREACHABLE)),
+        (Role.DECODE, PREFILL, DecodeLimit(None, LimitConfidence.UNREACHABLE)),
         (Role.MIXED, PREFILL, None),
         (Role.MIXED, None, DECODE),
     ],

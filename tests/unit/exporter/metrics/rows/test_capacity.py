@@ -14,9 +14,9 @@ from disagg_exporter.model import (
     EngineCapacity,
     EngineState,
     EngineStatus,
+    LimitConfidence,
     PrefillLimit,
     Role,
-    Sides,
     Snapshot,
 )
 
@@ -105,8 +105,8 @@ def test_limits_are_shown_with_how_they_are_known() -> None:
             EngineCapacity(
                 "m-0",
                 None,
-                PrefillLimit(20_000.0, Sides.ONE),
-                DecodeLimit(None, Sides.UNREACHABLE),
+                PrefillLimit(20_000.0, LimitConfidence.ONE),
+                DecodeLimit(None, LimitConfidence.UNREACHABLE),
                 CapacitySource.STEPS,
             )
         ],

@@ -5,20 +5,20 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Word(StrEnum):
+class LabelEnum(StrEnum):
     """A word that labels carry; as a key it is its text, which is hashed once and for all."""
 
     __hash__ = str.__hash__
 
 
-class Phase(Word):
+class Phase(LabelEnum):
     """The two phases of LLM inference."""
 
     PREFILL = "prefill"
     DECODE = "decode"
 
 
-class Use(Word):
+class Use(LabelEnum):
     """Where a second of a device went; the first two are the phases."""
 
     PREFILL = "prefill"
@@ -28,7 +28,7 @@ class Use(Word):
     UNOBSERVED = "unobserved"
 
 
-class Role(Word):
+class Role(LabelEnum):
     """What an engine, and so its devices, is for."""
 
     PREFILL = "prefill"
@@ -39,7 +39,7 @@ class Role(Word):
     UNKNOWN = "unknown"
 
 
-class Reason(Word):
+class Reason(LabelEnum):
     """Why a second was idle, unattributed or unobserved (accounting A5, A6)."""
 
     NO_ENGINE = "no_engine"
@@ -56,7 +56,7 @@ class Reason(Word):
     NONE = ""
 
 
-class Unit(Word):
+class Unit(LabelEnum):
     """The part of a device whose activity is counted."""
 
     GRAPHICS = "graphics"
@@ -65,7 +65,7 @@ class Unit(Word):
     DRAM = "dram"
 
 
-class Throttle(Word):
+class Throttle(LabelEnum):
     """Why a device's clocks are lower than they could be; several may hold at once."""
 
     POWER_CAP = "power_cap"
@@ -75,7 +75,7 @@ class Throttle(Word):
     OTHER = "other"
 
 
-class EngineState(Word):
+class EngineState(LabelEnum):
     """Where an engine stands in its life, as its supervisor or discovery sees it."""
 
     STARTING = "starting"
@@ -84,7 +84,7 @@ class EngineState(Word):
     GONE = "gone"
 
 
-class Method(Word):
+class Method(LabelEnum):
     """How an engine's GPU-seconds were found, best first."""
 
     STEPS = "steps"
@@ -102,9 +102,38 @@ class Method(Word):
         return self in (Method.STEPS, Method.FPM)
 
 
-class Split(Word):
+class Split(LabelEnum):
     """How steps that prefill and decode at once are divided (accounting A4)."""
 
     MODEL = "model"
     TOKENS = "tokens"
     NONE = "none"
+
+
+class LimitConfidence(StrEnum):
+    """How well a limit is known: steps were seen on both sides of it, or on one alone.
+
+    `unreachable`: a target that not even a single request would meet.
+    """
+
+    BOTH = "both_sides"
+    ONE = "one_side"
+    UNREACHABLE = "unreachable"
+
+
+class Bottleneck(StrEnum):
+    """What keeps an engine from doing more; `none` is an engine with room."""
+
+    COMPUTE = "compute"
+    BANDWIDTH = "bandwidth"
+    KV = "kv"
+    HOST = "host"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+class CapacitySource(StrEnum):
+    """What the limits were learned from, best first."""
+
+    STEPS = "steps"
+    PAGE = "page"

@@ -1,0 +1,205 @@
+"""What an engine counts of the requests it serves: how long they took, what it moved for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from disagg_exporter.model.enums import (
+    Bottleneck,
+    CapacitySource,
+    EngineState,
+    LimitConfidence,
+    Role,
+)
+
+
+class Total(StrEnum):
+    """A number that only grows while its engine lives.
+
+    `QUEUE_*` is from a request's arrival to its first step (KV that must arrive first is waited
+    for in it), `FIRST_TOKEN_*` from there to its first token, `KV_STAGE_*` the sending of its KV,
+    where the engine clocks that as a stage of the request. `TRANSFER_*` is the transfers' own time.
+    """
+
+    FINISHED_REQUESTS = "finished_requests"
+    PREEMPTIONS = "preemptions"
+    QUEUE_SECONDS = "queue_seconds"
+    QUEUE_REQUESTS = "queue_requests"
+    FIRST_TOKEN_SECONDS = "first_token_seconds"
+    FIRST_TOKEN_REQUESTS = "first_token_requests"
+    KV_STAGE_SECONDS = "kv_stage_seconds"
+    KV_STAGE_REQUESTS = "kv_stage_requests"
+    TRANSFERS = "transfers"
+    TRANSFER_SECONDS = "transfer_seconds"
+    TRANSFER_BYTES = "transfer_bytes"
+    FAILED_TRANSFERS = "failed_transfers"
+    FAILED_NOTIFICATIONS = "failed_notifications"
+    FAILED_RECEIVES = "failed_receives"
+    FAILED_BOOTSTRAPS = "failed_bootstraps"
+    EXPIRED_TRANSFERS = "expired_transfers"
+
+    @property
+    def seconds(self) -> bool:
+        """Whether it is a sum of durations, which one negative duration makes fall."""
+        return self.endswith("_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Durations by upper bound; `counts` are cumulative and hold one more, all of them."""
+
+    bounds_seconds: tuple[float, ...]
+    counts: tuple[float, ...]
+    sum_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServingCounts:
+    """What an engine has counted since some moment; what it does not tell is not there."""
+
+    totals: Mapping[Total, float] = field(default_factory=dict)
+    time_to_first_token: Histogram | None = None
+    inter_token_latency: Histogram | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillLimit:
+    """Where reading prompts stops to gain from larger steps.
+
+    `tokens_per_second` is the rate at the knee. `knee_tokens` is the size of a step there; None
+    while no smaller step was seen.
+    """
+
+    tokens_per_second: float
+    confidence: LimitConfidence
+    knee_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimit:
+    """The batch (requests that each get a token in a step) that just meets the target.
+
+    None where no batch does.
+    """
+
+    requests: float | None
+    confidence: LimitConfidence
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """How many parameters a model has in its layers and in its output, and what they weigh."""
+
+    layer_parameters: int
+    output_parameters: int
+    bytes_per_parameter: int
+    kv_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCapacity:
+    """One engine: how much of what it could serve it serves, and what holds it.
+
+    `used_ratio` is 1 where the engine is full; it may be more. None until the limits that its
+    role needs are learned, and while it is not ready. `flops_per_second` and `bytes_per_second`
+    are what it computes and reads on all its GPUs, None where the size of its model is not known.
+    """
+
+    engine: str
+    used_ratio: float | None = None
+    prefill: PrefillLimit | None = None
+    decode: DecodeLimit | None = None
+    source: CapacitySource = CapacitySource.STEPS
+    bottleneck: Bottleneck = Bottleneck.UNKNOWN
+    flops_per_second: float | None = None
+    bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePage:
+    """The few values of an engine's metrics page that we use; None where the page has none.
+
+    `prefill_seconds_total` and `decode_seconds_total` are the engine's own timers: how long each
+    of its devices ran such steps. SGLang's count mixed steps as prefill. `steps_total` are the
+    steps of all ranks. `kv_cache_tokens` is how
+    much its cache can hold, `asleep` whether it has given its memory back for a while. `serving`
+    counts since the engine started. `ranks` are the data-parallel ranks that are in the sums.
+    """
+
+    kind: str
+    t_ns: int
+    model_name: str | None = None
+    running: float | None = None
+    waiting: float | None = None
+    deferred: float | None = None
+    kv_usage_ratio: float | None = None
+    computed_tokens_total: float | None = None
+    external_tokens_total: float | None = None
+    generation_tokens_total: float | None = None
+    prefill_seconds_total: float | None = None
+    decode_seconds_total: float | None = None
+    steps_total: float | None = None
+    kv_cache_tokens: float | None = None
+    asleep: bool | None = None
+    serving: ServingCounts = field(default_factory=ServingCounts)
+    ranks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoWorker:
+    """An engine as NVIDIA Dynamo knows it: its worker's id in hex, and whether it is registered.
+
+    `registered` is None where nobody can tell. A worker that has lost its registration goes on
+    answering, and gets no requests.
+    """
+
+    worker: str
+    registered: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsStatus:
+    """How an engine that speaks TLS was known at the last look at its page.
+
+    `verified` is `ca`, `pinned` or `insecure`; empty if it was not asked by TLS. `fault` is why no
+    page came, in a word of `TlsFault`; empty if TLS is not why.
+    """
+
+    verified: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One engine as the daemon sees it beside its accounting: reachable, which kind, its page.
+
+    `serving` counts since the daemon first saw the engine's page, through all its restarts; None
+    before.
+    `pid` is the process above all of its own, None where none can be seen.
+    `role_changes` is how often it went from one known role to another; None where a person said it.
+    `follows` is set where it is one node's part of an engine that is led elsewhere: the address at
+    which they meet, empty if nobody told it. It answers nobody, and `up` is that it is there; None
+    where it should answer and nobody could ask.
+    """
+
+    engine: str
+    role: Role
+    kind: str
+    version: str
+    model_name: str
+    devices: tuple[str, ...]
+    state: EngineState
+    up: bool | None
+    source: str
+    confidence: str
+    page: EnginePage | None = None
+    pod: str = ""
+    dynamo: DynamoWorker | None = None
+    serving: ServingCounts | None = None
+    pid: int | None = None
+    model_size: ModelSize | None = None
+    follows: str | None = None
+    tls: TlsStatus | None = None
+    role_changes: int | None = None
