@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.sockets.listeners import session_members
+from disagg_cluster.host.tcp_listeners import session_members
 from disagg_cluster.telemetry.steps.fpm_feed import FpmFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness

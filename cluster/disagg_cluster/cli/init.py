@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from disagg_cluster.host.output.queued_output import queued_output
+from disagg_cluster.host.daemon_output import queued_output
 from disagg_cluster.supervisor import init as first_process
 
 

@@ -18,7 +18,7 @@ from disagg_cluster.daemon.endpoint_file import near_url
 from disagg_cluster.daemon.foreground import log_to_stderr, run
 from disagg_cluster.daemon.metrics_service import scheme_of
 from disagg_cluster.daemon.status_line import LinePrinter
-from disagg_cluster.host.output.queued_output import QueuedOutput, queued_output
+from disagg_cluster.host.daemon_output import QueuedOutput, queued_output
 from disagg_cluster.host.run_dir.layout import default_run_dir, older_run_dirs
 from disagg_cluster.nodefile import NodeFile, read
 from disagg_cluster.supervisor.usual_run_dir import usual_run_dir

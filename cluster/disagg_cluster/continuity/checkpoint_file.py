@@ -15,8 +15,8 @@ from disagg_cluster.continuity.checkpoint_text import (
     decode,
     encode,
 )
-from disagg_cluster.host.files.held_folder import Place
-from disagg_cluster.host.files.private_file import open_private
+from disagg_cluster.host.files.atomic_write import Place
+from disagg_cluster.host.files.private_files import open_private
 from disagg_cluster.supervisor.journal.journal_text import Where
 from disagg_exporter.collectors import explain
 

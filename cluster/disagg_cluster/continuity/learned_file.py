@@ -13,9 +13,8 @@ from pathlib import Path
 from disagg_cluster.continuity.learned_identity import EngineIdentities
 from disagg_cluster.continuity.learned_models import LearnedModels, Learners
 from disagg_cluster.continuity.learned_text import FILE_BYTES, LearnedError, decode, encode
-from disagg_cluster.host.files.atomic_write import write_whole
-from disagg_cluster.host.files.held_folder import Place
-from disagg_cluster.host.files.private_file import open_private
+from disagg_cluster.host.files.atomic_write import Place, write_whole
+from disagg_cluster.host.files.private_files import open_private
 from disagg_cluster.host.processes.procfs import command_line
 from disagg_exporter.collectors import CollectorHealth, explain
 from disagg_exporter.model import CollectorStatus, Device, EngineStatus

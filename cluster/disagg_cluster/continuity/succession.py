@@ -10,7 +10,7 @@ from disagg_cluster.continuity.checkpoint_file import CheckpointFile
 from disagg_cluster.continuity.checkpoint_text import Checkpoint
 from disagg_cluster.continuity.learned_file import learned_file
 from disagg_cluster.continuity.learned_models import Learners
-from disagg_cluster.host.files.held_folder import Place
+from disagg_cluster.host.files.atomic_write import Place
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.journal.journal import here

@@ -21,10 +21,10 @@ from disagg_cluster.daemon.engine_registry import Roster, attaching
 from disagg_cluster.daemon.main_loop import Aside, Pulse
 from disagg_cluster.daemon.metrics_service import Front
 from disagg_cluster.daemon.router_handle import Gate
-from disagg_cluster.host.output.log_rotation import Rotation
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.host.run_dir.watch import RunDirWatch
+from disagg_cluster.host.worker_logs import Rotation
 from disagg_cluster.launch.command import child_environment
 from disagg_cluster.launch.worker_specs import posts_of
 from disagg_cluster.lifecycle.state import WorkerState

@@ -20,7 +20,7 @@ from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.daemon.endpoint_file import leaving
 from disagg_cluster.daemon.feeds import hearing
-from disagg_cluster.host.files.private_dir import make_inner
+from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.stuck import stuck
 from disagg_cluster.supervisor.supervisor import Crew

@@ -15,11 +15,9 @@ from contextlib import AbstractContextManager
 
 from disagg_cluster.daemon.daemon import Daemon
 from disagg_cluster.daemon.status_line import line
-from disagg_cluster.host.life_signs import LifeSigns
-from disagg_cluster.host.malloc import share_one_heap
-from disagg_cluster.host.output.log_rate import LogRateLimit
-from disagg_cluster.host.service_manager import ServiceManager
-from disagg_cluster.host.subreaper import subreaping
+from disagg_cluster.host.daemon_output import LogRateLimit
+from disagg_cluster.host.libc import share_one_heap, subreaping
+from disagg_cluster.host.service_manager import LifeSigns, ServiceManager
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.model import Snapshot
 

@@ -6,13 +6,18 @@ anything: it is logged once, and the daemon goes on.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 _MOST_STATUS = 200
+_STATUS_SECONDS = 1.0
+_EXTENSION_SECONDS = 30.0
+"""How much time to end is asked for, three times as often as it runs out."""
 
 
 class ServiceManager:
@@ -95,3 +100,63 @@ def _watchdog_seconds(environ: Mapping[str, str], pid: int | None) -> float | No
     told = environ.get("WATCHDOG_USEC", "")
     seconds = int(told) / 1e6 if told.isascii() and told.isdigit() else 0.0
     return seconds or None
+
+
+class LifeSigns:
+    """Signs of life at half the interval that the watchdog wants, only while all is well.
+
+    They are given by a task of the daemon's own loop: a loop that is stuck gives none.
+
+    Args:
+        manager: Told.
+        is_well: Whether what matters is alive, too.
+        status: How it goes, in a line; nothing is told if it is empty.
+    """
+
+    def __init__(
+        self, manager: ServiceManager, is_well: Callable[[], bool], status: Callable[[], str]
+    ) -> None:
+        self._manager = manager
+        self._is_well = is_well
+        self._status = status
+        self._ending = False
+
+    @contextlib.asynccontextmanager
+    async def given(self) -> AsyncIterator[None]:
+        """Give them until the block ends."""
+        if not self._manager.listens:
+            yield
+            return
+        tasks = [asyncio.create_task(self._tell())]
+        if (seconds := self._manager.watchdog_seconds) is not None:
+            tasks.append(asyncio.create_task(self._beat(seconds / 2)))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def end(self) -> None:
+        """Tell that the daemon ends, and ask for time as long as it takes."""
+        if not self._ending:
+            self._ending = True
+            self._manager.stopping()
+            self._manager.extend_timeout(_EXTENSION_SECONDS)
+
+    async def _beat(self, seconds: float) -> None:
+        while True:
+            if self._is_well():
+                self._manager.alive()
+            await asyncio.sleep(seconds)
+
+    async def _tell(self) -> None:
+        seconds = 0.0
+        while True:
+            if text := self._status():
+                self._manager.status(text)
+            await asyncio.sleep(_STATUS_SECONDS)
+            seconds += _STATUS_SECONDS
+            if self._ending and seconds >= _EXTENSION_SECONDS / 3:
+                seconds = 0.0
+                self._manager.extend_timeout(_EXTENSION_SECONDS)

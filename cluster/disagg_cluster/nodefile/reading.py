@@ -9,7 +9,7 @@ from pathlib import Path
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import assume
 from disagg_cluster.config.problems import ConfigError, Finding, Problem, YamlPath, config_error
-from disagg_cluster.host.files.bounded_file import read_bounded
+from disagg_cluster.host.files.named_paths import read_bounded
 from disagg_cluster.nodefile.checks import check
 from disagg_cluster.nodefile.draft import understand
 from disagg_cluster.nodefile.worker_checks import THIS_HOST, Host

@@ -11,7 +11,7 @@ from pathlib import Path
 from disagg_cluster.config import Worker
 from disagg_cluster.config.problems import Finding, YamlPath
 from disagg_cluster.config.values import is_model_path
-from disagg_cluster.host.files.folder_path import why_no_folder
+from disagg_cluster.host.files.named_paths import why_no_folder
 from disagg_cluster.launch.command import OWN_ARGUMENTS, OWN_VARIABLES
 from disagg_cluster.launch.sizes import option_name, other_sizes
 from disagg_cluster.nodefile.draft import Draft

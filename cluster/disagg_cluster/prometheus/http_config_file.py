@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from disagg_cluster.config.problems import ConfigError, Finding, config_error
 from disagg_cluster.config.section import Section
 from disagg_cluster.config.values import AnyText
-from disagg_cluster.host.files.bounded_file import read_bounded
+from disagg_cluster.host.files.named_paths import read_bounded
 from disagg_cluster.nodefile.draft import text_keys_only
 from disagg_cluster.nodefile.messages import misfits
 from disagg_cluster.nodefile.yaml_positions import read_yaml

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from disagg_cluster.host.descriptor_reserve import DescriptorReserve
-from disagg_cluster.host.subreaper import is_subreaper
+from disagg_cluster.host.libc import is_subreaper
 from disagg_cluster.lifecycle.failures import OnFailure
 from disagg_cluster.lifecycle.state import (
     KILL,

@@ -9,8 +9,8 @@ from collections import deque
 from dataclasses import replace
 from functools import partial
 
-from disagg_cluster.host.output.logs import last_lines, shown_end
 from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.worker_logs import last_lines, shown_end
 from disagg_cluster.lifecycle.failures import FailureReports, has_crashed
 from disagg_cluster.lifecycle.pausing import is_frozen
 from disagg_cluster.lifecycle.planned_start import PlannedStart

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from disagg_cluster.discovery.sightings.types import FoundEngine
-from disagg_cluster.host.files.private_dir import UnsafeDirError, make_inner
+from disagg_cluster.host.files.private_files import UnsafeDirError, make_inner
 from disagg_cluster.host.processes.process_table import parents
 from disagg_cluster.host.processes.procfs import start_ticks
 from disagg_cluster.host.run_dir.layout import RunFolder

@@ -26,8 +26,7 @@ from disagg_cluster.host.processes.process_table import (
     environment,
     read_bytes,
 )
-from disagg_cluster.host.sockets.listeners import socket_inodes
-from disagg_cluster.host.sockets.tcp_tables import all_listeners
+from disagg_cluster.host.tcp_listeners import all_listeners, socket_inodes
 from disagg_cluster.telemetry.steps.fpm_addresses import DYNAMO_PORT_VARIABLE
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Device, DeviceReading

@@ -13,9 +13,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from disagg_cluster.host.files.held_folder import HeldFolder
-from disagg_cluster.host.files.private_dir import UnsafeDirError, make_private
-from disagg_cluster.host.files.private_file import NotPrivateError, open_private
+from disagg_cluster.host.files.atomic_write import HeldFolder
+from disagg_cluster.host.files.private_files import (
+    NotPrivateError,
+    UnsafeDirError,
+    make_private,
+    open_private,
+)
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.run_dir.layout import is_ours
 from disagg_cluster.host.run_dir.presence import Presence, flock_holder, present

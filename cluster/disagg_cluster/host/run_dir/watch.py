@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from disagg_cluster.host.files.private_dir import make_inner
+from disagg_cluster.host.files.private_files import make_inner
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from disagg_cluster.config.problems import Finding, YamlPath, config_error
-from disagg_cluster.host.files.bounded_file import read_bounded
+from disagg_cluster.host.files.named_paths import read_bounded
 from disagg_cluster.nodefile.draft import text_keys_only, without
 from disagg_cluster.nodefile.messages import Misfit, misfits
 from disagg_cluster.nodefile.web.checks import check

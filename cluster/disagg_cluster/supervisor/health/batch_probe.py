@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from disagg_cluster.host.sockets.tcp_tables import inodes_by_port
+from disagg_cluster.host.tcp_listeners import inodes_by_port
 from disagg_cluster.supervisor.health.readiness import Target, question
 from disagg_cluster.telemetry.pages.engine_tls import client_for
 from disagg_exporter.http.client.page_poller import Asking

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from socket import AF_INET, AF_INET6
 from typing import TYPE_CHECKING
 
-from disagg_cluster.host.sockets.listeners import Owner, listening_inodes, owner_of, session_members
+from disagg_cluster.host.tcp_listeners import Owner, listening_inodes, owner_of, session_members
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.telemetry.pages.engine_tls import client_for
 from disagg_exporter.http.client.fetch import Ask, EngineRefused, EngineUnreachable

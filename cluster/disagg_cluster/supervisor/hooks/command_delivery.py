@@ -9,9 +9,9 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from disagg_cluster.host.output.logs import LogError, rotate
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import WORKER_MARK
+from disagg_cluster.host.worker_logs import LogError, rotate
 from disagg_cluster.supervisor.hooks.command_output import bounded_output
 from disagg_cluster.supervisor.hooks.failure_hook import HookError
 from disagg_cluster.supervisor.process import child_process

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from disagg_cluster.host.output.logs import open_log
+from disagg_cluster.host.worker_logs import open_log
 
 _READ_BYTES = 64 * 1024
 # What is over is read all the same, so that nobody waits for us, but at 1.3 MB/s: a command that

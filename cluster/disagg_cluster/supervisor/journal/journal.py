@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from disagg_cluster.host.files.atomic_write import write_whole
-from disagg_cluster.host.files.held_folder import Place
+from disagg_cluster.host.files.atomic_write import Place, write_whole
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.supervisor.journal.journal_text import (
     Entry,

@@ -22,7 +22,7 @@ from disagg_cluster.host.processes.process_traits import (
     own_processes,
     writes_log,
 )
-from disagg_cluster.host.sockets.listeners import Owner, listening_inodes, owner_of, session_members
+from disagg_cluster.host.tcp_listeners import Owner, listening_inodes, owner_of, session_members
 from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership.evidence import Sought, Traits, proves_worker

@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.host.sockets.listeners import socket_inodes
-from disagg_cluster.host.sockets.tcp_tables import listeners, plain
+from disagg_cluster.host.tcp_listeners import listeners, plain, socket_inodes
 
 _SHOWN_CHARACTERS = 80
 

@@ -12,14 +12,14 @@ from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import mark_of, own_leaders, stdout_path
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.host.sockets.listeners import (
+from disagg_cluster.host.tcp_listeners import (
     Owner,
+    all_listeners,
     listening_inodes,
     owner_of,
     session_members,
     socket_inodes,
 )
-from disagg_cluster.host.sockets.tcp_tables import all_listeners
 from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
 from disagg_cluster.supervisor.journal.journal_text import Entry

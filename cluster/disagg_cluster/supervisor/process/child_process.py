@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from disagg_cluster.host.output.logs import LogError, open_log
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import WORKER_MARK
+from disagg_cluster.host.worker_logs import LogError, open_log
 from disagg_cluster.supervisor.process.family import Family
 from disagg_exporter.errors import DisaggError
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from disagg_cluster.config.tls import NOTHING_SAID, EngineTls
-from disagg_cluster.host.processes.process_file import read_file_of
+from disagg_cluster.host.files.named_paths import read_file_of
 from disagg_cluster.host.processes.procfs import start_ticks
 from disagg_exporter.http.tls_words import TlsError, TlsFault, Trust
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from disagg_cluster.host.sockets.listeners import listening_inodes
+from disagg_cluster.host.tcp_listeners import listening_inodes
 
 DYNAMO_PORT_VARIABLE = "DYN_FORWARDPASS_METRIC_PORT"
 DYNAMO_PORT = 20380

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from disagg_cluster.host.sockets.listeners import Owner, owner_of
+from disagg_cluster.host.tcp_listeners import Owner, owner_of
 from disagg_cluster.telemetry.steps.fpm_addresses import listening_sockets
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness

@@ -21,11 +21,11 @@ from disagg_cluster.daemon import main_loop
 from disagg_cluster.daemon.daemon import AtEnd, Daemon
 from disagg_cluster.daemon.foreground import run
 from disagg_cluster.daemon.stop import end_workers, left_behind
-from disagg_cluster.host.output.log_rotation import Rotation
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.run_dir import watch
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock, RunLockError, holder
+from disagg_cluster.host.worker_logs import Rotation
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal import here, load
 from disagg_cluster.telemetry.snapshot import STALE_SECONDS
@@ -356,7 +356,7 @@ def test_whatever_part_of_it_fails_is_shown_and_neither_daemon_nor_engine_ends(
         "snapshot": "disagg_cluster.daemon.main_loop.compose",
         "upkeep": "disagg_cluster.telemetry.launched_engines.Engines.listen_for_silence",
         "journal": "disagg_cluster.supervisor.journal.journal.encode",
-        "log_rotation": "disagg_cluster.host.output.log_rotation.rotate",
+        "log_rotation": "disagg_cluster.host.worker_logs.rotate",
         "worker_changes": "disagg_cluster.telemetry.launched_engines.Engines.changed",
         "task:pages": "disagg_cluster.telemetry.pages.page_scraper.PageWatch._forget_gone",
         "discovery:listed": "disagg_cluster.discovery.finders.listed.ListedFinder.look",

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.life_signs import LifeSigns
-from disagg_cluster.host.service_manager import ServiceManager
+from disagg_cluster.host.service_manager import LifeSigns, ServiceManager
 from support.service_managers import NotifySocket
 
 LOG = logging.getLogger("test")

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli import main
-from disagg_cluster.host.files.bounded_file import read_bounded
+from disagg_cluster.host.files.named_paths import read_bounded
 
 # No node has this GPU, which only the node itself can know.
 NODE_FILE = """\

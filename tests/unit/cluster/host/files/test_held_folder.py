@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.files.held_folder import HeldFolder
+from disagg_cluster.host.files.atomic_write import HeldFolder
 from disagg_exporter.errors import DisaggError
 from support.children import descriptors
 

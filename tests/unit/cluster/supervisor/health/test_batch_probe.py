@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.sockets.listeners import listening_inodes
+from disagg_cluster.host.tcp_listeners import listening_inodes
 from disagg_cluster.supervisor.health.batch_probe import plainly_well
 from disagg_cluster.supervisor.health.readiness import Target
 from disagg_exporter.http.tls_words import Trust

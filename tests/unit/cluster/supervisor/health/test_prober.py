@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from disagg_cluster.host.sockets.listeners import listening_inodes
+from disagg_cluster.host.tcp_listeners import listening_inodes
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.supervisor.health.prober import Probing
 from disagg_cluster.supervisor.health.readiness import ProbeResult, Target

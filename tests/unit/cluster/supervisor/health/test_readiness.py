@@ -14,8 +14,15 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import EngineTls
-from disagg_cluster.host.sockets.listeners import Owner, listening_inodes, owner_of
-from disagg_cluster.host.sockets.tcp_tables import Listener, ask_kernel, inodes_by_port, read_files
+from disagg_cluster.host.tcp_listeners import (
+    Listener,
+    Owner,
+    ask_kernel,
+    inodes_by_port,
+    listening_inodes,
+    owner_of,
+    read_files,
+)
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.supervisor.health.readiness import (
     Answer,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.output.logs import last_lines
 from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.worker_logs import last_lines
 from disagg_cluster.supervisor.process.child_process import Child, StartError, start
 from support.children import PYTHON, STUBBORN, Ear, children, descriptors, is_gone, wait_readable
 

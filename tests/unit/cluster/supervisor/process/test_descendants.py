@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from disagg_cluster.host.libc import is_subreaper, subreaping
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.host.subreaper import is_subreaper, subreaping
 from disagg_cluster.supervisor.process.child_process import Child, start
 from disagg_cluster.supervisor.process.descendants import Descendants, below
 from support.children import PYTHON, Ear, children, is_gone, wait_readable

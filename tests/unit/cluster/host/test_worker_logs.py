@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.output.log_rotation import Rotation
-from disagg_cluster.host.output.logs import (
+from disagg_cluster.host.worker_logs import (
     LogError,
+    Rotation,
     copy_file,
     last_lines,
     open_log,

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from disagg_cluster.host.malloc import share_one_heap
+from disagg_cluster.host.libc import share_one_heap
 
 HEAPS = """
 import ctypes, threading
@@ -33,7 +33,7 @@ def _heaps(first: str) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's own")
 def test_threads_share_the_heap_that_is_there() -> None:
-    ours = "from disagg_cluster.host.malloc import share_one_heap; share_one_heap()"
+    ours = "from disagg_cluster.host.libc import share_one_heap; share_one_heap()"
 
     assert _heaps(ours) == 1
     assert _heaps("pass") > 1

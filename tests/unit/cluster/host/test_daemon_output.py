@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from disagg_cluster.host.output.queued_output import QueuedOutput, QueuedStream
+from disagg_cluster.host.daemon_output import QueuedOutput, QueuedStream
 from support.children import wait_readable
 
 
@@ -126,7 +126,7 @@ def test_a_process_ends_whatever_it_still_has_to_say(pipe: tuple[int, int]) -> N
     fill(writer)
     script = (
         "import sys, click\n"
-        "from disagg_cluster.host.output.queued_output import queued_output\n"
+        "from disagg_cluster.host.daemon_output import queued_output\n"
         "with queued_output():\n"
         "    print('lines' * 1000)\n"
         "    click.echo('more', err=True)\n"

@@ -7,7 +7,7 @@ import logging
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.host.output.log_rate import BURST_LINES, MAX_EVENTS, LogRateLimit
+from disagg_cluster.host.daemon_output import BURST_LINES, MAX_EVENTS, LogRateLimit
 
 
 class Clock:

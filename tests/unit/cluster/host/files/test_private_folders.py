@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.files.private_dir import UnsafeDirError, make_inner, make_private
+from disagg_cluster.host.files.private_files import UnsafeDirError, make_inner, make_private
 from disagg_cluster.host.run_dir.layout import is_ours
 
 NOBODY = 65534

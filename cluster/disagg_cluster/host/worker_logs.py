@@ -1,19 +1,23 @@
-"""The log file of one worker: opened to append, read from its end, kept from growing for ever."""
+"""The log of one worker: opened to append, read from its end, rotated before it fills the disk."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from disagg_cluster.host.files.private_dir import UnsafeDirError, make_inner
-from disagg_cluster.host.files.private_file import open_private
+from disagg_cluster.host.files.private_files import UnsafeDirError, make_inner, open_private
+from disagg_exporter.collectors import CollectorHealth, explain
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import CollectorStatus
 
 KEPT = 2
 """How many older parts are kept: `<log>.1` is the younger."""
@@ -26,6 +30,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 Opener = Callable[[str, int], int]
 Copy = Callable[[Path, Path], None]
+LOOK_SECONDS = 5.0
+_MEGABYTE = 1_000_000
 
 
 class LogError(DisaggError):
@@ -191,3 +197,67 @@ def _is_longer(log_path: Path, limit_bytes: int) -> bool:
 
 def _part(log_path: Path, number: int) -> Path:
     return log_path.with_name(f"{log_path.name}.{number}")
+
+
+class Rotation:
+    """Looks at all logs on a clock; each may hold so many megabytes, and so may its older parts.
+
+    Args:
+        logs: The logs of all workers, by name.
+        was_cut: Told whose log begins anew.
+        limit_megabytes: How long each may grow.
+        writers: The processes that write them, by name; a log that is deleted is made anew.
+        log: Told of a log that cannot be rotated, once each time that begins.
+        every_seconds: From one look to the next.
+    """
+
+    def __init__(
+        self,
+        logs: Callable[[], Mapping[str, Path]],
+        was_cut: Callable[[str], None],
+        limit_megabytes: int,
+        log: logging.Logger,
+        *,
+        writers: Callable[[], Mapping[str, int]] = dict,
+        every_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self._logs = logs
+        self._was_cut = was_cut
+        self._writers = writers
+        self._limit_bytes = limit_megabytes * _MEGABYTE
+        self._every_seconds = every_seconds
+        self._health = CollectorHealth(
+            "log_rotation", log, recovered="all logs are kept short again", level=logging.ERROR
+        )
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how the last look at the logs went, collector `log_rotation`."""
+        return (self._health.status(),)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            with self._health.round() as problems:
+                await self._look(problems)
+            await asyncio.sleep(self._every_seconds)
+
+    async def _look(self, problems: dict[str, str]) -> None:
+        loop = asyncio.get_running_loop()
+        writers = self._writers()
+        for worker, path in self._logs().items():
+            # A hundred megabytes take a moment to copy: not in the loop.
+            try:
+                look = partial(_look_at, writers.get(worker), path, self._limit_bytes)
+                cut = await loop.run_in_executor(None, look)
+            except Exception as error:  # noqa: BLE001 - one log is not to keep the others growing
+                problems[worker] = f"{worker}: {explain(error)}"
+                continue
+            if cut:
+                self._was_cut(worker)
+
+
+def _look_at(pid: int | None, path: Path, limit_bytes: int) -> bool:
+    """Whether the log begins anew."""
+    made_anew = pid is not None and not path.exists()
+    recovered = pid is not None and recover_deleted(pid, path)
+    return rotate(path, limit_bytes) or (recovered and made_anew)

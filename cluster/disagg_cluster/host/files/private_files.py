@@ -1,7 +1,8 @@
-"""Folders that belong to us alone: looked at before they are used, made with mode 0700."""
+"""Files and folders that belong to us alone: laid by nobody else, replaced by nobody else."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -9,10 +10,60 @@ from pathlib import Path
 
 from disagg_exporter.errors import DisaggError
 
-MODE = 0o700
+_FILE_MODE = 0o600
+_DIR_MODE = 0o700
 _ROOT = 0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NotPrivateError(OSError):
+    """A file that somebody else laid, or that leads elsewhere; `strerror` says which."""
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open or make a file without following a link; the descriptor is the caller's to close.
+
+    A file that is wider open than it should be is made private.
+
+    Args:
+        path: The file; its folder exists and is trusted.
+        flags: As for `os.open`, O_TRUNC not among them: a file is looked at before it is cut.
+
+    Raises:
+        NotPrivateError: It is a link, no file, of another user, or has a second name.
+        OSError: It cannot be opened.
+    """
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        descriptor = os.open(path, flags, _FILE_MODE)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            why = "it is a symbolic link; remove it"
+            raise NotPrivateError(errno.ELOOP, why, str(path)) from None
+        raise
+    try:
+        found = os.fstat(descriptor)
+        refused = _why_not_ours(found)
+        if refused:
+            raise NotPrivateError(errno.EPERM, refused, str(path))
+        if found.st_mode & 0o077:
+            os.fchmod(descriptor, _FILE_MODE)
+        os.set_blocking(descriptor, True)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _why_not_ours(found: os.stat_result) -> str:
+    if not stat.S_ISREG(found.st_mode):
+        return os.strerror(errno.EISDIR) if stat.S_ISDIR(found.st_mode) else "it is no file"
+    if found.st_uid != os.geteuid():
+        return f"it belongs to another user (uid {found.st_uid}); remove it"
+    if found.st_nlink > 1:
+        return "it has a second name somewhere else (a hard link); remove it"
+    return ""
 
 
 class UnsafeDirError(DisaggError):
@@ -37,10 +88,10 @@ def make_private(path: Path, is_ours: Callable[[str], bool]) -> tuple[str, ...]:
     """
     path = path.absolute()
     _check_way(path)
-    path.mkdir(mode=MODE, parents=True, exist_ok=True)
+    path.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
     real = path.resolve(strict=True)
     _check_way(real)
-    descriptor = os.open(real, _FLAGS)
+    descriptor = os.open(real, _DIR_FLAGS)
     try:
         return _close_to_others(path, descriptor, is_ours)
     finally:
@@ -57,11 +108,11 @@ def make_inner(path: Path) -> None:
             what a link leads to, or it is no folder.
         OSError: It cannot be made or looked at.
     """
-    path.mkdir(mode=MODE, parents=True, exist_ok=True)
+    path.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
     if path.is_symlink():
         _check_way(path.absolute())
         _check_way(path.resolve(strict=True))
-    descriptor = os.open(path.resolve(strict=True), _FLAGS)
+    descriptor = os.open(path.resolve(strict=True), _DIR_FLAGS)
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():
@@ -69,7 +120,7 @@ def make_inner(path: Path) -> None:
         elif path.is_symlink() and found.st_mode & _OTHERS_WRITE:
             raise UnsafeDirError(f"others may write into {path}; `chmod go-w` it")
         elif found.st_mode & 0o077 and not path.is_symlink():
-            os.fchmod(descriptor, MODE)
+            os.fchmod(descriptor, _DIR_MODE)
     finally:
         os.close(descriptor)
 
@@ -119,7 +170,7 @@ def _close_to_others(
         if mode & _OTHERS_WRITE:
             raise UnsafeDirError(f"{holds}; choose a folder of its own")
         return (f"{holds}: it stays so, and others may see the names in it",)
-    os.fchmod(descriptor, MODE)
+    os.fchmod(descriptor, _DIR_MODE)
     # Closed first: from here on nobody can add to what is found.
     foreign = _foreign_entry(descriptor) if mode & _OTHERS_WRITE else None
     if foreign is not None:

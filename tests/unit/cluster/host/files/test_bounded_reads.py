@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.files.bounded_file import read_bounded
+from disagg_cluster.host.files.named_paths import read_bounded
 
 
 def test_a_file_is_read_through_a_link_up_to_its_bound(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.files.private_file import NotPrivateError, open_private
+from disagg_cluster.host.files.private_files import NotPrivateError, open_private
 from support.children import descriptors
 
 WRITE = os.O_WRONLY | os.O_CREAT

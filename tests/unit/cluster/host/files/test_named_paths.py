@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.processes.process_file import MAX_LINKS, read_file_of
+from disagg_cluster.host.files.named_paths import MAX_LINKS, read_file_of
 
 PID = 7
 
@@ -99,7 +99,7 @@ def test_what_is_no_regular_file_is_not_opened(root: Path) -> None:
 def test_a_file_that_is_too_large_is_not_read_whole(root: Path) -> None:
     (root / "large").write_bytes(b"x" * 101)
 
-    with pytest.raises(OSError, match="too large"):
+    with pytest.raises(OSError, match="larger than 100 bytes"):
         read(root, "/large")
 
 

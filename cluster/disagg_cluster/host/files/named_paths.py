@@ -1,8 +1,4 @@
-"""A file as a process sees it: below its own root, from its own working directory.
-
-Whoever chose the path may be hostile, and we may be root: no link leads out of that root, nothing
-but a regular file is opened, and no more of it is read than was asked for.
-"""
+"""Paths that somebody else has named: read up to a bound and never astray, looked at before use."""
 
 from __future__ import annotations
 
@@ -15,11 +11,25 @@ from pathlib import Path
 MAX_LINKS = 40
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK a pipe would be waited for.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def read_bounded(path: Path, most_bytes: int) -> bytes:
+    """Read a regular file, through links.
+
+    A device or a pipe would never end, or never begin.
+
+    Raises:
+        OSError: It cannot be opened or read, is larger, or is no regular file; `strerror` tells.
+    """
+    return _whole(os.open(path, _FILE | os.O_NOCTTY), str(path), most_bytes)
 
 
 def read_file_of(pid: int, path: str, most_bytes: int, proc: Path = Path("/proc")) -> bytes:
-    """Return a file that a process has named.
+    """Return a file as a process sees it: below its own root, from its own working directory.
+
+    Whoever chose the path may be hostile, and we may be root: no link leads out of that root,
+    nothing but a regular file is opened, and no more of it is read than was asked for.
 
     Args:
         pid: The process.
@@ -66,19 +76,44 @@ def _read(folders: list[int], parts: deque[str], path: str, most_bytes: int) -> 
         elif stat.S_ISDIR(mode):
             folders.append(os.open(part, _FOLDER, dir_fd=folders[-1]))
         elif stat.S_ISREG(mode) and found.st_size and not any(parts):
-            return _whole(os.open(part, _FILE, dir_fd=folders[-1]), path, most_bytes)
+            return _whole(
+                os.open(part, _FILE | os.O_NOFOLLOW, dir_fd=folders[-1]), path, most_bytes
+            )
         else:
             # Such as of /proc, which has no size: the mere reading of some there takes things away.
-            raise OSError(errno.EINVAL, "is no regular file", path)
+            raise OSError(errno.EINVAL, "it is no regular file", path)
     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
 
 def _whole(descriptor: int, path: str, most_bytes: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         # Another may have taken its name since it was looked at.
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", path)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        raise OSError(errno.EFBIG, f"larger than {most_bytes} bytes", path)
     return content
+
+
+def why_no_folder(path: Path) -> str:
+    """What keeps a path from being a folder; empty if it is one, or may become one.
+
+    Permissions are not looked at: who checks need not be who uses it.
+    """
+    for place in (path, *path.parents):
+        try:
+            mode = place.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            return "" if error.errno == errno.EACCES else str(error.strerror)
+        if not stat.S_ISDIR(mode):
+            return "is no folder" if place == path else f"cannot be made: {place} is no folder"
+        if place != path and os.statvfs(place).f_flag & os.ST_RDONLY:
+            return f"cannot be made: {place} is read-only"
+        return ""
+    return ""

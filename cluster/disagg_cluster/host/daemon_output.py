@@ -1,4 +1,4 @@
-"""Standard output and error that never block: a pipe nobody reads must not hold up supervision."""
+"""What the daemon itself prints: never blocks on a pipe that nobody reads, never floods the log."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import select
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 from disagg_exporter.collectors import CollectorHealth
@@ -19,6 +20,9 @@ from disagg_exporter.model import CollectorStatus
 
 MAX_BYTES = 1 << 20
 CLOSING_SECONDS = 2.0
+BURST_LINES = 10
+SECONDS_PER_LINE = 60.0
+MAX_EVENTS = 1024
 
 
 class QueuedStream(io.TextIOBase):
@@ -183,3 +187,55 @@ def _in_place_of(stream: TextIO | None) -> QueuedStream | None:
     except (OSError, ValueError):
         return None
     return QueuedStream(descriptor)
+
+
+@dataclass(slots=True)
+class _Event:
+    """How many lines of one event may still be written, since when, and how many were not."""
+
+    left: float
+    since_seconds: float
+    dropped: int = 0
+
+
+class LogRateLimit(logging.Filter):
+    """Lets each event through some times at once, and from then on once a minute.
+
+    Lines are of one event if they have the same text before its values are filled in, and the same
+    first value, which is whom it is about. The next line that is let through says how many were
+    not. Lines for debugging are never held back.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._events: OrderedDict[tuple[str, str], _Event] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is to be written."""
+        if record.levelno <= logging.DEBUG:
+            return True
+        event = self._event(record)
+        if event.left < 1:
+            event.dropped += 1
+            return False
+        event.left -= 1
+        if event.dropped:
+            left_out = f"(left out since the last such line: {event.dropped})"
+            record.msg, record.args = f"{record.getMessage()} {left_out}", ()
+            event.dropped = 0
+        return True
+
+    def _event(self, record: logging.LogRecord) -> _Event:
+        subject = str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
+        key, now_seconds = (str(record.msg), subject), self._clock()
+        event = self._events.pop(key, None) or _Event(BURST_LINES, now_seconds)
+        earned = (now_seconds - event.since_seconds) / SECONDS_PER_LINE
+        event.left, event.since_seconds = min(event.left + earned, BURST_LINES), now_seconds
+        self._events[key] = event
+        while len(self._events) > MAX_EVENTS:
+            self._events.popitem(last=False)
+        return event

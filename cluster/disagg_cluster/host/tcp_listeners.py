@@ -1,4 +1,4 @@
-"""Which sockets listen on a TCP port, as the kernel tells it, with the addresses they listen on.
+"""Which sockets listen on a TCP port, on which addresses, and which processes hold them.
 
 Asked through netlink (sock_diag), because /proc/net/tcp walks every connection of the host: 2 ms a
 look on an idle one against 0.05 ms. The file is read where netlink gives no answer; both tell the
@@ -12,9 +12,12 @@ import socket
 import struct
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
+
+from disagg_cluster.host.processes import procfs
 
 Listener = tuple[IPv4Address | IPv6Address, int]
 """An address and the inode of a socket that listens on it."""
@@ -27,6 +30,7 @@ _SOCKET_ID = struct.Struct("!HH16s28x")  # our port, their port, our address, an
 _ANSWER = struct.Struct("=4x48s16xI")  # the socket's id; its inode
 _STATE_LISTEN = 10
 _PROC_LISTEN = "0A"
+_IPV6 = 6
 
 
 def listeners(port: int) -> tuple[Listener, ...]:
@@ -167,3 +171,79 @@ def plain(text: str) -> IPv4Address | IPv6Address:
     address = ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
+
+
+class Owner(StrEnum):
+    """Who listens: the asked processes, somebody else too, nobody seen, or it cannot be told."""
+
+    OURS = "ours"
+    OTHER = "other"
+    NOBODY = "nobody"
+    UNKNOWN = "unknown"
+
+
+def listening_inodes(
+    host: str, port: int, table: Callable[[int], Iterable[Listener]] = listeners
+) -> frozenset[int]:
+    """The sockets that may be given a connection to `host`:`port`, by their inodes.
+
+    Several are possible (SO_REUSEPORT). One on all addresses of IPv6 gets connections of IPv4 only
+    where nobody listens there by IPv4, and none of IPv6 goes to a listener of IPv4.
+
+    Args:
+        host: An IP address.
+        port: TCP port.
+        table: Who listens on a port at all.
+    """
+    wanted = plain(host)
+    fitting = [each for each in table(port) if each[0] == wanted or each[0].is_unspecified]
+    same = frozenset(inode for address, inode in fitting if address.version == wanted.version)
+    if same or wanted.version == _IPV6:
+        return same
+    return frozenset(inode for _, inode in fitting)
+
+
+def session_members(session: int) -> Iterator[int]:
+    """The processes of a session, its leader first: it mostly is the one that listens."""
+    yield session
+    yield from procfs.session_pids(session)
+
+
+def socket_inodes(pid: int) -> Iterator[int]:
+    """The sockets that a process holds, by their inodes.
+
+    Raises:
+        PermissionError: The process is not ours to look into.
+    """
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - hundreds, each second
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for descriptor in descriptors:
+        try:
+            name = os.readlink(f"/proc/{pid}/fd/{descriptor}")  # noqa: PTH115 - as above
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if name.startswith("socket:["):
+            yield int(name[8:-1])
+
+
+def owner_of(
+    inodes: frozenset[int],
+    pids: Iterable[int],
+    sockets_of: Callable[[int], Iterable[int]] = socket_inodes,
+) -> Owner:
+    """Whether all those sockets are held by some of those processes."""
+    if not inodes:
+        return Owner.NOBODY
+    missing = set(inodes)
+    unreadable = False
+    for pid in pids:
+        try:
+            for inode in sockets_of(pid):
+                missing.discard(inode)
+                if not missing:
+                    return Owner.OURS
+        except PermissionError:
+            unreadable = True
+    return Owner.UNKNOWN if unreadable else Owner.OTHER

@@ -1,1 +1,0 @@
-"""Output that never blocks: queued standard output, logs of workers and their rotation."""

@@ -1,1 +1,0 @@
-"""Who listens on which TCP port of this host."""
