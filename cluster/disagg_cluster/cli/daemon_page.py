@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import click
 
-from disagg_cluster.cli.asking import http_config_option
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.daemon import endpoint_file
@@ -26,6 +25,16 @@ from disagg_cluster.prometheus import http_config_file
 from disagg_cluster.prometheus.http_client import Door, NobodyAnswersError, RefusedError, fetch
 from disagg_cluster.supervisor.usual_run_dir import possible_run_dirs
 from disagg_exporter.errors import DisaggError
+
+http_config_option = click.option(
+    "--http-config",
+    "http_config",
+    type=click.Path(path_type=Path),
+    envvar="DISAGG_NODE_HTTP_CONFIG",
+    show_envvar=True,
+    help="A file with `tls_config`, `basic_auth` or `authorization`, as promtool takes it.",
+)
+
 
 DEFAULT_URL = "http://127.0.0.1:9847"
 _DEADLINE_SECONDS = 5.0

@@ -1,59 +1,159 @@
-"""The command `disagg-node`: its table of commands, and how it fails."""
+"""The command `disagg-node`: the table of its commands, and how it fails."""
 
 from __future__ import annotations
 
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
-from disagg_cluster.cli.lazy import LazyGroup, Row
 from disagg_exporter import __version__
 from disagg_exporter.errors import DisaggError
 
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """A command and its line in the help of its group.
+
+    `command` is the command itself, or where it is below this package (`module:name`).
+    """
+
+    command: str | click.Command
+    help: str
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command only when it is used.
+
+    Args:
+        name: The group's own name.
+        rows: Its commands by name; this says everything that help and completion show.
+        settings: Anything that `click.Group` takes.
+    """
+
+    def __init__(self, name: str, rows: Mapping[str, LazyCommand], **settings: object) -> None:
+        super().__init__(name, **settings)  # type: ignore[arg-type] # passed through as it came
+        self._rows = rows
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return list(self._rows)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command itself; this imports it."""
+        row = self._rows.get(cmd_name)
+        if row is None:
+            return None
+        if isinstance(row.command, click.Command):
+            return row.command
+        module, _, attribute = row.command.partition(":")
+        command = getattr(importlib.import_module(f"disagg_cluster.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.help) for name, row in self._rows.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What the shell offers when somebody has typed `incomplete`."""
+        commands = [
+            CompletionItem(name, help=row.help)
+            for name, row in self._rows.items()
+            if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
+
+
+_CONFIG = LazyGroup(
+    "config",
+    {
+        "check": LazyCommand("config:check", "Check a node file and show its layout."),
+        "schema": LazyCommand("config:schema", "Print the JSON schema of node files."),
+    },
+    help="Look at a node file without starting it.",
+)
+_DASHBOARDS = LazyGroup(
+    "dashboards",
+    {"export": LazyCommand("shipped:dashboards_export", "Write the dashboards for a Grafana.")},
+    help="The Grafana dashboards of disagg-node.",
+)
+_PLUGIN = LazyGroup(
+    "plugin",
+    {
+        "copy": LazyCommand("shipped:plugin_copy", "Copy it to where an engine can load it."),
+        "env": LazyCommand("shipped:plugin_env", "What a hand-run engine needs to tell its steps."),
+    },
+    help="The plugin by which an engine tells its steps.",
+)
+_ROLES = LazyGroup(
+    "roles",
+    {"explain": LazyCommand("roles:explain", "Say what an engine is for, how surely and why.")},
+    help="Look at how the roles of engines are found.",
+)
+_RULES = LazyGroup(
+    "rules",
+    {"export": LazyCommand("shipped:rules_export", "Write rules and alerts into a folder.")},
+    help="Recording rules and alerts for Prometheus, and an example for Alertmanager.",
+)
+
+_INSTALL_SCRIPT = {
+    "bash": "disagg-node completion bash > ~/.local/share/bash-completion/completions/disagg-node",
+    "zsh": "disagg-node completion zsh > ~/.zfunc/_disagg-node  "
+    "(with fpath+=~/.zfunc before compinit in ~/.zshrc)",
+    "fish": "disagg-node completion fish > ~/.config/fish/completions/disagg-node.fish",
+}
+
+
+@click.command
+@click.argument("shell", type=click.Choice(list(_INSTALL_SCRIPT)), required=False)
+@click.pass_context
+def completion(ctx: click.Context, shell: str | None) -> None:
+    """Print the completion script of a shell.
+
+    SHELL is the one you use when left out.
+    """
+    shell = shell or Path(os.environ.get("SHELL", "")).name
+    kind = get_completion_class(shell)
+    if kind is None or shell not in _INSTALL_SCRIPT:
+        raise click.UsageError(f"say for which shell: {', '.join(_INSTALL_SCRIPT)}")
+    root = ctx.find_root().command
+    script = kind(root, {}, "disagg-node", "_DISAGG_NODE_COMPLETE").source()
+    head, _, rest = script.strip().partition("\n")
+    comment = f"# To install: {_INSTALL_SCRIPT[shell]}"
+    # zsh looks for its #compdef in the first line.
+    lines = [head, comment, rest] if head.startswith("#") else [comment, head, rest]
+    click.echo("\n".join(lines))
+
+
 _ROWS = {
-    "start": Row(
-        "disagg_cluster.cli.start:start", "Launch a node file's workers, or find running engines."
-    ),
-    "stop": Row("disagg_cluster.cli.stop:stop", "End a daemon, or the workers that one has left."),
-    "status": Row(
-        "disagg_cluster.cli.steer.status:status", "Show a daemon and its workers, by its own word."
-    ),
-    "pause": Row(
-        "disagg_cluster.cli.steer.pause:pause", "Only observe workers: kill and start nothing."
-    ),
-    "resume": Row("disagg_cluster.cli.steer.pause:resume", "Supervise paused workers again."),
-    "restart": Row(
-        "disagg_cluster.cli.steer.restart:restart",
-        "Drain a worker and start it anew; un-fails it, too.",
-    ),
-    "phases": Row(
-        "disagg_cluster.cli.phases:phases", "Show who is on which GPU, in which role and phase."
-    ),
-    "doctor": Row(
-        "disagg_cluster.cli.doctor:doctor", "Say what is missing, and how good the numbers are."
-    ),
-    "demo": Row("disagg_cluster.cli.demo:demo", "Run a simulated node; needs no GPU."),
-    "config": Row(
-        "disagg_cluster.cli.node_file.config:config", "Look at a node file without starting it."
-    ),
-    "dashboards": Row(
-        "disagg_cluster.cli.deploy.dashboards:dashboards", "Write our Grafana dashboards."
-    ),
-    "install": Row(
-        "disagg_cluster.cli.deploy.install:install", "Install on a machine without Kubernetes."
-    ),
-    "init": Row("disagg_cluster.cli.init:init", "Be the first process of a container."),
-    "plugin": Row(
-        "disagg_cluster.cli.deploy.plugin:plugin", "The part of us that runs inside engines."
-    ),
-    "roles": Row("disagg_cluster.cli.roles:roles", "Look at how the roles of engines are found."),
-    "rules": Row(
-        "disagg_cluster.cli.deploy.rules:rules", "Recording rules and alerts for Prometheus."
-    ),
-    "report": Row("disagg_cluster.cli.report:report", "Report how a cluster's GPU time was used."),
-    "completion": Row(
-        "disagg_cluster.cli.completion:completion", "Print the completion script of a shell."
-    ),
+    name: LazyCommand(command, text)
+    for name, command, text in (
+        ("start", "start:start", "Launch a node file's workers, or find running engines."),
+        ("stop", "stop:stop", "End a daemon, or the workers that one has left."),
+        ("status", "control:status", "Show a daemon and its workers, by its own word."),
+        ("pause", "control:pause", "Only observe workers: kill and start nothing."),
+        ("resume", "control:resume", "Supervise paused workers again."),
+        ("restart", "control:restart", "Drain a worker and start it anew; un-fails it, too."),
+        ("phases", "inspect:phases", "Show who is on which GPU, in which role and phase."),
+        ("doctor", "inspect:doctor", "Say what is missing, and how good the numbers are."),
+        ("demo", "demo:demo", "Run a simulated node; needs no GPU."),
+        ("config", _CONFIG, "Look at a node file without starting it."),
+        ("dashboards", _DASHBOARDS, "Write our Grafana dashboards."),
+        ("install", "install:install", "Install on a machine without Kubernetes."),
+        ("init", "init:init", "Be the first process of a container."),
+        ("plugin", _PLUGIN, "The part of us that runs inside engines."),
+        ("roles", _ROLES, "Look at how the roles of engines are found."),
+        ("rules", _RULES, "Recording rules and alerts for Prometheus."),
+        ("report", "report:report", "Report how a cluster's GPU time was used."),
+        ("completion", completion, "Print the completion script of a shell."),
+    )
 }
 
 

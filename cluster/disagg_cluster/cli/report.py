@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.cli.asking import http_config_option
+from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.inspect.report.figures import Price, report_of
 from disagg_cluster.inspect.report.history import Reader
 from disagg_cluster.inspect.report.html import html

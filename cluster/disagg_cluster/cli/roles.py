@@ -1,16 +1,71 @@
-"""`disagg-node roles`: what is known of the roles of engines."""
+"""`disagg-node roles explain`: markers in, a role and its reasons out."""
 
 from __future__ import annotations
 
-from disagg_cluster.cli.lazy import LazyGroup, Row
+import json
+from pathlib import Path
 
-roles = LazyGroup(
-    "roles",
-    {
-        "explain": Row(
-            "disagg_cluster.cli.roles_explain:explain",
-            "Say what an engine is for, how surely and why.",
-        ),
-    },
-    help="Look at how the roles of engines are found.",
+import click
+
+from disagg_cluster.inspect.markers_file import MAX_BYTES, read_markers
+from disagg_exporter.roles import Evidence, Verdict
+from disagg_exporter.roles import explain as judge
+
+
+@click.command
+@click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 )
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+def explain(file: Path, as_json: bool) -> None:
+    """Say what an engine is for, how surely and why.
+
+    FILE (or - for the standard input) is JSON: {"argv": [...], "env": {...}, "labels": {...},
+    "page": [lines]}, each optional. Routers, proxies and clients answer not_an_engine. Nothing
+    of what the file holds is printed but role words.
+    """
+    source = "standard input" if str(file) == "-" else str(file)
+    # A byte more than may be shows that it is too long without reading all of it.
+    with click.open_file(str(file), "rb") as opened:
+        data = opened.read(MAX_BYTES + 1)
+    verdict = judge(read_markers(data, source))
+    click.echo(_as_json(verdict) if as_json else _as_text(verdict))
+
+
+def _as_text(verdict: Verdict) -> str:
+    lines = [f"role        {verdict.answer}", f"confidence  {verdict.confidence}"]
+    lines += [
+        f"{'why' if at == 0 else '':<10}  {_line(item)}" for at, item in enumerate(verdict.evidence)
+    ]
+    if not verdict.evidence:
+        lines.append("why         no marker that we know")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _line(item: Evidence) -> str:
+    says = "does not decide" if item.role == "unknown" else f"says {item.role}"
+    why = f" ({item.note})" if item.note else ""
+    return f"{item.source}: {item.marker} is {item.value}: {says}{why}"
+
+
+def _as_json(verdict: Verdict) -> str:
+    evidence = [
+        {
+            "source": item.source,
+            "marker": item.marker,
+            "value": item.value,
+            "role": item.role,
+            "confidence": item.confidence.value,
+            "note": item.note,
+        }
+        for item in verdict.evidence
+    ]
+    return json.dumps(
+        {
+            "role": verdict.answer,
+            "confidence": verdict.confidence.value,
+            "source": verdict.source,
+            "evidence": evidence,
+        },
+        indent=2,
+    )

@@ -1,4 +1,4 @@
-"""`disagg-node config check`: is a node file right, and what would be started."""
+"""`disagg-node config`: whether a node file is right, what would be started, and its schema."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.launch.command import build
 from disagg_cluster.launch.router_command import router_command, router_engines
 from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, read
+from disagg_cluster.nodefile.schema import node_file_schema
 from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
 
 
@@ -39,7 +40,7 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
     machine are not looked at.
     """
     try:
-        config, layout = _read(file, elsewhere=elsewhere)
+        config, layout = _placed(file, elsewhere=elsewhere)
     except ConfigError as error:
         if as_json:
             problems = [_problem_value(problem) for problem in error.problems]
@@ -58,7 +59,7 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
     click.echo(_as_json(config, entries) if as_json else _as_text(config, entries))
 
 
-def _read(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
+def _placed(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
     node_file = read(file, ELSEWHERE if elsewhere else THIS_HOST)
     config = node_file.config
     layout = place(config, expected_devices(config), str(file), node_file.lines)
@@ -69,7 +70,7 @@ def _read(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
 
 def _is_right_elsewhere(file: Path) -> bool:
     try:
-        _read(file, elsewhere=True)
+        _placed(file, elsewhere=True)
     except ConfigError:
         return False
     return True
@@ -198,3 +199,17 @@ def _problem_value(problem: Problem) -> dict[str, object]:
         "message": problem.message,
         "hint": problem.hint,
     }
+
+
+@click.command
+def schema() -> None:
+    """Print the JSON schema of node files.
+
+    Save it, and name it in the first line of a node file: editors with a YAML language server then
+    complete its keys and mark what is wrong.
+
+    \b
+      disagg-node config schema > node-file.schema.json
+      # yaml-language-server: $schema=node-file.schema.json
+    """  # noqa: D301 # click looks for the character itself
+    click.echo(json.dumps(node_file_schema(), indent=2))

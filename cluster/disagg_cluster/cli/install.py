@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.cli.deploy.rules_export import RUNBOOKS
-from disagg_cluster.cli.deploy.rules_export import shipped as shipped_rules
+from disagg_cluster.cli.shipped import RUNBOOKS
+from disagg_cluster.cli.shipped import shipped as shipped_rules
 from disagg_cluster.daemon.metrics_service import scheme_of
 from disagg_cluster.deploy.dashboards import grafana_files
 from disagg_cluster.deploy.install.files import InstallError, carry_out, read_manifest, read_texts

@@ -63,14 +63,14 @@ def moving(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
     def pass_time(_seconds: float) -> None:
         served.page = served.page.replace(b"} 9", b"} 99").replace(b"1.79", b"1.80")
 
-    monkeypatch.setattr("disagg_cluster.cli.phases.time.sleep", pass_time)
+    monkeypatch.setattr("disagg_cluster.cli.inspect.time.sleep", pass_time)
 
 
 def test_phases_shows_what_the_daemon_tells(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moving(monkeypatch, served)
-    monkeypatch.setattr("disagg_cluster.cli.phases.LONGEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("disagg_cluster.cli.inspect.LONGEST_WAIT_SECONDS", 0.0)
 
     code, said, _ = run("phases", "--url", served.url + "/")
     json_code, rows, _ = run("phases", "--url", served.url, "--json")
@@ -144,8 +144,8 @@ def test_a_watch_ends_with_ctrl_c_and_a_table_a_line(
         if next(tables, None) is None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("disagg_cluster.cli.phases.time.sleep", interrupted)
-    monkeypatch.setattr("disagg_cluster.cli.phases.LONGEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("disagg_cluster.cli.inspect.time.sleep", interrupted)
+    monkeypatch.setattr("disagg_cluster.cli.inspect.LONGEST_WAIT_SECONDS", 0.0)
 
     code, said, _ = run("phases", "--watch", "--json", "--url", served.url)
 

@@ -1,0 +1,247 @@
+"""`disagg-node status`, `pause`, `resume` and `restart`: requests to a running daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from disagg_cluster.control.client import (
+    EXIT_REFUSED,
+    EXIT_TIMEOUT,
+    BrokenOffError,
+    MayNotAskError,
+    ask,
+    new_request,
+)
+from disagg_cluster.control.replies import Outcome, Reply
+from disagg_cluster.control.requests import Pause, Request, Restart, Resume, Status
+from disagg_cluster.control.views import DaemonView, WorkerView
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.nodefile import load
+from disagg_cluster.supervisor.usual_run_dir import possible_run_dirs
+from disagg_exporter.errors import DisaggError
+
+EXIT_CODES = {
+    Outcome.DONE: 0,
+    Outcome.ACCEPTED: 0,
+    Outcome.REFUSED: EXIT_REFUSED,
+    Outcome.TIMEOUT: EXIT_TIMEOUT,
+}
+"""With which code a command ends after which outcome; with 1 after any other."""
+
+_COMPLETION_SECONDS = 1.0
+
+
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options `--run-dir`, `--config` and `--json`."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print each answer as JSON."),
+        click.option(
+            "-c",
+            "--config",
+            "file",
+            type=click.Path(path_type=Path),
+            help="The node file of the daemon: it says the run folder.",
+        ),
+        click.option(
+            "--run-dir", type=click.Path(path_type=Path), help="The run folder of the daemon."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def socket_of(file: Path | None, run_dir: Path | None) -> Path:
+    """The socket of the daemon that is meant."""
+    if file is not None and run_dir is not None:
+        raise click.UsageError("say either --config or --run-dir")
+    configured = load(file).run_folder if file is not None else run_dir
+    if configured is not None:
+        return RunFolder(configured).control
+    # Ours and that of a service: a person who is root may have a session with a folder.
+    folders = list(possible_run_dirs(os.environ, os.getuid()))
+    sockets = [RunFolder(folder).control for folder in folders]
+    return next((socket for socket in sockets if socket.is_socket()), sockets[0])
+
+
+def carry_out(socket: Path, request: Request, *, as_json: bool) -> None:
+    """Ask for a change, say each step of it, and exit as its outcome asks."""
+    final = None
+    for reply in ask(socket, request):
+        final = reply
+        if as_json:
+            click.echo(json.dumps(shown(reply)))
+        elif reply.outcome in (Outcome.DONE, Outcome.ACCEPTED):
+            click.echo(reply.text)
+        elif reply.outcome is Outcome.PROGRESS:
+            click.echo(reply.text, err=True)
+        else:
+            click.echo(_complaint(reply), err=True)
+    assert final is not None, "a stream of replies has an end"
+    if code := EXIT_CODES.get(final.outcome, 1):
+        raise click.exceptions.Exit(code)
+
+
+def shown(reply: Reply) -> dict[str, object]:
+    """A reply for programs: what it does not have is left out."""
+    return {key: value for key, value in asdict(reply).items() if value not in ("", (), None)}
+
+
+def worker_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What the shell offers for a worker's name: those of the daemon that would be asked."""
+    try:
+        socket = socket_of(ctx.params.get("file"), ctx.params.get("run_dir"))
+        replies = list(ask(socket, Request("completion", Status()), _COMPLETION_SECONDS))
+    except (DisaggError, click.UsageError, OSError):
+        return []
+    workers = (reply.worker for reply in replies if reply.worker is not None)
+    return [
+        CompletionItem(worker.worker, help=worker.state)
+        for worker in workers
+        if worker.worker.startswith(incomplete)
+    ]
+
+
+def _complaint(reply: Reply) -> str:
+    what = "; ".join(filter(None, (reply.text, *reply.problems)))
+    way_out = f"\n    {reply.way_out}" if reply.way_out else ""
+    return f"disagg-node: {reply.outcome}: {what}{way_out}"
+
+
+@click.command
+@click.argument("worker", required=False, shell_complete=worker_names)
+@options
+def pause(worker: str | None, file: Path | None, run_dir: Path | None, as_json: bool) -> None:
+    """Only observe a worker, or all workers: kill nothing, start nothing.
+
+    A hang is not ended, a crash is not restarted and what waits for its restart goes on waiting,
+    until `disagg-node resume`; also under the next daemon. States and metrics are shown as ever,
+    and stopping the daemon still ends its workers.
+    """
+    carry_out(socket_of(file, run_dir), new_request(Pause(worker)), as_json=as_json)
+
+
+@click.command
+@click.argument("worker", required=False, shell_complete=worker_names)
+@options
+def resume(worker: str | None, file: Path | None, run_dir: Path | None, as_json: bool) -> None:
+    """Supervise a paused worker, or all paused workers, again.
+
+    One that died meanwhile is started at once; one that hangs is given its whole patience anew.
+    """
+    carry_out(socket_of(file, run_dir), new_request(Resume(worker)), as_json=as_json)
+
+
+@click.command
+@click.argument("worker", shell_complete=worker_names)
+@click.option("--now", is_flag=True, help="Do not wait for its running requests.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until it is ready again.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0, min_open=True, max=86_400),
+    metavar="SECONDS",
+    help="Wait no longer; the restart goes on.  [default: what its deadlines allow]",
+)
+@options
+def restart(
+    worker: str,
+    now: bool,
+    no_wait: bool,
+    timeout_seconds: float | None,
+    file: Path | None,
+    run_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Drain a worker, end it and start it anew; also one that was given up.
+
+    Its crashes are forgiven. A paused worker is refused. Exits with 0 when it is ready, 1 if it
+    failed, 3 if the restart was refused, 4 if no daemon answers, 5 if it was not ready in time.
+    """
+    verb = Restart(worker, drain=not now)
+    request = new_request(verb, wait=not no_wait, deadline_seconds=timeout_seconds)
+    carry_out(socket_of(file, run_dir), request, as_json=as_json)
+
+
+_PATIENCE_SECONDS = 10.0
+
+
+@click.command
+@options
+def status(file: Path | None, run_dir: Path | None, as_json: bool) -> None:
+    """Show the daemon of this node and its workers: state, since when and why, pid, GPUs, port."""
+    socket = socket_of(file, run_dir)
+    workers, daemon = _asked(socket)
+    if as_json:
+        told = {"daemon": asdict(daemon), "workers": [asdict(worker) for worker in workers]}
+        click.echo(json.dumps(told, indent=2))
+    else:
+        click.echo(status_text(daemon, workers))
+
+
+def status_text(daemon: DaemonView, workers: Sequence[WorkerView]) -> str:
+    """The daemon in a line and the workers as a table."""
+    stopping = ", stopping" if daemon.stopping else ""
+    head = (
+        f"disagg-node {daemon.version} (pid {daemon.pid}) on {daemon.node}, up "
+        f"{duration_text(daemon.uptime_seconds)}{stopping}, run folder {daemon.run_dir}"
+    )
+    if not workers:
+        return f"{head}\nIt launches no workers; `disagg-node phases` shows the engines it found."
+    rows: list[tuple[str, ...]] = [
+        ("WORKER", "ROLE", "STATE", "SINCE", "RESTARTS", "PID", "GPUS", "PORT", "REASON")
+    ]
+    rows += [_row(worker) for worker in workers]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
+    return "\n".join([head, *lines])
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in its two largest units."""
+    whole = int(seconds)
+    days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days}d {hours}h"
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {whole % 60}s" if minutes else f"{whole}s"
+
+
+def _row(worker: WorkerView) -> tuple[str, ...]:
+    state = "restarting" if worker.restarting else worker.state.value
+    paused = "" if worker.paused_seconds is None else f" (paused {_paused(worker)})"
+    gpus = str(len(worker.gpus)) if len(worker.gpus) > 1 else "".join(worker.gpus)
+    return (
+        worker.worker,
+        worker.role,
+        state + paused,
+        duration_text(worker.state_seconds),
+        str(worker.restarts),
+        "-" if worker.pid is None else str(worker.pid),
+        gpus or "-",
+        str(worker.port),
+        worker.reason,
+    )
+
+
+def _paused(worker: WorkerView) -> str:
+    return duration_text(worker.paused_seconds or 0.0)
+
+
+def _asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:
+    replies = list(ask(socket, new_request(Status()), _PATIENCE_SECONDS))
+    workers = [reply.worker for reply in replies if reply.worker is not None]
+    final = replies[-1]
+    if final.outcome is Outcome.REFUSED:
+        raise MayNotAskError(f"{final.text}; {final.way_out}")
+    if final.daemon is None:
+        raise BrokenOffError("; ".join((final.text, *final.problems)))
+    return workers, final.daemon

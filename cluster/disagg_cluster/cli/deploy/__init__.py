@@ -1,1 +1,0 @@
-"""Commands that write files: dashboards, rules, plugin, units."""

@@ -1,0 +1,139 @@
+"""Commands which hand out what we ship: rules, dashboards, and the plugin for engines."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import click
+
+from disagg_cluster.deploy.dashboards import grafana_files
+from disagg_cluster.deploy.export import export as write
+from disagg_cluster.discovery.pod_steps.copying import copy_plugin
+from disagg_cluster.host.files.package_data import asset_dir, engine_side_folder
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
+from disagg_exporter.inside_engine.disagg_steps import wire
+
+RUNBOOKS = "docs/runbooks"
+
+
+@click.command("export")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--runbooks",
+    default=RUNBOOKS,
+    show_default=True,
+    metavar="URL",
+    help="Where the runbooks are; the alerts link to URL/<alert>.md.",
+)
+@click.option(
+    "--without-daemon",
+    is_flag=True,
+    help="Rules for a cluster that does not run disagg-node: from dcgm-exporter and pod labels.",
+)
+@click.option("--force", is_flag=True, help="Replace files that differ from ours.")
+def rules_export(folder: Path, runbooks: str, without_daemon: bool, force: bool) -> None:
+    """Write rules and alerts into a folder.
+
+    DIR is made if it is not there. It gets rules/*.yaml for the rule_files of Prometheus, and
+    alertmanager.yaml, an example to start from. A file that is there and differs is kept and
+    nothing is written, unless with --force.
+
+    \b
+      disagg-node rules export /etc/prometheus/disagg-node
+      promtool check rules /etc/prometheus/disagg-node/rules/*.yaml
+    """  # noqa: D301 # click looks for the character itself
+    texts = shipped_without_daemon() if without_daemon else shipped(runbooks.rstrip("/"))
+    write(folder, texts, force=force)
+    for name in texts:
+        click.echo(folder / name)
+
+
+def shipped(runbooks: str) -> dict[str, str]:
+    """The files by their path below the folder, with links to `runbooks`."""
+    alerts = asset_dir("alerts")
+    rules = {f"rules/{file.name}": _text(file) for file in alerts.joinpath("rules").iterdir()}
+    linked = {
+        name: text.replace(f"runbook_url: {RUNBOOKS}/", f"runbook_url: {runbooks}/")
+        for name, text in sorted(rules.items())
+        if name.endswith(".yaml")
+    }
+    return linked | {"alertmanager.yaml": _text(alerts.joinpath("alertmanager.yaml"))}
+
+
+def shipped_without_daemon() -> dict[str, str]:
+    """The rules that need no daemon of ours, by their path below the folder."""
+    rules = asset_dir("alerts").joinpath("rules-only", "rules")
+    return {f"rules/{file.name}": _text(file) for file in rules.iterdir()}
+
+
+def _text(file: Traversable) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+@click.command("export")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--datasource",
+    metavar="NAME",
+    help="Grafana's Prometheus data source that the dashboards open on.  [default: Grafana's]",
+)
+@click.option(
+    "--runbooks",
+    default=RUNBOOKS,
+    show_default=True,
+    metavar="URL",
+    help="Where the runbooks are; panels link to URL/<alert>.md.",
+)
+@click.option("--force", is_flag=True, help="Replace files that differ from ours.")
+def dashboards_export(folder: Path, datasource: str | None, runbooks: str, force: bool) -> None:
+    r"""Write the dashboards and Grafana's provisioning files into DIR.
+
+    DIR/dashboards holds the dashboards; any of them can also be imported by hand.
+    DIR/provisioning tells Grafana to load them from there: copy it over Grafana's own, or start
+    Grafana with GF_PATHS_PROVISIONING=DIR/provisioning. Without --datasource it also defines a
+    data source named disagg-node for a Prometheus on 127.0.0.1:9090.
+
+    A file that is there and differs is kept and nothing is written, unless with --force.
+    """
+    where = folder.absolute()
+    files = grafana_files(asset_dir("grafana"), where, datasource, runbooks.rstrip("/"))
+    write(where, files, force=force)
+    for name in files:
+        click.echo(folder / name)
+
+
+@click.command("copy")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+def plugin_copy(folder: Path) -> None:
+    """Copy the vLLM plugin into DIR.
+
+    An engine that has DIR on its PYTHONPATH and a socket's path in DISAGG_STEPS_SOCKET tells its
+    steps there. For the init container of an engine's pod: docs/kubernetes-engines.md.
+    """
+    for path in copy_plugin(engine_side_folder(), folder):
+        click.echo(path)
+
+
+@click.command("env")
+@click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The daemon's `run_dir`, where its node file says one.",
+)
+def plugin_env(run_dir: Path | None) -> None:
+    """Print the variables with which vLLM tells its steps to the daemon of this host.
+
+    For a shell: eval "$(disagg-node plugin env)", then start the engine with
+    --enable-logging-iteration-details. The daemon finds it (`disagg-node start` without a file,
+    or `attach:` in its node file) and measures it by its steps. It must run as the daemon's user,
+    or as root.
+    """
+    folder = RunFolder(run_dir or usual_run_dir(os.environ, os.getuid()))
+    inherited = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join(filter(None, (str(engine_side_folder()), inherited)))
+    click.echo(f"export PYTHONPATH={shlex.quote(path)}")
+    click.echo(f"export {wire.SOCKET_ENVIRONMENT}={shlex.quote(str(folder.attached_socket))}")

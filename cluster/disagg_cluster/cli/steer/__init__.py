@@ -1,1 +1,0 @@
-"""Commands that steer a running daemon."""
