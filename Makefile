@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 SYSTEM := scripts/system-packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-dynamo check lint types docs dashboards chart clean
+.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-dynamo check lint types docs docs-check docs-serve dashboards chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,7 +78,7 @@ WAITING = a-f g-z
 test: $(READY) vllm-environment router-environment ## Everything CI runs, real Prometheus and a real vLLM pair included
 	@$(SYSTEM) prometheus prometheus-alertmanager gcc
 	@$(SYSTEM) --optional chromium
-	$(MAKE) --no-print-directory lint types
+	$(MAKE) --no-print-directory lint types docs-check
 	@# Tests that mostly wait go on beside those that compute, and are shown after them.
 	@for half in $(WAITING); do \
 		$(TESTS) -m "$(HERE) and not vllm" tests/integration/test_[$$half]*.py \
@@ -110,6 +110,15 @@ types: $(READY)
 
 docs: $(READY) ## Write the generated pages of docs/
 	$(BIN)/python -m disagg_exporter.metrics.reference > docs/metrics.md
+
+# The theme's notice about its own future stands in docs/decisions/0002-dependencies.md.
+SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
+docs-check: $(READY) ## Build the documentation site: every page placed, every link leads somewhere
+	$(SITE) build --strict
+
+docs-serve: $(READY) ## Show the documentation on 127.0.0.1:9850, renewed at each change
+	$(SITE) serve --strict
 
 dashboards: $(READY) ## Write grafana/dashboards/*.json as grafana/builders says
 	$(BIN)/python -m grafana.builders

@@ -1,0 +1,49 @@
+"""What the site adds to MkDocs: links that leave docs/, and nothing from other hosts.
+
+Pages link to files of the repository as GitHub wants it (`../examples`). On the site such a link
+leads to the repository if `repo_url` names one, else the path stands there as text. MkDocs takes
+what is logged here as a warning, which ends a strict build.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger("mkdocs.hooks.disagg_node")
+
+ROOT = Path(__file__).resolve().parents[1]
+_LINK = re.compile(r"\[([^][]+)\]\((\.\.?/[^)#\s]+)(#[^)\s]*)?\)")
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
+    r"""|<link\b[^>]*\brel=["']?(?:stylesheet|icon|preload|preconnect)[^>]*href=["']?(?:https?:)?//"""
+)
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
+    """Replace links to files outside docs/; one that leads nowhere is a warning."""
+    docs = Path(config.docs_dir)
+
+    def replace(match: re.Match[str]) -> str:
+        text, path, anchor = match[1], match[2], match[3] or ""
+        target = (docs / page.file.src_path).parent.joinpath(path).resolve()
+        if target.is_relative_to(docs):
+            return match[0]
+        if not target.exists() or not target.is_relative_to(ROOT):
+            log.warning("%s links to %s, which is not there", page.file.src_path, path)
+        inside = target.relative_to(ROOT).as_posix()
+        if config.repo_url:
+            kind = "tree" if target.is_dir() else "blob"
+            return f"[{text}]({config.repo_url.rstrip('/')}/{kind}/main/{inside}{anchor})"
+        return text if text.strip("`") == inside else f"{text} (`{inside}`)"
+
+    return _LINK.sub(replace, markdown)
+
+
+def on_post_page(output: str, *, page: Any, **_: Any) -> str:
+    """Hold that a page loads nothing from another host."""
+    for match in _LOADED.finditer(output):
+        log.warning("%s loads from another host: %s", page.file.src_path, match[0])
+    return output

@@ -1,0 +1,51 @@
+"""The pages outside docs/, which the site's strict build does not see, and the site's order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "helm/disagg-node/README.md")
+_LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def _leads_somewhere(link: str, anchor: str, page: Path) -> bool:
+    target = (page.parent / link).resolve() if link else page
+    return target.exists() and (not anchor or target.suffix != ".md" or anchor in _anchors(target))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_of_a_page_outside_the_site_leads_somewhere(name: str) -> None:
+    page = ROOT / name
+    links = _LINK.findall(page.read_text(encoding="utf-8"))
+
+    astray = [
+        (link, anchor)
+        for link, anchor in links
+        if not link.startswith(("http:", "https:")) and not _leads_somewhere(link, anchor, page)
+    ]
+
+    assert astray == []
+
+
+def test_a_task_is_two_clicks_from_the_first_page() -> None:
+    """Every page is linked from the first page or from a page that is; runbooks by their index."""
+    docs = ROOT / "docs"
+
+    def linked(page: Path) -> set[Path]:
+        links = (link for link, _ in _LINK.findall(page.read_text(encoding="utf-8")))
+        return {(page.parent / link).resolve() for link in links if link.endswith(".md")}
+
+    first = {docs / "index.md"} | linked(docs / "index.md")
+    second = first.union(*(linked(page) for page in first))
+
+    assert set(docs.rglob("*.md")) - second == set()
