@@ -91,7 +91,7 @@ class Node:
 
     def _snapshot(self) -> Snapshot:
         now_ns = self._now_ns
-        busy, window_seconds = self._ledger.busy(now_ns)
+        busy, window_seconds = self._ledger.fast_gauges(now_ns)
         ready = EngineState.READY
         return Snapshot(
             now_ns,

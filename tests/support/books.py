@@ -136,7 +136,7 @@ class Books:
 
     def beat(self, teller: Teller, t: float, overlapped: bool = False) -> None:
         """Deliver a heartbeat."""
-        self.ledger.hear(teller.key, teller.beat(t), overlapped=overlapped, now_ns=ns(t))
+        self.ledger.heartbeat(teller.key, teller.beat(t), overlapped=overlapped, now_ns=ns(t))
 
     def use(self, method: Method, t: float, name: str = "e") -> None:
         """Book an engine by another source from `t` on."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from disagg_exporter.accounting.devices.energy import EnergyBooks, Spent
+from disagg_exporter.accounting.devices.energy import CommittedTime, EnergyLedger
 from disagg_exporter.accounting.devices.time_sharing import uses_within
 from disagg_exporter.model import Cell, Reason, Use
 
 
-class PlainEnergyBooks(EnergyBooks):
+class PlainEnergyBooks(EnergyLedger):
     """The same books, but for how committed time is split."""
 
-    def commit(self, spent: Spent) -> None:
+    def commit(self, spent: CommittedTime) -> None:
         """Split what was told over a stretch of time that has been committed."""
         if self.microjoules is None:
             return

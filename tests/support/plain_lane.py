@@ -10,7 +10,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from disagg_exporter.accounting.intervals.phase import Overflow, Work
+from disagg_exporter.accounting.intervals.phase import Overflow, WorkShares
 from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.accounting.timelines.restore import restored
 from disagg_exporter.attribution.cost_model.split import StepSplit
@@ -19,9 +19,9 @@ from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
 from disagg_exporter.steps.rows import kind_of, tokens_of
 from support.single_steps import glance, settle
 
-PREFILL = Work(1.0)
-DECODE = Work(0.0)
-DUMMY = Work(0.0, dummy_share=1.0)
+PREFILL = WorkShares(1.0)
+DECODE = WorkShares(0.0)
+DUMMY = WorkShares(0.0, dummy_share=1.0)
 _PURE = {wire.CONTEXT: PREFILL, wire.GENERATION: DECODE, wire.DUMMY_STEP: DUMMY}
 
 
@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
     start_ns: int
     end_ns: int
-    work: Work | None
+    work: WorkShares | None
     reason: Reason
 
 
@@ -71,7 +71,7 @@ class Entry:
     t_ns: int
     sequence: int
     elapsed_ns: int = field(compare=False)
-    work: Work = field(compare=False)
+    work: WorkShares = field(compare=False)
     stream: Stream = field(compare=False)
     told: Step = field(compare=False)
     kind: int = field(compare=False, default=0)
@@ -113,7 +113,7 @@ class PlainLane:
         self._settled_pending = False
         self._gap = Reason.NO_REQUEST
 
-    def hear(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
+    def heartbeat(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
         """Take a hello or a heartbeat: `said` carries the sequence and totals reached, no work."""
         self._overlapped = overlapped
         t_ns = min(said.t_ns, now_ns)
@@ -290,7 +290,7 @@ class PlainLane:
         if overflow_ns:
             self.overflows.append(Overflow(entry.work, overflow_ns))
 
-    def _append(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
+    def _append(self, start_ns: int, end_ns: int, work: WorkShares | None, reason: Reason) -> None:
         if end_ns <= start_ns:
             return
         if self.pieces and self.pieces[-1][1:] == (start_ns, work, reason):
@@ -298,9 +298,9 @@ class PlainLane:
         self.pieces.append(Piece(start_ns, end_ns, work, reason))
 
 
-def work_of(kind: int, prefill_share: float) -> Work:
+def work_of(kind: int, prefill_share: float) -> WorkShares:
     """Return what a step's time was spent on; `prefill_share` is that of a mixed step."""
-    return Work(prefill_share) if kind == wire.MIXED else _PURE[kind]
+    return WorkShares(prefill_share) if kind == wire.MIXED else _PURE[kind]
 
 
 def promises_work(step: Step) -> bool:

@@ -122,7 +122,7 @@ class _Node:
         engines = self._statuses()
         self.snapshot = compose(
             read_books(self.ledger, self._fullness, engines, now_ns),
-            self.ledger.busy(now_ns),
+            self.ledger.fast_gauges(now_ns),
             now_ns,
             time.time() - now_ns / SECOND_NS,
             devices=self._devices,

@@ -113,7 +113,7 @@ class Continuity:
         """
         if self._resumed_ns is None or now_ns - self._resumed_ns < RETURN_NS:
             return
-        for engine in self._ledger.returning.missing:
+        for engine in self._ledger.awaited_engines.missing:
             self._ledger.give_up(engine)
             self._given_up.add(engine)
         if now_ns - self._resumed_ns >= RETURN_NS + LINGER_NS:

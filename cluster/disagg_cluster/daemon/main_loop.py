@@ -205,7 +205,7 @@ class Pulse:
             return self._without_measurements(now_ns)
         snapshot = compose(
             self._books,
-            self._ledger.busy(now_ns),
+            self._ledger.fast_gauges(now_ns),
             now_ns,
             self.wall_offset_seconds(now_ns),
             devices=(*self._devices, *self._roster.devices()),

@@ -56,7 +56,7 @@ def feed(ledger: Ledger, event: Event, now_ns: int) -> None:
             ledger.step(event.key, step, now_ns=now_ns)
         case Message(step=step) if step is not None:
             overlapped = bool(event.flags & wire.OVERLAPPED)
-            ledger.hear(event.key, step, overlapped=overlapped, now_ns=now_ns)
+            ledger.heartbeat(event.key, step, overlapped=overlapped, now_ns=now_ns)
         case Assignment():
             ledger.assign(event)
         case DeviceSweep():

@@ -13,7 +13,7 @@ from disagg_exporter.model.checkpoints import AssignmentCheckpoint
 MOST_KEPT = 64
 
 
-class Owners:
+class AssignmentHistory:
     """What an engine was, and since when, as far back as its tokens may still come from.
 
     Of one that tells nothing nobody knows how far that is; its last changes are kept.
@@ -28,7 +28,7 @@ class Owners:
         return tuple(map(AssignmentCheckpoint, self._since_ns, self._owners))
 
     @classmethod
-    def resumed(cls, before: Sequence[AssignmentCheckpoint]) -> Owners:
+    def resumed(cls, before: Sequence[AssignmentCheckpoint]) -> AssignmentHistory:
         """Return the owners of before; there is one at least."""
         owners = cls(before[0].assignment)
         owners._since_ns = [each.since_ns for each in before]

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
-from disagg_exporter.accounting.engine_account import EngineBooks
+from disagg_exporter.accounting.engine_account import EngineLedger
 from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.model import Assignment, Phase, Role, TokenAccount
 from disagg_exporter.model.checkpoints import TokenCheckpoint
@@ -40,7 +40,7 @@ class NodeTokens:
         return tuple(TokenAccount(*key, tokens) for key, tokens in self._counts.items())
 
 
-def collect(books: EngineBooks, devices: Mapping[str, DeviceLedger], node: NodeTokens) -> None:
+def collect(books: EngineLedger, devices: Mapping[str, DeviceLedger], node: NodeTokens) -> None:
     """Take what an engine's lanes have settled: owed time to its devices, tokens to the books."""
     owner = books.assignment
     for rank, lane in books.lanes.items():
@@ -58,14 +58,14 @@ def collect(books: EngineBooks, devices: Mapping[str, DeviceLedger], node: NodeT
     books.owners.forget_before(min((lane.mark_ns for lane in books.lanes.values()), default=0))
 
 
-def _count(books: EngineBooks, node: NodeTokens, owner: Assignment, tokens: Sequence[int]) -> None:
+def _count(books: EngineLedger, node: NodeTokens, owner: Assignment, tokens: Sequence[int]) -> None:
     for phase, count in zip(Phase, tokens, strict=True):
         books.tokens[owner.role, phase] += count
         node.count(owner, phase, count)
 
 
 def commit(
-    ledger: DeviceLedger, engines: Mapping[str, EngineBooks], now_ns: int, rules: Rules
+    ledger: DeviceLedger, engines: Mapping[str, EngineLedger], now_ns: int, rules: Rules
 ) -> None:
     """Move one device's watermark as far as its engines let it, and credit them (A6)."""
     readers = ledger.awaited()
@@ -99,7 +99,7 @@ def watermarks(devices: Iterable[DeviceLedger]) -> dict[str, set[int]]:
     return read_ns
 
 
-def drop_read(devices: Iterable[DeviceLedger], engines: Mapping[str, EngineBooks]) -> None:
+def drop_read(devices: Iterable[DeviceLedger], engines: Mapping[str, EngineLedger]) -> None:
     """Let every engine forget the timeline that all devices which await it have read."""
     read_ns = watermarks(devices)
     for name, books in engines.items():

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from disagg_exporter.accounting.assignment_history import Owners
+from disagg_exporter.accounting.assignment_history import AssignmentHistory
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.timeline import Pieces
-from disagg_exporter.accounting.reported_totals import Told
-from disagg_exporter.accounting.splits import Splits
-from disagg_exporter.accounting.timelines.step_timeline import Lane
-from disagg_exporter.accounting.timelines.window_timeline import StretchLane
+from disagg_exporter.accounting.reported_totals import ReportedTotals
+from disagg_exporter.accounting.splits import RankCostModels
+from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
+from disagg_exporter.accounting.timelines.window_timeline import WindowTimeline
 from disagg_exporter.model import (
     SLICE_NS_PER_GPU_SECOND,
     Assignment,
@@ -28,19 +28,19 @@ from disagg_exporter.model.checkpoints import EngineCheckpoint
 
 
 @dataclass(slots=True)
-class EngineBooks:
+class EngineLedger:
     """What one engine has used; it outlives the engine's processes, as counters must.
 
     `cut_ns` is what was cut on devices that are no more; the others count their own.
     """
 
     assignment: Assignment
-    owners: Owners
+    owners: AssignmentHistory
     method: Method = Method.STEPS
-    lanes: dict[int, Lane | StretchLane] = field(default_factory=dict)
-    ended: list[tuple[int, Lane | StretchLane]] = field(default_factory=list)
-    told: Told = field(default_factory=Told)
-    splits: Splits = field(default_factory=Splits)
+    lanes: dict[int, StepTimeline | WindowTimeline] = field(default_factory=dict)
+    ended: list[tuple[int, StepTimeline | WindowTimeline]] = field(default_factory=list)
+    told: ReportedTotals = field(default_factory=ReportedTotals)
+    splits: RankCostModels = field(default_factory=RankCostModels)
     gpu_slice_ns: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     tokens: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     lost_records: int = 0
@@ -49,7 +49,9 @@ class EngineBooks:
 
     def checkpoint(self, read_ns: Collection[int]) -> EngineCheckpoint:
         """Return what it has used; `read_ns`: up to where its devices have read its timelines."""
-        stepwise = {rank: lane for rank, lane in self.lanes.items() if isinstance(lane, Lane)}
+        stepwise = {
+            rank: lane for rank, lane in self.lanes.items() if isinstance(lane, StepTimeline)
+        }
         others = [(rank, lane) for rank, lane in self.lanes.items() if rank not in stepwise]
         return EngineCheckpoint(
             self.assignment,
@@ -66,16 +68,18 @@ class EngineBooks:
         )
 
     @classmethod
-    def resumed(cls, before: EngineCheckpoint, resumed_ns: int, rules: Rules) -> EngineBooks:
+    def resumed(cls, before: EngineCheckpoint, resumed_ns: int, rules: Rules) -> EngineLedger:
         """Return the books of a checkpoint; nothing is known of timelines that only pages told."""
         engine = before.assignment.engine
-        books = cls(before.assignment, Owners.resumed(before.history), before.method)
+        books = cls(before.assignment, AssignmentHistory.resumed(before.history), before.method)
         for lane in before.live:
             split = books.splits.begin(lane.engine_index)
-            resumed = Lane.resumed(engine, lane, resumed_ns, rules, split)
+            resumed = StepTimeline.resumed(engine, lane, resumed_ns, rules, split)
             books.lanes[lane.engine_index] = resumed
         for lane in before.ended:
-            books.ended.append((lane.engine_index, Lane.resumed(engine, lane, resumed_ns, rules)))
+            books.ended.append(
+                (lane.engine_index, StepTimeline.resumed(engine, lane, resumed_ns, rules))
+            )
         # The streams of another source are numbered by the daemon that received them.
         streams = {
             StreamKey(engine, stream.pid, stream.incarnation, lane.engine_index): stream.totals
@@ -89,22 +93,22 @@ class EngineBooks:
         books.cut_ns = before.cut_ns
         return books
 
-    def step_lane(self, rank: int, devices: Sequence[DeviceLedger], rules: Rules) -> Lane:
+    def step_lane(self, rank: int, devices: Sequence[DeviceLedger], rules: Rules) -> StepTimeline:
         """Return where the steps of a rank go."""
         lane = self.lanes.get(rank)
-        if not isinstance(lane, Lane):
+        if not isinstance(lane, StepTimeline):
             split = self.splits.begin(rank)
-            lane = Lane(self._since(self.assignment.since_ns, devices), rules, split)
+            lane = StepTimeline(self._since(self.assignment.since_ns, devices), rules, split)
             self.lanes[rank] = lane
         return lane
 
     def window_lane(
         self, start_ns: int, devices: Sequence[DeviceLedger], rules: Rules
-    ) -> StretchLane:
+    ) -> WindowTimeline:
         """Return where its windows go, the first of which begins then."""
         lane = self.lanes.get(0)
-        if not isinstance(lane, StretchLane):
-            lane = self.lanes[0] = StretchLane(self._since(start_ns, devices), rules)
+        if not isinstance(lane, WindowTimeline):
+            lane = self.lanes[0] = WindowTimeline(self._since(start_ns, devices), rules)
         return lane
 
     def between(self, start_ns: int, end_ns: int) -> list[tuple[int, Pieces]]:
@@ -161,10 +165,12 @@ class EngineBooks:
         ended = [lane.mark_ns for _, lane in self.ended]
         return max([wanted_ns, self.assignment.since_ns, *marks, *ended])
 
-    def _division(self, heard: Mapping[int, Lane | StretchLane]) -> tuple[Split, float | None, int]:
+    def _division(
+        self, heard: Mapping[int, StepTimeline | WindowTimeline]
+    ) -> tuple[Split, float | None, int]:
         """Return how time is divided between phases, the residual, and what was learned from."""
         for lane in heard.values():
-            if isinstance(lane, StretchLane) and lane.last_window is not None:
+            if isinstance(lane, WindowTimeline) and lane.last_window is not None:
                 told = lane.last_window
                 return told.split, told.residual_ratio, told.fitted
         return self.splits.state(list(heard))

@@ -8,29 +8,29 @@ from collections.abc import Iterable, Mapping
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.intervals.intervals import role_of
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
-from disagg_exporter.accounting.timelines.step_timeline import Lane
-from disagg_exporter.accounting.timelines.window_timeline import StretchLane
+from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
+from disagg_exporter.accounting.timelines.window_timeline import WindowTimeline
 from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
 
 
-def window_ns(lanes: Iterable[Lane | StretchLane], now_ns: int) -> int:
+def window_ns(lanes: Iterable[StepTimeline | WindowTimeline], now_ns: int) -> int:
     """Return the width of the window: 1 s, or twice the longest recent step if that is longer."""
     return max((_reach_ns(lane, now_ns) for lane in lanes), default=SECOND_NS)
 
 
-def _reach_ns(lane: Lane | StretchLane, now_ns: int) -> int:
+def _reach_ns(lane: StepTimeline | WindowTimeline, now_ns: int) -> int:
     reach_ns = max(SECOND_NS, 2 * lane.recents.longest_ns)
     # Nothing is forgotten while an engine rests: its last steps may be of long ago.
     recent = _running(lane, now_ns) or now_ns - lane.last_record_ns < reach_ns
     return reach_ns if recent else SECOND_NS
 
 
-def _running(lane: Lane | StretchLane, now_ns: int) -> bool:
+def _running(lane: StepTimeline | WindowTimeline, now_ns: int) -> bool:
     return lane.promises_work and lane.live(now_ns)
 
 
 def busy_gpus(
-    working: Mapping[str, Mapping[int, Lane | StretchLane]],
+    working: Mapping[str, Mapping[int, StepTimeline | WindowTimeline]],
     devices: Iterable[DeviceLedger],
     now_ns: int,
     width_ns: int,
@@ -71,7 +71,9 @@ def busy_gpus(
     return tuple(BusyGpus(*key, gpus) for key, gpus in sums.items())
 
 
-def _shares(lanes: Iterable[Lane | StretchLane], now_ns: int, width_ns: int) -> dict[Phase, float]:
+def _shares(
+    lanes: Iterable[StepTimeline | WindowTimeline], now_ns: int, width_ns: int
+) -> dict[Phase, float]:
     """Return the share of the window that an engine spent in each phase."""
     worked_ns = dict.fromkeys(Phase, 0)
     for lane in lanes:

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
-from disagg_exporter.accounting.assignment_history import Owners
+from disagg_exporter.accounting.assignment_history import AssignmentHistory
 from disagg_exporter.accounting.committing import NodeTokens, collect, commit, drop_read, watermarks
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
-from disagg_exporter.accounting.devices.removed_devices import Retired
-from disagg_exporter.accounting.engine_account import EngineBooks
+from disagg_exporter.accounting.devices.removed_devices import RemovedDevices
+from disagg_exporter.accounting.engine_account import EngineLedger
 from disagg_exporter.accounting.fast_gauges import busy_gpus, window_ns
 from disagg_exporter.accounting.intervals.activity import mean_activity
 from disagg_exporter.accounting.intervals.intervals import leaving
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.resuming import resumed_devices
-from disagg_exporter.accounting.returning import Returning
-from disagg_exporter.accounting.splits import Splits
-from disagg_exporter.accounting.timelines.step_timeline import Lane
+from disagg_exporter.accounting.returning import AwaitedEngines
+from disagg_exporter.accounting.splits import RankCostModels
+from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.model import (
     Assignment,
@@ -46,10 +46,10 @@ class Ledger:
     def __init__(self, rules: Rules | None = None) -> None:
         self._rules = rules or Rules()
         self._devices: dict[str, DeviceLedger] = {}
-        self._engines: dict[str, EngineBooks] = {}
+        self._engines: dict[str, EngineLedger] = {}
         self._tokens = NodeTokens()
-        self._retired = Retired()
-        self.returning = Returning()
+        self._removed = RemovedDevices()
+        self.awaited_engines = AwaitedEngines()
 
     def checkpoint(self, now_ns: int) -> LedgerCheckpoint:
         """Return all that the next daemon has to know to go on where this one is now."""
@@ -59,7 +59,7 @@ class Ledger:
             devices=tuple(ledger.checkpoint() for ledger in self._devices.values()),
             engines=tuple(b.checkpoint(read_ns.get(name, ())) for name, b in self._engines.items()),
             tokens=self._tokens.checkpoint(),
-            removed=self._retired.checkpoint(),
+            removed=self._removed.checkpoint(),
         )
 
     def resume(
@@ -70,23 +70,23 @@ class Ledger:
         `devices` are the node's now, `pids` those of the engines' processes that are still there.
         """
         self._tokens.resume(before.tokens)
-        self._retired.resume(before.removed)
+        self._removed.resume(before.removed)
         self._devices, removed = resumed_devices(before, devices, now_ns, self._rules)
         for ledger in removed:
-            self._retired.take(ledger.account())
+            self._removed.take(ledger.account())
         for each in before.engines:
             engine = each.assignment.engine
-            books = self._engines[engine] = EngineBooks.resumed(each, now_ns, self._rules)
+            books = self._engines[engine] = EngineLedger.resumed(each, now_ns, self._rules)
             books.cut_ns += sum(ledger.debts.lost_ns(engine) for ledger in removed)
             if books.method is not Method.STEPS:
                 self._end_lanes(books, before.taken_ns)
-            self.returning.expect(engine, now_ns)
+            self.awaited_engines.expect(engine, now_ns)
             if books.assignment.pids and not any(pid in pids for pid in books.assignment.pids):
                 self.give_up(engine)
 
     def give_up(self, engine: str) -> None:
         """Take that the process of an engine of the daemon before is gone since we came."""
-        since_ns = self.returning.drop(engine)
+        since_ns = self.awaited_engines.drop(engine)
         last = self._engines[engine].assignment
         if since_ns is not None and last.state is not EngineState.GONE:
             self.assign(replace(last, state=EngineState.GONE, since_ns=since_ns))
@@ -108,18 +108,20 @@ class Ledger:
         """Take an engine's role, devices and state from `since_ns` on; GONE is its death."""
         books = self._engines.get(assignment.engine)
         if books is not None:
-            if self.returning.finds(books.assignment, assignment):
+            if self.awaited_engines.finds(books.assignment, assignment):
                 return
-            gone_ns = self.returning.come(books.assignment, assignment)
+            gone_ns = self.awaited_engines.come(books.assignment, assignment)
             if gone_ns is not None:
                 gone = EngineState.GONE
                 self.assign(replace(books.assignment, state=gone, since_ns=gone_ns))
         if books is None:
-            books = self._engines[assignment.engine] = EngineBooks(assignment, Owners(assignment))
+            books = self._engines[assignment.engine] = EngineLedger(
+                assignment, AssignmentHistory(assignment)
+            )
         books.owners.change(assignment)
         left = set(books.assignment.devices) - set(assignment.devices)
         if not books.lanes and (left or assignment.model_name != books.assignment.model_name):
-            books.splits = Splits()
+            books.splits = RankCostModels()
         books.assignment = assignment
         for gpu in (*assignment.devices, *left):
             if gpu in self._devices:
@@ -152,7 +154,7 @@ class Ledger:
             self._end_lanes(books, now_ns)
         books.method = method
 
-    def hear(
+    def heartbeat(
         self,
         key: StreamKey,
         said: Step,
@@ -165,7 +167,7 @@ class Ledger:
         lane = self._step_lane(key)
         if lane is not None:
             self._engines[key.engine].told.take(key, said.totals)
-            lane.hear(key, said, overlapped=overlapped, held_totals=held_totals, now_ns=now_ns)
+            lane.heartbeat(key, said, overlapped=overlapped, held_totals=held_totals, now_ns=now_ns)
 
     def step(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
         """Take one step record; one of an engine that is not assigned is nobody's and ignored."""
@@ -226,7 +228,7 @@ class Ledger:
 
     def removed_accounts(self) -> tuple[DeviceAccount, ...]:
         """Return what was committed of devices that are no more, one account a device name."""
-        return self._retired.accounts()
+        return self._removed.accounts()
 
     def engine_accounts(self, now_ns: int) -> tuple[EngineAccount, ...]:
         """Return what every engine has used, and the state its last record told."""
@@ -243,7 +245,7 @@ class Ledger:
         """Return the node's tokens by phase, those of engines long gone included."""
         return self._tokens.accounts()
 
-    def busy(self, now_ns: int) -> tuple[tuple[BusyGpus, ...], float]:
+    def fast_gauges(self, now_ns: int) -> tuple[tuple[BusyGpus, ...], float]:
         """Return the provisional fast gauges (A8) and their window in seconds."""
         self._look()
         working = {
@@ -262,10 +264,10 @@ class Ledger:
         GPUs keep what it used, and so do the node's sums.
         """
         books = self._engines.pop(engine, None)
-        self.returning.drop(engine)
+        self.awaited_engines.drop(engine)
         for ledger in self._ledgers(books.assignment) if books else ():
             if ledger.device.is_pseudo:
-                self._retired.take(self._devices.pop(ledger.device.gpu).account())
+                self._removed.take(self._devices.pop(ledger.device.gpu).account())
         for ledger in self._devices.values():
             ledger.debts.forget(engine)
 
@@ -277,7 +279,7 @@ class Ledger:
         if all(books.assignment.model_name != model_name for books in self._engines.values()):
             for ledger in self._devices.values():
                 ledger.forget_model(model_name)
-            self._retired.forget_model(model_name)
+            self._removed.forget_model(model_name)
             self._tokens.forget_model(model_name)
 
     def _look(self) -> None:
@@ -286,7 +288,7 @@ class Ledger:
             for lane in books.lanes.values():
                 lane.look()
 
-    def _step_lane(self, key: StreamKey) -> Lane | None:
+    def _step_lane(self, key: StreamKey) -> StepTimeline | None:
         books = self._engines.get(key.engine)
         if books is None or books.assignment.state is EngineState.GONE or not books.method.by_step:
             return None
@@ -295,7 +297,7 @@ class Ledger:
         devices = self._ledgers(books.assignment)
         return books.step_lane(key.engine_index, devices, self._rules)
 
-    def _end_lanes(self, books: EngineBooks, t_ns: int) -> None:
+    def _end_lanes(self, books: EngineLedger, t_ns: int) -> None:
         for lane in books.lanes.values():
             lane.end(t_ns)
         collect(books, self._devices, self._tokens)

@@ -19,7 +19,7 @@ class _Stream:
     latest: StepTotals
 
 
-class Told:
+class ReportedTotals:
     """Sums the running totals of an engine's streams since we first heard of each.
 
     Nothing is placed in time here, so it can be held against what the books say was used.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from disagg_exporter.model import Assignment, EngineState
 
 
-class Returning:
+class AwaitedEngines:
     """Which engines are awaited, and since when."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.model import Split
 
 
-class Splits:
+class RankCostModels:
     """The cost models of an engine's ranks; they outlive its processes, not its model."""
 
     def __init__(self) -> None:

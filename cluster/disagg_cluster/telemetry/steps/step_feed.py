@@ -147,4 +147,6 @@ def book(told: Told, ledger: Ledger, fullness: Fullness, now_ns: int) -> None:
     elif told.step is not None:
         fullness.hear(told.key, told.step)
         held = bool(told.flags & wire.HELD_TOTALS)
-        ledger.hear(told.key, told.step, overlapped=overlapped, held_totals=held, now_ns=now_ns)
+        ledger.heartbeat(
+            told.key, told.step, overlapped=overlapped, held_totals=held, now_ns=now_ns
+        )

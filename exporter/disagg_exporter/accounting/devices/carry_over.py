@@ -13,7 +13,7 @@ from disagg_exporter.model.checkpoints import CarryOverCheckpoint
 PAYABLE = (Reason.HOST_GAP, Reason.NO_REQUEST, Reason.KV_WAIT, Reason.NO_DAEMON)
 
 
-class Debts:
+class CarryOver:
     """What one device owes to the engines on it: prefill and decode nanoseconds, by role.
 
     `cut_ns` counts, for each engine, what will never be paid.

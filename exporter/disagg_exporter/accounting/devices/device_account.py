@@ -9,14 +9,20 @@ from typing import NamedTuple
 import numpy as np
 
 from disagg_exporter.accounting.devices.absences import MOST_ABSENCES, without_gaps
-from disagg_exporter.accounting.devices.carry_over import Debts
-from disagg_exporter.accounting.devices.energy import EnergyBooks, Spent
+from disagg_exporter.accounting.devices.carry_over import CarryOver
+from disagg_exporter.accounting.devices.energy import CommittedTime, EnergyLedger
 from disagg_exporter.accounting.devices.forgotten import fold
 from disagg_exporter.accounting.devices.meters import Meters
 from disagg_exporter.accounting.devices.time_sharing import shared
 from disagg_exporter.accounting.devices.unattributed import uses_of
-from disagg_exporter.accounting.intervals.activity import TRAIL_NS, Activity, unexplained
-from disagg_exporter.accounting.intervals.intervals import NEVER_NS, Slices, cut, model_of, role_of
+from disagg_exporter.accounting.intervals.activity import TRAIL_NS, ActivitySample, unexplained
+from disagg_exporter.accounting.intervals.intervals import (
+    NEVER_NS,
+    Intervals,
+    cut,
+    model_of,
+    role_of,
+)
 from disagg_exporter.accounting.intervals.phase import Overflow
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.timeline import REASONS, Pieces
@@ -35,7 +41,7 @@ from disagg_exporter.model import (
 from disagg_exporter.model.checkpoints import DeviceCheckpoint
 
 
-class Used(NamedTuple):
+class Credit(NamedTuple):
     """Device time credited to an engine in one phase; nanoseconds, unweighted."""
 
     engine: str
@@ -53,13 +59,13 @@ class DeviceLedger:
         self.watermark_ns = start_ns
         self.last_death_ns = start_ns
         self.cells: Counter[Cell] = Counter()
-        self.debts = Debts(rules.debt_limit_ns)
+        self.debts = CarryOver(rules.debt_limit_ns)
         self.meters = Meters()
-        self.energy = EnergyBooks()
+        self.energy = EnergyLedger()
         self._rules = rules
         self._engines: dict[str, Assignment] = {}
         self._changes: deque[tuple[int, Assignment]] = deque()
-        self._samples: deque[Activity] = deque()
+        self._samples: deque[ActivitySample] = deque()
         self._read_ns: int | None = None
         # The stretches without a daemon above the watermark, in order, and when the one before us
         # took its last sample: what it watched is not unknown because its samples are.
@@ -130,7 +136,7 @@ class DeviceLedger:
         # After a hole in the readings the ratio says nothing about the hole.
         start_ns = max(before_ns, reading.t_ns - SECOND_NS)
         if reading.t_ns > self.watermark_ns:
-            self._samples.append(Activity(start_ns, reading.t_ns, reading.busy_ratio))
+            self._samples.append(ActivitySample(start_ns, reading.t_ns, reading.busy_ratio))
 
     def forget_model(self, model_name: str) -> None:
         """Take the name off what a model used here, unless it is served."""
@@ -140,7 +146,7 @@ class DeviceLedger:
                 fold(sums, model_name)
             fold(self.meters.activity, model_name)
 
-    def activity(self, after_ns: int, until_ns: int) -> tuple[Activity, ...]:
+    def activity(self, after_ns: int, until_ns: int) -> tuple[ActivitySample, ...]:
         """Return the samples that end in (after_ns, until_ns], in order."""
         return tuple(s for s in self._samples if after_ns < s.end_ns <= until_ns)
 
@@ -169,9 +175,9 @@ class DeviceLedger:
 
     def commit(
         self, target_ns: int, pieces: Mapping[str, Sequence[tuple[int, Pieces]]]
-    ) -> list[Used]:
+    ) -> list[Credit]:
         """Account for all time up to `target_ns`; return what each engine was credited."""
-        used: list[Used] = []
+        used: list[Credit] = []
         while self.watermark_ns < target_ns:
             while self._changes and self._changes[0][0] <= self.watermark_ns:
                 _apply(self._engines, self._changes.popleft()[1])
@@ -231,7 +237,7 @@ class DeviceLedger:
         sampled_ns = self._samples[-1].end_ns if self._samples else self._sampled_before_ns
         return sampled_ns is not None and sampled_ns >= fresh_ns
 
-    def _commit_slices(self, slices: Slices) -> list[Used]:
+    def _commit_slices(self, slices: Intervals) -> list[Credit]:
         role = role_of(self._engines)
         unheld, active = self._unheld(slices)
         used = self._share(slices, role)
@@ -253,10 +259,10 @@ class DeviceLedger:
             for use, why, part_ns in uses_of(reason, active_ns, length_ns - active_ns, observed):
                 self._book(role, use, why, owner, part_ns)
                 went[reason][Cell(role, use, Reason.NONE, *owner)] += part_ns
-        self.energy.commit(Spent(slices, role, owners, went))
+        self.energy.commit(CommittedTime(slices, role, owners, went))
         return used
 
-    def _unheld(self, slices: Slices) -> tuple[Counter[Reason], Counter[Reason]]:
+    def _unheld(self, slices: Intervals) -> tuple[Counter[Reason], Counter[Reason]]:
         """Return the time nobody held, and how much of it the driver saw activity in."""
         active = unexplained(slices, self._samples, self._busy_until_ns)
         busy, lengths_ns = slices.busy, slices.lengths_ns
@@ -268,10 +274,10 @@ class DeviceLedger:
             unheld[REASONS[code]] = int(lengths_ns[slices.reasons == code].sum())
         return unheld, active
 
-    def _share(self, slices: Slices, role: Role) -> list[Used]:
+    def _share(self, slices: Intervals, role: Role) -> list[Credit]:
         """Credit those who hold the device with their shares of it."""
         held = dict.fromkeys(self._engines, (0, 0, 0)) | shared(slices)
-        used: list[Used] = []
+        used: list[Credit] = []
         for engine, (prefill_ns, decode_ns, dummy_ns) in held.items():
             used.extend(self._credit(engine, role, prefill_ns, decode_ns))
             owner = self._engines[engine]
@@ -279,13 +285,13 @@ class DeviceLedger:
             self._book(role, Use.UNATTRIBUTED, Reason.DUMMY, owned_by, dummy_ns)
         return used
 
-    def _credit(self, engine: str, role: Role, prefill_ns: int, decode_ns: int) -> list[Used]:
+    def _credit(self, engine: str, role: Role, prefill_ns: int, decode_ns: int) -> list[Credit]:
         owner = self._engines[engine]
         owned_by = owner.model_name, owner.engine_namespace
         self._book(role, Use.PREFILL, Reason.NONE, owned_by, prefill_ns)
         self._book(role, Use.DECODE, Reason.NONE, owned_by, decode_ns)
         return [
-            Used(engine, owner.role, phase, length_ns)
+            Credit(engine, owner.role, phase, length_ns)
             for phase, length_ns in ((Phase.PREFILL, prefill_ns), (Phase.DECODE, decode_ns))
             if length_ns
         ]

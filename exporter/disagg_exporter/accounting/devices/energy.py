@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.accounting.devices.time_sharing import uses_within
-from disagg_exporter.accounting.intervals.intervals import Slices
+from disagg_exporter.accounting.intervals.intervals import Intervals
 from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
 from disagg_exporter.model.checkpoints import EnergyCheckpoint
 
@@ -28,21 +28,21 @@ _NO_LIMIT_WATTS = 1e15
 _MOST_MICROJOULES = 10**15
 
 
-class Spent(NamedTuple):
+class CommittedTime(NamedTuple):
     """What a committed stretch of a device's time was spent on: all under one role.
 
     `owners`: (model name, namespace) of each engine. `unheld`: for each reason why nobody held the
     device, the cells (without a reason) that its time went to; their lengths are its shares.
     """
 
-    slices: Slices
+    slices: Intervals
     role: Role
     owners: Mapping[str, tuple[str, str]]
     unheld: Mapping[Reason, Counter[Cell]]
 
 
 @dataclass(slots=True)
-class _Interval:
+class _EnergyInterval:
     """The energy told between two readings, and how its time was spent so far."""
 
     start_ns: int
@@ -53,7 +53,7 @@ class _Interval:
     held: bool = False
 
 
-class EnergyBooks:
+class EnergyLedger:
     """The energy of one device: told between readings, split once that time is committed.
 
     `microjoules` is the committed energy by cell (without reasons), None until the device tells
@@ -63,7 +63,7 @@ class EnergyBooks:
     def __init__(self) -> None:
         self.microjoules: Counter[Cell] | None = None
         self.baseline_watts: float | None = None
-        self._waiting: deque[_Interval] = deque()
+        self._waiting: deque[_EnergyInterval] = deque()
         self._last: tuple[int, int] | None = None
 
     @property
@@ -114,11 +114,13 @@ class EnergyBooks:
             return
         if not 0 <= now[1] - before[1] <= _MOST_MICROJOULES:
             return
-        self._waiting.append(_Interval(before[0], now[0], now[1] - before[1], reading.power_watts))
+        self._waiting.append(
+            _EnergyInterval(before[0], now[0], now[1] - before[1], reading.power_watts)
+        )
         if len(self._waiting) > LONGEST_BUFFER:
             self._join_neighbours()
 
-    def commit(self, spent: Spent) -> None:
+    def commit(self, spent: CommittedTime) -> None:
         """Split what was told over a stretch of time that has been committed."""
         if not self._waiting or self.microjoules is None:
             return
@@ -139,7 +141,7 @@ class EnergyBooks:
 
     def _settle(
         self,
-        intervals: Sequence[_Interval],
+        intervals: Sequence[_EnergyInterval],
         shares: Mapping[Cell, _Lengths],
         held: NDArray[np.bool_],
         books: Counter[Cell],
@@ -173,9 +175,9 @@ class EnergyBooks:
             self._waiting.append(intervals[-1])
 
 
-def _joined(first: _Interval, second: _Interval) -> _Interval:
+def _joined(first: _EnergyInterval, second: _EnergyInterval) -> _EnergyInterval:
     watts = [interval.watts for interval in (first, second) if interval.watts is not None]
-    both = _Interval(
+    both = _EnergyInterval(
         first.start_ns,
         second.end_ns,
         first.microjoules + second.microjoules,
@@ -189,7 +191,7 @@ def _joined(first: _Interval, second: _Interval) -> _Interval:
 
 
 def _shares(
-    spent: Spent, intervals: Sequence[_Interval]
+    spent: CommittedTime, intervals: Sequence[_EnergyInterval]
 ) -> tuple[dict[Cell, _Lengths], NDArray[np.bool_]]:
     """How the time of each interval was spent, and whether anybody held the device in it.
 

@@ -20,7 +20,7 @@ class _Sums:
     microjoules: Counter[Cell] | None = None
 
 
-class Retired:
+class RemovedDevices:
     """The closed books of devices that have gone, added up by the devices' names."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.intervals.intervals import Slices
+from disagg_exporter.accounting.intervals.intervals import Intervals
 from disagg_exporter.accounting.intervals.timeline import REASONS
 from disagg_exporter.model import Reason, Use
 
@@ -22,7 +22,7 @@ class Uses(NamedTuple):
     unheld: dict[Reason, list[float]]
 
 
-def shared(slices: Slices) -> dict[str, tuple[int, int, int]]:
+def shared(slices: Intervals) -> dict[str, tuple[int, int, int]]:
     """Give each of k holders 1/k of every slice; (prefill, decode, dummy) ns of each engine.
 
     To the nanosecond: what k holders get of a slice, and the phases of each part, sum to it.
@@ -35,7 +35,7 @@ def shared(slices: Slices) -> dict[str, tuple[int, int, int]]:
     return sums
 
 
-def uses_within(slices: Slices, starts_ns: Sequence[int], ends_ns: Sequence[int]) -> Uses:
+def uses_within(slices: Intervals, starts_ns: Sequence[int], ends_ns: Sequence[int]) -> Uses:
     """Return what lies in each interval; what an interval has beyond the slices is not counted."""
     # Counted from the first slice on, so that a float tells them apart.
     edges = (slices.edges_ns - slices.edges_ns[0]).astype(np.float64)
@@ -67,7 +67,7 @@ def uses_within(slices: Slices, starts_ns: Sequence[int], ends_ns: Sequence[int]
     return Uses(held, unheld)
 
 
-def _parts(slices: Slices) -> Iterator[tuple[NDArray[np.int64], ...]]:
+def _parts(slices: Intervals) -> Iterator[tuple[NDArray[np.int64], ...]]:
     """Yield each lane's prefill, decode and dummy nanoseconds, slice by slice."""
     lengths_ns, count = slices.lengths_ns, np.maximum(slices.held.sum(axis=0), 1)
     number = np.zeros_like(lengths_ns)

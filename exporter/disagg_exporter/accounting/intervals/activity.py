@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from disagg_exporter.accounting.intervals.intervals import Slices
+from disagg_exporter.accounting.intervals.intervals import Intervals
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.accounting.intervals.timeline import REASONS
 from disagg_exporter.model import Reason
@@ -18,7 +18,7 @@ from disagg_exporter.model import Reason
 TRAIL_NS = SECOND_NS
 
 
-class Activity(NamedTuple):
+class ActivitySample(NamedTuple):
     """How busy the driver says the device was in [start, end): 0 to 1."""
 
     start_ns: int
@@ -26,7 +26,7 @@ class Activity(NamedTuple):
     busy_ratio: float
 
 
-def mean_activity(devices: Sequence[Sequence[Activity]]) -> tuple[Activity, ...]:
+def mean_activity(devices: Sequence[Sequence[ActivitySample]]) -> tuple[ActivitySample, ...]:
     """Return the samples of an engine's devices as those of one: their sum over their number.
 
     The devices are read in one round, so the samples of one give the times for all. Of a device
@@ -39,10 +39,14 @@ def mean_activity(devices: Sequence[Sequence[Activity]]) -> tuple[Activity, ...]
     busiest = max(range(len(telling)), key=busy_ns.__getitem__)
     # At most 1, but for rounding.
     factor = min(sum(busy_ns) / len(telling) / (busy_ns[busiest] or 1.0), 1.0)
-    return tuple(Activity(s.start_ns, s.end_ns, s.busy_ratio * factor) for s in telling[busiest])
+    return tuple(
+        ActivitySample(s.start_ns, s.end_ns, s.busy_ratio * factor) for s in telling[busiest]
+    )
 
 
-def unexplained(slices: Slices, samples: Sequence[Activity], busy_until_ns: int) -> Counter[Reason]:
+def unexplained(
+    slices: Intervals, samples: Sequence[ActivitySample], busy_until_ns: int
+) -> Counter[Reason]:
     """Return the active nanoseconds inside idle slices, by the slice's reason: a lower bound.
 
     A sample that touches a span, or that may still average over one, tells nothing.

@@ -28,7 +28,7 @@ _UNHEARD = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class Intervals:
     """A stretch of a device's time, cut wherever one of its engines' timelines changes.
 
     Slice k lies from `edges_ns[k]` to `edges_ns[k + 1]`. Each line of `held`, `prefill_share` and
@@ -86,7 +86,7 @@ def cut(
     lanes: Sequence[tuple[str, Pieces]],
     *,
     absent: bool = False,
-) -> Slices:
+) -> Intervals:
     """Cut [start, end) at every boundary of any engine's pieces.
 
     `lanes` are the frozen timelines of those that hold the device, each with its engine; where an
@@ -104,7 +104,7 @@ def cut(
         why = np.where(held.any(axis=0), WORK, CODES[Reason.NO_DAEMON])
     else:
         why = _why_idle(engines, names, reasons, held.any(axis=0))
-    return Slices(
+    return Intervals(
         edges,
         names,
         held,

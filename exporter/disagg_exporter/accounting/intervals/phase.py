@@ -10,7 +10,7 @@ from disagg_exporter.steps.rows import kind_of
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkShares:
     """What a span of time was spent on.
 
     `dummy_share` of it held the device without doing work (data-parallel filler); of the rest
@@ -30,7 +30,7 @@ class Work:
 class Overflow(NamedTuple):
     """Step time that found no room above the mark: owed to every device of the engine."""
 
-    work: Work
+    work: WorkShares
     length_ns: int
 
 

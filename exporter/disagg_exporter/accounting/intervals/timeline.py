@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.intervals.phase import Work
+from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.accounting.intervals.row_queue import RowQueue
 from disagg_exporter.model import Reason
 from disagg_exporter.model.checkpoints import PieceCheckpoint
@@ -53,7 +53,7 @@ class Timeline:
         """All pieces; good until some are added."""
         return self._pieces.rows
 
-    def add(self, start_ns: int, end_ns: int, work: Work | None, reason: Reason) -> None:
+    def add(self, start_ns: int, end_ns: int, work: WorkShares | None, reason: Reason) -> None:
         """Add one piece: work, or none for a reason."""
         if end_ns <= start_ns:
             return

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from disagg_exporter.accounting.intervals.timeline import CODES
 from disagg_exporter.accounting.timelines.entry import MARK, Marks
-from disagg_exporter.accounting.timelines.streams import Stream
+from disagg_exporter.accounting.timelines.streams import RecordStream
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Reason, Step
@@ -30,7 +30,7 @@ def gathered(told: Sequence[tuple[Step | Rows, int]]) -> Rows:
     return rows
 
 
-def fresh(rows: Rows, stream: Stream, known: Callable[[], NDArray[np.int64]]) -> Rows:
+def fresh(rows: Rows, stream: RecordStream, known: Callable[[], NDArray[np.int64]]) -> Rows:
     """Return the records that are neither there already (`known`) nor older than the books."""
     sequence = rows["sequence"]
     if sequence[0] > stream.highest and (sequence[1:] > sequence[:-1]).all():

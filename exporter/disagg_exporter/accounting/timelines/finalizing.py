@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.intervals.phase import Overflow, Work
+from disagg_exporter.accounting.intervals.phase import Overflow, WorkShares
 from disagg_exporter.accounting.intervals.timeline import PIECE, WORK, Pieces
 from disagg_exporter.accounting.timelines.entry import NO_GAP, Marks, Spans
-from disagg_exporter.accounting.timelines.streams import Stream, steps_told
+from disagg_exporter.accounting.timelines.streams import RecordStream, steps_told
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.inside_engine.disagg_steps import wire
 
 
-def divide(spans: Spans, count: int, streams: Sequence[Stream], split: StepSplit) -> None:
+def divide(spans: Spans, count: int, streams: Sequence[RecordStream], split: StepSplit) -> None:
     """Say which phases the first entries' time was for: once each, in the order of records."""
     marks = spans.marks[:count]
     single = steps_told(spans, count, streams) == 1
@@ -76,7 +76,7 @@ def gaps_after(marks: Marks, gap: int) -> NDArray[np.int64]:
 def owed(marks: Marks, overflows_ns: Sequence[int]) -> list[Overflow]:
     """Return the step time of entries that found no room."""
     return [
-        Overflow(Work(float(mark["prefill_share"]), float(mark["dummy_share"])), overflow_ns)
+        Overflow(WorkShares(float(mark["prefill_share"]), float(mark["dummy_share"])), overflow_ns)
         for mark, overflow_ns in zip(marks, overflows_ns, strict=True)
         if overflow_ns
     ]

@@ -12,7 +12,12 @@ from disagg_exporter.accounting.intervals.row_queue import RowQueue
 from disagg_exporter.accounting.intervals.timeline import CODES
 from disagg_exporter.accounting.timelines.entry import MARK, NO_GAP, Marks, Spans
 from disagg_exporter.accounting.timelines.restore import MOST, restored
-from disagg_exporter.accounting.timelines.streams import Missing, Stream, held_totals_since, missing
+from disagg_exporter.accounting.timelines.streams import (
+    MissingRecords,
+    RecordStream,
+    held_totals_since,
+    missing,
+)
 from disagg_exporter.model.checkpoints import TimelineCheckpoint
 from disagg_exporter.steps.rows import ELAPSED_TOTALS, ROW, Rows, steps_of
 
@@ -30,7 +35,7 @@ class StepLength(Enum):
     RECORD_TO_RECORD = auto()
 
 
-class Unfrozen:
+class PendingRecords:
     """The records of one lane.
 
     `begun_ns` is when the lane began: before its first record there was no work. No step is
@@ -100,7 +105,7 @@ class Unfrozen:
         numbers: NDArray[np.int64] = self._rows.rows["sequence"][ours]
         return numbers
 
-    def spans(self, streams: Sequence[Stream], length: StepLength) -> Spans:
+    def spans(self, streams: Sequence[RecordStream], length: StepLength) -> Spans:
         """Return the entries with their lengths, those that stand for lost records among them."""
         if self._markers:
             self._drop_overtaken()
@@ -146,7 +151,7 @@ class Unfrozen:
         self._marks.replace(marks[~known])
         self._markers = bool(self._marks.rows["marker"].any())
 
-    def _reaching(self, lost: Iterable[Missing]) -> NDArray[np.int64]:
+    def _reaching(self, lost: Iterable[MissingRecords]) -> NDArray[np.int64]:
         """Return lengths where a span reaches from record to record while work is pending.
 
         It does not reach across what was told to no daemon: the engine may have rested meanwhile.
@@ -168,7 +173,9 @@ class Unfrozen:
         # A record that comes late is from before the last one, and reaches back to nothing.
         return np.where(chained, np.maximum(t_ns - before_ns, 0), rows["elapsed_ns"])
 
-    def _held(self, streams: Sequence[Stream], lost: Iterable[Missing]) -> NDArray[np.int64]:
+    def _held(
+        self, streams: Sequence[RecordStream], lost: Iterable[MissingRecords]
+    ) -> NDArray[np.int64]:
         """Return lengths where the totals say how long each step held its devices.
 
         After a gap they say it of all steps together: a step's own part is then its `elapsed`.
@@ -180,7 +187,7 @@ class Unfrozen:
         return np.where(alone, held_ns, rows["elapsed_ns"])
 
 
-def _with_lost(spans: Spans, lost: Iterable[Missing], length: StepLength) -> Spans:
+def _with_lost(spans: Spans, lost: Iterable[MissingRecords], length: StepLength) -> Spans:
     """Put one entry before each that records are missing before."""
     gaps = sorted(lost, key=lambda one: one.place)
     places = [gap.place for gap in gaps]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.intervals.phase import Work
+from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.accounting.intervals.row_queue import RowQueue
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.model import Phase
@@ -25,7 +25,7 @@ _RECENT = np.dtype(
 )
 
 
-class Recents:
+class RecentWindow:
     """Steps within the gauges' horizon; `longest_ns` is the longest of them."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Recents:
         self._kept.drop(max(len(self._kept) - _MOST_KEPT, 0))
         self.longest_ns = int(self._kept.rows["length_ns"].max())
 
-    def add_one(self, t_ns: int, length_ns: int, work: Work) -> None:
+    def add_one(self, t_ns: int, length_ns: int, work: WorkShares) -> None:
         """Take one more stretch of work."""
         shares = np.array([work.prefill_share]), np.array([work.dummy_share])
         self.add(np.array([t_ns]), np.array([length_ns]), *shares)

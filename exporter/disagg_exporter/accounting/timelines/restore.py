@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from disagg_exporter.accounting.intervals.phase import Work
+from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StepTotals
 from disagg_exporter.steps.rows import LARGEST, tokens_of
@@ -22,7 +22,7 @@ class Restored(NamedTuple):
     """What the records held that are missing between two messages."""
 
     elapsed_ns: int
-    work: Work
+    work: WorkShares
     tokens: tuple[int, int]
 
 
@@ -48,12 +48,12 @@ def restored(before: StepTotals, after: Step, kind: int | None, *, timed: bool) 
     return Restored(elapsed_ns, _mean_work(elapsed, tokens), tokens)
 
 
-def _mean_work(elapsed: list[int], tokens: tuple[int, int]) -> Work:
+def _mean_work(elapsed: list[int], tokens: tuple[int, int]) -> WorkShares:
     whole_ns, dummy_ns = sum(elapsed), elapsed[wire.DUMMY_STEP]
     useful_ns = whole_ns - dummy_ns
     mixed_share = tokens[0] / sum(tokens) if sum(tokens) else 0.5
     prefill_ns = elapsed[wire.CONTEXT] + elapsed[wire.MIXED] * mixed_share
-    return Work(
+    return WorkShares(
         prefill_share=prefill_ns / useful_ns if useful_ns else 0.0,
         dummy_share=dummy_ns / whole_ns if whole_ns else 0.0,
     )

@@ -25,9 +25,9 @@ from disagg_exporter.accounting.timelines.condensing import (
 from disagg_exporter.accounting.timelines.entry import MARK, NO_GAP, Marks, Spans, Tokens
 from disagg_exporter.accounting.timelines.finalizing import divide, gaps_after, laid_out, owed
 from disagg_exporter.accounting.timelines.packing import pack
-from disagg_exporter.accounting.timelines.pending_records import StepLength, Unfrozen
-from disagg_exporter.accounting.timelines.recent_window import Recents
-from disagg_exporter.accounting.timelines.streams import Stream, enter
+from disagg_exporter.accounting.timelines.pending_records import PendingRecords, StepLength
+from disagg_exporter.accounting.timelines.recent_window import RecentWindow
+from disagg_exporter.accounting.timelines.streams import RecordStream, enter
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.model import Reason, Step, StreamKey
 from disagg_exporter.model.checkpoints import StreamCheckpoint, TimelineCheckpoint
@@ -40,7 +40,7 @@ _MOST_ARRIVED = 4096
 _MOST_UNFROZEN = 2**17
 
 
-class Lane:
+class StepTimeline:
     """The messages of one engine (one data-parallel rank of it), in; frozen pieces, out.
 
     Records are put aside as they come, because many are looked at as fast as one: what a lane
@@ -52,7 +52,7 @@ class Lane:
         self.timeline = Timeline()
         self.overflows: list[Overflow] = []
         self.tokens: list[Tokens] = []
-        self.recents = Recents()
+        self.recents = RecentWindow()
         self.late_records = 0
         self.lost_records = 0
         self.last_step: Step | None = None
@@ -63,15 +63,15 @@ class Lane:
         self._split = split or StepSplit()
         self._overlapped = self._held_totals = False
         self._numbers: dict[StreamKey, int] = {}
-        self._streams: list[Stream] = []
+        self._streams: list[RecordStream] = []
         self._arrived: list[tuple[StreamKey, Step | Rows, int]] = []
-        self._unfrozen = Unfrozen(since_ns, rules.longest_step_ns)
+        self._unfrozen = PendingRecords(since_ns, rules.longest_step_ns)
         self._last_message_ns = since_ns
         self._committing_ns = since_ns
         self._resumed_ns = since_ns
         self._gap = CODES[Reason.NO_REQUEST]
 
-    def hear(
+    def heartbeat(
         self,
         key: StreamKey,
         said: Step,
@@ -91,7 +91,7 @@ class Lane:
         number = self._numbers.get(key)
         if number is None:
             # An engine adopted in the middle of its work says so, before its next step can.
-            number = self._begin(key, Stream(said.sequence, said.totals, said.sequence))
+            number = self._begin(key, RecordStream(said.sequence, said.totals, said.sequence))
             self.promises_work = said.running > 0 or said.waiting > 0
         stream = self._streams[number]
         stream.confirm(said.sequence)
@@ -183,14 +183,14 @@ class Lane:
         resumed_ns: int,
         rules: Rules,
         split: StepSplit | None = None,
-    ) -> Lane:
+    ) -> StepTimeline:
         """Return the lane of a checkpoint; it waits for its engine as for one just heard (A6)."""
         lane = cls(before.born_ns, rules, split)
         lane.mark_ns = before.mark_ns
         lane.timeline = Timeline.resumed(before.pieces)
         for pid, incarnation, sequence, totals in before.streams:
             key = StreamKey(engine, pid, incarnation, before.engine_index)
-            lane._begin(key, Stream(sequence, totals, sequence, resumed=True))
+            lane._begin(key, RecordStream(sequence, totals, sequence, resumed=True))
         lane._unfrozen.resume(before)
         lane.promises_work = before.work_left
         lane._committing_ns = before.last_record_ns
@@ -211,7 +211,7 @@ class Lane:
             return StepLength.ELAPSED
         return StepLength.HELD_TOTALS if self._held_totals else StepLength.RECORD_TO_RECORD
 
-    def _begin(self, key: StreamKey, stream: Stream) -> int:
+    def _begin(self, key: StreamKey, stream: RecordStream) -> int:
         number = self._numbers[key] = len(self._streams)
         self._streams.append(stream)
         return number
@@ -223,7 +223,7 @@ class Lane:
             # The first message of a stream is its baseline: what came before is not ours to count.
             first = steps_of(rows[:1])[0]
             totals = before_step(first) if self._held_totals else first.totals
-            stream = Stream(first.sequence - 1, totals, first.sequence - 1)
+            stream = RecordStream(first.sequence - 1, totals, first.sequence - 1)
             number = self._begin(key, stream)
         stream = self._streams[number]
         new = fresh(rows, stream, lambda: self._unfrozen.sequences(number))

@@ -15,7 +15,7 @@ from disagg_exporter.steps.rows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, total
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
+class RecordStream:
     """One counter of an engine.
 
     Everything up to `sequence` is in the books, where its totals were `totals`; `highest` is the
@@ -34,7 +34,7 @@ class Stream:
             self.resumed = False
 
 
-class Missing(NamedTuple):
+class MissingRecords(NamedTuple):
     """`records` are missing before the entry at `place`; `totals` are those before them.
 
     `unheard`: no daemon was there to receive them.
@@ -46,7 +46,7 @@ class Missing(NamedTuple):
     unheard: bool
 
 
-def steps_told(spans: Spans, count: int, streams: Sequence[Stream]) -> NDArray[np.int64]:
+def steps_told(spans: Spans, count: int, streams: Sequence[RecordStream]) -> NDArray[np.int64]:
     """Return how many steps each of the first entries tells of: since the one settled before it."""
     rows, marks = spans.rows[:count], spans.marks[:count]
     made = np.sum([rows[name] for name in STEPS_TOTALS], axis=0)
@@ -59,7 +59,7 @@ def steps_told(spans: Spans, count: int, streams: Sequence[Stream]) -> NDArray[n
     return told
 
 
-def enter(spans: Spans, count: int, streams: Sequence[Stream]) -> None:
+def enter(spans: Spans, count: int, streams: Sequence[RecordStream]) -> None:
     """Note in their streams that the first entries are in the books."""
     rows, marks = spans.rows[:count], spans.marks[:count]
     for stream, ours in _each(streams, marks):
@@ -72,7 +72,9 @@ def enter(spans: Spans, count: int, streams: Sequence[Stream]) -> None:
             stream.resumed = False
 
 
-def held_totals_since(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> NDArray[np.int64]:
+def held_totals_since(
+    rows: Rows, marks: Marks, streams: Sequence[RecordStream]
+) -> NDArray[np.int64]:
     """Return by how much each entry's totals of held time exceed those of the one before it."""
     held = np.sum([rows[name] for name in ELAPSED_TOTALS], axis=0)
     grown = np.zeros(len(rows), np.int64)
@@ -83,7 +85,7 @@ def held_totals_since(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> ND
     return grown
 
 
-def missing(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> Iterator[Missing]:
+def missing(rows: Rows, marks: Marks, streams: Sequence[RecordStream]) -> Iterator[MissingRecords]:
     """Yield where records are missing."""
     for stream, ours in _each(streams, marks):
         sequence, marker = rows["sequence"][ours], marks["marker"][ours]
@@ -98,12 +100,12 @@ def missing(rows: Rows, marks: Marks, streams: Sequence[Stream]) -> Iterator[Mis
             last = newest[place]
             totals = stream.totals if last < 0 else totals_of(rows[at[last]])
             unheard = last < 0 and stream.resumed
-            yield Missing(int(at[place]), int(lost[place]), totals, bool(unheard))
+            yield MissingRecords(int(at[place]), int(lost[place]), totals, bool(unheard))
 
 
 def _each(
-    streams: Sequence[Stream], marks: Marks
-) -> Iterator[tuple[Stream, slice | NDArray[np.bool_]]]:
+    streams: Sequence[RecordStream], marks: Marks
+) -> Iterator[tuple[RecordStream, slice | NDArray[np.bool_]]]:
     """Yield the streams that entries are of, and which are theirs."""
     if len(streams) == 1:
         yield streams[0], slice(None)

@@ -12,26 +12,26 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from disagg_exporter.accounting.intervals.activity import Activity
-from disagg_exporter.accounting.intervals.phase import Overflow, Work
+from disagg_exporter.accounting.intervals.activity import ActivitySample
+from disagg_exporter.accounting.intervals.phase import Overflow, WorkShares
 from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.accounting.intervals.timeline import Timeline
 from disagg_exporter.accounting.timelines.condensing import condensed_pieces
 from disagg_exporter.accounting.timelines.entry import Tokens
-from disagg_exporter.accounting.timelines.recent_window import Recents
+from disagg_exporter.accounting.timelines.recent_window import RecentWindow
 from disagg_exporter.model import Reason, Step, WorkWindow
 from disagg_exporter.model.checkpoints import TimelineCheckpoint
 
 
-class StretchLane:
-    """The windows of one engine, in; frozen pieces, out. It reads like a `Lane`."""
+class WindowTimeline:
+    """The windows of one engine, in; frozen pieces, out. It is read like a `StepTimeline`."""
 
     def __init__(self, since_ns: int, rules: Rules) -> None:
         self.mark_ns = since_ns
         self.timeline = Timeline()
         self.overflows: list[Overflow] = []
         self.tokens: list[Tokens] = []
-        self.recents = Recents()
+        self.recents = RecentWindow()
         self.late_records = 0
         self.lost_records = 0
         self.last_step: Step | None = None
@@ -40,7 +40,7 @@ class StretchLane:
         self.last_window: WorkWindow | None = None
         self._rules = rules
 
-    def take(self, window: WorkWindow, samples: Sequence[Activity]) -> None:
+    def take(self, window: WorkWindow, samples: Sequence[ActivitySample]) -> None:
         """Book one window; one that ends below the mark is late and changes nothing.
 
         `samples` are the activity of the engine's devices since the mark, averaged over them. They
@@ -94,7 +94,7 @@ class StretchLane:
         self.tokens.clear()
         self.lost_records = self.late_records = 0
 
-    def _book(self, sample: Activity, window: WorkWindow) -> None:
+    def _book(self, sample: ActivitySample, window: WorkWindow) -> None:
         """Freeze the time up to the end of a sample: its busy part lies at its end."""
         end_ns = min(sample.end_ns, window.end_ns)
         open_ns = end_ns - max(sample.start_ns, self.mark_ns)
@@ -105,7 +105,7 @@ class StretchLane:
         busy_ns = round(open_ns * min(max(sample.busy_ratio, 0.0), 1.0))
         self.timeline.add(self.mark_ns, end_ns - busy_ns, None, _gap(window))
         if busy_ns:
-            work = Work(window.prefill_share)
+            work = WorkShares(window.prefill_share)
             self.timeline.add(end_ns - busy_ns, end_ns, work, Reason.NONE)
             self.recents.add_one(end_ns, busy_ns, work)
         self.mark_ns = end_ns
@@ -116,9 +116,9 @@ class StretchLane:
         self.mark_ns = max(self.mark_ns, until_ns)
 
 
-def _whole(start_ns: int, end_ns: int, busy_ns: int) -> Activity:
+def _whole(start_ns: int, end_ns: int, busy_ns: int) -> ActivitySample:
     """Return a stretch whose engine says itself how long it was busy."""
-    return Activity(start_ns, end_ns, busy_ns / max(end_ns - start_ns, 1))
+    return ActivitySample(start_ns, end_ns, busy_ns / max(end_ns - start_ns, 1))
 
 
 def _gap(window: WorkWindow) -> Reason:

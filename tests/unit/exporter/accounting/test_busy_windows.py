@@ -21,7 +21,7 @@ def test_a_neighbours_long_steps_do_not_make_a_busy_engine_look_idle() -> None:
         if hundredth % 1000 == 0:
             ledger.step(long.key, long.prefill(now, 10.0, running=1), now_ns=ns(now))
 
-    gpus, window_seconds = ledger.busy(ns(30))
+    gpus, window_seconds = ledger.fast_gauges(ns(30))
 
     busy = {(each.role, each.phase): each.gpus for each in gpus}
     assert window_seconds == 20.0
@@ -36,5 +36,5 @@ def test_a_long_step_of_a_minute_ago_widens_nothing() -> None:
     ledger.assign(Assignment("p", Role.PREFILL, ("A",), EngineState.READY, 0))
     ledger.step(teller.key, teller.prefill(20, 10.0), now_ns=ns(20))
 
-    assert ledger.busy(ns(30))[1] == 20.0
-    assert ledger.busy(ns(80))[1] == 1.0
+    assert ledger.fast_gauges(ns(30))[1] == 20.0
+    assert ledger.fast_gauges(ns(80))[1] == 1.0

@@ -330,7 +330,7 @@ def test_silence_on_a_host_without_gpus_is_unobserved_too() -> None:
     ready = Assignment("e", Role.DECODE, ("cpu-e",), EngineState.READY, ns(10))
     ledger.assign(ready)
     ledger.advance(ns(15))
-    ledger.hear(teller.key, teller.beat(15), overlapped=False, now_ns=ns(15))
+    ledger.heartbeat(teller.key, teller.beat(15), overlapped=False, now_ns=ns(15))
     ledger.advance(ns(56))
 
     [account] = ledger.device_accounts()
@@ -509,7 +509,7 @@ def test_an_engine_adopted_in_mid_step_holds_its_watermark() -> None:
     """A6: the hello of its plugin tells what the last step left running."""
     books, teller = Books(), Teller()
     books.engine(role=Role.PREFILL)
-    books.ledger.hear(
+    books.ledger.heartbeat(
         teller.key, teller.beat(1)._replace(running=1), overlapped=False, now_ns=ns(1)
     )
     for t in range(2, 20):

@@ -64,7 +64,7 @@ class Overlapped:
         if run.rows is not None:
             self.books.ledger.steps(KEY, run.rows, now_ns=ns(self.now))
         elif run.step is not None:
-            self.books.ledger.hear(
+            self.books.ledger.heartbeat(
                 told.key,
                 run.step,
                 overlapped=True,

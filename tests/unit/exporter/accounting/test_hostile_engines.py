@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.intervals.rules import Rules
-from disagg_exporter.accounting.timelines.recent_window import Recents
-from disagg_exporter.accounting.timelines.step_timeline import Lane
+from disagg_exporter.accounting.timelines.recent_window import RecentWindow
+from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
@@ -74,13 +74,13 @@ def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float
                 books.ledger.steps(key, told.rows, now_ns=ns(now))
                 fullness.steps(key, told.rows, overlapped=overlapped)
             elif told.step is not None:
-                books.ledger.hear(key, told.step, overlapped=overlapped, now_ns=ns(now))
+                books.ledger.heartbeat(key, told.step, overlapped=overlapped, now_ns=ns(now))
                 fullness.hear(key, told.step)
         if later:
             now += later
             books.advance(now)
             fullness.advance([HERE], ns(now))
-            books.ledger.busy(ns(now))
+            books.ledger.fast_gauges(ns(now))
             assert books.unbalanced() == []
             before = _grown(books, now, before)
 
@@ -100,13 +100,13 @@ def test_an_engine_that_begins_ever_new_streams_is_heard_on_the_first_thousand()
 
 def test_records_that_let_no_time_be_frozen_are_not_kept_for_minutes() -> None:
     """A promise of work, and then records that are stamped at that very moment."""
-    lane, teller = Lane(0, Rules()), Teller()
+    lane, teller = StepTimeline(0, Rules()), Teller()
     lane.add(teller.key, teller.decode(1.0, 0.001, running=1), now_ns=ns(1))
     rows = rows_of([teller.decode(1.0, 0.0)]).repeat(140_000)
     rows["running"] = 1
     rows["sequence"] += np.arange(len(rows))
     lane.add(teller.key, rows, now_ns=ns(8))
-    lane.hear(teller.key, teller.beat(20.0), overlapped=False, now_ns=ns(20))
+    lane.heartbeat(teller.key, teller.beat(20.0), overlapped=False, now_ns=ns(20))
 
     lane.advance(ns(20))
 
@@ -114,7 +114,7 @@ def test_records_that_let_no_time_be_frozen_are_not_kept_for_minutes() -> None:
 
 
 def test_the_gauges_look_back_on_so_many_steps_and_no_more() -> None:
-    recents, count = Recents(), 2**17
+    recents, count = RecentWindow(), 2**17
     recents.add_one(ns(600), ns(600), DECODE)
     t_ns = ns(600) + np.arange(count) * 1000
     recents.add(t_ns, np.full(count, 1000), np.zeros(count), np.zeros(count))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.intervals.activity import Activity, mean_activity
+from disagg_exporter.accounting.intervals.activity import ActivitySample, mean_activity
 from disagg_exporter.model import Method, Phase, Reason, Role, Use
 from support.books import Books, Teller, ns
 
@@ -198,7 +198,7 @@ def test_a_window_tells_the_fast_gauges(method: Method) -> None:
     books = _paged()
     books.use(method, 0)
     books.window(0, 1, 0.5, busy=0.5, method=method, running=1)
-    gpus, window_seconds = books.ledger.busy(ns(1))
+    gpus, window_seconds = books.ledger.fast_gauges(ns(1))
     assert {g.phase: g.gpus for g in gpus} == {Phase.PREFILL: 0.25, Phase.DECODE: 0.25}
     assert window_seconds == 1.0
 
@@ -209,7 +209,8 @@ RATIOS = st.lists(st.floats(0, 1), min_size=3, max_size=3)
 @given(st.lists(RATIOS, min_size=1, max_size=4))
 def test_the_mean_of_devices_keeps_their_sum(ratios: list[list[float]]) -> None:
     devices = [
-        [Activity(i * 100, (i + 1) * 100, ratio) for i, ratio in enumerate(of)] for of in ratios
+        [ActivitySample(i * 100, (i + 1) * 100, ratio) for i, ratio in enumerate(of)]
+        for of in ratios
     ]
     mean = mean_activity(devices)
     assert all(0 <= sample.busy_ratio <= 1 for sample in mean)

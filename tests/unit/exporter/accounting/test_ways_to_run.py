@@ -127,7 +127,7 @@ def test_a_data_parallel_rank_holds_its_own_devices_where_they_are_known() -> No
         books.beat(rank, 0)
     books.step(ranks[0], ranks[0].prefill(2, 1))
     books.step(ranks[1], ranks[1].decode(2, 0.5))
-    gpus, _ = books.ledger.busy(ns(2))
+    gpus, _ = books.ledger.fast_gauges(ns(2))
 
     seconds = _settled(books, ranks, 2)
 

@@ -87,7 +87,7 @@ class Node:
         self.ledger.read(DeviceSweep(self.now_ns, readings))
         for teller in self.tellers.values():
             beat = teller.beat(self.now_ns / SECOND_NS)
-            self.ledger.hear(teller.key, beat, overlapped=False, now_ns=self.now_ns)
+            self.ledger.heartbeat(teller.key, beat, overlapped=False, now_ns=self.now_ns)
         self.ledger.advance(self.now_ns)
 
     def leave(self, engine: str) -> None:

@@ -461,9 +461,9 @@ def test_an_engine_of_the_daemon_before_keeps_its_role_until_it_has_answered() -
     after.attached = Attached(after.ledger, [GPU], after.told, clock_ns=lambda: after.now_ns)
     after.now_ns = before.now_ns + 100 * SECOND_NS
     after.ledger.resume(before.ledger.checkpoint(before.now_ns), [GPU], {7}, after.now_ns)
-    assert after.ledger.returning.missing == {"e"}
+    assert after.ledger.awaited_engines.missing == {"e"}
     after.see(engine(gpus=("GPU-a",)), seconds=1, e=PREFILL)
-    assert after.ledger.returning.missing == frozenset()
+    assert after.ledger.awaited_engines.missing == frozenset()
     [account] = after.ledger.device_accounts()
     assert (account.role, account.start_ns) == (Role.DECODE, 1000 * SECOND_NS)
 

@@ -86,7 +86,7 @@ def of_victim(ledger: Ledger) -> dict[str, Any]:
     """All that the page says of the victim."""
     now_ns = ns(START + 20)
     (account,) = [a for a in ledger.engine_accounts(now_ns) if a.engine == "victim"]
-    gpus, _ = ledger.busy(now_ns)
+    gpus, _ = ledger.fast_gauges(now_ns)
     return {
         "device": _comparable(next(a for a in ledger.device_accounts() if a.device.gpu == "A")),
         "engine": account,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.devices.energy import LONGEST_BUFFER, EnergyBooks, Spent
-from disagg_exporter.accounting.intervals.intervals import Slices
-from disagg_exporter.accounting.intervals.phase import Work
+from disagg_exporter.accounting.devices.energy import LONGEST_BUFFER, CommittedTime, EnergyLedger
+from disagg_exporter.accounting.intervals.intervals import Intervals
+from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.accounting.intervals.timeline import CODES
 from disagg_exporter.model import Cell, DeviceReading, EngineState, Reason, Role, Use
 from support.books import Books, Teller, ns
@@ -253,11 +253,13 @@ def test_work_before_the_first_reading_of_energy_has_none() -> None:
 
 
 def test_power_that_is_no_number_is_no_baseline() -> None:
-    books = EnergyBooks()
+    books = EnergyLedger()
     _read(books, 0, 0)
     _read(books, 100, 70, float("nan"))
     _read(books, 200, 140, 1.0)
-    books.commit(Spent(_slices(0, [(200, (("a", DECODE),))]), Role.DECODE, {"a": ("m", "")}, {}))
+    books.commit(
+        CommittedTime(_slices(0, [(200, (("a", DECODE),))]), Role.DECODE, {"a": ("m", "")}, {})
+    )
 
     assert books.microjoules == {Cell(Role.DECODE, Use.DECODE, model_name="m"): 140}
 
@@ -265,13 +267,13 @@ def test_power_that_is_no_number_is_no_baseline() -> None:
 # Properties
 
 
-def _read(books: EnergyBooks, t_ns: int, microjoules: int, watts: float | None = None) -> None:
+def _read(books: EnergyLedger, t_ns: int, microjoules: int, watts: float | None = None) -> None:
     books.read(DeviceReading("g", t_ns, energy_joules=microjoules / 1e6, power_watts=watts), 0)
 
 
 WORKS = st.one_of(
     st.sampled_from([PREFILL, DECODE, DUMMY]),
-    st.builds(Work, st.floats(0, 1), st.floats(0, 1)),
+    st.builds(WorkShares, st.floats(0, 1), st.floats(0, 1)),
 )
 HOLDERS = st.lists(st.tuples(st.sampled_from("ab"), WORKS), max_size=3).map(tuple)
 PARTS = st.dictionaries(
@@ -281,12 +283,14 @@ PARTS = st.dictionaries(
 ).map(Counter)
 
 
-def _slices(start_ns: int, pieces: list[tuple[int, tuple[tuple[str, Work], ...]]]) -> Slices:
+def _slices(
+    start_ns: int, pieces: list[tuple[int, tuple[tuple[str, WorkShares], ...]]]
+) -> Intervals:
     """Slices of these lengths, each with its holders; without a request where there are none."""
     edges = np.cumsum([start_ns, *(length_ns for length_ns, _ in pieces)])
     works = [[dict(holders).get(name) for _, holders in pieces] for name in "ab"]
     shares = [[work or DECODE for work in lane] for lane in works]
-    return Slices(
+    return Intervals(
         edges,
         ("a", "b"),
         np.array([[work is not None for work in lane] for lane in works]),
@@ -313,7 +317,7 @@ def test_the_parts_of_every_interval_sum_to_what_was_told(
     parts: Counter[Cell],
 ) -> None:
     """To the microjoule, wherever slices, intervals and commits begin and end."""
-    books, plain, t_ns, total = EnergyBooks(), PlainEnergyBooks(), 0, 0
+    books, plain, t_ns, total = EnergyLedger(), PlainEnergyBooks(), 0, 0
     _read(books, 0, 0)
     _read(plain, 0, 0)
     ends = []
@@ -327,7 +331,7 @@ def test_the_parts_of_every_interval_sum_to_what_was_told(
     for first in range(0, len(pieces), commits):
         done = _slices(start_ns, pieces[first : first + commits])
         start_ns = int(done.edges_ns[-1])
-        spent = Spent(done, Role.MIXED, owners, {Reason.NO_REQUEST: parts})
+        spent = CommittedTime(done, Role.MIXED, owners, {Reason.NO_REQUEST: parts})
         books.commit(spent)
         plain.commit(spent)
 
@@ -344,14 +348,14 @@ def test_the_parts_of_every_interval_sum_to_what_was_told(
 
 
 def test_a_long_wait_for_the_watermark_bounds_the_buffer_and_loses_nothing() -> None:
-    books = EnergyBooks()
+    books = EnergyLedger()
     count = LONGEST_BUFFER * 5 + 1
     for tick in range(count + 1):
         _read(books, tick * 100, tick * 7)
         assert books.waiting <= LONGEST_BUFFER
 
     everything = _slices(0, [(count * 100, (("a", DECODE),))])
-    books.commit(Spent(everything, Role.DECODE, {"a": ("m", "")}, {}))
+    books.commit(CommittedTime(everything, Role.DECODE, {"a": ("m", "")}, {}))
 
     assert books.microjoules == {Cell(Role.DECODE, Use.DECODE, model_name="m"): count * 7}
     assert books.waiting == 0

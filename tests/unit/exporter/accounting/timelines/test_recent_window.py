@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.intervals.phase import Work
+from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
-from disagg_exporter.accounting.timelines.recent_window import Recents
+from disagg_exporter.accounting.timelines.recent_window import RecentWindow
 from disagg_exporter.model import Phase
 from support.plain_lane import DECODE, DUMMY, PREFILL
 
@@ -18,7 +18,7 @@ def test_whoever_looks_back_two_seconds_sees_everything(
     steps: list[tuple[int, int]], at_once: int
 ) -> None:
     """Whatever was forgotten in between, one by one or some at once."""
-    recents, t_ns = Recents(), 0
+    recents, t_ns = RecentWindow(), 0
     told: list[tuple[int, int]] = []
     for later_ns, length_ns in steps:
         t_ns += later_ns
@@ -36,7 +36,7 @@ def test_whoever_looks_back_two_seconds_sees_everything(
 
 
 def test_steps_out_of_reach_are_forgotten() -> None:
-    recents = Recents()
+    recents = RecentWindow()
     for second in (0, 1, 3, 4):
         recents.add_one(second * SECOND_NS, 1, DECODE)
 
@@ -46,7 +46,7 @@ def test_steps_out_of_reach_are_forgotten() -> None:
 
 def test_a_step_that_comes_too_late_to_be_reached_is_not_kept() -> None:
     """The gauges look back from the newest step, whichever came last."""
-    recents = Recents()
+    recents = RecentWindow()
     for t_ns, length_ns in ((10 * SECOND_NS, 1), (5 * SECOND_NS, SECOND_NS)):
         recents.add_one(t_ns, length_ns, DECODE)
 
@@ -54,7 +54,7 @@ def test_a_step_that_comes_too_late_to_be_reached_is_not_kept() -> None:
 
 
 def test_a_late_step_is_forgotten_as_soon_as_one_that_came_in_time() -> None:
-    recents = Recents()
+    recents = RecentWindow()
     for tenths in (100, 85, 119):
         recents.add_one(tenths * SECOND_NS // 10, 1, DECODE)
 
@@ -63,8 +63,8 @@ def test_a_late_step_is_forgotten_as_soon_as_one_that_came_in_time() -> None:
 
 
 def test_phases_are_told_apart_and_fillers_are_neither() -> None:
-    recents = Recents()
-    for t_ns, work in ((10, PREFILL), (20, Work(0.25)), (30, DUMMY)):
+    recents = RecentWindow()
+    for t_ns, work in ((10, PREFILL), (20, WorkShares(0.25)), (30, DUMMY)):
         recents.add_one(t_ns, 10, work)
 
     assert recents.seconds_ns(0, 30) == {Phase.PREFILL: 12, Phase.DECODE: 8}

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.intervals.phase import Work
+from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.accounting.intervals.timeline import REASONS, WORK
-from disagg_exporter.accounting.timelines.step_timeline import Lane
+from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.model import Phase, Step
 from support.books import Teller, ns
 from support.plain_lane import Piece, PlainLane
@@ -32,7 +32,7 @@ MESSAGES = st.lists(
 
 
 def _played(
-    lane: Lane | PlainLane, messages: list[tuple[Any, ...]], look_every: int = 1
+    lane: StepTimeline | PlainLane, messages: list[tuple[Any, ...]], look_every: int = 1
 ) -> list[Any]:
     """Tell a lane everything; return what could be seen of it at each look."""
     tellers = (Teller(pid=1), Teller(pid=2))
@@ -67,16 +67,16 @@ def _played(
     return seen
 
 
-def _pieces(lane: Lane | PlainLane) -> list[Piece]:
+def _pieces(lane: StepTimeline | PlainLane) -> list[Piece]:
     if isinstance(lane, PlainLane):
         return list(lane.pieces)
     return [
-        Piece(start, end, Work(prefill, dummy) if code == WORK else None, REASONS[code])
+        Piece(start, end, WorkShares(prefill, dummy) if code == WORK else None, REASONS[code])
         for start, end, prefill, dummy, code in lane.timeline.pieces.tolist()
     ]
 
 
-def _tokens(lane: Lane | PlainLane) -> dict[Phase, int]:
+def _tokens(lane: StepTimeline | PlainLane) -> dict[Phase, int]:
     if isinstance(lane, PlainLane):
         return dict(lane.tokens)
     return {
@@ -86,13 +86,18 @@ def _tokens(lane: Lane | PlainLane) -> dict[Phase, int]:
 
 
 def _tell(
-    lane: Lane | PlainLane, kind: str, teller: Teller, step: Step, overlapped: bool, now_ns: int
+    lane: StepTimeline | PlainLane,
+    kind: str,
+    teller: Teller,
+    step: Step,
+    overlapped: bool,
+    now_ns: int,
 ) -> None:
     match kind:
         case "step":
             lane.add(teller.key, step, now_ns=now_ns)
         case "beat" | "overlap":
-            lane.hear(teller.key, step, overlapped=overlapped, now_ns=now_ns)
+            lane.heartbeat(teller.key, step, overlapped=overlapped, now_ns=now_ns)
         case "end":
             lane.end(step.t_ns)
         case _:
@@ -105,7 +110,7 @@ def test_whatever_it_is_told(messages: list[tuple[Any, ...]], delay: float) -> N
     """Two streams, lost and late records, heartbeats that overtake, a flag that changes, ends."""
     rules = Rules(packing_delay_ns=ns(delay))
 
-    seen = _played(Lane(0, rules), messages)
+    seen = _played(StepTimeline(0, rules), messages)
 
     assert seen == _played(PlainLane(0, rules), messages)
 
@@ -127,6 +132,6 @@ def test_a_busy_minute() -> None:
         for number in range(3000)
     ]
 
-    seen = _played(Lane(0, rules), messages, look_every=100)
+    seen = _played(StepTimeline(0, rules), messages, look_every=100)
 
     assert seen == _played(PlainLane(0, rules), messages, look_every=100)
