@@ -21,7 +21,7 @@ from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.launch.command import build
 from disagg_cluster.launch.router_command import router_command, router_engines
 from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, read
-from disagg_cluster.nodefile.schema import node_file_schema
+from disagg_cluster.nodefile.shape import node_file_schema
 from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
 
 

@@ -125,7 +125,7 @@ def _own_door(told: Whereabouts) -> Door:
     if told.web_config is None:
         return Door(near_url(told.address))
     # A node without such a file does without all that understands it.
-    from disagg_cluster.nodefile.web.certificate import certificate
+    from disagg_cluster.nodefile.web.reading import certificate
 
     try:
         pinned = certificate(told.web_config)

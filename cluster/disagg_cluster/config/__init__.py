@@ -4,21 +4,22 @@ The description of each field completes the sentence "expected …": it is what 
 whose file says something else, and what the JSON schema says.
 """
 
-from disagg_cluster.config.attach import Attach, ListedEngine
-from disagg_cluster.config.bridges import Bridges
-from disagg_cluster.config.failure_hook import FailureHook
 from disagg_cluster.config.node import (
+    Attach,
+    Bridges,
     Dcgm,
-    GpuPrice,
+    FailureHook,
+    GpuPriceConfig,
     Intervals,
     Latency,
+    ListedEngine,
     Listen,
     NodeConfig,
 )
-from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
+from disagg_cluster.config.restart_policy import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.router import Router
-from disagg_cluster.config.section import Section
 from disagg_cluster.config.tls import EngineTls
+from disagg_cluster.config.values import Section
 from disagg_cluster.config.worker import KvTransfer, Worker
 
 __all__ = [
@@ -28,7 +29,7 @@ __all__ = [
     "Deadlines",
     "EngineTls",
     "FailureHook",
-    "GpuPrice",
+    "GpuPriceConfig",
     "HealthProbes",
     "Intervals",
     "KvTransfer",

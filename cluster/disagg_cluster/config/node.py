@@ -6,31 +6,96 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from disagg_cluster.config.attach import Attach
-from disagg_cluster.config.bridges import Bridges
-from disagg_cluster.config.failure_hook import FailureHook
-from disagg_cluster.config.patience import USUAL_PROBES, HealthProbes, Restart
+from disagg_cluster.config.restart_policy import USUAL_PROBES, HealthProbes, Restart
 from disagg_cluster.config.router import Router
-from disagg_cluster.config.section import Section
+from disagg_cluster.config.tls import EngineTls
 from disagg_cluster.config.values import (
     MOST_GPUS,
     AddressText,
     Amount,
     AnyText,
+    CommandWords,
     Count,
     Currency,
     Devices,
+    EngineRole,
+    EngineUrl,
+    GpuList,
+    HookUrl,
     PathText,
     RootUrl,
     Seconds,
+    Section,
     Text,
 )
 from disagg_cluster.config.worker import Worker
 from disagg_exporter import model
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.http.listen import ListenAddress, parse_listen
+
+
+class ListedEngine(Section):
+    """One engine that a person names, with as much as they care to say of it."""
+
+    url: EngineUrl = Field(description="an address such as http://10.0.0.7:8100")
+    name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] | None = Field(
+        default=None, description="a name of 1 to 40 characters out of a-z, 0-9 and -"
+    )
+    engine: Literal["vllm", "sglang", "trtllm", "dynamo"] = Field(
+        default="vllm", description="one of vllm, sglang, trtllm, dynamo"
+    )
+    role: EngineRole | None = Field(
+        default=None, description="one of prefill, decode, mixed, encode"
+    )
+    gpus: GpuList = Field(default=(), description="a list of GPU indices and UUIDs ([0, 1])")
+    tls: EngineTls | None = None
+
+
+class Attach(Section):
+    """Where engines are looked for that this node did not launch."""
+
+    endpoints: Annotated[tuple[ListedEngine, ...], Field(strict=False)] = Field(
+        default=(), description="a list of engines"
+    )
+    processes: bool = Field(default=True, description="true or false")
+    kubernetes: Literal["auto", "always", "never"] = Field(
+        default="auto", description="one of auto, always, never"
+    )
+    dynamo_files: PathText | None = Field(
+        default=None, description="the path of the folder that Dynamo's DYN_FILE_KV names"
+    )
+    tls: EngineTls = EngineTls()
+
+
+class Bridges(Section):
+    """What is written for other exporters."""
+
+    hpc_job_dir: PathText | None = Field(
+        default=None, description="the path of dcgm-exporter's folder for job mapping files"
+    )
+
+
+FailureEvent = Literal["crashed", "hung", "failed", "recovered"]
+USUAL_EVENTS: tuple[FailureEvent, ...] = ("crashed", "hung", "failed")
+
+
+class FailureHook(Section):
+    """A command that gets each failure as JSON on its standard input, or a URL to send it to."""
+
+    command: CommandWords | None = Field(
+        default=None, description="a list of a program and, if it has any, its arguments"
+    )
+    url: HookUrl | None = Field(
+        default=None, description="an address such as https://hooks.example.com/gpu-7"
+    )
+    events: Annotated[tuple[FailureEvent, ...], Field(strict=False)] = Field(
+        default=USUAL_EVENTS, description="a list out of crashed, hung, failed, recovered"
+    )
+    deadline_seconds: Annotated[Seconds, Field(le=300)] = Field(
+        default=10.0, description="seconds, a number above 0 and up to 300"
+    )
 
 
 class Listen(Section):
@@ -71,8 +136,10 @@ class Dcgm(Section):
     interval_seconds: Seconds = Field(default=30.0, description="seconds, a number above 0")
 
 
-class GpuPrice(Section):
+class GpuPriceConfig(Section):
     """What a GPU of this node costs."""
+
+    model_config = ConfigDict(title="GpuPrice")
 
     currency: Currency = Field(description="a currency by its three letters, such as USD")
     per_hour: Amount = Field(description="the price of one GPU for an hour, a number from 0 up")
@@ -111,7 +178,7 @@ class NodeConfig(Section):
     health: HealthProbes = USUAL_PROBES
     restart: Restart = Restart()
     on_worker_failure: FailureHook | None = None
-    gpu_price: GpuPrice | None = None
+    gpu_price: GpuPriceConfig | None = None
     workers: Annotated[tuple[Worker, ...], Field(strict=False)] = Field(
         default=(), description="a list of workers"
     )

@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
-from disagg_cluster.config.section import Section
+from disagg_cluster.config.restart_policy import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.values import (
     AnyText,
     HostAddress,
     Port,
     ProgramText,
     RootUrl,
+    Section,
     VariableName,
     reachable,
     root_url,

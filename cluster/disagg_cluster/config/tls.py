@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from disagg_cluster.config.section import Section
-from disagg_cluster.config.values import PathText
+from disagg_cluster.config.values import PathText, Section
 from disagg_exporter.http.tls_words import Trust
 
 

@@ -1,4 +1,4 @@
-"""The kinds of values that a node file holds: addresses, ports, GPUs, names, prices.
+"""The kinds of values that a node file holds: addresses, ports, GPUs, names, prices; its sections.
 
 Each refuses what it is not with a `ValueError`; the field that uses it says what was expected.
 """
@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.http.listen import ListenError, parse_listen
@@ -186,3 +186,9 @@ EngineRole = Annotated[
     Literal[Role.PREFILL, Role.DECODE, Role.MIXED, Role.ENCODE], BeforeValidator(_engine_role)
 ]
 Devices = Annotated[DeviceKind, BeforeValidator(_device_kind)]
+
+
+class Section(BaseModel):
+    """A mapping of the node file: it knows its keys and takes no others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

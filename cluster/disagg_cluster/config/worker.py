@@ -1,16 +1,15 @@
-"""One engine of a node file."""
+"""One engine of a node file, and what it may take at most of its node."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
-from disagg_cluster.config.limits import Limits
-from disagg_cluster.config.patience import Deadlines, HealthProbes, Restart
-from disagg_cluster.config.section import Section
+from disagg_cluster.config.restart_policy import Deadlines, HealthProbes, Restart
 from disagg_cluster.config.tls import EngineTls
 from disagg_cluster.config.values import (
     AnyText,
@@ -21,6 +20,7 @@ from disagg_cluster.config.values import (
     ModelText,
     Port,
     ProgramText,
+    Section,
     Text,
     VariableName,
     reachable,
@@ -28,6 +28,44 @@ from disagg_cluster.config.values import (
 )
 from disagg_exporter.model import Role
 from disagg_exporter.roles.command_line.flags import CERTIFICATE_FILE, read_flags
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("KMGT", start=1)}
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(|[KMGT]i?)B?")
+
+
+def _bytes(value: object) -> object:
+    """A size as people write it (80GiB, 1.5T) as a number of bytes."""
+    if not isinstance(value, str):
+        return value
+    fits = _SIZE.fullmatch(value.strip())
+    if fits is None:
+        raise ValueError("no size")
+    return int(float(fits[1]) * _UNITS[fits[2]])
+
+
+SizeBytes = Annotated[int, Field(ge=1 << 20, lt=2**62), BeforeValidator(_bytes)]
+
+
+class WorkerLimits(Section):
+    """How much memory and how many tasks, and who is ended first when the node has no memory left.
+
+    Memory and tasks need a control group that is delegated to the daemon; without one the worker
+    runs all the same, and that is said.
+    """
+
+    model_config = ConfigDict(title="Limits")
+
+    memory: SizeBytes | None = Field(
+        default=None, description="a size such as 80GiB, at least 1 MiB", examples=["80GiB"]
+    )
+    tasks: Count | None = Field(
+        default=None, description="a number of processes and threads, 1 or more"
+    )
+    oom_score_adjust: Annotated[int, Field(ge=-1000, le=1000)] | None = Field(
+        default=None, description="a number from -1000 (ended last) to 1000 (ended first)"
+    )
+
 
 NIXL_DEFAULT_PORT = 5600
 """Where NIXL listens for its peers when nobody says otherwise."""
@@ -93,7 +131,7 @@ class Worker(Section):
     deadlines: Deadlines = Deadlines()
     health: HealthProbes | None = None
     restart: Restart | None = None
-    limits: Limits = Limits()
+    limits: WorkerLimits = WorkerLimits()
 
     @property
     def gpu_count(self) -> int:

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from disagg_cluster.config.section import Section
+from disagg_cluster.config.values import Section
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.pages.learned_shares import LearnedShares
 from disagg_exporter.capacity.curves.learned_limits import LearnedLimits

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
-from disagg_cluster.config.section import Section
+from disagg_cluster.config.values import Section
 from disagg_cluster.control.replies import Outcome, Reply
 from disagg_cluster.control.requests import (
     VERBS,

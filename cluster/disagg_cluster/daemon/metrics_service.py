@@ -19,7 +19,7 @@ from disagg_exporter.landing import Lookback
 from disagg_exporter.model import CollectorStatus, Snapshot
 
 if TYPE_CHECKING:
-    from disagg_cluster.nodefile.web.watch import WebConfigWatch
+    from disagg_cluster.nodefile.web.access import WebConfigWatch
 
 _log = logging.getLogger("disagg_node")
 
@@ -119,13 +119,13 @@ def scheme_of(listen: Listen) -> Literal["http", "https"]:
     """How the pages are reached; raises ConfigError if the web-config file cannot be used."""
     if listen.web_config is None:
         return "http"
-    from disagg_cluster.nodefile.web.tls import load
+    from disagg_cluster.nodefile.web.access import load
 
     return "http" if load(Path(listen.web_config)).tls is None else "https"
 
 
 def _watch(path: Path) -> WebConfigWatch:
     # A node without such a file does without OpenSSL and bcrypt in its memory.
-    from disagg_cluster.nodefile.web.watch import WebConfigWatch
+    from disagg_cluster.nodefile.web.access import WebConfigWatch
 
     return WebConfigWatch(path, _log)

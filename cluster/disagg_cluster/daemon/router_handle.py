@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from disagg_cluster.config import NodeConfig, Router
-from disagg_cluster.config.patience import policy
+from disagg_cluster.config.restart_policy import policy
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from disagg_cluster.config import HealthProbes, NodeConfig, Restart, Worker
 from disagg_cluster.config.layout import Layout, Placement
-from disagg_cluster.config.patience import USUAL_PROBES, policy
+from disagg_cluster.config.restart_policy import USUAL_PROBES, policy
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.command import build

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from disagg_cluster.config.section import Section
-from disagg_cluster.config.values import AnyText, HostAddress, root_url
+from disagg_cluster.config.values import AnyText, HostAddress, Section, root_url
 from disagg_exporter.model import Role
 
 _MOST_RANKS = 65_536

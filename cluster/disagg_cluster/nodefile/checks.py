@@ -6,14 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from disagg_cluster.config import Restart, Worker
+from disagg_cluster.config import EngineTls, Restart, Worker
 from disagg_cluster.config.layout import Wish, share
 from disagg_cluster.config.problems import Finding, YamlPath, path_text
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.peers import check_peers
 from disagg_cluster.nodefile.ports import check_ports
-from disagg_cluster.nodefile.routing import check_router
-from disagg_cluster.nodefile.tls import check_tls
+from disagg_cluster.nodefile.router_checks import check_router
 from disagg_cluster.nodefile.worker_checks import Host, check_worker
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Device
@@ -156,3 +155,58 @@ def _restarts(draft: Draft) -> Iterator[Finding]:
             )
             hint = "" if len(told) == 2 else f"say {first if told[0] == most else most}, too"
             yield Finding((*path, told[0]), message, hint)
+
+
+_FILES = ("ca_file", "cert_file", "key_file")
+
+
+def check_tls(draft: Draft, host: Host) -> Iterator[Finding]:
+    """Everything wrong between the values of each `tls:`."""
+    for path, tls in _tls_sections(draft):
+        if draft.sure(*path):
+            yield from _check(path, tls, host)
+    yield from _plain(draft)
+    for position, worker in draft.workers:
+        path = ("workers", position, "tls")
+        if not draft.sure("workers", position, "args"):
+            continue
+        if worker.certificate_file == "":
+            args = ("workers", position, "args")
+            yield Finding(args, "--ssl-certfile without a file", "give it the path of a PEM file")
+        elif "tls" in worker.model_fields_set and worker.certificate_file is None:
+            hint = "add --ssl-certfile to its args, or leave tls out"
+            yield Finding(path, "only means something where the engine serves TLS", hint)
+
+
+def _plain(draft: Draft) -> Iterator[Finding]:
+    """Endpoints that are to be asked in plain HTTP, and yet to be known by something."""
+    attach = draft.config.attach
+    for number, engine in enumerate(attach.endpoints if attach else ()):
+        path = ("attach", "endpoints", number)
+        if engine.tls is not None and engine.url.startswith("http:") and draft.sure(*path):
+            message, hint = "only means something for an https:// address", "write https://"
+            yield Finding((*path, "tls"), message, hint)
+
+
+def _tls_sections(draft: Draft) -> Iterator[tuple[YamlPath, EngineTls]]:
+    attach = draft.config.attach
+    if attach is not None:
+        yield ("attach", "tls"), attach.tls
+        for number, engine in enumerate(attach.endpoints):
+            if engine.tls is not None:
+                yield ("attach", "endpoints", number, "tls"), engine.tls
+    for position, worker in draft.workers:
+        yield ("workers", position, "tls"), worker.tls
+
+
+def _check(path: YamlPath, tls: EngineTls, host: Host) -> Iterator[Finding]:
+    if tls.key_file is not None and tls.cert_file is None:
+        hint = "add cert_file, the certificate that it is the key of"
+        yield Finding((*path, "key_file"), "a key without its certificate", hint)
+    if tls.insecure and tls.ca_file is not None:
+        hint = "leave one of them out"
+        yield Finding((*path, "insecure"), "says the opposite of ca_file", hint)
+    for key in _FILES:
+        file: str | None = getattr(tls, key)
+        if file is not None and not host.exists(file):
+            yield Finding((*path, key), f"{file} is not there")

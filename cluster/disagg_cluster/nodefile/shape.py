@@ -1,4 +1,4 @@
-"""Where a path of the node file leads: to a section, to a field, or into a field's value."""
+"""The shape of a node file: where a path leads in it, and its JSON schema for editors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import CoreModeRef, CoreRef, DefsRef, GenerateJsonSchema
 
 from disagg_cluster.config import NodeConfig, Section
 from disagg_cluster.config.problems import YamlPath
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +97,24 @@ def _section_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next(filter(None, map(_section_in, get_args(annotation))), None)
+
+
+class _NodeFileSchema(GenerateJsonSchema):
+    """Calls a section's definition by its title: classes are renamed, what is published is not."""
+
+    def get_defs_ref(self, core_mode_ref: CoreModeRef) -> DefsRef:
+        ref, mode = core_mode_ref
+        for section in Section.__subclasses__():
+            if title := section.model_config.get("title"):
+                ref = CoreRef(ref.replace(f".{section.__name__}:", f".{title}:"))
+        return super().get_defs_ref((ref, mode))
+
+
+def node_file_schema() -> dict[str, JsonValue]:
+    """Return the schema; it knows every key and value, but not which of them fit together."""
+    schema = NodeConfig.model_json_schema(schema_generator=_NodeFileSchema)
+    for section in (schema, *schema["$defs"].values()):
+        for field in section.get("properties", {}).values():
+            # A key is title enough; an editor would show "Drain Seconds" above it.
+            field.pop("title", None)
+    return {"$schema": DIALECT, **schema, "title": "Node file of disagg-node"}

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, ValidationError
 
 from disagg_cluster.config.problems import ConfigError, Finding, config_error
-from disagg_cluster.config.section import Section
-from disagg_cluster.config.values import AnyText
+from disagg_cluster.config.values import AnyText, Section
 from disagg_cluster.host.files.named_paths import read_bounded
 from disagg_cluster.nodefile.draft import text_keys_only
 from disagg_cluster.nodefile.messages import misfits

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from disagg_cluster.config.limits import Limits
 from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.lifecycle.failures import Failure, OnFailure
 from disagg_cluster.lifecycle.state import Life, WorkerState
@@ -23,7 +23,7 @@ from disagg_cluster.supervisor.process.own_processes import SharedScan
 from disagg_cluster.supervisor.process.retried import SupervisionHealth
 from disagg_exporter.model import EnginePage, Role
 
-_UNLIMITED = Limits()
+_UNLIMITED = WorkerLimits()
 
 OnChange = Callable[[str, WorkerState, WorkerState, int | None, str], None]
 """Told worker, old state, new state, pid (None without a process) and why, inside the loop.
@@ -54,7 +54,7 @@ class Post:
     ranks: int = 1
     certificate_file: str | None = None
     in_front: bool = False
-    limits: Limits = _UNLIMITED
+    limits: WorkerLimits = _UNLIMITED
 
     @property
     def role_text(self) -> str:

@@ -6,9 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from disagg_cluster.config.problems import Finding, YamlPath, nearest
-from disagg_cluster.nodefile.web.durations import seconds_of
-from disagg_cluster.nodefile.web.shape import HttpServer, RateLimit, TlsServer, WebConfig
-from disagg_cluster.nodefile.web.suites import CURVES, OPENSSL_NAMES
+from disagg_cluster.nodefile.web.shape import (
+    CURVES,
+    OPENSSL_NAMES,
+    HttpServerConfig,
+    RateLimit,
+    TlsServerConfig,
+    WebConfig,
+    seconds_of,
+)
 
 Sure = Callable[[YamlPath], bool]
 """Whether the value at a path is what its author meant: nothing is concluded from others."""
@@ -39,7 +45,7 @@ def check(config: WebConfig, sure: Sure) -> tuple[Finding, ...]:
     )
 
 
-def _tls(tls: TlsServer | None, sure: Sure) -> Iterator[Finding]:
+def _tls(tls: TlsServerConfig | None, sure: Sure) -> Iterator[Finding]:
     if tls is None:
         return
     for key in ("cert", "key", "client_ca"):
@@ -67,7 +73,7 @@ def _only_new(suites: tuple[str, ...]) -> bool:
     return all(OPENSSL_NAMES.get(suite) == "" for suite in suites)
 
 
-def _clients(tls: TlsServer, sure: Sure) -> Iterator[Finding]:
+def _clients(tls: TlsServerConfig, sure: Sure) -> Iterator[Finding]:
     has_ca = bool(tls.client_ca or tls.client_ca_file)
     asks = tls.client_auth_type not in ("", "NoClientCert")
     if has_ca and not asks:
@@ -95,7 +101,7 @@ def _known(
             yield Finding((*_TLS, key, place), f"{name!r} is no {noun} known here", hint)
 
 
-def _headers(http: HttpServer | None) -> Iterator[Finding]:
+def _headers(http: HttpServerConfig | None) -> Iterator[Finding]:
     for name, value in ((http.headers if http else None) or {}).items():
         path = ("http_server_config", "headers", name)
         if name not in HEADERS:

@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from disagg_cluster.config.section import Section
-from disagg_cluster.config.values import AnyText
+from disagg_cluster.config.values import AnyText, Section
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+
+
+def seconds_of(duration: str | int) -> float | None:
+    """Seconds of `1m30s`, `100ms` or 0; None for what is no duration. A bare number is in ns."""
+    if isinstance(duration, int):
+        return duration * 1e-9 if duration >= 0 else None
+    if duration in ("", "0"):
+        return 0.0
+    if _PART.sub("", duration):
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(duration))
+
+
+_TLS13 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+
+OPENSSL_NAMES: Mapping[str, str] = {
+    # Those of TLS 1.3 are always on, in Go as in Python; naming them changes nothing.
+    **dict.fromkeys(_TLS13, ""),
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+}
+"""By Go's name (tls.CipherSuites of Go 1.24); empty where there is nothing to set."""
+
+CURVES: Mapping[str, str] = {
+    "CurveP256": "prime256v1",
+    "CurveP384": "secp384r1",
+    "CurveP521": "secp521r1",
+    "X25519": "X25519",
+}
+
 
 Texts = Annotated[tuple[AnyText, ...], Field(strict=False)]
 Version = Literal["TLS12", "TLS13"]
 
 
-class TlsServer(Section):
+class TlsServerConfig(Section):
     """How the port is encrypted, and which clients it takes."""
 
     cert: AnyText | None = Field(default=None, description="a certificate chain as PEM text")
@@ -36,7 +78,7 @@ class TlsServer(Section):
     curve_preferences: Texts | None = Field(default=None, description="a list of curves")
 
 
-class HttpServer(Section):
+class HttpServerConfig(Section):
     """What goes with every answer. HTTP/2 may be allowed; clients are then answered in 1.1."""
 
     http2: bool = Field(default=True, description="true or false")
@@ -57,8 +99,8 @@ class RateLimit(Section):
 class WebConfig(Section):
     """A whole web-config file."""
 
-    tls_server_config: TlsServer | None = None
-    http_server_config: HttpServer | None = None
+    tls_server_config: TlsServerConfig | None = None
+    http_server_config: HttpServerConfig | None = None
     basic_auth_users: dict[str, AnyText] | None = Field(
         default=None, description="a mapping of names to bcrypt hashes"
     )

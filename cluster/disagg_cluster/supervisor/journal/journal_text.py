@@ -11,8 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
-from disagg_cluster.config.section import Section
-from disagg_cluster.config.values import AnyText, Text
+from disagg_cluster.config.values import AnyText, Section, Text
 from disagg_cluster.lifecycle.state import KILL, TERM, Life, Presence, WorkerState
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
 from disagg_cluster.supervisor.process.command import Command

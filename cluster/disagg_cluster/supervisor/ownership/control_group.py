@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from disagg_cluster.config.limits import Limits
+from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.host.processes import procfs
 
 _DELEGATED = ("trusted.delegate", "user.delegate")
@@ -62,7 +62,7 @@ class ControlGroup:
         self._root = root
         self._oom_kills = 0
 
-    def make(self, limits: Limits) -> tuple[str, ...]:
+    def make(self, limits: WorkerLimits) -> tuple[str, ...]:
         """Make it and limit it; say what cannot be had."""
         wanted = (
             ("memory", "memory.max", limits.memory),

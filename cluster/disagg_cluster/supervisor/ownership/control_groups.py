@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from disagg_cluster.config.limits import Limits
+from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.supervisor.ownership.control_group import ControlGroup, group_of
 from disagg_cluster.supervisor.process.child_process import Child
 from disagg_exporter.collectors import CollectorHealth
@@ -28,7 +28,7 @@ class ControlGroups:
         self._groups: dict[str, ControlGroup] = {}
         self._health: dict[str, CollectorHealth] = {}
 
-    def prepare(self, worker: str, log_path: Path, limits: Limits) -> None:
+    def prepare(self, worker: str, log_path: Path, limits: WorkerLimits) -> None:
         """Make the group of a worker that is about to be started, with its limits."""
         problems: tuple[str, ...] = ()
         if self._root is None:
@@ -40,7 +40,7 @@ class ControlGroups:
             problems = group.make(limits)
         self._tell(worker, limits, problems)
 
-    def enter(self, worker: str, child: Child, limits: Limits) -> None:
+    def enter(self, worker: str, child: Child, limits: WorkerLimits) -> None:
         """Put a process just started into the group of its worker."""
         problems = []
         group = self._groups.get(worker)
@@ -71,7 +71,7 @@ class ControlGroups:
         if worker in self._groups:
             self._groups[worker].remove()
 
-    def verdict(self, worker: str, limits: Limits) -> str:
+    def verdict(self, worker: str, limits: WorkerLimits) -> str:
         """Why a worker may have died, if its limit was the reason; empty otherwise."""
         group = self._groups.get(worker)
         if group is None or limits.memory is None or not group.was_out_of_memory():
@@ -90,7 +90,7 @@ class ControlGroups:
                 return group
         return None if self._root is None else ControlGroup(self._root, log_path, worker)
 
-    def _tell(self, worker: str, limits: Limits, problems: tuple[str, ...]) -> None:
+    def _tell(self, worker: str, limits: WorkerLimits, problems: tuple[str, ...]) -> None:
         if not (limits.model_fields_set or problems):
             return
         health = self._health.setdefault(

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import LazyGroup, main
-from disagg_cluster.nodefile.schema import node_file_schema
+from disagg_cluster.nodefile.shape import node_file_schema
 from disagg_exporter import __version__
 from disagg_exporter.errors import DisaggError
 

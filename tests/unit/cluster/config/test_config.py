@@ -6,10 +6,9 @@ import sys
 import pydantic
 import pytest
 
-from disagg_cluster.config import Deadlines, GpuPrice, NodeConfig
-from disagg_cluster.config.patience import policy
+from disagg_cluster.config import Deadlines, GpuPriceConfig, NodeConfig
 from disagg_cluster.config.problems import ConfigError
-from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.config.restart_policy import RestartPolicy, policy
 from disagg_cluster.nodefile import from_mapping
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.http.listen import ListenAddress
@@ -174,7 +173,7 @@ def test_a_node_keeps_what_later_parts_ask_it_for() -> None:
     config = node(log_megabytes=5, on_sigterm="leave", gpu_price={"currency": "EUR", "per_hour": 2})
 
     assert (config.log_megabytes, config.on_sigterm) == (5, "leave")
-    assert config.gpu_price == GpuPrice(currency="EUR", per_hour=2.0)
+    assert config.gpu_price == GpuPriceConfig(currency="EUR", per_hour=2.0)
     assert (node().log_megabytes, node().on_sigterm, node().gpu_price) == (100, "stop", None)
 
 

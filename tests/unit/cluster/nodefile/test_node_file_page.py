@@ -16,7 +16,7 @@ from disagg_cluster.config import (
     Deadlines,
     EngineTls,
     FailureHook,
-    GpuPrice,
+    GpuPriceConfig,
     HealthProbes,
     Intervals,
     KvTransfer,
@@ -47,7 +47,7 @@ SECTIONS: dict[str, type[Section]] = {
     "`latency`": Latency,
     "`dcgm`": Dcgm,
     "`on_worker_failure`": FailureHook,
-    "`gpu_price`": GpuPrice,
+    "`gpu_price`": GpuPriceConfig,
     "`bridges`": Bridges,
 }
 

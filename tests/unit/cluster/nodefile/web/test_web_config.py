@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config.problems import ConfigError
-from disagg_cluster.nodefile.web.durations import seconds_of
+from disagg_cluster.nodefile.web.access import WebConfigWatch, load
 from disagg_cluster.nodefile.web.reading import WebFiles, read
-from disagg_cluster.nodefile.web.tls import load
-from disagg_cluster.nodefile.web.watch import WebConfigWatch
+from disagg_cluster.nodefile.web.shape import seconds_of
 from support.certificates import write_files
 
 HASH = "$2y$10$" + "a" * 53

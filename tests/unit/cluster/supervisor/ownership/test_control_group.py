@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.config.limits import Limits
+from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.supervisor.ownership.control_group import ControlGroup, group_root
 from disagg_cluster.supervisor.process.child_process import start
 from support.children import PYTHON, Ear, is_gone, wait_readable
@@ -82,11 +82,11 @@ def test_limits_are_written_and_taken_back(tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("")
     group = ControlGroup(tmp_path, Path("/run/x/logs/w.log"), "w")
 
-    assert group.make(Limits(memory=8 << 30, tasks=512)) == ()
+    assert group.make(WorkerLimits(memory=8 << 30, tasks=512)) == ()
     assert (group.path / "memory.max").read_text() == str(8 << 30)
     assert (group.path / "pids.max").read_text() == "512"
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+pids"  # the last that was asked
-    assert group.make(Limits()) == ()
+    assert group.make(WorkerLimits()) == ()
     assert (group.path / "memory.max").read_text() == "max"
 
 
@@ -95,10 +95,10 @@ def test_what_cannot_be_limited_is_told_and_the_rest_is(tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("pids")
     group = ControlGroup(tmp_path, Path("/run/x/logs/w.log"), "w")
 
-    [problem] = group.make(Limits(memory=8 << 30, tasks=5))
+    [problem] = group.make(WorkerLimits(memory=8 << 30, tasks=5))
     assert "the system gives us no control of memory" in problem
     assert (group.path / "pids.max").read_text() == "5"
-    [problem] = ControlGroup(tmp_path / "none", Path("/l"), "w").make(Limits())
+    [problem] = ControlGroup(tmp_path / "none", Path("/l"), "w").make(WorkerLimits())
     assert "no control group can be made" in problem
 
 
@@ -107,7 +107,7 @@ def test_one_that_was_ended_for_its_memory_is_known(tmp_path: Path) -> None:
     group.path.mkdir()
     events = group.path / "memory.events"
     events.write_text("low 0\noom 1\noom_kill 1\noom_group_kill 0\n")
-    group.make(Limits())
+    group.make(WorkerLimits())
     assert not group.was_out_of_memory()
 
     events.write_text("low 0\noom 2\noom_kill 3\noom_group_kill 1\n")
@@ -127,7 +127,7 @@ def test_whoever_hides_from_a_worker_ends_with_its_group(root: Path, tmp_path: P
     """Double fork, sessions of their own, no environment: only the group knows them."""
     ear = Ear(tmp_path)
     group = ControlGroup(root, tmp_path / "logs" / "w.log", "w")
-    assert group.make(Limits()) == ()
+    assert group.make(WorkerLimits()) == ()
     script = "import sys; sys.stdin = None\nimport time; time.sleep(0.3)\n" + HIDES
     child = start([*PYTHON, script, str(ear.path)], {}, tmp_path / "logs" / "w.log")
     try:

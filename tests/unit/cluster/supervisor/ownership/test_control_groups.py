@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.config.limits import Limits
 from disagg_cluster.config.problems import ConfigError
+from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.ownership.control_group import ControlGroup, group_root
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
@@ -21,7 +21,7 @@ LOG = logging.getLogger("test")
 def test_a_worker_runs_without_the_limits_that_cannot_be_had_and_it_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits = Limits(memory=8 << 30, oom_score_adjust=300)
+    limits = WorkerLimits(memory=8 << 30, oom_score_adjust=300)
     groups = ControlGroups(None, "none is delegated to us", LOG)
 
     async def story(ship: Bridge) -> None:
@@ -40,7 +40,7 @@ def test_the_reason_of_a_crash_is_its_limit_if_the_kernel_ended_it_for_that(tmp_
     (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     (tmp_path / "cgroup.subtree_control").write_text("memory pids\n")
     groups = ControlGroups(tmp_path, "", LOG)
-    limits = Limits(memory=1 << 30)
+    limits = WorkerLimits(memory=1 << 30)
     groups.prepare("w", Path("/run/x/logs/w.log"), limits)
     assert [status.success for status in groups.collectors()] == [True]
     [folder] = [path for path in tmp_path.iterdir() if path.is_dir()]
@@ -59,7 +59,7 @@ def test_a_group_that_another_daemon_made_is_known_by_who_is_in_it_and_removed_a
     root, why = group_root()
     if root is None:
         pytest.skip(why)
-    log, limits = tmp_path / "logs" / "w.log", Limits()
+    log, limits = tmp_path / "logs" / "w.log", WorkerLimits()
     child = start([*PYTHON, "import signal; signal.pause()"], {}, log)
     before, after = ControlGroups(root, "", LOG), ControlGroups(None, "elsewhere", LOG)
     before.prepare("w", log, limits)
@@ -79,7 +79,7 @@ def test_a_group_that_another_daemon_made_is_known_by_who_is_in_it_and_removed_a
     [("80GiB", 80 << 30), ("1.5G", 1_500_000_000), ("512 MiB", 512 << 20), (1 << 30, 1 << 30)],
 )
 def test_a_size_is_what_people_write(text: object, size: int) -> None:
-    assert from_mapping(file(memory=text), "f").workers[0].limits == Limits(memory=size)
+    assert from_mapping(file(memory=text), "f").workers[0].limits == WorkerLimits(memory=size)
 
 
 @pytest.mark.parametrize(

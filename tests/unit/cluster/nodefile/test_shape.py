@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from disagg_cluster.nodefile.schema import DIALECT, node_file_schema
+from disagg_cluster.nodefile.shape import DIALECT, node_file_schema
 from support.json_schemas import fits
 
 ROOT = Path(__file__).parents[4]

@@ -1,21 +1,31 @@
-"""From a web-config to what the server asks before it answers."""
+"""From a web-config file to the conditions of access to the metrics page, kept up to date."""
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from disagg_cluster.config.problems import Finding, config_error
-from disagg_cluster.nodefile.web.durations import seconds_of
+from disagg_cluster.config.problems import ConfigError, Finding, config_error
 from disagg_cluster.nodefile.web.reading import WebFiles, read, understand
-from disagg_cluster.nodefile.web.shape import RateLimit, TlsServer
-from disagg_cluster.nodefile.web.suites import CURVES, OPENSSL_NAMES
+from disagg_cluster.nodefile.web.shape import (
+    CURVES,
+    OPENSSL_NAMES,
+    RateLimit,
+    TlsServerConfig,
+    seconds_of,
+)
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.http.server.authentication import Access, Bucket
 from disagg_exporter.http.server.passwords import Passwords
 from disagg_exporter.http.tls_socket import plain_name
+from disagg_exporter.model import CollectorStatus
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _CLIENTS = {
@@ -57,7 +67,7 @@ def access_of(files: WebFiles) -> Access:
     )
 
 
-def _context(tls: TlsServer, files: WebFiles) -> tuple[ssl.SSLContext, list[Finding]]:
+def _context(tls: TlsServerConfig, files: WebFiles) -> tuple[ssl.SSLContext, list[Finding]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[tls.min_version]
     context.maximum_version = _VERSIONS[tls.max_version]
@@ -71,7 +81,7 @@ def _context(tls: TlsServer, files: WebFiles) -> tuple[ssl.SSLContext, list[Find
     return context, findings
 
 
-def _suites(context: ssl.SSLContext, tls: TlsServer) -> Iterator[Finding]:
+def _suites(context: ssl.SSLContext, tls: TlsServerConfig) -> Iterator[Finding]:
     old = [name for suite in tls.cipher_suites or () if (name := OPENSSL_NAMES[suite])]
     try:
         if old:
@@ -84,7 +94,7 @@ def _suites(context: ssl.SSLContext, tls: TlsServer) -> Iterator[Finding]:
         yield Finding(("tls_server_config",), f"this machine's OpenSSL refuses: {error}")
 
 
-def _identity(context: ssl.SSLContext, tls: TlsServer, files: WebFiles) -> Iterator[Finding]:
+def _identity(context: ssl.SSLContext, tls: TlsServerConfig, files: WebFiles) -> Iterator[Finding]:
     with ExitStack() as stack:
         chain = stack.enter_context(_as_file(_content(tls, files, "cert")))
         key = stack.enter_context(_as_file(_content(tls, files, "key")))
@@ -100,7 +110,7 @@ def _identity(context: ssl.SSLContext, tls: TlsServer, files: WebFiles) -> Itera
             yield Finding(("tls_server_config", place), message)
 
 
-def _clients(context: ssl.SSLContext, tls: TlsServer, files: WebFiles) -> Iterator[Finding]:
+def _clients(context: ssl.SSLContext, tls: TlsServerConfig, files: WebFiles) -> Iterator[Finding]:
     context.verify_mode = _CLIENTS[tls.client_auth_type]
     try:
         context.load_verify_locations(cadata=_content(tls, files, "client_ca").decode("ascii"))
@@ -109,7 +119,7 @@ def _clients(context: ssl.SSLContext, tls: TlsServer, files: WebFiles) -> Iterat
         yield Finding(("tls_server_config", place), "no certificates in PEM")
 
 
-def _content(tls: TlsServer, files: WebFiles, key: str) -> bytes:
+def _content(tls: TlsServerConfig, files: WebFiles, key: str) -> bytes:
     content = files.named.get(f"{key}_file", getattr(tls, key) or "")
     return content.encode() if isinstance(content, str) else content
 
@@ -127,3 +137,110 @@ def _as_file(content: bytes) -> Iterator[str]:
 def _bucket(rate: RateLimit | None) -> Bucket | None:
     seconds = seconds_of(rate.interval) if rate else None
     return Bucket(seconds, rate.burst) if rate and seconds else None
+
+
+COLLECTOR = "web_config"
+_JOIN_SECONDS = 1.0
+
+
+class WebConfigWatch:
+    """What a web-config file asks for, made anew when its content or its files' changes.
+
+    Looks on a thread of its own: a file on a server that hangs must hold up nobody. Half a file
+    could be one that asks for no password, so a change counts once it has stood still for a
+    moment, and an empty file never does.
+
+    Args:
+        path: The file.
+        log: Told each change, and each new reason why a change cannot be used.
+        every_seconds: From one look to the next.
+        settle_seconds: How long a change must have stood still.
+        reading: Reads the file and those that it names.
+
+    Raises:
+        ConfigError: The file cannot be used now, with all its problems.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        log: logging.Logger,
+        every_seconds: float = 5.0,
+        settle_seconds: float = 0.5,
+        reading: Callable[[Path], WebFiles] = read,
+    ) -> None:
+        self._path = path
+        self._log = log
+        self._every_seconds = every_seconds
+        self._settle_seconds = settle_seconds
+        self._files: WebFiles | None = None
+        self._access = Access()
+        self._health = CollectorHealth(
+            COLLECTOR,
+            log,
+            subject="web config",
+            recovered=f"{path} is again what is in force",
+            level=logging.ERROR,
+        )
+        self._wake = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="web-config", daemon=True)
+        self._read = reading
+        self._look(reading(path))
+        self._health.succeed()
+
+    @property
+    def access(self) -> Access:
+        """What holds now."""
+        return self._access
+
+    def status(self) -> CollectorStatus:
+        """How the last look went: failed while the file is one that cannot be used."""
+        return self._health.status()
+
+    def look_now(self) -> None:
+        """Look at once; returns before it has."""
+        self._wake.set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._ending.set()
+        self._wake.set()
+        self._thread.join(_JOIN_SECONDS)
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._wake.wait(self._every_seconds)
+            self._wake.clear()
+            with self._health.round() as problems:
+                try:
+                    self._look_twice()
+                except ConfigError as error:
+                    problems[""] = f"the one before stays in force:\n{error}"
+
+    def _look_twice(self) -> None:
+        files = self._read(self._path)
+        while files != self._files and not self._ending.wait(self._settle_seconds):
+            before, files = files, self._read(self._path)
+            if files == before:
+                break
+        if not self._ending.is_set():
+            self._look(files)
+
+    def _look(self, files: WebFiles) -> None:
+        if files == self._files:
+            return
+        if self._files is not None and not files.text.strip():
+            why = Finding((), "is empty now: say {} if nothing is to be asked for")
+            raise config_error([why], str(self._path))
+        self._access = access_of(files)
+        self._log.info("web config: %s is in force", self._path)
+        self._files = files
