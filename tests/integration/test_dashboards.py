@@ -37,7 +37,7 @@ WITHOUT_DATA = {
     ("engines", "Registered Dynamo workers"): "the demo has no Dynamo",
     ("engines", "Requests a second"): NO_ROUTER,
     ("engines", "Waiting for prefill"): NO_ROUTER,
-    ("engines", "Engines out of favour"): NO_ROUTER,
+    ("engines", "Engines held unhealthy"): NO_ROUTER,
     ("engines", "Requests at the engines"): NO_ROUTER,
     ("engines", "Failed requests a second"): NO_ROUTER,
 } | {(name, "Alerts that fire"): "all is well" for name in NAMES}

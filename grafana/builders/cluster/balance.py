@@ -41,7 +41,7 @@ def balance() -> Row:
             "How busy the multiprocessors of the prefill pool are over how busy the memory of the "
             "decode pool is, 5 minutes: each pool by the part that binds it. Read it beside the "
             "ratio of time: where time is balanced and this is not, one pool's GPU time is spent "
-            "worse than the other's. Absent where drivers do not tell.",
+            "worse than the other's. Absent where drivers do not report it.",
             [Ask(f"cluster:disagg_utilisation_ratio:rate5m{{{C}}}", "{{cluster}} 5 min")],
             decimals=2,
             width=THIRD,

@@ -1,7 +1,7 @@
 """Cluster: how the GPU time is split, whether it is balanced, and where it is lost.
 
 Everything comes from recorded series and from the nodes' own sums, never from single GPUs: the
-cost of a look must not grow with the cluster.
+cost of a view must not grow with the cluster.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def time() -> Row:
     pools, others = "cluster_role:disagg_role_gpus:sum", f'{C}, role!~"prefill|decode"'
     return "", [
         numbers(
-            "P:D of this moment",
+            "P:D now",
             "GPU time in prefill over GPU time in decode within the last seconds; provisional. It "
             "swings with each burst: judge the split by the 5-minute figure beside it. Empty while "
             "nothing decodes, or less than a GPU-second was worked.",

@@ -55,7 +55,7 @@ def pools() -> Row:
         lines(
             "What the GPUs do",
             "All GPUs by what they do. Good: mostly blue and orange. Grey is idle and has its "
-            "reasons below; yellow was busy for nothing that an engine told us of and should be "
+            "reasons below; yellow was busy for nothing that an engine reported and should be "
             "thin. What is missing to the number of GPUs was not observed.",
             each(OBSERVED, f'sum ({work}{{{C}, phase="%s"}})'),
             decimals=1,
@@ -68,7 +68,7 @@ def pools() -> Row:
             "How hard the parts of the GPUs work: tensor cores and memory (dram), 5 minutes. Good: "
             "prefill high on tensor, as it is bound by compute, decode high on dram, as it is "
             "bound by bandwidth. Bad: a pool that is busy beside this and low here, which could do "
-            "more in the same time. Absent where drivers do not tell it.",
+            "more in the same time. Absent where drivers do not report it.",
             [
                 Ask(
                     f"sum by (role, unit) (rate(disagg_node_activity_seconds_total{{{units}}}[5m]))"

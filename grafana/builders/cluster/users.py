@@ -43,7 +43,7 @@ def users() -> Row:
         lines(
             "Parts of the first token",
             "Mean seconds of the stages before a first token, one on the other: waiting for room, "
-            "prefill, KV transfer (where engines tell it; else it is part of the decode engine's "
+            "prefill, KV transfer (where engines report it; else it is part of the decode engine's "
             "queue), first decode step. The thickest stage is what to work on. Of several clusters "
             "each stage's slowest; stages of both pools, so more than the first token beside it.",
             [

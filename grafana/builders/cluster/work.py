@@ -41,7 +41,7 @@ def work() -> Row:
         lines(
             "Energy per million tokens",
             "Joules that a million tokens of each phase cost, over 5 minutes, on a log axis; idle "
-            "time is not in it. Good: low and steady. Absent where devices tell no energy.",
+            "time is not in it. Good: low and steady. Absent where devices report no energy.",
             [Ask(f"sum by (phase) (rate({joules}[5m])) / ({tokens} > 0) * 1e6", "{{phase}}")],
             unit="joule",
             width=6,

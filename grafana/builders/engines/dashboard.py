@@ -43,6 +43,6 @@ def dashboard() -> dict[str, Any]:
             engine_latency.transfers(),
             engine_process_rows.workers(),
         ],
-        folded=[engine_some.some_tell(), engine_process_rows.router(), alerts(N)],
+        folded=[engine_some.some_report(), engine_process_rows.router(), alerts(N)],
         marks=[marks.alerts(N), marks.moves(N), marks.restarts(N)],
     )

@@ -35,7 +35,7 @@ def latency() -> Row:
             "Parts of the first token",
             "Mean seconds of each stage at the chosen engines, one on the other. A thick `queue` "
             "on prefill wants more prefill GPUs; on decode it holds the wait for KV, unless "
-            "engines tell `kv_transfer` apart.",
+            "engines report `kv_transfer` by itself.",
             [
                 Ask(
                     f"sum by (component) ({rate(f'{parts}_seconds_total')})"

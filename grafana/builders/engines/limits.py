@@ -35,7 +35,7 @@ def limits() -> Row:
             "What bounds each engine",
             "What keeps an engine from doing more. `none`: it has room. `compute` and `bandwidth` "
             "are how prefill and decode should end. `kv`: its cache is full, so the batch cannot "
-            "grow. `host`: the time between steps, not the GPU. `unknown`: full, and nothing tells "
+            "grow. `host`: the time between steps, not the GPU. `unknown`: full, and nothing shows "
             "of what.",
             [Ask(bounds, NAMED)],
             BOUNDS,

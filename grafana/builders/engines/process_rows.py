@@ -80,8 +80,8 @@ def router() -> Row:
             none=none,
         ),
         numbers(
-            "Engines out of favour",
-            "Engines that the router holds for ill and sends nothing. Good: 0.",
+            "Engines held unhealthy",
+            "Engines that the router holds unhealthy and sends nothing. Good: 0.",
             [Ask(f"count({health}) - sum({health})")],
             decimals=0,
             steps=((None, "green"), (1, "red")),

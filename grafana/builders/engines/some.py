@@ -9,7 +9,7 @@ from grafana.builders.panels.frame import THIRD
 from grafana.builders.panels.queries import Ask
 
 
-def some_tell() -> Row:
+def some_report() -> Row:
     """Folded: it takes a connector that counts, a known model and GPU, or a shared GPU."""
     seconds, moved = (
         "disagg_engine_kv_transfer_seconds_total",
@@ -20,7 +20,7 @@ def some_tell() -> Row:
     def peak_share(metric: str) -> list[Ask]:
         return [Ask(f"max by (node, engine) ({metric}{{{R}}})", NAMED)]
 
-    return "What only some engines tell", [
+    return "What only some engines report", [
         lines(
             "Time of a KV transfer",
             "Mean seconds of a transfer; a first token waits for it. Good: far below the first "

@@ -1,10 +1,10 @@
-"""Exporter: can the other dashboards be believed? Scrapes, collectors, books, lost records."""
+"""Exporter: can the other dashboards be believed? Scrapes, collectors, lag, lost records."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders.exporter.gpu_seconds import J, N, books, coverage
+from grafana.builders.exporter.gpu_seconds import J, N, accounting, coverage
 from grafana.builders.exporter.known import known_by
 from grafana.builders.exporter.pages import collectors, scrapes
 from grafana.builders.panels import annotations as marks
@@ -31,7 +31,7 @@ def _now() -> Row:
             runbooks=("DisaggNoNodes",),
         ),
         numbers(
-            "Nodes that do not",
+            "Nodes that do not answer",
             "Pages that could not be read. Good: 0. Their GPUs are in no figure of any dashboard.",
             [Ask(f"count (up{{{J}}} == 0) or vector(0)")],
             decimals=0,
@@ -49,7 +49,7 @@ def _now() -> Row:
             steps=((None, "green"), (1, "red")),
         ),
         numbers(
-            "Books are behind by",
+            "Watermark lag",
             "Age of the oldest committed GPU-second. Good: below half a minute. More: an engine is "
             "silent or a device cannot be read, and rates lag by as much.",
             [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{N}}})")],
@@ -81,7 +81,7 @@ def _now() -> Row:
         numbers(
             "Unknown versions",
             "Engines whose metrics page is of a version that we have not read: what is read from "
-            "it may mean something else. Engines that do not tell their version are not counted. "
+            "it may mean something else. Engines that do not report their version are not counted. "
             "Good: 0.",
             [Ask(f"count (disagg_engine_version_known{{{N}}} == 0) or vector(0)")],
             decimals=0,
@@ -107,10 +107,10 @@ def dashboard() -> dict[str, Any]:
     return board(
         "exporter",
         "disagg-node / Exporter health",
-        "Whether the other dashboards can be believed: scrapes, collectors, how far the books are "
-        "behind, lost records, how attribution was done.",
+        "Whether the other dashboards can be believed: scrapes, collectors, how far "
+        "watermarks lag, lost records, how attribution was done.",
         variables=[CLUSTER, NODE, JOB],
-        rows=[_now(), known_by(), coverage(), books(), collectors(), scrapes()],
+        rows=[_now(), known_by(), coverage(), accounting(), collectors(), scrapes()],
         folded=[alerts(N)],
         marks=[marks.alerts(N), marks.daemon_starts(N)],
     )

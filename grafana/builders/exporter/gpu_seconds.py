@@ -1,4 +1,4 @@
-"""Rows of the Exporter dashboard: how far, how surely and how completely time is booked."""
+"""Rows of the Exporter dashboard: how far, how surely and how completely time is accounted."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ METHODS = {
 }
 
 
-def books() -> Row:
+def accounting() -> Row:
     """How far committed, how found, and what is missing."""
     # A collector is called by its kind, or kind:engine.
     kinds = (
         f'label_replace(disagg_collector_duration_seconds{{{N}}}, "kind", "$1", "collector",'
         ' "([^:]*).*")'
     )
-    return "Books", [
+    return "Accounting", [
         lines(
-            "How far the books are behind",
+            "Watermark lag by kind",
             "Age of the oldest committed second of each kind, of the ten nodes furthest behind. "
             "Good: some seconds, flat. A climbing line is a device or an engine whose time cannot "
             "be committed.",
@@ -84,7 +84,7 @@ def books() -> Row:
             colours=METHODS,
         ),
         lines(
-            "Time nobody explains",
+            "Unexplained time",
             "GPUs' worth of unattributed and unobserved time. Good: both near 0; the Node "
             "dashboard has the reasons.",
             [
@@ -153,10 +153,11 @@ def coverage() -> Row:
     return "How much of all GPU time is known", [
         lines(
             "GPU time accounted for",
-            "Share of the time of all GPUs that were there within the last hour that is booked by "
-            "phase, 5 minutes: of the ten nodes with the least, and of the cluster. Good: 100 %. "
-            "Less: unobserved (beside), or seen by nobody, because the daemon or the node is down "
-            "or not scraped; what a daemon finds to have been done while none ran shows up late.",
+            "Share of the time of all GPUs seen within the last hour that is in a phase, idle or "
+            "unattributed, 5 minutes: of the ten nodes with the least, and of the cluster. Good: "
+            "100 %. Less: unobserved (beside), or not counted because the daemon or the node is "
+            "down or not scraped; what a daemon finds to have been done while none ran shows up "
+            "late.",
             [
                 Ask(f"bottomk(10, node:disagg_coverage:rate5m{{{N}}})", "{{node}}"),
                 Ask(
@@ -173,7 +174,7 @@ def coverage() -> Row:
         ),
         lines(
             "Unobserved GPUs by reason",
-            "GPUs' worth of time of which neither engine nor device told anything. Good: 0. "
+            "GPUs' worth of time of which neither engine nor device reported anything. Good: 0. "
             "`no_reading`: a device cannot be read; `no_record`: an engine is silent; `no_daemon`: "
             "no daemon ran and no running total says what was done.",
             [

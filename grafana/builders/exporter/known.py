@@ -30,7 +30,7 @@ def known_by() -> Row:
     return "How it is known", [
         rows(
             "Attribution of each engine",
-            "By which source GPU-seconds are booked, how steps that do both phases are divided, "
+            "Which source GPU-seconds are from, how steps that do both phases are divided, "
             "what a step's length means, and the mean error of the cost model's prediction of a "
             "step. Good: `steps` or `fpm`, `model`, an error below 10 %. `page`, `page_cpu`, "
             "`follower` and `role` are estimates from outside; `none`: busy for nobody. Above "
@@ -77,7 +77,7 @@ def known_by() -> Row:
         ),
         rows(
             "How roles are known",
-            "GPUs by what told the role of their engine, and how surely. `config` is the node "
+            "GPUs by what stated the role of their engine, and how surely. `config` is the node "
             "file; a source below `certain` may be wrong, and then the wrong pool has the time.",
             [Ask(f"count by (source, confidence, role) ({roles})")],
             [

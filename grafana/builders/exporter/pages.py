@@ -99,7 +99,7 @@ def scrapes() -> Row:
         ),
         rows(
             "Nodes",
-            "The 50 nodes whose books are furthest behind. Click a node for its GPUs.",
+            "The 50 nodes whose watermarks lag most. Click a node for its GPUs.",
             [
                 Ask(
                     "topk(50, time() - min by (cluster, node)"
@@ -113,7 +113,7 @@ def scrapes() -> Row:
             [
                 Column("cluster", "Cluster"),
                 Column("node", "Node", link=NODE_LINK),
-                Column("A", "Books behind by", unit="s", decimals=1),
+                Column("A", "Watermark lag", unit="s", decimals=1),
                 Column("B", "Scrape", unit="s", decimals=1),
                 Column(
                     "C",
@@ -123,7 +123,7 @@ def scrapes() -> Row:
                 Column("D", "Restarts", decimals=0),
                 Column("E", "Lost records", decimals=0),
             ],
-            sort="Books behind by",
+            sort="Watermark lag",
             height=6,
         ),
     ]

@@ -78,7 +78,7 @@ def activity() -> Row:
             "Mean activity of the multiprocessors, their tensor cores and the memory, by the role "
             "of the GPU. Good: prefill high on tensor (it is bound by compute), decode high on "
             "dram (bound by bandwidth). Bad: busy above and all low here, which is time lost "
-            "inside steps. Absent where the driver does not tell it.",
+            "inside steps. Absent where the driver does not report it.",
             [
                 Ask(
                     f"sum by (role, unit) ({units})"
@@ -149,7 +149,7 @@ def assignments() -> Row:
                 Column("source", "Source"),
                 Column("confidence", "Confidence"),
                 Column("C", "Memory", unit="bytes", decimals=1),
-                Column("D", "Books behind by", unit="s", decimals=1),
+                Column("D", "Watermark lag", unit="s", decimals=1),
             ],
             sort="GPU",
             ascending=True,

@@ -1,4 +1,4 @@
-"""Folded row of the Node dashboard: what only a real driver tells."""
+"""Folded row of the Node dashboard: what only a real driver reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def driver() -> Row:
     """Folded: simulated and pseudo-devices have no clock and no errors."""
     xids = f"increase(disagg_gpu_xid_errors_total{{{G}}}[1h])"
     ecc = f"increase(disagg_gpu_ecc_errors_total{{{G}}}[1h])"
-    return "What only a real driver tells", [
+    return "What only a real driver reports", [
         lines(
             "SM clock",
             "Clock of the streaming multiprocessors. Good: at its top while busy. Bad: lower than "

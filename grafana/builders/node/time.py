@@ -65,8 +65,8 @@ def now() -> Row:
         ),
         numbers(
             "Unattributed, 5 min",
-            "Share of observed GPU time that was busy for nothing an engine told us of. Good: "
-            "below 1 %. More: somebody else uses the GPUs, or an engine does not tell its steps.",
+            "Share of observed GPU time that was busy for nothing an engine reported. Good: "
+            "below 1 %. More: somebody else uses the GPUs, or an engine does not report its steps.",
             [
                 Ask(
                     f"sum ({rate(phases, unexplained, '5m')})"
@@ -79,7 +79,7 @@ def now() -> Row:
             runbooks=("DisaggGpuUnattributed",),
         ),
         numbers(
-            "Books are behind by",
+            "Watermark lag",
             "How old the oldest committed GPU-second is. Good: some seconds. More than a minute: "
             "an engine is silent or a device cannot be read, and the rates above lag by as much.",
             [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{G}}})")],
@@ -104,7 +104,7 @@ def gpus() -> Row:
             "Main use of each GPU",
             "What took most of each GPU's time. Good: each pool in its own colour, blue for "
             "prefill, orange for decode. Grey rows in a busy pool are GPUs that get no requests; "
-            "violet means nobody knows.",
+            "violet is not observed.",
             [Ask(main_use(), NAMED)],
             PHASES,
         ),
@@ -178,8 +178,8 @@ def lost() -> Row:
             "Unattributed GPUs by reason",
             "disagg_gpu_unattributed_seconds_total",
             "GPUs' worth of activity that no engine explains. Good: nothing. `stranger` is another "
-            "program on the GPU, `no_record` an engine that does not tell its steps, `dummy` steps "
-            "for nobody (warm-up, data-parallel idling).",
+            "program on the GPU, `no_record` an engine that does not report its steps, `dummy` "
+            "steps for nobody (warm-up, data-parallel idling).",
             runbook="DisaggGpuUnattributed",
         ),
         reasons(

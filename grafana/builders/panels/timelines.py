@@ -38,7 +38,7 @@ def states(
 
 
 def coded(selector: str, label: str, names: Mapping[str, str], by: str) -> str:
-    """For `states`: series of value 1, told apart by `label`, as the number of its value.
+    """For `states`: series of value 1, distinguished by `label`, as the number of its value.
 
     `selector` has %s where its matcher of the label goes.
     """
