@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.lifecycle.worker_identity import Command
 from disagg_cluster.supervisor.health.readiness import Target
 from disagg_cluster.supervisor.journal.journal import Journal
-from disagg_cluster.supervisor.process.command import Command
 from disagg_cluster.supervisor.supervisor import Crew
 from disagg_cluster.supervisor.worker_spec import Post
 

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.lifecycle.worker_identity import Command
 from disagg_cluster.supervisor.health.prober import Probe
 from disagg_cluster.supervisor.health.readiness import Target, probe
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
-from disagg_cluster.supervisor.process.command import Command
 from disagg_cluster.supervisor.supervisor import Crew
 from disagg_cluster.supervisor.worker_spec import Post
 from disagg_exporter.model import EnginePage

@@ -7,8 +7,7 @@ import random
 from dataclasses import replace
 from functools import cache
 
-from disagg_cluster.continuity.learned_identity import EngineIdentities
-from disagg_cluster.continuity.learned_models import LearnedModels, Learners
+from disagg_cluster.continuity.learned_models import EngineIdentities, LearnedModels, Learners
 from disagg_cluster.continuity.learned_text import EngineLearned, LearnedIdentity, StoredEntry
 from disagg_cluster.telemetry.source_selection import Sourcing, Subject
 from disagg_exporter.accounting import Ledger

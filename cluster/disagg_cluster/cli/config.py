@@ -22,7 +22,7 @@ from disagg_cluster.launch.command import build
 from disagg_cluster.launch.router_command import router_command, router_engines
 from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, read
 from disagg_cluster.nodefile.shape import node_file_schema
-from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
+from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
 
 
 @click.command

@@ -20,12 +20,20 @@ from disagg_cluster.control.client import (
     ask,
     new_request,
 )
-from disagg_cluster.control.replies import Outcome, Reply
-from disagg_cluster.control.requests import Pause, Request, Restart, Resume, Status
-from disagg_cluster.control.views import DaemonView, WorkerView
+from disagg_cluster.control.messages import (
+    DaemonView,
+    Outcome,
+    Pause,
+    Reply,
+    Request,
+    Restart,
+    Resume,
+    Status,
+    WorkerView,
+)
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.nodefile import load
-from disagg_cluster.supervisor.usual_run_dir import possible_run_dirs
+from disagg_cluster.supervisor.ownership.run_folders import possible_run_dirs
 from disagg_exporter.errors import DisaggError
 
 EXIT_CODES = {

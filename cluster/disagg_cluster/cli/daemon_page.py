@@ -23,7 +23,7 @@ from disagg_cluster.inspect.views import NodePage
 from disagg_cluster.nodefile import load
 from disagg_cluster.prometheus import http_config_file
 from disagg_cluster.prometheus.http_client import Door, NobodyAnswersError, RefusedError, fetch
-from disagg_cluster.supervisor.usual_run_dir import possible_run_dirs
+from disagg_cluster.supervisor.ownership.run_folders import possible_run_dirs
 from disagg_exporter.errors import DisaggError
 
 http_config_option = click.option(

@@ -14,7 +14,7 @@ from disagg_cluster.deploy.export import export as write
 from disagg_cluster.discovery.pod_steps.copying import copy_plugin
 from disagg_cluster.host.files.package_data import asset_dir, engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
+from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
 from disagg_exporter.inside_engine.disagg_steps import wire
 
 RUNBOOKS = "docs/runbooks"

@@ -21,7 +21,7 @@ from disagg_cluster.daemon.status_line import LinePrinter
 from disagg_cluster.host.daemon_output import QueuedOutput, queued_output
 from disagg_cluster.host.run_dir.layout import default_run_dir, older_run_dirs
 from disagg_cluster.nodefile import NodeFile, read
-from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
+from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
 from disagg_exporter.devices.source import (
     DeviceChoice,
     DeviceSource,

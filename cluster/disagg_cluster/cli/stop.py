@@ -12,7 +12,7 @@ import click
 from disagg_cluster.daemon.stop import Ended, end_daemon, end_workers, left_behind, unnamed
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.nodefile import load
-from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
+from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
 
 
 @click.command

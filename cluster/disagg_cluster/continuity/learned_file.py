@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from disagg_cluster.continuity.learned_identity import EngineIdentities
-from disagg_cluster.continuity.learned_models import LearnedModels, Learners
+from disagg_cluster.continuity.learned_models import EngineIdentities, LearnedModels, Learners
 from disagg_cluster.continuity.learned_text import FILE_BYTES, LearnedError, decode, encode
 from disagg_cluster.host.files.atomic_write import Place, write_whole
 from disagg_cluster.host.files.private_files import open_private

@@ -3,21 +3,192 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
-from disagg_cluster.continuity.accounting import Continuity
-from disagg_cluster.continuity.checkpoint_file import CheckpointFile
-from disagg_cluster.continuity.checkpoint_text import Checkpoint
+from disagg_cluster.continuity.checkpoint_file import CheckpointFile, StuckCheckpointError
+from disagg_cluster.continuity.checkpoint_text import Checkpoint, CheckpointError
 from disagg_cluster.continuity.learned_file import learned_file
 from disagg_cluster.continuity.learned_models import Learners
 from disagg_cluster.host.files.atomic_write import Place
+from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.journal.journal import here
 from disagg_cluster.telemetry.source_selection import Sourcing
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
-from disagg_exporter.model import CollectorStatus, Device
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.model import CollectorStatus, Device, EngineState
+from disagg_exporter.model.checkpoints import LedgerCheckpoint
+
+COLLECTOR = "checkpoint"
+
+# How long an engine of the daemon before may stay unfound. As long as its time waits for it (A6).
+RETURN_NS = 30_000_000_000
+# A node that nothing has used for so long was out of service, not unobserved.
+ENDED_NS = 600_000_000_000
+# How long the counters of one that did not come back stay on the page: for the last scrape.
+LINGER_NS = 60_000_000_000
+
+
+class Continuity:
+    """What a daemon takes over of the accounting of the one before, and leaves to the next.
+
+    Args:
+        ledger: The accounting.
+        file: Where it is written.
+        log: Told when that fails.
+        names: What engines that others started are called, by what they are recognised by.
+        start_ticks: When a process started; None if there is none.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        file: CheckpointFile,
+        log: logging.Logger,
+        names: Callable[[], Mapping[str, str]] = dict,
+        *,
+        start_ticks: Callable[[int], int | None] = procfs.start_ticks,
+    ) -> None:
+        self._ledger = ledger
+        self._file = file
+        self._log = log
+        self._names = names
+        self._health = CollectorHealth(
+            COLLECTOR, log, recovered="is written again", level=logging.ERROR
+        )
+        self._start_ticks = start_ticks
+        self._signature = ""
+        self._ticks: dict[int, int | None] = {}
+        self._resumed_ns: int | None = None
+        self._given_up: set[str] = set()
+
+    def resume(
+        self, devices: Sequence[Device], now_ns: int, predecessor: str, signature: str
+    ) -> Checkpoint | None:
+        """Go on where the daemon before was, before anything is told; return what it left.
+
+        Args:
+            devices: The node's devices.
+            now_ns: Now.
+            predecessor: What the daemon before wrote into the lock.
+            signature: What we write into it.
+        """
+        self._signature = signature
+        before = self._file.read(now_ns, predecessor)
+        if before is None:
+            return None
+        pids = {int(pid) for pid, ticks in before.processes.items() if self._started(pid) == ticks}
+        if now_ns - before.ledger.taken_ns > ENDED_NS and not _has_engine_left(before.ledger, pids):
+            self._log.info("counters begin at zero: the engines of the last daemon ended long ago")
+            return None
+        if not self._is_usable(before.ledger, devices, pids, now_ns):
+            self._file.reject("the accounting fails on it")
+            return None
+        self._ledger.resume(before.ledger, devices, pids, now_ns)
+        self._resumed_ns = now_ns
+        with self._health.guard():
+            # As ours, beside what was found: until the lock bears our name that one counts.
+            self._file.write(before._replace(daemon=signature))
+        return before
+
+    def save(self, now_ns: int, wall_offset_seconds: float) -> bool:
+        """Write everything down, before any of it is shown; say whether it may be shown.
+
+        It may not while a successor would go on from what was written before.
+        """
+        is_stuck = True
+        with self._health.round():
+            try:
+                self._save(now_ns, wall_offset_seconds)
+            except CheckpointError as error:
+                is_stuck = isinstance(error, StuckCheckpointError)
+                raise
+            except Exception:
+                self._file.remove()
+                is_stuck = False
+                raise
+            is_stuck = False
+        return not is_stuck
+
+    def look(self, known: Container[str], now_ns: int) -> None:
+        """Give up, and later forget, the engines of the daemon before that did not come back.
+
+        Args:
+            known: The engines that there are, or may be again.
+            now_ns: Now.
+        """
+        if self._resumed_ns is None or now_ns - self._resumed_ns < RETURN_NS:
+            return
+        for engine in self._ledger.awaited_engines.missing:
+            self._ledger.give_up(engine)
+            self._given_up.add(engine)
+        if now_ns - self._resumed_ns >= RETURN_NS + LINGER_NS:
+            for engine in self._given_up:
+                if engine not in known:
+                    self._ledger.forget(engine)
+            self._given_up.clear()
+            self._resumed_ns = None
+
+    def finish(self, now_ns: int, wall_offset_seconds: float) -> None:
+        """Leave the accounting to the next daemon, if there is an engine to go on for."""
+        if self._ledger.has_engines:
+            self.save(now_ns, wall_offset_seconds)
+        else:
+            with self._health.guard():
+                self._file.remove()
+
+    def status(self) -> CollectorStatus:
+        """Return the collector `checkpoint`: failed while a successor would begin at zero."""
+        return self._health.status()
+
+    def _save(self, now_ns: int, wall_offset_seconds: float) -> None:
+        ledger = self._ledger.checkpoint(now_ns)
+        engines = {each.assignment.engine for each in ledger.engines}
+        names = {key: name for key, name in self._names().items() if name in engines}
+        processes = self._processes(ledger)
+        self._file.write(Checkpoint(ledger, processes, names, wall_offset_seconds, self._signature))
+
+    def _is_usable(
+        self,
+        before: LedgerCheckpoint,
+        devices: Sequence[Device],
+        pids: Collection[int],
+        now_ns: int,
+    ) -> bool:
+        """Whether an accounting can go on from it; else every daemon would end as it starts."""
+        with self._health.guard():
+            trial = Ledger()
+            trial.resume(before, devices, pids, now_ns)
+            # All that is uncommitted: nothing is awaited any longer by then.
+            trial.advance(now_ns + 10 * RETURN_NS)
+            trial.checkpoint(now_ns + 10 * RETURN_NS)
+            return True
+        return False
+
+    def _started(self, pid: str) -> int | None:
+        return self._start_ticks(int(pid)) if pid.isdecimal() else None
+
+    def _processes(self, ledger: LedgerCheckpoint) -> dict[str, int]:
+        """Return the start ticks of the engines' processes; each is asked for once."""
+        pids = {
+            pid
+            for each in ledger.engines
+            if each.assignment.state is not EngineState.GONE
+            for pid in each.assignment.pids
+        }
+        for pid in self._ticks.keys() - pids:
+            del self._ticks[pid]
+        for pid in pids - self._ticks.keys():
+            self._ticks[pid] = self._start_ticks(pid)
+        return {str(pid): ticks for pid, ticks in self._ticks.items() if ticks is not None}
+
+
+def _has_engine_left(ledger: LedgerCheckpoint, pids: Collection[int]) -> bool:
+    """Whether any engine may still be there; nobody knows it of one without a process."""
+    there = (e.assignment for e in ledger.engines if e.assignment.state is not EngineState.GONE)
+    return any(not engine.pids or any(pid in pids for pid in engine.pids) for engine in there)
 
 
 class Succession:

@@ -8,9 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from disagg_cluster.control.decisions import Orders, Refusal, decide
-from disagg_cluster.control.replies import Outcome, Reply
-from disagg_cluster.control.requests import Pause, Request, Restart, Resume, Verb, text_of
-from disagg_cluster.control.views import NodeView, WorkerView
+from disagg_cluster.control.messages import (
+    NodeView,
+    Outcome,
+    Pause,
+    Reply,
+    Request,
+    Restart,
+    Resume,
+    Verb,
+    WorkerView,
+    text_of,
+)
 from disagg_cluster.lifecycle.state import WorkerState, to_ns
 
 REMEMBERED = 128

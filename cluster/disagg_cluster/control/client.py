@@ -7,8 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from disagg_cluster.control.replies import Reply
-from disagg_cluster.control.requests import Request, Verb
+from disagg_cluster.control.messages import Reply, Request, Verb
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_reply, encode_request
 from disagg_exporter.errors import DisaggError
 

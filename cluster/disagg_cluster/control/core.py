@@ -17,9 +17,16 @@ from typing import Protocol
 
 from disagg_cluster.control.changes import Changes, advance, take
 from disagg_cluster.control.decisions import Orders
-from disagg_cluster.control.replies import Outcome, Reply
-from disagg_cluster.control.requests import Caller, Request, Status, name_of, text_of
-from disagg_cluster.control.views import NodeView
+from disagg_cluster.control.messages import (
+    Caller,
+    NodeView,
+    Outcome,
+    Reply,
+    Request,
+    Status,
+    name_of,
+    text_of,
+)
 from disagg_cluster.lifecycle.state import to_ns
 
 _LOOK_SECONDS = 1.0

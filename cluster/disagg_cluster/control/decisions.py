@@ -9,9 +9,18 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from disagg_cluster.control.requests import Pause, Restart, Resume, Verb, text_of
-from disagg_cluster.control.views import NodeView, WorkerView
+from disagg_cluster.control.messages import (
+    NodeView,
+    Pause,
+    Restart,
+    Resume,
+    Verb,
+    WorkerView,
+    text_of,
+)
 from disagg_cluster.lifecycle.state import WorkerState
+
+_ATTACHED = "engines that somebody else starts are only ever observed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +64,6 @@ def decide(verb: Pause | Resume | Restart, node: NodeView) -> Orders | Refusal:
             return _resume(verb, chosen)
         case Restart():
             return _restart(verb, chosen[0])
-
-
-_ATTACHED = "engines that somebody else starts are only ever observed"
 
 
 def _unknown(name: str, node: NodeView) -> Refusal:

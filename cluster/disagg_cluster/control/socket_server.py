@@ -17,8 +17,7 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from disagg_cluster.control.core import ControlCore
-from disagg_cluster.control.replies import Outcome, Reply
-from disagg_cluster.control.requests import Caller
+from disagg_cluster.control.messages import Caller, Outcome, Reply
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, encode_reply
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus

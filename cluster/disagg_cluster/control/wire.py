@@ -13,18 +13,20 @@ from typing import Annotated, Any, Final
 from pydantic import Field, ValidationError
 
 from disagg_cluster.config.values import Section
-from disagg_cluster.control.replies import Outcome, Reply
-from disagg_cluster.control.requests import (
+from disagg_cluster.control.messages import (
     VERBS,
+    DaemonView,
+    Outcome,
     Pause,
+    Reply,
     Request,
     Restart,
     Resume,
     Status,
     Verb,
+    WorkerView,
     name_of,
 )
-from disagg_cluster.control.views import DaemonView, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.errors import DisaggError
 

@@ -28,12 +28,10 @@ from disagg_cluster.host.worker_logs import Rotation
 from disagg_cluster.launch.command import child_environment
 from disagg_cluster.launch.worker_specs import posts_of
 from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.supervisor.change_reports import ChangeReports
-from disagg_cluster.supervisor.crew_view import CrewView
-from disagg_cluster.supervisor.hooks.configured import failure_hook
+from disagg_cluster.supervisor.hooks.failure_hook import failure_hook
 from disagg_cluster.supervisor.journal.journal import Journal
-from disagg_cluster.supervisor.ownership.control_group import group_root
-from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroups, group_root
+from disagg_cluster.supervisor.supervision_view import ChangeReports, CrewView
 from disagg_cluster.supervisor.supervisor import Crew
 from disagg_cluster.telemetry.device_watch import DeviceWatch
 from disagg_cluster.telemetry.launched_engines import Engines

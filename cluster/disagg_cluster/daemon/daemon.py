@@ -22,7 +22,7 @@ from disagg_cluster.daemon.endpoint_file import leaving
 from disagg_cluster.daemon.feeds import hearing
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.lock import RunLock
-from disagg_cluster.supervisor.stuck import stuck
+from disagg_cluster.supervisor.process.death_watch import stuck
 from disagg_cluster.supervisor.supervisor import Crew
 from disagg_exporter.devices.source import DeviceSource
 from disagg_exporter.http.listen import ListenAddress

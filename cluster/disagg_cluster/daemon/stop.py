@@ -17,12 +17,12 @@ from disagg_cluster.config.tls import NOTHING_SAID
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock, holder
 from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.lifecycle.worker_identity import Command
 from disagg_cluster.supervisor.health.readiness import Target
 from disagg_cluster.supervisor.journal.journal import Journal, here, load
 from disagg_cluster.supervisor.journal.journal_text import Entry, JournalError
 from disagg_cluster.supervisor.ownership import adoption
-from disagg_cluster.supervisor.ownership.unrecorded import entry_of, unrecorded
-from disagg_cluster.supervisor.process.command import Command
+from disagg_cluster.supervisor.ownership.run_folders import entry_of, unrecorded
 from disagg_cluster.supervisor.supervisor import Crew
 from disagg_cluster.supervisor.worker_spec import Post
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch

@@ -9,8 +9,7 @@ from disagg_cluster.config.layout import Layout, Placement
 from disagg_cluster.config.restart_policy import USUAL_PROBES, policy
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.launch.command import build
-from disagg_cluster.launch.sizes import ranks_of
+from disagg_cluster.launch.command import build, ranks_of
 from disagg_cluster.supervisor.health.readiness import Target
 from disagg_cluster.supervisor.worker_spec import Post
 

@@ -21,16 +21,7 @@ import signal
 from dataclasses import replace
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.lifecycle import hanging
-from disagg_cluster.lifecycle.crashes import crashed, not_started, refused
-from disagg_cluster.lifecycle.pausing import (
-    died_while_paused,
-    is_frozen,
-    pause,
-    restart_refusal,
-    unpause,
-)
-from disagg_cluster.lifecycle.resume import lives_on, wanted_anew
+from disagg_cluster.lifecycle.deadlines import due_ns, ready_seconds
 from disagg_cluster.lifecycle.state import (
     KILL,
     TERM,
@@ -54,7 +45,21 @@ from disagg_cluster.lifecycle.state import (
     UnpauseRequested,
     Unwatched,
     WorkerState,
-    to_ns,
+)
+from disagg_cluster.lifecycle.transitions import (
+    crashed,
+    died_while_paused,
+    hangs,
+    is_frozen,
+    lives_on,
+    not_started,
+    pause,
+    probed,
+    refused,
+    restart_refusal,
+    unpause,
+    unwatched,
+    wanted_anew,
 )
 
 
@@ -74,27 +79,6 @@ def decide(life: Life, event: Event, now_ns: int, policy: RestartPolicy, jitter:
         return heard
     acted = _act(heard.life, now_ns, policy, jitter)
     return Decision(acted.life, heard.actions + acted.actions, heard.notes + acted.notes)
-
-
-def due_ns(life: Life, policy: RestartPolicy) -> int | None:
-    """The instant at which time alone will change something: ask `decide` again then."""
-    if is_frozen(life):
-        return None
-    if life.presence is Presence.GONE:
-        return _next_start_ns(life, policy)
-    if life.sent is TERM:
-        leaderless = life.presence is Presence.LEFTOVER
-        seconds = policy.leftover_seconds if leaderless else policy.stop_seconds
-        return life.sent_ns + to_ns(seconds)
-    if life.sent is not None:
-        # A kill without effect (a process stuck in the kernel) is not repeated in a busy loop.
-        return life.sent_ns + to_ns(max(policy.stop_seconds, 1.0))
-    if life.state is WorkerState.STARTING:
-        deadline_ns = life.since_ns + to_ns(_ready_seconds(life, policy))
-        return max(deadline_ns, life.patient_until_ns)
-    if life.state is WorkerState.DRAINING:
-        return life.since_ns + to_ns(policy.drain_seconds)
-    return None
 
 
 def _hear(life: Life, event: Event, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
@@ -123,7 +107,7 @@ def _hear(life: Life, event: Event, now_ns: int, policy: RestartPolicy, jitter: 
         case Probed() if _is_running(life, event.incarnation) and life.sent is None:
             return _probed(life, event, now_ns, policy, jitter)
         case Unwatched():
-            return Decision(hanging.unwatched(life, now_ns, policy))
+            return Decision(unwatched(life, now_ns, policy))
         case Drained() if _is_running(life, event.incarnation) and life.sent is None:
             draining = life.state is WorkerState.DRAINING
             return _send(life, TERM, now_ns, "drained") if draining else Decision(life)
@@ -164,7 +148,7 @@ def _act(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> Decis
         return _send(life, KILL, now_ns, why)
     if life.state is WorkerState.STARTING:
         last = f" ({life.probe_why})" if life.probe_why else ""
-        why = f"not ready within {_ready_seconds(life, policy):g} s{last}"
+        why = f"not ready within {ready_seconds(life, policy):g} s{last}"
         counted, then = crashed(life, now_ns, policy, jitter)
         return _send(counted, TERM, now_ns, f"{why}, {then}")
     return _send(life, TERM, now_ns, f"still busy after {policy.drain_seconds:g} s of draining")
@@ -244,11 +228,11 @@ def _leader_died(
 def _probed(
     life: Life, event: Probed, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> Decision:
-    seen, notes = hanging.probed(life, event, now_ns, policy)
+    seen, notes = probed(life, event, now_ns, policy)
     if event.health is Health.HEALTHY and life.state is WorkerState.STARTING:
         ready = replace(seen.into(WorkerState.READY, now_ns), served=False)
         return Decision(ready, notes=(event.why,))
-    if not hanging.hangs(seen, now_ns, policy):
+    if not hangs(seen, now_ns, policy):
         return Decision(seen, notes=notes)
     counted, then = crashed(seen, now_ns, policy, jitter)
     why = f"hangs: {seen.failed_probes} probes failed, the last one: {event.why}, {then}"
@@ -273,19 +257,6 @@ def _is_running(life: Life, incarnation: int) -> bool:
 
 def _is_leftover(life: Life, incarnation: int) -> bool:
     return life.presence is Presence.LEFTOVER and life.incarnation == incarnation
-
-
-def _ready_seconds(life: Life, policy: RestartPolicy) -> float:
-    return policy.resume_seconds if life.served else policy.start_seconds
-
-
-def _next_start_ns(life: Life, policy: RestartPolicy) -> int | None:
-    """When a worker without a process is started next; None if nobody wants it."""
-    if life.state is WorkerState.BACKOFF:
-        return life.retry_ns
-    if life.state is WorkerState.FAILED and policy.failed_retry_seconds > 0:
-        return life.since_ns + to_ns(policy.failed_retry_seconds)
-    return None
 
 
 def _is_ending(life: Life) -> bool:

@@ -1,6 +1,9 @@
-"""As what a worker's process was started."""
+"""By what command and as what a worker's process was started."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pydantic import Field
 
@@ -25,3 +28,11 @@ class WorkerIdentity(Section):
     def url(self) -> str:
         """The root of its server."""
         return root_url(self.host, self.port, tls=self.certificate_file is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How to start a process: its arguments and what its environment has beside the inherited."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from disagg_cluster.config.problems import Finding, YamlPath
-from disagg_cluster.launch.sizes import ranks_of
+from disagg_cluster.launch.command import ranks_of
 from disagg_cluster.nodefile.draft import Draft
 
 LAST_PORT = 65535

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from disagg_cluster.config import Router, Worker
 from disagg_cluster.config.problems import Finding
 from disagg_cluster.config.router import ROUTER_NAME
+from disagg_cluster.launch.command import option_name
 from disagg_cluster.launch.router_command import OWN_ARGUMENTS
-from disagg_cluster.launch.sizes import option_name
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.worker_checks import Host
 from disagg_exporter.model import Role

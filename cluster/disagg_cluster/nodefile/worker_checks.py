@@ -12,9 +12,8 @@ from disagg_cluster.config import KvTransfer, Worker
 from disagg_cluster.config.problems import Finding, YamlPath, nearest
 from disagg_cluster.config.values import is_model_path
 from disagg_cluster.host.files.named_paths import why_no_folder
-from disagg_cluster.launch.command import OWN_ARGUMENTS, OWN_VARIABLES
+from disagg_cluster.launch.command import OWN_ARGUMENTS, OWN_VARIABLES, option_name, other_sizes
 from disagg_cluster.launch.sglang_command import transfer_backend
-from disagg_cluster.launch.sizes import option_name, other_sizes
 from disagg_cluster.nodefile.draft import Draft
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Role

@@ -17,7 +17,7 @@ from disagg_cluster.lifecycle.state import (
     WorkerState,
 )
 from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
-from disagg_cluster.supervisor.process.retried import Retried
+from disagg_cluster.supervisor.process.retries import Retried
 from disagg_cluster.supervisor.worker_spec import Surroundings
 from disagg_exporter.model import EnginePage
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.libc import become_subreaper
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.lifecycle.crashes import backoff_seconds
+from disagg_cluster.lifecycle.transitions import backoff_seconds
 from disagg_exporter.errors import DisaggError
 
 PASSED_ON = (

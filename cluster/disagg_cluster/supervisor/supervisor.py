@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.host.libc import is_subreaper
 from disagg_cluster.lifecycle.failures import OnFailure
 from disagg_cluster.lifecycle.state import (
@@ -30,8 +29,8 @@ from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership import adoption
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
-from disagg_cluster.supervisor.process.descendants import Descendants
-from disagg_cluster.supervisor.process.retried import SupervisionHealth
+from disagg_cluster.supervisor.process.family import Descendants
+from disagg_cluster.supervisor.process.retries import DescriptorReserve, SupervisionHealth
 from disagg_cluster.supervisor.worker_spec import OnChange, Post, Standing, Surroundings
 from disagg_cluster.supervisor.worker_supervisor import Keeper
 from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus

@@ -10,17 +10,15 @@ from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.worker import WorkerLimits
-from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.lifecycle.failures import Failure, OnFailure
 from disagg_cluster.lifecycle.state import Life, WorkerState
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.lifecycle.worker_identity import Command, WorkerIdentity
 from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
 from disagg_cluster.supervisor.journal.journal_text import Entry, digest
+from disagg_cluster.supervisor.ownership.adoption import Sought
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
-from disagg_cluster.supervisor.ownership.evidence import Sought
-from disagg_cluster.supervisor.process.command import Command
-from disagg_cluster.supervisor.process.own_processes import SharedScan
-from disagg_cluster.supervisor.process.retried import SupervisionHealth
+from disagg_cluster.supervisor.process.family import SharedScan
+from disagg_cluster.supervisor.process.retries import DescriptorReserve, SupervisionHealth
 from disagg_exporter.model import EnginePage, Role
 
 _UNLIMITED = WorkerLimits()

@@ -11,9 +11,8 @@ from functools import partial
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.worker_logs import last_lines, shown_end
+from disagg_cluster.lifecycle.deadlines import PlannedStart, due_ns
 from disagg_cluster.lifecycle.failures import FailureReports, has_crashed
-from disagg_cluster.lifecycle.pausing import is_frozen
-from disagg_cluster.lifecycle.planned_start import PlannedStart
 from disagg_cluster.lifecycle.state import (
     Action,
     Event,
@@ -31,7 +30,8 @@ from disagg_cluster.lifecycle.state import (
     WorkerState,
     to_ns,
 )
-from disagg_cluster.lifecycle.state_machine import decide, due_ns
+from disagg_cluster.lifecycle.state_machine import decide
+from disagg_cluster.lifecycle.transitions import is_frozen
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
 from disagg_cluster.supervisor.health.readiness import Target
 from disagg_cluster.supervisor.health_loop import LATE_SECONDS, Lookout
@@ -39,7 +39,7 @@ from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership.adoption import Found, unrecorded_life
 from disagg_cluster.supervisor.process.child_process import Child, StartError
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
-from disagg_cluster.supervisor.process.retried import RETRY_SECONDS, Retried
+from disagg_cluster.supervisor.process.retries import RETRY_SECONDS, Retried
 from disagg_cluster.supervisor.starting import start_or_adopt
 from disagg_cluster.supervisor.worker_spec import Post, Standing, Surroundings
 from disagg_exporter.collectors import explain

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
+from disagg_cluster.host.tcp_listeners import inodes_by_port
 from disagg_cluster.lifecycle.state import Health
-from disagg_cluster.supervisor.health.batch_probe import plainly_well
-from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.health.readiness import ProbeResult, Target, question
 from disagg_cluster.supervisor.process.job_threads import JobThreads, NoThreadError
+from disagg_cluster.telemetry.pages.engine_tls import client_for
+from disagg_exporter.http.client.page_poller import Asking
+from disagg_exporter.http.tls_words import TlsError
 
 Probe = Callable[[Target, int, float, frozenset[int]], ProbeResult]
 """As `readiness.probe`."""
@@ -28,6 +31,7 @@ _PATIENCE_SECONDS = 0.1
 _LATE_SECONDS = 3.0
 
 _log = logging.getLogger(__name__)
+_MAX_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +149,47 @@ class Probing:
 
 def _undecided(why: str) -> ProbeResult:
     return ProbeResult(Health.UNDECIDED, f"the probe itself failed: {why}")
+
+
+def plainly_well(
+    workers: Sequence[tuple[Target, frozenset[int]]], patience_seconds: float
+) -> tuple[bool, ...]:
+    """Say of each worker whether it answers 200 and its port still has the very sockets proven.
+
+    Of all others nothing is said: a probe will tell what is the matter.
+
+    Args:
+        workers: Where each should answer, and the sockets that were proven to be its own.
+        patience_seconds: For all answers together.
+    """
+    try:
+        answered = _answered([target for target, _ in workers], patience_seconds)
+        # After the answers: whoever gave them listened then.
+        listening = inodes_by_port()
+    except OSError:
+        return (False,) * len(workers)
+    return tuple(
+        # Whatever the address: who listens beside them on another one is seldom there at all.
+        bool(proven) and number in answered and listening.get(target.port) == proven
+        for number, (target, proven) in enumerate(workers)
+    )
+
+
+def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
+    """The numbers of those that answer their health path with 200."""
+    with closing(Asking(_MAX_BYTES, keep=False)) as asking:
+        left, answered = 0, set()
+        for number, target in enumerate(targets):
+            try:
+                tls = None if target.tls is None else client_for(target.tls)
+            except TlsError:
+                continue
+            asking.ask(question(str(number), target, target.health_path, patience_seconds, tls))
+            left += 1
+        while left:
+            for told in asking.step():
+                left -= 1
+                # Any other is probed by itself, which says what is wrong.
+                if isinstance(told.page, bytes):
+                    answered.add(int(told.ask.key))
+        return answered

@@ -6,8 +6,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Protocol
 
+from disagg_cluster.config import NodeConfig
 from disagg_cluster.lifecycle.failures import Failure, payload
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.errors import DisaggError
@@ -82,3 +84,29 @@ class FailureHook:
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How the last delivery went."""
         return () if self._delivery is None else (self._health.status(),)
+
+
+def failure_hook(
+    config: NodeConfig, log_path: Path, environ: Mapping[str, str], log: logging.Logger
+) -> FailureHook:
+    """What is to be told of the failures of workers; if nothing is, it does nothing.
+
+    Args:
+        config: The node file.
+        log_path: Where the output of a command goes.
+        environ: Ours, of which a command gets what it needs.
+        log: Told when deliveries begin to fail.
+    """
+    hook, names = config.on_worker_failure, (config.node, config.cluster)
+    if hook is None:
+        return FailureHook(None, (), *names, log)
+    if hook.command is None:
+        # A node without a URL does without OpenSSL in its memory.
+        from disagg_cluster.supervisor.hooks.post_delivery import PostDelivery
+
+        post = PostDelivery(hook.url or "", hook.deadline_seconds)
+        return FailureHook(post, hook.events, *names, log)
+    from disagg_cluster.supervisor.hooks.command_delivery import CommandDelivery
+
+    command = CommandDelivery(hook.command, environ, log_path, hook.deadline_seconds)
+    return FailureHook(command, hook.events, *names, log)

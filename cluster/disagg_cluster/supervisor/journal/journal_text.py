@@ -13,8 +13,7 @@ from pydantic_core import PydanticSerializationError
 
 from disagg_cluster.config.values import AnyText, Section, Text
 from disagg_cluster.lifecycle.state import KILL, TERM, Life, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
-from disagg_cluster.supervisor.process.command import Command
+from disagg_cluster.lifecycle.worker_identity import Command, WorkerIdentity
 from disagg_exporter.errors import DisaggError
 
 VERSION: Final = 1

@@ -2,14 +2,175 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster.config.worker import WorkerLimits
-from disagg_cluster.supervisor.ownership.control_group import ControlGroup, group_of
+from disagg_cluster.host.processes import procfs
 from disagg_cluster.supervisor.process.child_process import Child
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
+
+_DELEGATED = ("trusted.delegate", "user.delegate")
+_SYSTEMD = Path("/run/systemd/system")
+
+
+def group_root(
+    proc: Path = Path("/proc/self"), systemd: Path = _SYSTEMD
+) -> tuple[Path | None, str]:
+    """The group below which we may make others; None with the reason if there is none.
+
+    Under systemd that is one that it has delegated: our own, or its parent where the unit puts us
+    into a subgroup (`DelegateSubgroup=`).
+    """
+    try:
+        ours = _place(proc)
+    except OSError as error:
+        return None, f"control groups cannot be read: {error.strerror}"
+    if ours is None:
+        return None, "no control groups of version 2 are mounted"
+    for path in (ours.parent, ours):
+        if _is_delegated(path) and _is_writable(path):
+            return path, ""
+    if systemd.is_dir():
+        return None, f"{ours} is not delegated to us (`Delegate=yes` in the unit)"
+    return (ours, "") if _is_writable(ours) else (None, f"{ours} is not ours to write")
+
+
+def group_of(pid: int) -> Path | None:
+    """The group that a process is in; None if that cannot be seen."""
+    try:
+        return _place(Path("/proc/self"), Path(f"/proc/{pid}/cgroup"))
+    except OSError:
+        return None
+
+
+class ControlGroup:
+    """The group of one worker.
+
+    Args:
+        root: Where it is made.
+        log_path: The worker's log, which names it beyond doubt.
+        worker: The worker's name.
+    """
+
+    def __init__(self, root: Path, log_path: Path, worker: str) -> None:
+        digest = hashlib.sha256(os.fsencode(log_path)).hexdigest()[:8]
+        self.path = root / f"disagg-{digest}-{worker}"
+        self._root = root
+        self._oom_kills = 0
+
+    def make(self, limits: WorkerLimits) -> tuple[str, ...]:
+        """Make it and limit it; say what cannot be had."""
+        wanted = (
+            ("memory", "memory.max", limits.memory),
+            ("pids", "pids.max", limits.tasks),
+        )
+        try:
+            self.path.mkdir(exist_ok=True)
+        except OSError as error:
+            return (f"no control group can be made in {self._root}: {error.strerror}",)
+        problems = []
+        for controller, name, value in wanted:
+            problem = "" if value is None else self._enable(controller)
+            problem = problem or self._set(name, "max" if value is None else str(value), value)
+            if problem:
+                problems.append(problem)
+        with suppress(OSError):
+            # A worker without one of its processes is no use: it ends whole, and starts again.
+            (self.path / "memory.oom.group").write_text("1")
+        self._oom_kills = self._count_oom_kills()
+        return tuple(problems)
+
+    def add(self, pid: int) -> str:
+        """Put a process into it, with whatever it has started meanwhile; say why not."""
+        waiting, seen = [pid], set[int]()
+        while waiting:
+            each = waiting.pop()
+            seen.add(each)
+            try:
+                (self.path / "cgroup.procs").write_text(str(each))
+            except ProcessLookupError:
+                continue
+            except OSError as error:
+                return f"cannot put it into {self.path}: {error.strerror}"
+            waiting += [child for child in procfs.children_of(each) if child not in seen]
+        return ""
+
+    def pids(self) -> frozenset[int]:
+        """All processes in it; none if it is not there."""
+        try:
+            return frozenset(map(int, (self.path / "cgroup.procs").read_text().split()))
+        except (OSError, ValueError):
+            return frozenset()
+
+    def kill(self) -> None:
+        """End all of them at once; nothing if we ourselves are among them."""
+        if os.getpid() not in self.pids():
+            with suppress(OSError):
+                (self.path / "cgroup.kill").write_text("1")
+
+    def was_out_of_memory(self) -> bool:
+        """Whether the kernel has ended one of them for its memory since it was made."""
+        return self._count_oom_kills() > self._oom_kills
+
+    def remove(self) -> None:
+        """Remove it, if nothing is left in it."""
+        with suppress(OSError):
+            self.path.rmdir()
+
+    def _enable(self, controller: str) -> str:
+        """Have the root's groups know a controller; say why not."""
+        try:
+            if controller not in (self._root / "cgroup.controllers").read_text().split():
+                return f"the system gives us no control of {controller} in {self._root}"
+            if controller not in (self._root / "cgroup.subtree_control").read_text().split():
+                (self._root / "cgroup.subtree_control").write_text(f"+{controller}")
+        except OSError as error:
+            hint = "processes are in it, `DelegateSubgroup=` in the unit puts them elsewhere"
+            why = hint if error.errno == 16 else error.strerror
+            return f"no control of {controller} in {self._root}: {why}"
+        return ""
+
+    def _set(self, name: str, text: str, value: int | None) -> str:
+        try:
+            if (self.path / name).exists() or value is not None:
+                (self.path / name).write_text(text)
+        except OSError as error:
+            return f"cannot set {name} of {self.path}: {error.strerror}"
+        return ""
+
+    def _count_oom_kills(self) -> int:
+        try:
+            lines = (self.path / "memory.events").read_text().splitlines()
+        except OSError:
+            return 0
+        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+def _place(proc: Path, groups: Path | None = None) -> Path | None:
+    """Where the group that a process is in can be found; None without such a hierarchy."""
+    mounts = (proc / "mountinfo").read_text().splitlines()
+    lines = (groups or proc / "cgroup").read_text().splitlines()
+    mount = next((line.split() for line in mounts if " - cgroup2 " in line), None)
+    own = next((line[3:] for line in lines if line.startswith("0::")), None)
+    if mount is None or own is None:
+        return None
+    return Path(os.path.normpath(Path(mount[4]) / os.path.relpath(own, mount[3])))
+
+
+def _is_delegated(path: Path) -> bool:
+    for name in _DELEGATED:
+        with suppress(OSError):
+            return os.getxattr(path, name) == b"1"
+    return False
+
+
+def _is_writable(path: Path) -> bool:
+    return all(os.access(each, os.W_OK) for each in (path, path / "cgroup.procs"))
 
 
 class ControlGroups:

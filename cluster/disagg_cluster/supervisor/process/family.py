@@ -2,14 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import asyncio
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
 
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.host.processes.process_traits import mark_of
-from disagg_cluster.supervisor.process.own_processes import OwnProcesses
+from disagg_cluster.host.processes.process_traits import mark_of, own_processes
 
 ProcessId = tuple[int, int]
 """A pid and the clock tick at which it started: together they are never used again."""
+
+
+class OwnProcess(NamedTuple):
+    """A living process of our own user: its pid, its session and the clock tick of its start."""
+
+    pid: int
+    session: int
+    start_ticks: int
+
+
+class OwnProcesses:
+    """Those that lived when this was made; each one's mark is read once, when it is asked for.
+
+    Raises:
+        OSError: /proc cannot be read.
+    """
+
+    def __init__(self) -> None:
+        self.living = tuple(_living())
+        self._marks: dict[int, str] = {}
+
+    def mark_of(self, pid: int) -> str:
+        """The mark of one of them (`process_traits`); empty without one."""
+        mark = self._marks.get(pid)
+        if mark is None:
+            mark = self._marks[pid] = mark_of(pid)
+        return mark
+
+
+def _living() -> list[OwnProcess]:
+    found = []
+    for pid in own_processes():
+        session = procfs.session_of(pid)
+        # Session 0 is the kernel's, or one that began outside our container.
+        ticks = procfs.living_since_ticks(pid) if session else None
+        if session and ticks is not None:
+            found.append(OwnProcess(pid, session, ticks))
+    return found
+
+
+class SharedScan:
+    """One look at all processes for whoever asks in one turn of the running loop.
+
+    A look takes some 0.1 ms for each process, and workers often end together. It is made in the
+    turn in which it is asked for: after the deaths that the loop tells of in this turn, so that
+    none of them can have left a process that it does not show. Whoever learns of a death in
+    another way asks for a new one (`forget`).
+
+    Args:
+        look: Looks at all processes.
+    """
+
+    def __init__(self, look: Callable[[], OwnProcesses] = OwnProcesses) -> None:
+        self._look = look
+        self._seen: OwnProcesses | None = None
+
+    def look(self) -> OwnProcesses:
+        """What is seen in this turn."""
+        if self._seen is None:
+            seen = self._look()
+            # It is called before anything that the loop tells of in the next turn.
+            asyncio.get_running_loop().call_soon(self.forget)
+            self._seen = seen
+        return self._seen
+
+    def forget(self) -> None:
+        """Look anew when asked next."""
+        self._seen = None
 
 
 class Family:
@@ -74,3 +145,70 @@ class Family:
         if process in descendants or pid in group:
             return True
         return self._mark != "" and mark_of(pid) == self._mark
+
+
+def below(roots: Iterable[int], parents: Mapping[int, int]) -> frozenset[int]:
+    """All that descend from some processes, without these; `parents` is by pid."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        fresh = set(children.get(waiting.pop(), ())) - found
+        found |= fresh
+        waiting.extend(fresh)
+    return frozenset(found)
+
+
+class Descendants:
+    """What was seen below the leaders, from look to look; and the burying of orphans.
+
+    Args:
+        is_ours: Whether orphans fall to us, so that we have to bury them.
+    """
+
+    def __init__(self, is_ours: bool) -> None:
+        self._is_ours = is_ours
+        self._seen: dict[int, frozenset[ProcessId]] = {}
+        self._dead: frozenset[int] = frozenset()
+
+    def of(self, leader: int) -> Collection[ProcessId]:
+        """Those that were seen below a leader and lived at the last look."""
+        return self._seen.get(leader, frozenset())
+
+    def look(self, leaders: Collection[int]) -> None:
+        """See who is below each leader now, and bury dead orphans that nobody waits for."""
+        # Session 0 is the kernel's: most processes of an idle machine.
+        pids = [pid for pid in procfs.pids() if procfs.session_of(pid) != 0]
+        parents = {pid: procfs.parent_of(pid) or 0 for pid in pids}
+        known = {
+            leader: {pid for pid, ticks in self.of(leader) if procfs.start_ticks(pid) == ticks}
+            for leader in leaders
+        }
+        self._seen = {
+            leader: frozenset(
+                (pid, ticks)
+                for pid in below({leader, *still}, parents) | still
+                if (ticks := procfs.start_ticks(pid)) is not None
+            )
+            for leader, still in known.items()
+        }
+        if self._is_ours:
+            self._bury(leaders, parents)
+
+    def _bury(self, leaders: Collection[int], parents: Mapping[int, int]) -> None:
+        """Bury orphans; one that somebody waits for is gone before the next look."""
+        me, session = os.getpid(), os.getsid(0)
+        dead = frozenset(
+            pid
+            for pid, parent in parents.items()
+            if parent == me
+            and pid not in leaders
+            and procfs.session_of(pid) != session
+            and not procfs.is_alive(pid)
+        )
+        for pid in dead & self._dead:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._dead = dead - self._dead

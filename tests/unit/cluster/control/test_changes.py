@@ -6,9 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.control.changes import REMEMBERED, Changes, advance, take
-from disagg_cluster.control.replies import Outcome, Reply
-from disagg_cluster.control.requests import Pause, Request, Restart, Resume, Verb
-from disagg_cluster.control.views import DaemonView, NodeView, WorkerView
+from disagg_cluster.control.messages import (
+    DaemonView,
+    NodeView,
+    Outcome,
+    Pause,
+    Reply,
+    Request,
+    Restart,
+    Resume,
+    Verb,
+    WorkerView,
+)
 from disagg_cluster.lifecycle.state import WorkerState
 
 S = 1_000_000_000

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from disagg_cluster.control.decisions import Orders, Refusal, decide
-from disagg_cluster.control.requests import Pause, Restart, Resume
-from disagg_cluster.control.views import DaemonView, NodeView, WorkerView
+from disagg_cluster.control.messages import DaemonView, NodeView, Pause, Restart, Resume, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
 DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)

@@ -19,10 +19,18 @@ import pytest
 from disagg_cluster.control.client import BrokenOffError, NoDaemonError, ask, new_request
 from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.decisions import Orders
-from disagg_cluster.control.replies import Outcome, Reply
-from disagg_cluster.control.requests import Pause, Restart, Status, Verb
+from disagg_cluster.control.messages import (
+    DaemonView,
+    NodeView,
+    Outcome,
+    Pause,
+    Reply,
+    Restart,
+    Status,
+    Verb,
+    WorkerView,
+)
 from disagg_cluster.control.socket_server import ControlSocket
-from disagg_cluster.control.views import DaemonView, NodeView, WorkerView
 from disagg_cluster.control.wire import MOST_BYTES, encode_request
 from disagg_cluster.lifecycle.state import WorkerState
 

@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.control.replies import Outcome, Reply
-from disagg_cluster.control.requests import Pause, Request, Restart, Resume, Status
-from disagg_cluster.control.views import DaemonView, WorkerView
+from disagg_cluster.control.messages import (
+    DaemonView,
+    Outcome,
+    Pause,
+    Reply,
+    Request,
+    Restart,
+    Resume,
+    Status,
+    WorkerView,
+)
 from disagg_cluster.control.wire import (
     MOST_BYTES,
     WireError,

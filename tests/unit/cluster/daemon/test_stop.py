@@ -21,8 +21,8 @@ from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.lifecycle.state import PauseRequested
 from disagg_cluster.supervisor.journal.journal import Journal
-from disagg_cluster.supervisor.ownership import unrecorded as unrecorded_workers
-from disagg_cluster.supervisor.ownership.unrecorded import unrecorded
+from disagg_cluster.supervisor.ownership import run_folders as unrecorded_workers
+from disagg_cluster.supervisor.ownership.run_folders import unrecorded
 from disagg_cluster.supervisor.process.child_process import start
 from disagg_cluster.supervisor.worker_spec import Post
 from support.children import PYTHON, Ear, is_gone, wait_readable

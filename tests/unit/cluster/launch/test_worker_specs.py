@@ -15,8 +15,8 @@ from disagg_cluster.launch.worker_specs import api_key, post_of
 from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal import Journal
+from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
 from disagg_cluster.supervisor.process.child_process import start
-from disagg_cluster.supervisor.usual_run_dir import usual_run_dir
 from disagg_exporter.model import Role
 from support.children import PYTHON, wait_readable
 

@@ -3,6 +3,7 @@
 import pytest
 
 from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.lifecycle.deadlines import due_ns
 from disagg_cluster.lifecycle.state import (
     KILL,
     TERM,
@@ -26,7 +27,7 @@ from disagg_cluster.lifecycle.state import (
     UnpauseRequested,
     WorkerState,
 )
-from disagg_cluster.lifecycle.state_machine import decide, due_ns
+from disagg_cluster.lifecycle.state_machine import decide
 
 S = 1_000_000_000
 POLICY = RestartPolicy(hang_probes=3, hang_grace_seconds=0, backoff_jitter_ratio=0, crash_limit=3)

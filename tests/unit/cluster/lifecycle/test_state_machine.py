@@ -15,8 +15,7 @@ from hypothesis.stateful import (
 )
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.lifecycle.crashes import backoff_seconds
-from disagg_cluster.lifecycle.pausing import is_frozen, restart_refusal
+from disagg_cluster.lifecycle.deadlines import due_ns
 from disagg_cluster.lifecycle.state import (
     KILL,
     TERM,
@@ -41,7 +40,8 @@ from disagg_cluster.lifecycle.state import (
     Unwatched,
     WorkerState,
 )
-from disagg_cluster.lifecycle.state_machine import decide, due_ns
+from disagg_cluster.lifecycle.state_machine import decide
+from disagg_cluster.lifecycle.transitions import backoff_seconds, is_frozen, restart_refusal
 
 S = 1_000_000_000
 POLICY = RestartPolicy(

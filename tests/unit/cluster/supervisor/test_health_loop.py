@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.lifecycle.state import (
     Event,
     Health,
@@ -23,7 +22,7 @@ from disagg_cluster.supervisor import health_loop as lookout_module
 from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
 from disagg_cluster.supervisor.health_loop import Lookout
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
-from disagg_cluster.supervisor.process.retried import SupervisionHealth
+from disagg_cluster.supervisor.process.retries import DescriptorReserve, SupervisionHealth
 from disagg_cluster.supervisor.worker_spec import Surroundings
 
 HEALTH_SECONDS = 0.005

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host import descriptor_reserve
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.supervisor import starting
+from disagg_cluster.supervisor.process import retries
 from disagg_cluster.supervisor.process.child_process import Child, StartError
 from disagg_cluster.supervisor.supervisor import Crew
 from support.children import STUBBORN, Ear, is_gone
@@ -70,7 +70,7 @@ def test_a_worker_that_dies_when_no_descriptor_is_left_is_started_with_the_reser
 def test_without_a_reserve_its_death_is_taken_in_and_it_is_started_once_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptor_reserve.DescriptorReserve, "refill", lambda _self: None)
+    monkeypatch.setattr(retries.DescriptorReserve, "refill", lambda _self: None)
 
     async def story(ship: Bridge) -> None:
         first = await ship.until(READY)
@@ -168,7 +168,7 @@ def test_a_refused_start_is_tried_again_and_is_no_crash(
         return start(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(starting, "start", refuse)
-    monkeypatch.setattr("disagg_cluster.lifecycle.crashes._LEAST_REFUSED_SECONDS", 0.01)
+    monkeypatch.setattr("disagg_cluster.lifecycle.transitions._LEAST_REFUSED_SECONDS", 0.01)
 
     async def story(ship: Bridge) -> None:
         waiting = await ship.until(BACKOFF)
@@ -184,7 +184,7 @@ def test_a_refused_start_is_tried_again_and_is_no_crash(
 def test_a_log_that_cannot_be_opened_gives_no_worker_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("disagg_cluster.lifecycle.crashes._LEAST_REFUSED_SECONDS", 0.01)
+    monkeypatch.setattr("disagg_cluster.lifecycle.transitions._LEAST_REFUSED_SECONDS", 0.01)
     post = tiny_post(tmp_path)
     post.log_path.mkdir()
 

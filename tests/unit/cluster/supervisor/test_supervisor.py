@@ -14,9 +14,9 @@ import pytest
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import Health, WorkerState
+from disagg_cluster.lifecycle.worker_identity import Command
 from disagg_cluster.supervisor.health.readiness import ProbeResult, Target, probe
 from disagg_cluster.supervisor.process.child_process import start
-from disagg_cluster.supervisor.process.command import Command
 from disagg_cluster.supervisor.supervisor import Crew
 from disagg_cluster.supervisor.worker_spec import Post
 from disagg_exporter.model import EnginePage

@@ -15,13 +15,13 @@ import pytest
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import Health, Life, Presence, WorkerState
+from disagg_cluster.lifecycle.worker_identity import Command
 from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership import adoption
 from disagg_cluster.supervisor.ownership.adoption import Found
 from disagg_cluster.supervisor.process.child_process import start
-from disagg_cluster.supervisor.process.command import Command
 from disagg_cluster.supervisor.supervisor import Crew
 from disagg_cluster.supervisor.worker_spec import Post
 from support.children import PYTHON, SERVER, STUBBORN, is_gone, wait_readable

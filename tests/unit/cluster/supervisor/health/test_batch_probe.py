@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.host.tcp_listeners import listening_inodes
-from disagg_cluster.supervisor.health.batch_probe import plainly_well
+from disagg_cluster.supervisor.health.prober import plainly_well
 from disagg_cluster.supervisor.health.readiness import Target
 from disagg_exporter.http.tls_words import Trust
 from support.page_server import NoPage, page_server

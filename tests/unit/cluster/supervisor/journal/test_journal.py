@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from disagg_cluster.daemon.stop import end_workers, left_behind
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.lifecycle.worker_identity import Command, WorkerIdentity
 from disagg_cluster.supervisor.journal.journal import Journal, here
 from disagg_cluster.supervisor.journal.journal_text import (
     Entry,
@@ -25,7 +25,6 @@ from disagg_cluster.supervisor.journal.journal_text import (
     encode,
 )
 from disagg_cluster.supervisor.ownership import adoption
-from disagg_cluster.supervisor.process.command import Command
 from disagg_exporter.model import Role
 
 HERE = Where(boot_id="b-1", pid_namespace="pid:[1]")

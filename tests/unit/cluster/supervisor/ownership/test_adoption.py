@@ -22,18 +22,17 @@ from disagg_cluster.host.processes.process_traits import (
 )
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.lifecycle.worker_identity import Command, WorkerIdentity
 from disagg_cluster.supervisor.journal.journal_text import Entry, digest
 from disagg_cluster.supervisor.ownership.adoption import (
+    Sought,
     find,
     find_unrecorded,
     is_there,
     unrecorded_life,
 )
-from disagg_cluster.supervisor.ownership.evidence import Sought
-from disagg_cluster.supervisor.ownership.unrecorded import unrecorded
+from disagg_cluster.supervisor.ownership.run_folders import unrecorded
 from disagg_cluster.supervisor.process.child_process import Child, start
-from disagg_cluster.supervisor.process.command import Command
 from support.children import (
     PYTHON,
     SERVER,

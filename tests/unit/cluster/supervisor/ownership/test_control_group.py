@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config.worker import WorkerLimits
-from disagg_cluster.supervisor.ownership.control_group import ControlGroup, group_root
+from disagg_cluster.supervisor.ownership.control_groups import ControlGroup, group_root
 from disagg_cluster.supervisor.process.child_process import start
 from support.children import PYTHON, Ear, is_gone, wait_readable
 

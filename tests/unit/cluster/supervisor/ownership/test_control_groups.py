@@ -9,8 +9,11 @@ import pytest
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.nodefile import from_mapping
-from disagg_cluster.supervisor.ownership.control_group import ControlGroup, group_root
-from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
+from disagg_cluster.supervisor.ownership.control_groups import (
+    ControlGroup,
+    ControlGroups,
+    group_root,
+)
 from disagg_cluster.supervisor.process.child_process import start
 from support.children import PYTHON, wait_readable
 from support.crews import READY, Bridge, aboard, tiny_post

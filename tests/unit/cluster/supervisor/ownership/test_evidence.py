@@ -2,7 +2,7 @@
 
 import pytest
 
-from disagg_cluster.supervisor.ownership.evidence import Traits, proves_worker
+from disagg_cluster.supervisor.ownership.adoption import Traits, proves_worker
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.descriptor_reserve import DescriptorReserve
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import WORKER_MARK
 from disagg_cluster.supervisor.process.child_process import Child, start
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
-from disagg_cluster.supervisor.process.own_processes import OwnProcesses, SharedScan
-from disagg_cluster.supervisor.process.retried import Retried, SupervisionHealth
+from disagg_cluster.supervisor.process.family import OwnProcesses, SharedScan
+from disagg_cluster.supervisor.process.retries import DescriptorReserve, Retried, SupervisionHealth
 from support.children import PYTHON, Ear, is_gone, wait_readable
 
 SLEEPS = "import signal; signal.pause()"

@@ -1,4 +1,4 @@
-"""Workers of a run folder that no journal names: it was lost with the folder, say."""
+"""Run folders as they are found: which one is in use, and workers of it that no journal names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import mark_of, own_leaders, stdout_path
-from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.host.run_dir.layout import (
+    SERVICE_RUN_DIR,
+    RunFolder,
+    default_run_dir,
+    older_run_dirs,
+)
+from disagg_cluster.host.run_dir.lock import holder
 from disagg_cluster.host.tcp_listeners import (
     Owner,
     all_listeners,
@@ -22,11 +29,43 @@ from disagg_cluster.host.tcp_listeners import (
 )
 from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
-from disagg_cluster.supervisor.journal.journal_text import Entry
-from disagg_cluster.supervisor.ownership.evidence import Traits, proves_worker
+from disagg_cluster.supervisor.journal.journal import here, load
+from disagg_cluster.supervisor.journal.journal_text import Entry, JournalError
+from disagg_cluster.supervisor.ownership import adoption
+from disagg_cluster.supervisor.ownership.adoption import Traits, proves_worker
 
 _LOG = re.compile(r"([a-z0-9-]{1,40})\.log(\..*)?")
 _USUAL = RestartPolicy()
+
+
+def usual_run_dir(environ: Mapping[str, str], uid: int) -> Path:
+    """The folder of a daemon without a `run_dir`.
+
+    While a daemon of an earlier version runs in its own default folder, or engines that it left
+    do, that one is used on: their sockets and logs are there. Afterwards it is the new one.
+    """
+    usual = default_run_dir(environ, uid)
+    folders = (usual, *older_run_dirs(environ, uid))
+    return next((folder for folder in folders if _is_in_use(RunFolder(folder))), usual)
+
+
+def possible_run_dirs(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
+    """Where this node's daemon may be found without its node file: ours first, then a service's.
+
+    A person who is root may have a session with a folder.
+    """
+    usual, older = default_run_dir(environ, uid), older_run_dirs(environ, uid)
+    return tuple(dict.fromkeys((usual, *older, SERVICE_RUN_DIR)))
+
+
+def _is_in_use(folder: RunFolder) -> bool:
+    if holder(folder.lock) is not None:
+        return True
+    try:
+        entries = load(folder.journal, here())
+    except JournalError:
+        return False
+    return any(map(adoption.is_there, entries))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.supervisor.process.child_process import Child
-from disagg_cluster.supervisor.stuck import StuckWorkersError
+from disagg_cluster.supervisor.process.death_watch import StuckWorkersError
 from disagg_cluster.supervisor.supervisor import Crew
 from support.children import STUBBORN, Ear
 from support.crews import QUICK, STARTING, tiny_post

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from disagg_cluster.supervisor.process.retried import SupervisionHealth
+from disagg_cluster.supervisor.process.retries import SupervisionHealth
 
 
 @pytest.mark.parametrize("cause", [ValueError("ours"), OSError(24, "Too many open files"), "no"])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.continuity import checkpoint_file
-from disagg_cluster.continuity.accounting import ENDED_NS, LINGER_NS, RETURN_NS, Continuity
 from disagg_cluster.continuity.checkpoint_file import CheckpointFile
+from disagg_cluster.continuity.succession import ENDED_NS, LINGER_NS, RETURN_NS, Continuity
 from disagg_cluster.supervisor.journal.journal_text import Where
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.accounting.devices.device_account import DeviceLedger

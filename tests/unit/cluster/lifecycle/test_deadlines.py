@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.lifecycle.planned_start import PlannedStart
+from disagg_cluster.lifecycle.deadlines import PlannedStart
 from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
 
 S = 1_000_000_000

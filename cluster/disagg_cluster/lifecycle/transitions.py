@@ -1,0 +1,238 @@
+"""What a crash, a refused start, a pause, silence or another daemon makes of a worker.
+
+A paused worker is observed: its state and its death are reported, and nothing is done about them.
+Only a stop is obeyed. The pause stays in the journal until somebody ends it, also over the death of
+the worker, of the daemon, and over a stop.
+
+Of a worker that does not answer, three things are told apart: a good answer; no answer, which
+counts against it unless it finished a step or a request meanwhile; and a probe that could not be
+made, which says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from disagg_cluster.config.restart_policy import RestartPolicy
+from disagg_cluster.lifecycle.state import (
+    Decision,
+    Health,
+    Life,
+    Presence,
+    Probed,
+    Signal,
+    WorkerState,
+    to_ns,
+)
+
+# 2.0 ** 1024 overflows; no back-off needs more doublings than this to reach its maximum.
+_MAX_DOUBLINGS = 64
+
+# A start that the system refused is soon tried again, whatever the policy says of crashes: it is
+# not the engine that has to rest. Never at once, though: the refusal may come as fast.
+_LEAST_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 0.5, 10.0
+# Slow probes are soon as long as all of the policy's quick ones: fewer are no proof of a hang.
+_LEAST_PROBES = 3
+
+
+def backoff_seconds(streak: int, policy: RestartPolicy, jitter: float) -> float:
+    """How long the restart after the `streak`-th crash in a row waits; never above the maximum.
+
+    Args:
+        streak: Crashes since the worker last was steady, this one included.
+        policy: First wait, factor, maximum and share of jitter.
+        jitter: 0 for the whole wait, 1 for the wait less all of its jitter.
+    """
+    doublings = min(max(streak - 1, 0), _MAX_DOUBLINGS)
+    full = policy.backoff_first_seconds * policy.backoff_factor**doublings
+    return min(full, policy.backoff_max_seconds) * (1.0 - policy.backoff_jitter_ratio * jitter)
+
+
+def crashed(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> tuple[Life, str]:
+    """Count a crash of now; the life is then in `backoff` or `failed`, and why is said.
+
+    Two counts can end it. The streak catches an engine that needs minutes to come up and dies
+    each time, the window one that comes up well and never lasts.
+    """
+    ready_ns = now_ns - life.since_ns if life.state is WorkerState.READY else -1
+    steady = ready_ns >= to_ns(policy.steady_seconds)
+    # One that was given up and tried again needs no more than the limit to be given up anew.
+    streak = 1 if steady else min(life.streak + 1, policy.crash_limit)
+    window_ns = now_ns - to_ns(policy.crash_window_seconds)
+    crashes_ns = (*(t for t in life.crashes_ns if t > window_ns), now_ns)[-policy.crash_limit :]
+    counted = replace(life, streak=streak, crashes_ns=crashes_ns)
+
+    crashes = max(streak, len(crashes_ns))
+    if crashes >= policy.crash_limit:
+        failed = counted.into(WorkerState.FAILED, now_ns)
+        retry = policy.failed_retry_seconds
+        again = f", tried again in {retry:g} s" if retry > 0 else ""
+        return failed, f"given up after {crashes} crashes{again}"
+    seconds = backoff_seconds(streak, policy, jitter)
+    waiting = counted.into(WorkerState.BACKOFF, now_ns)
+    return replace(waiting, retry_ns=now_ns + to_ns(seconds)), f"next start in {seconds:.1f} s"
+
+
+def not_started(life: Life, now_ns: int, wait_ns: int = 0) -> Life:
+    """The life after a start that was decided and never made: no crash, and no restart either."""
+    # `restarts` was raised when the start was decided.
+    unmade = replace(life, presence=Presence.GONE, restarts=life.restarts - (life.streak > 0))
+    return replace(unmade.into(WorkerState.BACKOFF, now_ns), retry_ns=now_ns + wait_ns)
+
+
+def refused(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> tuple[Life, str]:
+    """The life after a start that the system refused, and what is said: tried again for ever."""
+    refusals = life.refusals + 1
+    usual = backoff_seconds(refusals, policy, jitter)
+    seconds = min(max(usual, _LEAST_REFUSED_SECONDS), _MOST_REFUSED_SECONDS)
+    waiting = replace(not_started(life, now_ns, to_ns(seconds)), refusals=refusals)
+    return waiting, f"not counted as a crash, tried again in {seconds:.1f} s"
+
+
+def wanted_anew(life: Life, now_ns: int) -> Life:
+    """Somebody asks for it: it starts as soon as nothing of it is left, its crashes forgiven."""
+    forgiven = replace(life, streak=0, crashes_ns=(), retry_ns=now_ns, restarting=False)
+    return forgiven.into(WorkerState.BACKOFF, now_ns)
+
+
+def lives_on(life: Life, now_ns: int) -> Decision:
+    """Go on with a process that still runs; it is wanted, as the node file names it.
+
+    One that nobody had told to end is only looked at again: `starting` until a probe says that it
+    is healthy. A drain that was under way is called off, unless it is for a restart. One that had
+    been told to end is told again, as nobody knows whether the signal was sent, and started anew
+    when it has gone; one that is paused is told nothing.
+    """
+    if life.restarting and life.sent is None:
+        return Decision(replace(life, since_ns=now_ns), notes=("adopted while it drains",))
+    if life.sent is None:
+        served = life.served or life.state in (WorkerState.READY, WorkerState.DRAINING)
+        # Its deadline begins anew: nobody looked at it meanwhile.
+        looked_at = replace(
+            life,
+            state=WorkerState.STARTING,
+            since_ns=now_ns,
+            served=served,
+            up=None,
+            failed_probes=0,
+            probe_why="",
+            left_alone=False,
+            patient_until_ns=0,
+        )
+        return Decision(looked_at, notes=("adopted from the daemon before",))
+    told = replace(life, sent_ns=now_ns)
+    if life.state is WorkerState.DRAINING:
+        told = wanted_anew(told, now_ns)
+    if told.paused_ns is not None:
+        return Decision(told, notes=("adopted while it ends, and paused",))
+    note = f"adopted while it ends: {life.sent.name} to the group again"
+    return Decision(told, (Signal(life.incarnation, life.sent),), (note,))
+
+
+def is_frozen(life: Life) -> bool:
+    """Whether nothing is to be done about the worker: it is paused, and no stop was asked for."""
+    return life.paused_ns is not None and life.state is not WorkerState.DRAINING
+
+
+def pause(life: Life, now_ns: int) -> Decision:
+    """Only observe the worker from now on; calls off a restart whose drain is under way."""
+    if life.paused_ns is not None:
+        return Decision(life)
+    if life.state is WorkerState.DRAINING and not life.restarting:
+        return Decision(life, notes=("pause refused: it is being stopped",))
+    paused = replace(life, paused_ns=now_ns)
+    if not life.restarting:
+        return Decision(paused, notes=("paused: it is observed, and nothing else",))
+    note = "paused: its restart is called off"
+    # What was told to end cannot be told otherwise: it will not be started again by itself.
+    state = WorkerState.READY if life.sent is None else WorkerState.BACKOFF
+    called_off = replace(paused.into(state, now_ns), restarting=False, retry_ns=now_ns)
+    return Decision(called_off, notes=(note,))
+
+
+def unpause(life: Life, now_ns: int) -> Decision:
+    """Supervise the worker again: deadlines begin anew, a start that waits is due now.
+
+    Whether somebody is to be signalled is the caller's business.
+    """
+    if life.paused_ns is None:
+        return Decision(life)
+    starting = life.state is WorkerState.STARTING
+    resumed = replace(
+        life,
+        paused_ns=None,
+        since_ns=now_ns if starting else life.since_ns,
+        retry_ns=now_ns,
+        failed_probes=0,
+        probe_why="",
+    )
+    return Decision(resumed, notes=("supervised again",))
+
+
+def died_while_paused(life: Life, now_ns: int) -> tuple[Life, str]:
+    """The life of a worker whose crash was counted: it waits for the end of the pause, and why."""
+    waiting = replace(life.into(WorkerState.BACKOFF, now_ns), retry_ns=now_ns)
+    return waiting, "not started again while it is paused"
+
+
+def restart_refusal(life: Life) -> str | None:
+    """Why a restart by hand is refused now; None if it is not."""
+    if life.paused_ns is not None:
+        return "it is paused"
+    if life.state is WorkerState.DRAINING and not life.restarting:
+        return "it is being stopped"
+    return None
+
+
+def probed(
+    life: Life, event: Probed, now_ns: int, policy: RestartPolicy
+) -> tuple[Life, tuple[str, ...]]:
+    """Take in one probe of the present process; return the life and what is new to the log."""
+    life = replace(life, refusals=0)
+    if event.health is Health.HEALTHY:
+        again = life.up is False and life.state is WorkerState.READY
+        well = replace(life, up=True, failed_probes=0, probe_why="", left_alone=False)
+        return well, ("answers again",) if again else ()
+    notes = () if event.why == life.probe_why else (f"not healthy: {event.why}",)
+    if event.health is Health.UNDECIDED:
+        # Only a silence that was seen counts: how long it lasts is told from here on.
+        unsure = replace(life, up=None, probe_why=event.why, failing_since_ns=now_ns)
+        return _more_time(unsure, now_ns, policy), notes
+    failing = replace(life, up=False, probe_why=event.why)
+    began_ns = now_ns if event.began_ns is None else event.began_ns
+    since_ns = life.failing_since_ns if life.failed_probes else began_ns
+    # What a stranger on its port does is not its work.
+    works = event.health is not Health.FOREIGN and (event.worked_ns or 0) > since_ns
+    if works:
+        told = () if life.left_alone else ("it does its work and is left alone",)
+        at_work = replace(failing, failed_probes=0, left_alone=True)
+        return _more_time(at_work, now_ns, policy), notes + told
+    if life.state is WorkerState.READY and not is_frozen(life):
+        count = life.failed_probes + 1
+        failing = replace(failing, failed_probes=count, failing_since_ns=since_ns)
+    return failing, notes
+
+
+def hangs(life: Life, now_ns: int, policy: RestartPolicy) -> bool:
+    """Whether a worker has neither answered nor done anything for too long."""
+    if life.state is not WorkerState.READY or not life.failed_probes:
+        return False
+    if now_ns - life.since_ns < to_ns(policy.hang_grace_seconds):
+        return False
+    if life.failed_probes >= policy.hang_probes:
+        return True
+    patience_ns = to_ns((policy.hang_probes - 1) * policy.health_seconds)
+    lasted = now_ns - life.failing_since_ns >= patience_ns
+    return lasted and life.failed_probes >= _LEAST_PROBES
+
+
+def unwatched(life: Life, now_ns: int, policy: RestartPolicy) -> Life:
+    """The life after a time in which nobody could look: what came before proves nothing now."""
+    return _more_time(replace(life, failed_probes=0), now_ns, policy)
+
+
+def _more_time(life: Life, now_ns: int, policy: RestartPolicy) -> Life:
+    """A start whose worker works, or could not be looked at, is not given up just now."""
+    if life.state is not WorkerState.STARTING:
+        return life
+    return replace(life, patient_until_ns=now_ns + to_ns(policy.resume_seconds))
