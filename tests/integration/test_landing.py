@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.server import MetricsServer
-from disagg_exporter.landing import Lookback
+from disagg_exporter.landing import AccountHistory
 from disagg_exporter.model import (
     Cell,
     Device,
@@ -48,7 +48,7 @@ class Node:
             lambda: 0.0,
             lambda: TAKEN_NS,
             name="gpu-7",
-            lookback=Lookback(),
+            lookback=AccountHistory(),
         )
         self.url = ""
 

@@ -23,7 +23,7 @@ from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_books
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.engine_pages import parse_page
-from disagg_exporter.engine_pages.counting import Tally
+from disagg_exporter.engine_pages.window import CumulativeCounts
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.server import MetricsServer
 from disagg_exporter.model import (
@@ -96,7 +96,7 @@ class _Node:
         self._fullness = Fullness(0.05)
         self._assignment: Assignment | None = None
         self._page: EnginePage | None = None
-        self._tally = Tally()
+        self._tally = CumulativeCounts()
         self._look = DeviceLook("sim")
 
     def hear(self, event: Event, now_ns: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from disagg_exporter.metrics import FAMILIES, Kind
+from disagg_exporter.metrics import FAMILIES, MetricType
 from support.alert_rules import (
     ALERTS,
     RULES_ONLY,
@@ -28,7 +28,7 @@ RULES = all_rules()
 ALERT = all_alerts()
 NAMES = sorted(ALERT)
 PAGES = sorted(path.name for path in RUNBOOKS.glob("*.md"))
-HISTOGRAMS = [family.name for family in FAMILIES if family.kind is Kind.HISTOGRAM]
+HISTOGRAMS = [family.name for family in FAMILIES if family.kind is MetricType.HISTOGRAM]
 KNOWN = (
     {family.name for family in FAMILIES}
     | {f"{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "count", "sum")}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from disagg_exporter.metrics.families.family import Kind
+from disagg_exporter.metrics.families.family import MetricType
 from disagg_exporter.metrics.table import FAMILIES
 from support.dashboards import FOLDER, NAMES, ROOT, links, load, marks, panels, queries, rules
 
@@ -32,7 +32,7 @@ def recorded_names() -> set[str]:
 
 def exported_names() -> set[str]:
     """What the exporter's page holds; of a histogram, its three kinds of series."""
-    histograms = [family.name for family in FAMILIES if family.kind is Kind.HISTOGRAM]
+    histograms = [family.name for family in FAMILIES if family.kind is MetricType.HISTOGRAM]
     parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
     return {family.name for family in FAMILIES if family.name not in histograms} | parts
 

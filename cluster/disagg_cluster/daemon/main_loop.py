@@ -17,7 +17,7 @@ from disagg_cluster.telemetry.source_selection import Sourcing
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.collectors import CollectorHealth
-from disagg_exporter.collectors.failure_tally import FailureTally
+from disagg_exporter.collectors.health import FailureCounts
 from disagg_exporter.model import (
     CollectorStatus,
     DaemonCounts,
@@ -93,7 +93,7 @@ class Pulse:
         self._devices = tuple(devices)
         self._aside = aside
         self._show = show
-        self._failures = FailureTally()
+        self._failures = FailureCounts()
         self._watched = watched
         self._seldom = seldom
         self._save = save

@@ -15,7 +15,7 @@ from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.authentication import OPEN
 from disagg_exporter.http.server.scrape_rate import Onlookers
 from disagg_exporter.http.server.server import MetricsServer
-from disagg_exporter.landing import Lookback
+from disagg_exporter.landing import AccountHistory
 from disagg_exporter.model import CollectorStatus, Snapshot
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Front:
         self._job_files = None if folder is None else JobFiles(Path(folder), log=_log)
         self._name = name
         self._snapshot: Snapshot | None = None
-        self._lookback = Lookback()
+        self._lookback = AccountHistory()
         self._heartbeat_age_seconds = heartbeat_age_seconds
         self._web: WebConfigWatch | None = None
         self._onlookers = Onlookers()

@@ -19,7 +19,7 @@ from disagg_exporter.attribution.pages import (
 )
 from disagg_exporter.attribution.pages.learned_shares import LearnedShares
 from disagg_exporter.model import EnginePage, Method, Phase, Role, WorkWindow
-from disagg_exporter.roles.command_line.spanning import Part
+from disagg_exporter.roles.command_line.spanning import EnginePart
 
 _log = logging.getLogger("disagg_node")
 
@@ -46,7 +46,7 @@ class Subject:
     ready_ns: int | None
     page: EnginePage | None
     heard: Heard
-    part: Part | None = None
+    part: EnginePart | None = None
 
     @property
     def follows(self) -> bool:

@@ -1,20 +1,22 @@
-"""One value of an engine's page: which samples make it up, and how."""
+"""One value or histogram of an engine's page: which samples make it up, and how."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
-from disagg_exporter.engine_pages.engines.series import Adapter, Field, Series
-from disagg_exporter.engine_pages.exposition.lines import no_count
-from disagg_exporter.engine_pages.exposition.series_keys import Head
-from disagg_exporter.model import Total
+from disagg_exporter.engine_pages.exposition.lines import PageError, no_count
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey
+from disagg_exporter.engine_pages.series import Adapter, Field, Series
+from disagg_exporter.model import Histogram, Total
 
 # More than this is no count of anything, and sums of such numbers overflow.
 LARGEST = 2.0**63
 
-Placed = tuple[int, Head]
+Placed = tuple[int, SeriesKey]
 """A sample by its place among the wanted ones of a page."""
 
 Samples = Mapping[str, Sequence[Placed]]
@@ -22,7 +24,7 @@ Samples = Mapping[str, Sequence[Placed]]
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Expression:
     """One way to one value: the sum of some samples, over `parts` that tell the same.
 
     A `sparse` one without samples is 0. A sum of a ratio that is above 1 is none.
@@ -50,7 +52,7 @@ class Term:
         return None if self.gives is Field.KV_USAGE_RATIO and total > 1 else total
 
 
-def term_of(series: Series, adapter: Adapter, found: Samples) -> Term | None:
+def expression_of(series: Series, adapter: Adapter, found: Samples) -> Expression | None:
     """Return how a page's samples give a series' value; None where it has none of its names."""
     present = [name for name in series.names if name in found]
     if not present:
@@ -67,7 +69,7 @@ def term_of(series: Series, adapter: Adapter, found: Samples) -> Term | None:
         parts = len(placed)
     elif isinstance(series.gives, Field) and series.gives.averaged:
         parts = len({head.labels.get("dp_rank") for _, head in placed})
-    return Term(series.gives, present[0], places, series.scale, counter, parts, series.sparse)
+    return Expression(series.gives, present[0], places, series.scale, counter, parts, series.sparse)
 
 
 def _matching(
@@ -100,3 +102,97 @@ def _one_rank(placed: list[Placed], adapter: Adapter) -> list[Placed]:
 
 def _rank(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 9 else 0
+
+
+FIRST_TOKEN_BOUNDS_SECONDS = (0.01, 0.04, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 80.0)
+BETWEEN_TOKENS_BOUNDS_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.4, 1.0, 2.5, 10.0)
+
+LabelledPlaces = Iterable[tuple[int, Mapping[str, str]]]
+"""Samples by their places among all of a page, and their labels."""
+
+
+class _Buckets(NamedTuple):
+    """The buckets of one label set, the lowest first: where they are, and which are our bounds'."""
+
+    places: tuple[int, ...]
+    picks: tuple[int | None, ...]
+
+
+class HistogramReader:
+    """One histogram of a page's layout, all label sets added up, with few bounds of our own.
+
+    Engines have 18 to 24 bounds, each others. Ours are eleven, taken from theirs. Where one of ours
+    is one of theirs the count is exact. Where it is not, the count at the next bound *below* is
+    taken: an observation in between moves up into our next bucket, so no quantile is too low.
+
+    Args:
+        name: For the message.
+        buckets, sums: Its samples.
+        bounds_seconds: Ours.
+
+    Raises:
+        PageError: A bucket is without its bound, or there is none for all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        buckets: LabelledPlaces,
+        sums: LabelledPlaces,
+        bounds_seconds: tuple[float, ...],
+    ) -> None:
+        self._name = name
+        self._bounds_seconds = bounds_seconds
+        self._sets = [self._told_anew(points) for points in _by_labels(buckets)]
+        self._sums = tuple(place for place, _ in sums)
+
+    def of(self, values: Sequence[float]) -> Histogram | None:
+        """Return the histogram, given the values of all samples; None where the page has none.
+
+        Raises:
+            PageError: A bucket is no count, or less than one below it.
+        """
+        if not self._sets:
+            return None
+        counts = [0.0] * (len(self._bounds_seconds) + 1)
+        for places, picks in self._sets:
+            points = [values[place] for place in places]
+            if points != sorted(points) or not all(0 <= count <= 2.0**63 for count in points):
+                raise self._no_histogram()
+            for position, pick in enumerate(picks):
+                if pick is not None:
+                    counts[position] += points[pick]
+        # Not fsum, which fails where a page tells of too much.
+        total_seconds = sum((values[place] for place in self._sums), 0.0)
+        if not math.isfinite(total_seconds):
+            raise PageError(f"{self._name}_sum is no sum", cause="a sum is no sum")
+        return Histogram(self._bounds_seconds, tuple(counts), max(total_seconds, 0.0))
+
+    def _told_anew(self, points: Iterable[tuple[float, int]]) -> _Buckets:
+        theirs = sorted(points)
+        bounds = [bound for bound, _ in theirs]
+        # Two of the same bound, or one of NaN, have no order.
+        if bounds[-1] != math.inf or not all(a < b for a, b in pairwise(bounds)):
+            raise self._no_histogram()
+        picks: list[int | None] = []
+        for ours in (*self._bounds_seconds, math.inf):
+            below = sum(bound <= ours for bound in bounds)
+            picks.append(below - 1 if below else None)
+        return _Buckets(tuple(place for _, place in theirs), tuple(picks))
+
+    def _no_histogram(self) -> PageError:
+        cause = "a histogram is none"
+        return PageError(f"{self._name}_bucket is no histogram", cause=cause)
+
+
+def _by_labels(buckets: LabelledPlaces) -> list[list[tuple[float, int]]]:
+    """The (bound, place) points of each label set."""
+    sets: dict[tuple[tuple[str, str], ...], list[tuple[float, int]]] = {}
+    for place, labels in buckets:
+        rest = tuple(sorted(pair for pair in labels.items() if pair[0] != "le"))
+        try:
+            bound = float(labels.get("le", ""))
+        except ValueError:
+            raise PageError("a bucket has no bound") from None
+        sets.setdefault(rest, []).append((bound, place))
+    return list(sets.values())

@@ -2,16 +2,155 @@
 
 from __future__ import annotations
 
-from disagg_exporter.engine_pages.engines.adapters import ADAPTERS
-from disagg_exporter.engine_pages.exposition.lines import PageError, Wanted, look
-from disagg_exporter.engine_pages.exposition.series_keys import Heads
-from disagg_exporter.engine_pages.reading import Reading
-from disagg_exporter.model import EnginePage
+from collections.abc import Sequence
+from dataclasses import replace
 
-_WANTED = Wanted(name for adapter in ADAPTERS for name in adapter.names)
+from disagg_exporter.engine_pages.adapters import ADAPTERS, KINDS
+from disagg_exporter.engine_pages.exposition.lines import (
+    PageError,
+    Sample,
+    SamplesByName,
+    SeriesFilter,
+    scan,
+)
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey, SeriesKeys
+from disagg_exporter.engine_pages.expressions import (
+    BETWEEN_TOKENS_BOUNDS_SECONDS,
+    FIRST_TOKEN_BOUNDS_SECONDS,
+    LARGEST,
+    HistogramReader,
+    Placed,
+    Samples,
+    expression_of,
+)
+from disagg_exporter.engine_pages.series import Adapter, Field
+from disagg_exporter.model import EnginePage, ServingCounts, Total
 
 
-def parse_page(text: bytes, t_ns: int, heads: Heads | None = None) -> EnginePage:
+class LayoutReader:
+    """What is read from the pages of one layout.
+
+    Args:
+        layout: What stands left of their wanted values, in their order.
+
+    Raises:
+        PageError: They are no pages of a known engine, or tell something twice.
+    """
+
+    def __init__(self, layout: Sequence[SeriesKey]) -> None:
+        adapter, found = _recognized(layout)
+        self._adapter = adapter
+        self._terms = tuple(
+            term for series in adapter.series if (term := expression_of(series, adapter, found))
+        )
+        self._first_token = _histogram(
+            adapter.time_to_first_token, found, FIRST_TOKEN_BOUNDS_SECONDS
+        )
+        self._between_tokens = _histogram(
+            adapter.inter_token_latency, found, BETWEEN_TOKENS_BOUNDS_SECONDS
+        )
+        self._facts = {name: found[name] for name in adapter.facts if name in found}
+        labels = [head.labels for placed in found.values() for _, head in placed]
+        told = {
+            label: {own[label] for own in labels if label in own}
+            for label in ("model_name", "engine", "dp_rank")
+        }
+        # Several models on one page are nobody's name.
+        names = told["model_name"]
+        self._model_name = next(iter(names)) if len(names) == 1 else None
+        self._ranks = max(len(told["engine"] | told["dp_rank"]), 1)
+        self._last: tuple[Sequence[float], EnginePage] | None = None
+
+    def page(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
+        """Return the page with these values; of an engine at rest they are those of the last one.
+
+        Raises:
+            PageError: A counter is not a number from 0 up, or a histogram is none.
+        """
+        if self._last is None or self._last[0] != numbers:
+            self._last = numbers, self._worked_out(numbers, t_ns)
+        return replace(self._last[1], t_ns=t_ns)
+
+    def _worked_out(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
+        values: dict[Field | Total, float] = {}
+        for term in self._terms:
+            if term.gives not in values:
+                value = term.of(numbers)
+                if value is not None:
+                    values[term.gives] = value
+        awake = values.get(Field.AWAKE)
+        return EnginePage(
+            kind=self._adapter.kind,
+            t_ns=t_ns,
+            model_name=self._model_name,
+            running=values.get(Field.RUNNING),
+            waiting=values.get(Field.WAITING),
+            deferred=values.get(Field.DEFERRED),
+            kv_usage_ratio=values.get(Field.KV_USAGE_RATIO),
+            computed_tokens_total=values.get(Field.COMPUTED_TOKENS_TOTAL),
+            external_tokens_total=values.get(Field.EXTERNAL_TOKENS_TOTAL),
+            generation_tokens_total=values.get(Field.GENERATION_TOKENS_TOTAL),
+            prefill_seconds_total=values.get(Field.PREFILL_SECONDS_TOTAL),
+            decode_seconds_total=values.get(Field.DECODE_SECONDS_TOTAL),
+            steps_total=values.get(Field.STEPS_TOTAL),
+            kv_cache_tokens=self._kv_cache_tokens(numbers),
+            asleep=None if awake is None else awake == 0,
+            serving=ServingCounts(
+                {key: value for key, value in values.items() if isinstance(key, Total)},
+                self._first_token.of(numbers),
+                self._between_tokens.of(numbers),
+            ),
+            ranks=self._ranks,
+        )
+
+    def _kv_cache_tokens(self, numbers: Sequence[float]) -> float | None:
+        if self._adapter.kv_cache_tokens is None:
+            return None
+        found: SamplesByName = {
+            name: [Sample(head.labels, numbers[place]) for place, head in placed]
+            for name, placed in self._facts.items()
+        }
+        tokens = self._adapter.kv_cache_tokens(found)
+        return tokens if tokens is not None and 0 < tokens <= LARGEST else None
+
+
+def _recognized(layout: Sequence[SeriesKey]) -> tuple[Adapter, Samples]:
+    """The kind of engine, and its samples under their bare names."""
+    by_name: dict[str, list[Placed]] = {}
+    for place, head in enumerate(layout):
+        by_name.setdefault(head.name, []).append((place, head))
+    for adapter in ADAPTERS:
+        ours: dict[str, list[Placed]] = {}
+        for name, placed in by_name.items():
+            bare = adapter.names.get(name)
+            if bare is None:
+                continue
+            if adapter.required_label is not None:
+                placed = [one for one in placed if adapter.required_label in one[1].labels]
+            if placed and bare in ours:
+                twice = "is on the page twice, in two spellings"
+                raise PageError(f"{bare} {twice}", cause=f"a series {twice}")
+            if placed:
+                ours[bare] = placed
+        if ours:
+            return adapter, ours
+    raise PageError(f"no series of a known engine on the page (known: {', '.join(KINDS)})")
+
+
+def _histogram(
+    name: str | None, found: Samples, bounds_seconds: tuple[float, ...]
+) -> HistogramReader:
+    buckets, sums = (
+        [(place, head.labels) for place, head in found.get(f"{name}_{part}", ())]
+        for part in ("bucket", "sum")
+    )
+    return HistogramReader(name or "", buckets, sums, bounds_seconds)
+
+
+_WANTED = SeriesFilter(name for adapter in ADAPTERS for name in adapter.names)
+
+
+def parse_page(text: bytes, t_ns: int, heads: SeriesKeys | None = None) -> EnginePage:
     """Read an engine's page, whichever kind of engine it is.
 
     Ranks and engine indexes are summed (KV use and forward seconds averaged: ranks have equal
@@ -30,6 +169,6 @@ def parse_page(text: bytes, t_ns: int, heads: Heads | None = None) -> EnginePage
         raise PageError("this is an HTML page, not a metrics page")
     if not text.endswith(b"\n"):
         raise PageError("the page is cut off: its last line has no end")
-    heads = Heads() if heads is None else heads
-    layout, numbers = look(text, _WANTED, heads, "engine's")
-    return heads.work_out(layout, Reading).page(numbers, t_ns)
+    heads = SeriesKeys() if heads is None else heads
+    layout, numbers = scan(text, _WANTED, heads, "engine's")
+    return heads.work_out(layout, LayoutReader).page(numbers, t_ns)

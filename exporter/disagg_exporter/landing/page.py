@@ -6,16 +6,71 @@ Everything that comes from outside (names of engines, models, devices, nodes) is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib.resources import files
 
 import disagg_exporter
-from disagg_exporter.landing.bars import ABSENT, PATTERNS, bar, legend, percent, words
-from disagg_exporter.landing.lookback import Lookback
-from disagg_exporter.landing.tables import devices_table, engines_table
+from disagg_exporter.landing.tables import (
+    ABSENT,
+    PATTERNS,
+    bar,
+    devices_table,
+    engines_table,
+    legend,
+    percent,
+    words,
+)
 from disagg_exporter.landing.view import NodeView, view_of
-from disagg_exporter.model import Snapshot
+from disagg_exporter.model import SLICE_NS_PER_GPU_SECOND, DeviceAccount, Snapshot, Use
+
+WINDOW_NS = 60_000_000_000
+_STEP_NS = 5_000_000_000
+
+
+class AccountHistory:
+    """Remembers a snapshot's accounts every few seconds, for a little more than the window.
+
+    One thread tells it of snapshots, any may ask: it swaps what it knows whole.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, Mapping[str, DeviceAccount]]] = deque()
+        self._known: tuple[Mapping[str, DeviceAccount], ...] = ()
+
+    def remember(self, snapshot: Snapshot) -> None:
+        """Take the accounts of the newest snapshot, if the last that were taken are old enough."""
+        now_ns = snapshot.taken_ns
+        if self._kept and now_ns - self._kept[-1][0] < _STEP_NS:
+            return
+        self._kept.append((now_ns, {account.device.gpu: account for account in snapshot.accounts}))
+        # A watermark may stand still for minutes; the books of before it are worth as much then.
+        while now_ns - self._kept[0][0] > 2 * WINDOW_NS:
+            self._kept.popleft()
+        self._known = tuple(accounts for _, accounts in self._kept)
+
+    def last_minute(self, account: DeviceAccount) -> tuple[int, dict[Use, float]]:
+        """How long the device's last committed minute is, in ns, and its weighted seconds by use.
+
+        It is shorter while the device is younger, or while nothing older is remembered.
+        """
+        begin_ns, base = account.start_ns, None
+        for accounts in self._known:
+            known = accounts.get(account.device.gpu)
+            if known is None or known.start_ns != account.start_ns:
+                continue
+            if base is None or account.watermark_ns - known.watermark_ns >= WINDOW_NS:
+                begin_ns, base = known.watermark_ns, known
+        if account.watermark_ns - account.start_ns <= WINDOW_NS:
+            begin_ns, base = account.start_ns, None
+        slice_ns = dict.fromkeys(Use, 0)
+        for sign, books in ((1, account), (-1, base)):
+            for cell, value in books.slice_ns.items() if books else ():
+                slice_ns[cell.use] += sign * value
+        seconds = {use: max(0, value) / SLICE_NS_PER_GPU_SECOND for use, value in slice_ns.items()}
+        return account.watermark_ns - begin_ns, seconds
+
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -74,7 +129,7 @@ class Landing:
         self,
         name: str,
         snapshot: Callable[[], Snapshot | None],
-        lookback: Lookback,
+        lookback: AccountHistory,
         now_ns: Callable[[], int],
     ) -> None:
         self._name = name

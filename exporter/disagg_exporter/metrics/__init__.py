@@ -1,21 +1,21 @@
 """A snapshot of the node, turned into the metric families of its page."""
 
-from disagg_exporter.metrics.families.family import Data, Family, Kind
-from disagg_exporter.metrics.render import families_of, is_fresh, render, sheet_of
-from disagg_exporter.metrics.rows.sheet import Sheet
+from disagg_exporter.metrics.families.family import Data, Family, MetricType
+from disagg_exporter.metrics.page_cache import PageText
+from disagg_exporter.metrics.render import families_of, is_fresh, render, rows_of
+from disagg_exporter.metrics.rows.metric_rows import MetricRows
 from disagg_exporter.metrics.table import FAMILIES, LABELS
-from disagg_exporter.metrics.text import PageText
 
 __all__ = [
     "FAMILIES",
     "LABELS",
     "Data",
     "Family",
-    "Kind",
+    "MetricRows",
+    "MetricType",
     "PageText",
-    "Sheet",
     "families_of",
     "is_fresh",
     "render",
-    "sheet_of",
+    "rows_of",
 ]

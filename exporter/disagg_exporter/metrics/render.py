@@ -13,18 +13,15 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 import disagg_exporter
-from disagg_exporter.metrics.families.family import Family, Kind
-from disagg_exporter.metrics.rows.capacity import write_capacity
+from disagg_exporter.metrics.families.family import Family, MetricType
 from disagg_exporter.metrics.rows.device import write_accounts, write_devices
-from disagg_exporter.metrics.rows.engine import write_engines
-from disagg_exporter.metrics.rows.latency import write_latency
-from disagg_exporter.metrics.rows.node import write_node
-from disagg_exporter.metrics.rows.router import write_router
-from disagg_exporter.metrics.rows.sheet import Labels, Sheet
+from disagg_exporter.metrics.rows.engine import write_capacity, write_engines, write_latency
+from disagg_exporter.metrics.rows.metric_rows import Labels, MetricRows
+from disagg_exporter.metrics.rows.node import write_node, write_router
 from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import Histogram, Snapshot
 
-_WRITERS: tuple[Callable[[Sheet, Snapshot], None], ...] = (
+_WRITERS: tuple[Callable[[MetricRows, Snapshot], None], ...] = (
     write_devices,
     write_accounts,
     write_node,
@@ -40,7 +37,7 @@ def is_fresh(snapshot: Snapshot | None, now_ns: int) -> bool:
     return snapshot is not None and now_ns <= snapshot.fresh_until_ns
 
 
-def sheet_of(snapshot: Snapshot | None, now_ns: int) -> Sheet:
+def rows_of(snapshot: Snapshot | None, now_ns: int) -> MetricRows:
     """Return the rows of a page.
 
     Args:
@@ -48,7 +45,7 @@ def sheet_of(snapshot: Snapshot | None, now_ns: int) -> Sheet:
         now_ns: The present, on the snapshot's clock. Later than `fresh_until_ns`, only
             workers, collectors and build are left: absent numbers, not frozen ones.
     """
-    sheet = Sheet()
+    sheet = MetricRows()
     sheet.put("disagg_build_info", 1, disagg_exporter.__version__)
     if snapshot is not None:
         _write_lasting(sheet, snapshot)
@@ -58,11 +55,11 @@ def sheet_of(snapshot: Snapshot | None, now_ns: int) -> Sheet:
 
 
 def render(snapshot: Snapshot | None, now_ns: int) -> Iterator[Metric]:
-    """Yield the families of the page that `sheet_of` describes."""
-    return families_of(sheet_of(snapshot, now_ns))
+    """Yield the families of the page that `rows_of` describes."""
+    return families_of(rows_of(snapshot, now_ns))
 
 
-def families_of(sheet: Sheet) -> Iterator[Metric]:
+def families_of(sheet: MetricRows) -> Iterator[Metric]:
     """Yield the families of a page in the order of the table; a family without rows is absent."""
     for family in FAMILIES:
         if rows := sheet.rows.get(family.name):
@@ -71,7 +68,7 @@ def families_of(sheet: Sheet) -> Iterator[Metric]:
             yield _histogram(family, histograms)
 
 
-def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
+def _write_lasting(sheet: MetricRows, snapshot: Snapshot) -> None:
     if snapshot.simulated:
         sheet.put("disagg_simulated_info", 1)
     for worker in snapshot.workers:
@@ -102,11 +99,11 @@ def _write_lasting(sheet: Sheet, snapshot: Snapshot) -> None:
 
 def _metric(family: Family, rows: dict[Labels, float]) -> Metric:
     metric: CounterMetricFamily | GaugeMetricFamily
-    if family.kind is Kind.COUNTER:
+    if family.kind is MetricType.COUNTER:
         metric = CounterMetricFamily(
             family.name, family.help, None, family.labels, None, family.unit
         )
-    elif family.kind is Kind.GAUGE:
+    elif family.kind is MetricType.GAUGE:
         metric = GaugeMetricFamily(family.name, family.help, None, family.labels, family.unit)
     else:
         return _info(family, rows)

@@ -7,22 +7,11 @@ and it would overwrite the last two.
 
 from __future__ import annotations
 
-from disagg_exporter.metrics.families.capacity import CAPACITY_FAMILIES
-from disagg_exporter.metrics.families.daemon import DAEMON_FAMILIES
-from disagg_exporter.metrics.families.device import DEVICE_FAMILIES
 from disagg_exporter.metrics.families.engine import ENGINE_FAMILIES
 from disagg_exporter.metrics.families.family import Family
-from disagg_exporter.metrics.families.latency import LATENCY_FAMILIES
-from disagg_exporter.metrics.families.node import NODE_FAMILIES
+from disagg_exporter.metrics.families.node import DAEMON_FAMILIES, NODE_FAMILIES
 
-FAMILIES: tuple[Family, ...] = (
-    *DEVICE_FAMILIES,
-    *NODE_FAMILIES,
-    *ENGINE_FAMILIES,
-    *CAPACITY_FAMILIES,
-    *LATENCY_FAMILIES,
-    *DAEMON_FAMILIES,
-)
+FAMILIES: tuple[Family, ...] = (*NODE_FAMILIES, *ENGINE_FAMILIES, *DAEMON_FAMILIES)
 
 LABELS: dict[str, str] = {
     "currency": "a currency by its three letters, such as USD",

@@ -7,15 +7,24 @@ from dataclasses import replace
 
 from disagg_exporter.model import Role
 from disagg_exporter.roles.command_line.programs import Program
-from disagg_exporter.roles.evidence.claims import Claim, Kind, Says, Source
+from disagg_exporter.roles.evidence.command_line import parse_command_line
 from disagg_exporter.roles.evidence.environment import MODE_NAMES, SWITCH_NAMES, environment_claims
 from disagg_exporter.roles.evidence.labels import label_claims
 from disagg_exporter.roles.evidence.options import MODE
 from disagg_exporter.roles.evidence.page import page_claims
-from disagg_exporter.roles.evidence.process import read_process
+from disagg_exporter.roles.evidence.role_names import name_claim
 from disagg_exporter.roles.evidence.traffic import traffic_claim
-from disagg_exporter.roles.evidence.types import Confidence, Evidence, Markers, Peers, Verdict
-from disagg_exporter.roles.evidence.wording import name_claim
+from disagg_exporter.roles.evidence.types import (
+    Claim,
+    ClaimedRole,
+    ClaimKind,
+    Confidence,
+    Evidence,
+    Markers,
+    Peers,
+    Source,
+    Verdict,
+)
 
 _PHASES = (Role.PREFILL, Role.DECODE, Role.ENCODE)
 _FETCH = "kv_fetch_by_stage"
@@ -27,13 +36,13 @@ def explain(markers: Markers) -> Verdict:
     The same markers in another order give the same verdict. Nothing but `DISAGG_NODE_ROLE` or
     the label `disagg-node/role` gives `certain`.
     """
-    process = read_process(markers.argv, markers.env)
+    process = parse_command_line(markers.argv, markers.env)
     claims = list(process.claims)
     mode_given = any(claim.marker == MODE for claim in claims)
     for program, env in process.environments or ((Program.UNKNOWN, markers.env),):
         claims += environment_claims(env, mode_given, program)
     spoken = (*MODE_NAMES, *SWITCH_NAMES)
-    if any(claim.kind is Kind.STATED and claim.marker in spoken for claim in claims):
+    if any(claim.kind is ClaimKind.STATED and claim.marker in spoken for claim in claims):
         # The option is silent because the environment speaks for it.
         claims = [claim for claim in claims if claim.marker != f"no {MODE}"]
     claims += label_claims(markers.labels)
@@ -56,7 +65,7 @@ def judge(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict
         peers: Which other engines of the model are known.
         has_engine: The command line runs an engine, whatever else claims that it does not.
     """
-    said = [claim for claim in claims if claim.kind is Kind.STATED]
+    said = [claim for claim in claims if claim.kind is ClaimKind.STATED]
     program = [c for c in said if c.says is None and c.source is Source.PROGRAM]
     if program and not has_engine:
         # A sidecar has its pod's labels, so none of them speaks of it.
@@ -68,7 +77,7 @@ def judge(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict
         return _stated(explicit, claims, peers) if explicit else _switching(claims, peers)
     if said:
         return _stated(said, claims, peers)
-    conditional = next((c for c in claims if c.kind is Kind.CONDITIONAL), None)
+    conditional = next((c for c in claims if c.kind is ClaimKind.CONDITIONAL), None)
     if conditional is not None:
         return _conditional(conditional, claims, peers)
     return _hinted(claims, peers, has_engine=has_engine)
@@ -92,20 +101,22 @@ def _stated(said: Sequence[Claim], claims: Sequence[Claim], peers: Peers) -> Ver
 
 def _switching(claims: Sequence[Claim], peers: Peers) -> Verdict:
     """By what it does; what it was started as, or is called, may be over."""
-    traffic = _of_kind(claims, Kind.TRAFFIC)
+    traffic = _of_kind(claims, ClaimKind.TRAFFIC)
     if traffic is not None:
         return replace(_verdict(traffic, Confidence.MEDIUM, claims, peers), switches=True)
     unknown = _unknown(claims, peers)
     return replace(unknown, source=Source.DYNAMIC.value, switches=True)
 
 
-def _dissent(says: Says, claims: Sequence[Claim]) -> int:
+def _dissent(says: ClaimedRole, claims: Sequence[Claim]) -> int:
     """Steps of confidence to take off for what the other markers say."""
     others = [c for c in claims if c.says not in (Role.UNKNOWN, says)]
     # A pod may be named after the router or the gateway that it stands behind.
-    others = [c for c in others if not (c.says is None and c.kind is Kind.WEAK)]
+    others = [c for c in others if not (c.says is None and c.kind is ClaimKind.WEAK)]
     if any(
-        c.kind is Kind.STATED and c.confidence.rank >= Confidence.MEDIUM.rank and c.says in _PHASES
+        c.kind is ClaimKind.STATED
+        and c.confidence.rank >= Confidence.MEDIUM.rank
+        and c.says in _PHASES
         for c in others
     ):
         return 2
@@ -115,8 +126,8 @@ def _dissent(says: Says, claims: Sequence[Claim]) -> int:
 
 def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Verdict:
     """Decode if something else makes it so; a name of the same template does not."""
-    traffic = _of_kind(claims, Kind.TRAFFIC)
-    inferred = _of_kind(claims, Kind.INFERRED)
+    traffic = _of_kind(claims, ClaimKind.TRAFFIC)
+    inferred = _of_kind(claims, ClaimKind.INFERRED)
     agrees = traffic is not None and traffic.says is Role.DECODE
     if traffic is not None and not agrees:
         if traffic.says is Role.MIXED and not peers.prefill:
@@ -135,12 +146,12 @@ def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Verdict
 
 def _hinted(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict:
     """Only defaults, names and traffic are left: they must not contradict each other."""
-    kinds = (Kind.INFERRED, Kind.WEAK, Kind.TRAFFIC)
+    kinds = (ClaimKind.INFERRED, ClaimKind.WEAK, ClaimKind.TRAFFIC)
     hints = [c for c in claims if c.kind in kinds and not (has_engine and c.says is None)]
     if not hints:
         return _unknown(claims, peers)
-    inferred, traffic = _of_kind(hints, Kind.INFERRED), _of_kind(hints, Kind.TRAFFIC)
-    names = {hint.says for hint in hints if hint.kind is Kind.WEAK}
+    inferred, traffic = _of_kind(hints, ClaimKind.INFERRED), _of_kind(hints, ClaimKind.TRAFFIC)
+    names = {hint.says for hint in hints if hint.kind is ClaimKind.WEAK}
     if len(names) > 1:
         # A name of a router beside one of a phase: a pod called llama-prefill behind router-svc.
         names = set()
@@ -160,7 +171,7 @@ def _hinted(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdi
     return _verdict(first, sure, claims, peers)
 
 
-def _of_kind(claims: Sequence[Claim], kind: Kind) -> Claim | None:
+def _of_kind(claims: Sequence[Claim], kind: ClaimKind) -> Claim | None:
     return next((claim for claim in claims if claim.kind is kind), None)
 
 

@@ -14,7 +14,7 @@ from disagg_cluster.discovery.sightings.types import Endpoint, Finder, Look, Sig
 from disagg_exporter.model import Device
 from disagg_exporter.roles import Markers, explain
 from disagg_exporter.roles.command_line.spanning import WORKER_INDEX, WORKER_INDEX_LABEL
-from disagg_exporter.roles.evidence.process import read_process
+from disagg_exporter.roles.evidence.command_line import parse_command_line
 
 MAX_PORTS = 4
 _SYSTEM_PORT = "DYN_SYSTEM_PORT"
@@ -86,7 +86,7 @@ def pod_sightings(
     engines = [(c, kind) for c in pod.containers if (kind := container_kind(pod, c))]
     for container, kind in engines:
         tenant = (held or {}).get((pod.namespace, pod.name, container.name))
-        part = read_process(container.argv, _resolving(pod, container)).part
+        part = parse_command_line(container.argv, _resolving(pod, container)).part
         follows = part is not None and part.follows
         yield Sighting(
             Finder.PODS,
@@ -134,7 +134,7 @@ def unresolved(pod: Pod, held: dict[tuple[str, str, str], Tenant]) -> str:
 
 def container_kind(pod: Pod, container: Container) -> str:
     """Which kind of engine a container runs as its manifest has it; empty if none, or unknown."""
-    told = read_process(container.argv, container.env)
+    told = parse_command_line(container.argv, container.env)
     if told.has_engine:
         return kind_of(told.programs)
     markers = Markers(container.argv, container.env, {**pod.labels, **pod.annotations})

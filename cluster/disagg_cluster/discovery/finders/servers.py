@@ -18,8 +18,8 @@ from disagg_cluster.host.processes.process_table import Process, ancestors, desc
 from disagg_exporter.roles.command_line.flags import read_flags
 from disagg_exporter.roles.command_line.programs import Program
 from disagg_exporter.roles.command_line.shell_words import program_name
-from disagg_exporter.roles.command_line.spanning import Part
-from disagg_exporter.roles.evidence.process import read_process
+from disagg_exporter.roles.command_line.spanning import EnginePart
+from disagg_exporter.roles.evidence.command_line import parse_command_line
 
 # What an engine runs as. Wrappers, clients (`docker run … vllm serve`) and people's tools
 # (`grep vllm`) name an engine, too, and are none; those that matter have the engine as a child.
@@ -50,21 +50,21 @@ class Server:
     process: Process
     kind: str
     pids: frozenset[int]
-    part: Part | None = None
+    part: EnginePart | None = None
 
 
 class Parts:
     """Which part of an engine each server is; a command line is read once as long as it is seen."""
 
     def __init__(self) -> None:
-        self._now: dict[object, Part | None] = {}
-        self._before: dict[object, Part | None] = {}
+        self._now: dict[object, EnginePart | None] = {}
+        self._before: dict[object, EnginePart | None] = {}
 
     def begin(self) -> None:
         """Begin a look; what the last one did not ask for is forgotten."""
         self._before, self._now = self._now, {}
 
-    def of(self, server: Server, environment: Mapping[str, str]) -> Part | None:
+    def of(self, server: Server, environment: Mapping[str, str]) -> EnginePart | None:
         """The part that a server is, by its arguments and variables."""
         if server.part is not None:
             return server.part
@@ -72,7 +72,9 @@ class Parts:
         key = argv, tuple(environment.items())
         if key not in self._now:
             known = key in self._before
-            self._now[key] = self._before[key] if known else read_process(argv, environment).part
+            self._now[key] = (
+                self._before[key] if known else parse_command_line(argv, environment).part
+            )
         return self._now[key]
 
 
@@ -121,7 +123,7 @@ def _join(gang: Gang, servers: list[Server], table: Mapping[int, Process]) -> No
     if not own:
         process = replace(gang.process, argv=gang.command or gang.process.argv)
         kind = engine_kind(gang.command) or gang.kind
-        servers.append(Server(process, kind, gang.pids, Part(gang.head, None, follows=True)))
+        servers.append(Server(process, kind, gang.pids, EnginePart(gang.head, None, follows=True)))
     elif len(own) == 1:
         # Of several nobody tells whose they are.
         servers[servers.index(own[0])] = replace(own[0], pids=own[0].pids | gang.pids)
@@ -134,7 +136,7 @@ def engine_kind(argv: tuple[str, ...]) -> str:
     name = program_name(argv[0])
     if not (_RUNS_AS.fullmatch(name) or _RUNS_AS_NAMED.fullmatch(name)):
         return ""
-    told = read_process(argv, {})
+    told = parse_command_line(argv, {})
     if not told.has_engine:
         return ""
     return kind_of(told.programs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from disagg_exporter.roles.command_line.flags import CERTIFICATE_FILE
-from disagg_exporter.roles.evidence.process import read_process
+from disagg_exporter.roles.evidence.command_line import parse_command_line
 
 UNKNOWN_FILE = ""
 """Stands for a certificate of which only is known that it is there."""
@@ -26,7 +26,7 @@ def certificate_file(argv: Sequence[str], env: Mapping[str, str], kind: str) -> 
     """
     if kind not in _WITH_SERVER:
         return None
-    told = read_process(argv, env).option(CERTIFICATE_FILE)
+    told = parse_command_line(argv, env).option(CERTIFICATE_FILE)
     if told is None:
         return None
     return UNKNOWN_FILE if not told or "$" in told or "\0" in told else told

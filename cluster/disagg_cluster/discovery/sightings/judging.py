@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from disagg_cluster.telemetry.known_peer import KnownPeer
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Confidence, Markers, Peers, Traffic, Verdict, explain
-from disagg_exporter.roles.evidence.claims import Kind
 from disagg_exporter.roles.evidence.page import page_claims
-from disagg_exporter.roles.evidence.traffic import traffic_claim
-from disagg_exporter.roles.switching import SwitchingRole
+from disagg_exporter.roles.evidence.traffic import SwitchingRole, traffic_claim
+from disagg_exporter.roles.evidence.types import ClaimKind
 
 # Over how long traffic is looked at: long enough for twenty requests, short enough for a change.
 TRAFFIC_SECONDS = 60.0
@@ -115,4 +114,4 @@ def _peers(case: Case, sides: Sequence[tuple[str, str, Role]]) -> Peers:
 
 def _enough(traffic: Traffic) -> bool:
     told = traffic_claim(traffic)
-    return told is not None and told.kind is Kind.TRAFFIC
+    return told is not None and told.kind is ClaimKind.TRAFFIC

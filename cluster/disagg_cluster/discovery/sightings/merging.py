@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from disagg_cluster.discovery.sightings.types import Endpoint, Finder, FoundEngine, Sighting
 from disagg_exporter.roles import Markers
-from disagg_exporter.roles.command_line.spanning import Part
+from disagg_exporter.roles.command_line.spanning import EnginePart
 
 _Token = tuple[str, ...]
 _Tokens = Callable[[Sighting], Iterator[_Token]]
@@ -193,7 +193,7 @@ def _gpus(first: Sequence[Sighting]) -> tuple[str, ...] | None:
     return () if any(s.gpus is not None for s in first) else None
 
 
-def _part(first: Sequence[Sighting]) -> Part | None:
+def _part(first: Sequence[Sighting]) -> EnginePart | None:
     """Which part it is by its own arguments: a pod's may be a script that starts either."""
     return next((s.part for s in _by_arguments(first)), None)
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from disagg_cluster.config import EngineTls
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Markers
-from disagg_exporter.roles.command_line.spanning import Part
+from disagg_exporter.roles.command_line.spanning import EnginePart
 
 MAX_ENGINES = 64
 """No node serves more; what is beyond is left out and told."""
@@ -102,7 +102,7 @@ class Sighting:
     container: str = ""
     draining: bool = False
     claimed: Claimed | None = None
-    part: Part | None = None
+    part: EnginePart | None = None
     certificate_file: str | None = None
     tls: EngineTls | None = None
 
@@ -133,7 +133,7 @@ class FoundEngine:
     namespace: str = ""
     draining: bool = False
     claimed: Claimed | None = None
-    part: Part | None = None
+    part: EnginePart | None = None
     certificate_file: str | None = None
     tls: EngineTls | None = None
 

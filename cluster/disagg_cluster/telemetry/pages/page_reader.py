@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from disagg_exporter.engine_pages import Heads, PageError, parse_page, version_path
+from disagg_exporter.engine_pages import PageError, SeriesKeys, parse_page, version_path
 from disagg_exporter.http.client.fetch import Address, Ask, EngineRefused, EngineUnreachable, Told
 from disagg_exporter.http.client.page_poller import Asking
 from disagg_exporter.http.client.scrape import MAX_PAGE_BYTES
@@ -100,7 +100,7 @@ class PageReader:
         self._stopping = threading.Event()
         self._looks: dict[str, Look] = {}
         self._versionless: dict[str, Seen] = {}
-        self._heads: dict[str, Heads] = {}
+        self._heads: dict[str, SeriesKeys] = {}
 
     def look(self, looks: Sequence[Look]) -> None:
         """Take these looks; none of an engine whose last one has not been delivered."""
@@ -161,7 +161,7 @@ class PageReader:
     def _read(self, look: Look, text: bytes) -> Seen:
         try:
             lines = self._keep_lines(look.engine, text)
-            heads = self._heads.setdefault(look.engine, Heads())
+            heads = self._heads.setdefault(look.engine, SeriesKeys())
             return Seen(look, parse_page(text, look.began_ns, heads), lines)
         except PageError as error:
             return Seen.without_page(look, error, answered=True)

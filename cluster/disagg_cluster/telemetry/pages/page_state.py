@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from disagg_cluster.telemetry.pages.page_reader import Seen
 from disagg_exporter.collectors import CollectorHealth
-from disagg_exporter.engine_pages import EngineWindow, Tally, window
+from disagg_exporter.engine_pages import CumulativeCounts, EngineWindow, window
 from disagg_exporter.http.client.fetch import EngineUnreachable
 from disagg_exporter.model import CollectorStatus, EnginePage, TlsStatus
 
@@ -29,7 +29,7 @@ class Watched:
     window: EngineWindow | None = None
     version: str | None = None
     lines: tuple[str, ...] = ()
-    tally: Tally = field(default_factory=Tally)
+    tally: CumulativeCounts = field(default_factory=CumulativeCounts)
     answered_ns: int | None = None
     worked_ns: int | None = None
     _last: EnginePage | None = None

@@ -13,7 +13,7 @@ from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.devices.dcgm.page import DcgmDevice, parse_dcgm
 from disagg_exporter.devices.nvml.events import MOST_NUMBERS
 from disagg_exporter.devices.source import DevicesUnavailable
-from disagg_exporter.engine_pages.exposition.series_keys import Heads
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
@@ -81,7 +81,7 @@ class DcgmDevices:
         self._prompt = interval_seconds <= PROMPT_SECONDS
         between_seconds = min(max(interval_seconds / 2, _LEAST_SECONDS), _MOST_SECONDS)
         self._between_ns = round(between_seconds * 1e9)
-        self._heads = Heads()
+        self._heads = SeriesKeys()
         self._xid: dict[str, int] = {}
         self._xids: dict[str, Counter[int]] = {}
         # Said when its values become absent, not before.

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from disagg_exporter.engine_pages.exposition.lines import Found, Wanted, find
-from disagg_exporter.engine_pages.exposition.series_keys import Heads
+from disagg_exporter.engine_pages.exposition.lines import SamplesByName, SeriesFilter, find
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.model import GPU_SLICES, Device
 
 _MIB = 1024 * 1024
@@ -35,7 +35,7 @@ MEMORY_RESERVED = "DCGM_FI_DEV_FB_RESERVED"
 POWER, CLOCK = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
-_WANTED = Wanted(
+_WANTED = SeriesFilter(
     (
         *PROFILING,
         *(ENERGY, UTILIZATION, MEMORY_FREE, MEMORY_USED, MEMORY_RESERVED, POWER, CLOCK, XID),
@@ -57,7 +57,7 @@ class DcgmDevice:
     xid: int | None = None
 
 
-def parse_dcgm(text: bytes, heads: Heads) -> tuple[DcgmDevice, ...]:
+def parse_dcgm(text: bytes, heads: SeriesKeys) -> tuple[DcgmDevice, ...]:
     """Return the devices of a page in the order of their index; none where it tells of none.
 
     Raises:
@@ -75,7 +75,7 @@ def parse_dcgm(text: bytes, heads: Heads) -> tuple[DcgmDevice, ...]:
 
 
 def _samples(
-    found: Found,
+    found: SamplesByName,
 ) -> list[tuple[str, tuple[str, str], float, Mapping[str, str]]]:
     samples = []
     for name, several in found.items():

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from disagg_exporter.engine_pages.exposition.limits import MAX_LINE_BYTES, MAX_WANTED_BYTES
+# A rank has some hundred wanted lines of 100 bytes, so this is room for a hundred ranks; the
+# parser's time grows with the square of a line.
+MAX_WANTED_BYTES = 1024 * 1024
+MAX_LINE_BYTES = 4096
+
+MAX_WANTED_LINES = 10_000
+MAX_LINES = 200_000
+
 
 # A page is kept whole, for every engine; no engine's page is a fifth of this.
 MAX_KEPT_BYTES = 1024 * 1024
@@ -39,7 +46,7 @@ class _Place(NamedTuple):
     gap: bytes
 
 
-class Places:
+class LayoutCache:
     """The wanted lines of one page, in its order.
 
     Args:
@@ -87,7 +94,7 @@ class Places:
 
 def remember(
     text: bytes, heads: Sequence[bytes], may_be_wanted: Callable[[bytes], bool]
-) -> Places | None:
+) -> LayoutCache | None:
     """Remember a page that was walked through; None if the next must be walked through again.
 
     Args:
@@ -113,4 +120,4 @@ def remember(
         # An unwanted line may begin like that; and a page may end without an end of its line.
         if not may_be_wanted(without_numbers(text[at + 1 : end])) or end < 0:
             return None
-    return Places(places, text[end:])
+    return LayoutCache(places, text[end:])

@@ -10,17 +10,17 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from disagg_exporter.engine_pages.exposition.layout_cache import without_numbers
-from disagg_exporter.engine_pages.exposition.limits import (
+from disagg_exporter.engine_pages.exposition.layout_cache import (
     MAX_LINE_BYTES,
     MAX_LINES,
     MAX_WANTED_BYTES,
     MAX_WANTED_LINES,
+    without_numbers,
 )
 from disagg_exporter.engine_pages.exposition.series_keys import (
     MALFORMED,
-    Heads,
     Layout,
+    SeriesKeys,
     number,
     split,
 )
@@ -37,7 +37,7 @@ def no_count(name: str, value: float) -> PageError:
     return PageError(f"{name} is {value}, which no count can be", cause="a counter is no count")
 
 
-class Wanted:
+class SeriesFilter:
     """Names of samples as they stand on a page."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -56,11 +56,11 @@ class Sample(NamedTuple):
     value: float
 
 
-Found = dict[str, list[Sample]]
+SamplesByName = dict[str, list[Sample]]
 """The wanted samples of a page by the names they have there."""
 
 
-def find(text: bytes, wanted: Wanted, heads: Heads, what: str) -> Found:
+def find(text: bytes, wanted: SeriesFilter, heads: SeriesKeys, what: str) -> SamplesByName:
     """Return the wanted samples of a page.
 
     Args:
@@ -73,20 +73,24 @@ def find(text: bytes, wanted: Wanted, heads: Heads, what: str) -> Found:
         PageError: A wanted line is garbage, too long, or not UTF-8; a sample is there twice; or
             the wanted lines are too many.
     """
-    layout, numbers = look(text, wanted, heads, what)
-    found: Found = {}
+    layout, numbers = scan(text, wanted, heads, what)
+    found: SamplesByName = {}
     for head, value in zip(layout, numbers, strict=True):
         found.setdefault(head.name, []).append(Sample(head.labels, value))
     return found
 
 
-def look(text: bytes, wanted: Wanted, heads: Heads, what: str) -> tuple[Layout, list[float]]:
+def scan(
+    text: bytes, wanted: SeriesFilter, heads: SeriesKeys, what: str
+) -> tuple[Layout, list[float]]:
     """Return the wanted samples of a page as their heads and their values; else as `find`."""
     heads.tidy()
     return heads.read(text) or _walk(text, wanted, heads, what)
 
 
-def _walk(text: bytes, wanted: Wanted, heads: Heads, what: str) -> tuple[Layout, list[float]]:
+def _walk(
+    text: bytes, wanted: SeriesFilter, heads: SeriesKeys, what: str
+) -> tuple[Layout, list[float]]:
     """Look at every line of a page."""
     numbers: list[float] = []
     starts: list[bytes] = []
@@ -112,7 +116,7 @@ def _walk(text: bytes, wanted: Wanted, heads: Heads, what: str) -> tuple[Layout,
     return heads.remember(text, starts, wanted.may_be), numbers
 
 
-def _wanted_lines(text: bytes, wanted: Wanted) -> Iterator[bytes]:
+def _wanted_lines(text: bytes, wanted: SeriesFilter) -> Iterator[bytes]:
     if text.count(b"\n") > MAX_LINES:
         raise PageError(f"the page has more than {MAX_LINES} lines")
     total, count = 0, 0

@@ -7,14 +7,17 @@ from typing import NamedTuple, TypeVar, cast
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from disagg_exporter.engine_pages.exposition.layout_cache import Places, remember
-from disagg_exporter.engine_pages.exposition.limits import MAX_WANTED_LINES
+from disagg_exporter.engine_pages.exposition.layout_cache import (
+    MAX_WANTED_LINES,
+    LayoutCache,
+    remember,
+)
 
 # What the client's parser throws at malformed lines, and float() at endless digits.
 MALFORMED = (ValueError, IndexError, OverflowError)
 
 
-class Head(NamedTuple):
+class SeriesKey(NamedTuple):
     """What stands left of a value; equal ones have the same number, in whichever order written."""
 
     name: str
@@ -22,34 +25,34 @@ class Head(NamedTuple):
     number: int
 
 
-Layout = tuple[Head, ...]
+Layout = tuple[SeriesKey, ...]
 """What stands left of the wanted values of a page, in its order."""
 
 T = TypeVar("T")
 
 
-class Heads:
+class SeriesKeys:
     """What stood left of the values on one engine's pages so far, parsed, and where it stood.
 
     For pages of one engine, of which the same is wanted each time.
     """
 
     def __init__(self) -> None:
-        self._parsed: dict[bytes, Head] = {}
+        self._parsed: dict[bytes, SeriesKey] = {}
         self._numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
-        self._places: Places | None = None
+        self._places: LayoutCache | None = None
         self._last: Layout = ()
         self._read: tuple[list[bytes], list[float]] = [], []
         self._worked_out: tuple[Layout, object] | None = None
 
-    def parse(self, head: bytes) -> Head:
+    def parse(self, head: bytes) -> SeriesKey:
         """Return the name and the labels; raises what the client's parser does."""
         known = self._parsed.get(head)
         if known is None:
             name, labels = _parsed(head)
             key = (name, frozenset(labels.items()))
             number = self._numbers.setdefault(key, len(self._numbers))
-            known = self._parsed[head] = Head(name, labels, number)
+            known = self._parsed[head] = SeriesKey(name, labels, number)
         return known
 
     def tidy(self) -> None:

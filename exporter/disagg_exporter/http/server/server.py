@@ -24,7 +24,7 @@ from disagg_exporter.http.server.refusals import Refusal, RefusalCounts
 from disagg_exporter.http.server.request_head import RequestHead
 from disagg_exporter.http.server.request_reader import RequestReader
 from disagg_exporter.http.server.routes import Site
-from disagg_exporter.landing import Landing, Lookback
+from disagg_exporter.landing import AccountHistory, Landing
 from disagg_exporter.metrics.page_cache import PageCache
 from disagg_exporter.model import CollectorStatus, Snapshot
 
@@ -82,12 +82,12 @@ class MetricsServer:
         limits: Limits = Limits(),
         access: Callable[[], Access] = lambda: OPEN,
         name: str = "",
-        lookback: Lookback | None = None,
+        lookback: AccountHistory | None = None,
     ) -> None:
         self._listen = listen
         self._limits = limits
         self._access = access
-        landing = Landing(name, snapshot, lookback or Lookback(), now_ns)
+        landing = Landing(name, snapshot, lookback or AccountHistory(), now_ns)
         pages = PageCache(snapshot, now_ns)
         self._site = Site(pages, landing, why_not_ready, heartbeat_age_seconds)
         self._listener: socket.socket | None = None

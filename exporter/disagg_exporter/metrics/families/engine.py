@@ -1,10 +1,11 @@
-"""The families of one engine each."""
+"""The families of engines: facts and GPU-seconds, capacity, requests and KV transfers."""
 
 from __future__ import annotations
 
-from disagg_exporter.metrics.families.family import Data, Family, Kind
+from disagg_exporter.metrics.families.family import Data, Family, MetricType
 
-_C, _G, _I = Kind.COUNTER, Kind.GAUGE, Kind.INFO
+_C, _G, _I, _H = MetricType
+_POOL = ("role", "model_name", "gpu_name", "engine_namespace")
 
 # One family is read as one row: the formatter would make it eleven lines.
 # fmt: off
@@ -73,5 +74,94 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Step records that came after their time had been committed."),
     Family("disagg_lost_records_total", _C, Data.ENGINES, ("engine",), "",
            "Step records that never came, by the gaps in their numbering."),
+
+    # Capacity in use, and the limits that it is measured against.
+    Family("disagg_node_capacity_used_gpus", _G, Data.NODE, _POOL, "gpus",
+           "Capacity in use, in GPUs: the sum over engines whose capacity is known of the part "
+           "they use times their GPUs. Divide by disagg_node_capacity_known_gpus, after summing "
+           "both: 1 is a pool that is full."),
+    Family("disagg_node_capacity_known_gpus", _G, Data.NODE, _POOL, "gpus",
+           "GPUs of the engines whose capacity is known; absent while it is known of none."),
+    Family("disagg_engine_capacity_used_ratio", _G, Data.ENGINES, ("engine", "role"), "ratio",
+           "How full an engine is, over the last minute: of prefill its tokens per second over "
+           "those at the knee, of decode the largest of its batch over the batch that just meets "
+           "the inter-token target, its KV cache in use, and the time in which requests waited "
+           "and none could be taken in. 1 is full, more is beyond. Absent until learned."),
+    Family("disagg_engine_gpu_sm_ratio", _G, Data.ENGINES, ("engine", "gpu"), "ratio",
+           "Share of SM time that an engine's processes took of a GPU which several engines share, "
+           "as its driver sampled them in the last second: to hold against the GPU-seconds, which "
+           "are halved while two have a step there. Absent on GPUs of one engine and on MIG."),
+    Family("disagg_engine_prefill_knee_tokens", _G, Data.ENGINES, ("engine",), "tokens",
+           "Prefill tokens of the smallest step that reaches nine tenths of the best rate; "
+           "absent until smaller steps were seen, too."),
+    Family("disagg_engine_prefill_knee_tokens_per_second", _G, Data.ENGINES, ("engine",), "",
+           "Prefill tokens a second at the knee: nine tenths of the rate of all larger steps."),
+    Family("disagg_engine_decode_target_batch", _G, Data.ENGINES, ("engine",), "",
+           "Requests decoding at once with which a token takes as long as the inter-token target "
+           "allows."),
+    Family("disagg_engine_bound_info", _I, Data.ENGINES, ("engine", "bound"), "",
+           "What keeps an engine from doing more: compute, bandwidth (of its memory), kv (room in "
+           "its cache), host (time between its steps), none (it has room) or unknown."),
+    Family("disagg_engine_model_flops_ratio", _G, Data.ENGINES, ("engine", "role"), "ratio",
+           "MFU: operations of the model's matrices for the tokens of the last minute, over the "
+           "peak of its GPUs. A lower bound, attention is not in it. Absent unless model and GPU "
+           "are known."),
+    Family("disagg_engine_model_bandwidth_ratio", _G, Data.ENGINES, ("engine", "role"), "ratio",
+           "MBU: bytes that the steps of the last minute had to read (all weights each, and the KV "
+           "cache in use each decode step) over the peak of the memory of its GPUs. Absent unless "
+           "model, GPU and size of the cache are known."),
+    Family("disagg_engine_peak_flops_per_second", _G, Data.ENGINES, ("engine",), "",
+           "Dense BF16 operations a second of all GPUs of an engine, by their data sheets: what "
+           "disagg_engine_model_flops_ratio was divided by."),
+    Family("disagg_engine_peak_bytes_per_second", _G, Data.ENGINES, ("engine",), "",
+           "Memory bytes a second of all GPUs of an engine, by their data sheets: what "
+           "disagg_engine_model_bandwidth_ratio was divided by."),
+    Family("disagg_engine_capacity_info", _I, Data.ENGINES,
+           ("engine", "phase", "source", "confidence"), "",
+           "How a phase's limit of an engine is known: from its steps or from its page, and from "
+           "loads on both_sides of the limit or on one_side alone; unreachable where not even one "
+           "request would meet the inter-token target."),
+
+    # What engines report of their requests and KV transfers.
+    Family("disagg_engine_time_to_first_token_seconds", _H, Data.ENGINES, ("engine", "role"),
+           "seconds",
+           "Time from a request's arrival at an engine to its first token there. Of decode and "
+           "mixed engines only: the one token that a prefill engine makes is not the user's."),
+    Family("disagg_engine_inter_token_latency_seconds", _H, Data.ENGINES, ("engine", "role"),
+           "seconds",
+           "Time between two tokens of a request. Of decode and mixed engines only."),
+    Family("disagg_engine_ttft_component_seconds_total", _C, Data.ENGINES,
+           ("engine", "role", "component"), "seconds",
+           "Seconds that requests spent in a stage before their first token. The stages of one "
+           "engine do not overlap. KV that must arrive before a decode engine can begin is waited "
+           "for in its queue."),
+    Family("disagg_engine_ttft_component_requests_total", _C, Data.ENGINES,
+           ("engine", "role", "component"), "",
+           "Requests that went through such a stage."),
+    Family("disagg_engine_finished_requests_total", _C, Data.ENGINES, ("engine", "role"), "",
+           "Requests an engine has finished, however they ended."),
+    Family("disagg_engine_preemptions_total", _C, Data.ENGINES, ("engine", "role"), "",
+           "Requests that lost their place for want of KV cache and had to be computed again."),
+    Family("disagg_engine_kv_transfers_total", _C, Data.ENGINES, ("engine", "role"), "",
+           "KV transfers that an engine counts: the one that pulls does, or the one that sends."),
+    Family("disagg_engine_kv_transfer_seconds_total", _C, Data.ENGINES, ("engine", "role"),
+           "seconds",
+           "Seconds that KV transfers took; they overlap in time."),
+    Family("disagg_engine_kv_transfer_bytes_total", _C, Data.ENGINES, ("engine", "role"), "bytes",
+           "Bytes of KV that were transferred."),
+    Family("disagg_engine_kv_transfer_failures_total", _C, Data.ENGINES,
+           ("engine", "role", "reason"), "",
+           "KV transfers that failed. Expired is KV that was held and never fetched: the prefill "
+           "engine counts it."),
+    Family("disagg_engine_kv_cache_tokens", _G, Data.ENGINES, ("engine",), "tokens",
+           "Tokens that the KV cache of an engine can hold, over all its data-parallel ranks."),
+    Family("disagg_engine_asleep", _G, Data.ENGINES, ("engine",), "",
+           "1 while an engine sleeps (its memory is given back, it is no idle capacity), else 0."),
+    Family("disagg_engine_version_known", _G, Data.ENGINES, ("engine",), "",
+           "1 when the metrics page of this version of the engine is one we have read, 0 when it "
+           "is another: what is read from it may then mean something else. Absent until the "
+           "engine has told its version."),
+    Family("disagg_engine_step_clock_info", _I, Data.ENGINES, ("engine", "clock"), "",
+           "What an engine means by the length of a step."),
 )
 # fmt: on

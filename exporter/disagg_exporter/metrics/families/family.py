@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """What a family's numbers do.
 
     Only grow, move freely, carry facts beside a constant 1, or count durations by upper bound.
@@ -42,7 +42,7 @@ class Family:
     """One metric family; `unit` is the suffix of its name, empty where it counts things."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     data: Data
     labels: tuple[str, ...]
     unit: str

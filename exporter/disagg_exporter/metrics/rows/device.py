@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from disagg_exporter.metrics.rows.sheet import Sheet
+from disagg_exporter.metrics.rows.metric_rows import MetricRows
 from disagg_exporter.model import (
     MICROJOULES_PER_JOULE,
     SLICE_NS_PER_GPU_SECOND,
@@ -45,7 +45,7 @@ _REASON_FAMILIES = {
 }
 
 
-def write_devices(sheet: Sheet, snapshot: Snapshot) -> None:
+def write_devices(sheet: MetricRows, snapshot: Snapshot) -> None:
     """Write inventory, assignments and the latest readings."""
     for device in snapshot.devices:
         facts = (str(device.index), device.gpu_name, device.pci_bus_id, device.device)
@@ -75,7 +75,7 @@ def write_devices(sheet: Sheet, snapshot: Snapshot) -> None:
         _write_xids(sheet, failure)
 
 
-def _write_xids(sheet: Sheet, reading: DeviceReading | DeviceFailure) -> None:
+def _write_xids(sheet: MetricRows, reading: DeviceReading | DeviceFailure) -> None:
     if reading.xid_errors is None:
         return
     name, gpu = "disagg_gpu_xid_errors_total", reading.gpu
@@ -85,7 +85,7 @@ def _write_xids(sheet: Sheet, reading: DeviceReading | DeviceFailure) -> None:
         sheet.add(name, errors, gpu, str(number) if number else "other")
 
 
-def write_accounts(sheet: Sheet, snapshot: Snapshot) -> None:
+def write_accounts(sheet: MetricRows, snapshot: Snapshot) -> None:
     """Write the committed seconds of each device."""
     offset = snapshot.wall_offset_seconds
     for account in snapshot.accounts:
@@ -111,7 +111,7 @@ def write_accounts(sheet: Sheet, snapshot: Snapshot) -> None:
     sheet.divide(_ENERGY, MICROJOULES_PER_JOULE)
 
 
-def _write_meters(sheet: Sheet, account: DeviceAccount) -> None:
+def _write_meters(sheet: MetricRows, account: DeviceAccount) -> None:
     gpu = account.device.gpu
     for unit in dict.fromkeys(cell.unit for cell in account.active_slice_ns):
         for role in STANDING_ROLES:
@@ -122,7 +122,7 @@ def _write_meters(sheet: Sheet, account: DeviceAccount) -> None:
         sheet.put("disagg_gpu_throttle_seconds_total", throttled_ns / 1e9, gpu, reason)
 
 
-def _write_energy(sheet: Sheet, account: DeviceAccount) -> None:
+def _write_energy(sheet: MetricRows, account: DeviceAccount) -> None:
     if account.microjoules is None:
         return
     gpu = account.device.gpu

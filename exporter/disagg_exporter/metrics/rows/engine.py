@@ -1,23 +1,34 @@
-"""What a snapshot says of engines, as rows."""
+"""Rows of engines: facts, GPU-seconds and load; capacity; requests and KV transfers."""
 
 from __future__ import annotations
 
-from disagg_exporter.metrics.rows.sheet import Sheet
+from collections import Counter
+from collections.abc import Sequence
+
+from disagg_exporter.capacity.peaks import peak_of
+from disagg_exporter.engine_pages.adapters import is_known_version
+from disagg_exporter.metrics.rows.device import engine_namespaces, present_engines
+from disagg_exporter.metrics.rows.metric_rows import MetricRows
 from disagg_exporter.model import (
+    Device,
     EngineAccount,
+    EngineCapacity,
     EnginePage,
+    EngineState,
     EngineStatus,
     Method,
     Phase,
     Role,
+    ServingCounts,
     Snapshot,
+    Total,
 )
 
 # In the order of `StepTotals`.
 STEP_KINDS = ("context", "generation", "mixed", "dummy")
 
 
-def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
+def write_engines(sheet: MetricRows, snapshot: Snapshot) -> None:
     """Write each engine's facts, its GPU-seconds and tokens, and the load it stands under."""
     statuses = {status.engine: status for status in snapshot.engines}
     accounts = {account.engine: account for account in snapshot.engine_accounts}
@@ -47,7 +58,7 @@ def write_engines(sheet: Sheet, snapshot: Snapshot) -> None:
         _write_load(sheet, accounts.get(engine), statuses.get(engine))
 
 
-def _write_account(sheet: Sheet, account: EngineAccount, status: EngineStatus | None) -> None:
+def _write_account(sheet: MetricRows, account: EngineAccount, status: EngineStatus | None) -> None:
     engine = account.engine
     sheet.put("disagg_attribution_info", 1, engine, account.method, account.split)
     sheet.put("disagg_attribution_residual_ratio", account.residual_ratio, engine)
@@ -75,7 +86,9 @@ def _write_account(sheet: Sheet, account: EngineAccount, status: EngineStatus | 
         sheet.add("disagg_node_phase_tokens_total", 0, role, phase, *where)
 
 
-def _write_load(sheet: Sheet, account: EngineAccount | None, status: EngineStatus | None) -> None:
+def _write_load(
+    sheet: MetricRows, account: EngineAccount | None, status: EngineStatus | None
+) -> None:
     """Write requests and KV use: what the steps told, else what the metrics page tells."""
     known = account if account is not None and account.running is not None else None
     load: EngineAccount | EnginePage | None = known or (status.page if status else None)
@@ -92,3 +105,155 @@ def _write_load(sheet: Sheet, account: EngineAccount | None, status: EngineStatu
     if account is not None and account.method is Method.FPM:
         kv_usage_ratio = page.kv_usage_ratio if page else None
     sheet.put("disagg_engine_kv_cache_usage_ratio", kv_usage_ratio, engine, role)
+
+
+def write_capacity(sheet: MetricRows, snapshot: Snapshot) -> None:
+    """Write the capacity in use, and the limits behind it."""
+    capacities = {capacity.engine: capacity for capacity in snapshot.capacities}
+    for capacity in capacities.values():
+        _write_limits(sheet, capacity)
+    for share in snapshot.gpu_shares:
+        sheet.put("disagg_engine_gpu_sm_ratio", share.sm_ratio, share.engine, share.gpu)
+    devices = {device.gpu: device for device in snapshot.devices}
+    namespaces = engine_namespaces(snapshot)
+    ready = [e for e in present_engines(snapshot) if e.state is EngineState.READY]
+    sharers = Counter(gpu for engine in ready for gpu in engine.devices)
+    for engine in ready:
+        if engine.engine in capacities:
+            on = [devices[gpu] for gpu in engine.devices if gpu in devices]
+            _write_efficiency(sheet, capacities[engine.engine], engine.role, on)
+        known = capacities.get(engine.engine)
+        if known is None or known.used_ratio is None:
+            continue
+        used = known.used_ratio
+        sheet.put("disagg_engine_capacity_used_ratio", used, engine.engine, engine.role)
+        for device in (devices[gpu] for gpu in engine.devices if gpu in devices):
+            # A GPU under two engines is half of each one's.
+            gpus = device.weight / sharers[device.gpu]
+            namespace = namespaces.get(engine.engine, "")
+            key = (engine.role, engine.model_name, device.gpu_name, namespace)
+            sheet.add("disagg_node_capacity_used_gpus", used * gpus, *key)
+            sheet.add("disagg_node_capacity_known_gpus", gpus, *key)
+
+
+def _write_efficiency(
+    sheet: MetricRows, capacity: EngineCapacity, role: Role, devices: Sequence[Device]
+) -> None:
+    peaks = [peak for d in devices if (peak := peak_of(d.gpu_name, d.weight)) is not None]
+    if not peaks or len(peaks) < len(devices) or capacity.flops_per_second is None:
+        return
+    engine = capacity.engine
+    flops = sum(peak.flops_per_second for peak in peaks)
+    sheet.put("disagg_engine_peak_flops_per_second", flops, engine)
+    ratio = capacity.flops_per_second / flops
+    sheet.put("disagg_engine_model_flops_ratio", ratio, engine, role)
+    if capacity.bytes_per_second is not None:
+        most = sum(peak.bytes_per_second for peak in peaks)
+        sheet.put("disagg_engine_peak_bytes_per_second", most, engine)
+        ratio = capacity.bytes_per_second / most
+        sheet.put("disagg_engine_model_bandwidth_ratio", ratio, engine, role)
+
+
+def _write_limits(sheet: MetricRows, capacity: EngineCapacity) -> None:
+    engine, prefill, decode = capacity.engine, capacity.prefill, capacity.decode
+    sheet.put("disagg_engine_bound_info", 1, engine, capacity.bottleneck)
+    if prefill is not None:
+        sheet.put("disagg_engine_prefill_knee_tokens", prefill.knee_tokens, engine)
+        rate = prefill.tokens_per_second
+        sheet.put("disagg_engine_prefill_knee_tokens_per_second", rate, engine)
+        known = (Phase.PREFILL, capacity.source, prefill.confidence)
+        sheet.put("disagg_engine_capacity_info", 1, engine, *known)
+    if decode is not None:
+        sheet.put("disagg_engine_decode_target_batch", decode.requests, engine)
+        known = (Phase.DECODE, capacity.source, decode.confidence)
+        sheet.put("disagg_engine_capacity_info", 1, engine, *known)
+
+
+_SERVES_USERS = (Role.DECODE, Role.MIXED)
+
+_COUNTERS = {
+    "disagg_engine_finished_requests_total": Total.FINISHED_REQUESTS,
+    "disagg_engine_preemptions_total": Total.PREEMPTIONS,
+    "disagg_engine_kv_transfers_total": Total.TRANSFERS,
+    "disagg_engine_kv_transfer_seconds_total": Total.TRANSFER_SECONDS,
+    "disagg_engine_kv_transfer_bytes_total": Total.TRANSFER_BYTES,
+}
+_FAILURES = {
+    "transfer": Total.FAILED_TRANSFERS,
+    "notification": Total.FAILED_NOTIFICATIONS,
+    "receive": Total.FAILED_RECEIVES,
+    "bootstrap": Total.FAILED_BOOTSTRAPS,
+    "expired": Total.EXPIRED_TRANSFERS,
+}
+# From a request's first step to its first token an engine prefills; one that was given the KV
+# takes a decode step.
+_FIRST_TOKEN = {
+    Role.PREFILL: "prefill",
+    Role.MIXED: "prefill",
+    Role.DECODE: "first_decode",
+}
+
+
+def write_latency(sheet: MetricRows, snapshot: Snapshot) -> None:
+    """Write what each engine counts of its requests, and what it is known by."""
+    methods = {account.engine: account.method for account in snapshot.engine_accounts}
+    for status in snapshot.engines:
+        engine = status.engine
+        if status.serving is not None:
+            _write_counts(sheet, status, status.serving)
+        if status.page is not None:
+            _write_page(sheet, engine, status.page, status.version)
+        if clock := _step_clock(status, methods.get(engine)):
+            sheet.put("disagg_engine_step_clock_info", 1, engine, clock)
+
+
+def _step_clock(status: EngineStatus, method: Method | None) -> str | None:
+    """What the lengths of its steps mean; None while its single steps are not used."""
+    if method is Method.STEPS:
+        return "engine_wait"
+    if method is Method.FPM:
+        return "cuda_span" if status.kind == "sglang" else "schedule_to_update"
+    return None
+
+
+def _write_page(sheet: MetricRows, engine: str, page: EnginePage, version: str) -> None:
+    sheet.put("disagg_engine_kv_cache_tokens", page.kv_cache_tokens, engine)
+    if page.asleep is not None:
+        sheet.put("disagg_engine_asleep", float(page.asleep), engine)
+    if version:
+        sheet.put(
+            "disagg_engine_version_known", float(is_known_version(page.kind, version)), engine
+        )
+
+
+def _write_counts(sheet: MetricRows, status: EngineStatus, serving: ServingCounts) -> None:
+    who = (status.engine, status.role)
+    for name, total in _COUNTERS.items():
+        sheet.put(name, serving.totals.get(total), *who)
+    for reason, total in _FAILURES.items():
+        count = serving.totals.get(total)
+        sheet.put("disagg_engine_kv_transfer_failures_total", count, *who, reason)
+    _write_component(sheet, who, "queue", serving, Total.QUEUE_SECONDS, Total.QUEUE_REQUESTS)
+    _write_component(
+        sheet, who, "kv_transfer", serving, Total.KV_STAGE_SECONDS, Total.KV_STAGE_REQUESTS
+    )
+    if component := _FIRST_TOKEN.get(status.role):
+        totals = (Total.FIRST_TOKEN_SECONDS, Total.FIRST_TOKEN_REQUESTS)
+        _write_component(sheet, who, component, serving, *totals)
+    if status.role in _SERVES_USERS:
+        first, between = serving.time_to_first_token, serving.inter_token_latency
+        sheet.show("disagg_engine_time_to_first_token_seconds", first, *who)
+        sheet.show("disagg_engine_inter_token_latency_seconds", between, *who)
+
+
+def _write_component(
+    sheet: MetricRows,
+    who: tuple[str, str],
+    component: str,
+    serving: ServingCounts,
+    seconds: Total,
+    requests: Total,
+) -> None:
+    name = "disagg_engine_ttft_component"
+    sheet.put(f"{name}_seconds_total", serving.totals.get(seconds), *who, component)
+    sheet.put(f"{name}_requests_total", serving.totals.get(requests), *who, component)

@@ -1,4 +1,4 @@
-"""The node's own sums over its devices, as rows: cluster roll-ups touch these alone."""
+"""Rows of the node's sums and of its router."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from disagg_exporter.metrics.rows.device import (
     engine_namespaces,
     present_engines,
 )
-from disagg_exporter.metrics.rows.sheet import Sheet
+from disagg_exporter.metrics.rows.metric_rows import MetricRows
 from disagg_exporter.model import (
     FORGOTTEN_MODEL,
     MICROJOULES_PER_JOULE,
@@ -21,7 +21,11 @@ from disagg_exporter.model import (
     ActivityCell,
     Cell,
     DeviceAccount,
+    Phase,
     Role,
+    RouterCounts,
+    RouterPage,
+    RouterStatus,
     Snapshot,
     Use,
 )
@@ -38,7 +42,7 @@ _Standing = dict[tuple[str, str], dict[Role, None]]
 """For each (model name, namespace): the roles whose rows stand at 0."""
 
 
-def write_node(sheet: Sheet, snapshot: Snapshot) -> None:
+def write_node(sheet: MetricRows, snapshot: Snapshot) -> None:
     """Write the sums over devices, and over engines of now and of before."""
     for account in snapshot.accounts:
         gpu_name = account.device.gpu_name
@@ -88,7 +92,7 @@ def _named(sums: Mapping[_Key, int]) -> dict[_Key, int]:
     return {key: value for key, value in sums.items() if key.model_name != FORGOTTEN_MODEL}
 
 
-def _add_phases(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
+def _add_phases(sheet: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
     gpu_name = account.device.gpu_name
     for (model_name, namespace), roles in standing.items():
         for role in roles:
@@ -100,7 +104,7 @@ def _add_phases(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> No
             sheet.add(_PHASES, slice_ns, cell.role, cell.use, *rest)
 
 
-def _add_idle(sheet: Sheet, account: DeviceAccount) -> None:
+def _add_idle(sheet: MetricRows, account: DeviceAccount) -> None:
     for cell, slice_ns in account.slice_ns.items():
         if cell.use is Use.IDLE:
             rest = (cell.model_name, account.device.gpu_name, cell.engine_namespace)
@@ -109,7 +113,7 @@ def _add_idle(sheet: Sheet, account: DeviceAccount) -> None:
             sheet.add(_IDLE, slice_ns, cell.role, cell.reason, *rest)
 
 
-def _add_unobserved(sheet: Sheet, account: DeviceAccount) -> None:
+def _add_unobserved(sheet: MetricRows, account: DeviceAccount) -> None:
     gpu_name = account.device.gpu_name
     for reason in REASONS[Use.UNOBSERVED]:
         sheet.add(_UNOBSERVED, 0, reason, gpu_name)
@@ -118,7 +122,7 @@ def _add_unobserved(sheet: Sheet, account: DeviceAccount) -> None:
             sheet.add(_UNOBSERVED, slice_ns, cell.reason, gpu_name)
 
 
-def _add_activity(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
+def _add_activity(sheet: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
     gpu_name = account.device.gpu_name
     units = dict.fromkeys(cell.unit for cell in account.active_slice_ns)
     for (model_name, namespace), roles in standing.items():
@@ -130,7 +134,7 @@ def _add_activity(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> 
         sheet.add(_ACTIVITY, slice_ns, cell.role, cell.unit, *rest)
 
 
-def _add_energy(sheet: Sheet, account: DeviceAccount, standing: _Standing) -> None:
+def _add_energy(sheet: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
     if account.microjoules is None:
         return
     gpu_name = account.device.gpu_name
@@ -159,3 +163,44 @@ def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:
         roles = dict.fromkeys(STANDING_ROLES if cell.model_name else ())
         standing[pair] = standing.get(pair, {}) | roles | {cell.role: None}
     return standing
+
+
+_ROUTER_ERRORS = {
+    Phase.PREFILL: "disagg_router_prefill_errors_total",
+    Phase.DECODE: "disagg_router_decode_errors_total",
+}
+
+
+def write_router(sheet: MetricRows, snapshot: Snapshot) -> None:
+    """Write the router's counters and how it stands; nothing on a node without one."""
+    router = snapshot.router
+    if router is None:
+        return
+    names = {engine.url: engine.name for engine in router.engines}
+    if router.counts is not None:
+        _write_router_counts(sheet, router, router.counts, names)
+    if router.page is not None:
+        _write_router_page(sheet, router.page, names)
+
+
+def _write_router_counts(
+    sheet: MetricRows, router: RouterStatus, counts: RouterCounts, names: Mapping[str, str]
+) -> None:
+    sheet.put("disagg_router_requests_total", counts.requests)
+    # A router names an engine only with its first error, which `increase()` could not see.
+    for engine in router.engines:
+        sheet.add(_ROUTER_ERRORS[engine.phase], 0.0, engine.name)
+    for phase, errors in (
+        (Phase.PREFILL, counts.prefill_errors),
+        (Phase.DECODE, counts.decode_errors),
+    ):
+        for url, count in errors.items():
+            sheet.add(_ROUTER_ERRORS[phase], count, names.get(url, url))
+
+
+def _write_router_page(sheet: MetricRows, page: RouterPage, names: Mapping[str, str]) -> None:
+    for phase, requests in page.active.items():
+        sheet.put("disagg_router_active_requests", requests, phase)
+    sheet.put("disagg_router_pending_requests", page.pending)
+    for url, well in page.worker_health.items():
+        sheet.put("disagg_router_worker_health", float(well), names.get(url, url))

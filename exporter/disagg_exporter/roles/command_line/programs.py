@@ -34,7 +34,7 @@ class Program(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundProgram:
     """The program of a command: what it is, what we call it and where its own arguments begin."""
 
     program: Program
@@ -140,12 +140,12 @@ _WRAPPER_FLAG = re.compile(r"--?[\w-]+")
 _MAX_SEARCHED = 256
 
 
-def find_program(tokens: Sequence[str]) -> Found:
+def find_program(tokens: Sequence[str]) -> FoundProgram:
     """The program that a command runs, past `env`, `numactl`, `python -m` and other wrappers."""
     begin = next((at for at, token in enumerate(tokens) if token not in _KEYWORDS), 0)
     first = program_name(tokens[begin]) if tokens else ""
     if _READERS.fullmatch(first):
-        return Found(Program.TOOL, "client or tool", begin + 1)
+        return FoundProgram(Program.TOOL, "client or tool", begin + 1)
     for at, token in enumerate(tokens[:_MAX_SEARCHED]):
         name = program_name(token)
         if token.startswith("-"):
@@ -157,16 +157,16 @@ def find_program(tokens: Sequence[str]) -> Found:
         if name == "lmdeploy":
             rest = [word for word in tokens[at + 1 : at + 4] if not word.startswith("-")]
             if rest[:1] != ["serve"] or rest[1:2] in (["proxy"], ["gateway"]):
-                return Found(Program.NOT_AN_ENGINE, "lmdeploy", at + 1)
-            return Found(Program.LMDEPLOY, "lmdeploy", at + 1)
+                return FoundProgram(Program.NOT_AN_ENGINE, "lmdeploy", at + 1)
+            return FoundProgram(Program.LMDEPLOY, "lmdeploy", at + 1)
         for pattern, program, word in _RULES:
             if pattern.fullmatch(name):
-                return Found(program, word, at + 1)
+                return FoundProgram(program, word, at + 1)
     whole = tokens[0].strip() if tokens else ""
     own = whole.startswith("/") or "/" not in whole
     if own and _BESIDE_BY_NAME.fullmatch(first):
-        return Found(Program.NOT_AN_ENGINE, "router or sidecar", 1)
-    return Found(Program.UNKNOWN)
+        return FoundProgram(Program.NOT_AN_ENGINE, "router or sidecar", 1)
+    return FoundProgram(Program.UNKNOWN)
 
 
 def _is_value(tokens: Sequence[str], at: int) -> bool:
@@ -191,14 +191,14 @@ def _serves(tokens: Sequence[str], at: int) -> bool:
     return at + 1 < len(tokens) and tokens[at + 1] in table
 
 
-def _by_subcommand(name: str, tokens: Sequence[str], at: int) -> Found:
+def _by_subcommand(name: str, tokens: Sequence[str], at: int) -> FoundProgram:
     table = _SUBCOMMANDS[name]
     if name == "lmcache":
-        return Found(Program.NOT_AN_ENGINE, "lmcache server", at + 1)
+        return FoundProgram(Program.NOT_AN_ENGINE, "lmcache server", at + 1)
     first = next((word.strip() for word in tokens[at + 1 :] if not word.startswith("-")), "")
     if first in table:
-        return Found(table[first], f"{name} {first}", at + 1)
+        return FoundProgram(table[first], f"{name} {first}", at + 1)
     if name == "trtllm-serve":
-        return Found(Program.TENSORRT_LLM, name, at + 1)
+        return FoundProgram(Program.TENSORRT_LLM, name, at + 1)
     # `vllm` and `sglang` without a subcommand that we know: some new tool of theirs.
-    return Found(Program.UNKNOWN, name, at + 1)
+    return FoundProgram(Program.UNKNOWN, name, at + 1)

@@ -6,8 +6,6 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from disagg_exporter.roles.command_line.heredocs import without_data
-
 MAX_TOKENS = 4096
 MAX_TOKEN_CHARS = 32 * 1024
 MAX_CHARS = 128 * 1024
@@ -170,3 +168,44 @@ def unquoted(text: str) -> str:
     bare = text.strip()
     wrapped = len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'"
     return bare[1:-1] if wrapped else bare
+
+
+MAX_DOCUMENTS = 64
+
+_BEGIN = re.compile(r"<<-?[ \t]*(?P<quote>[\"']?)(?P<end>[A-Za-z_]\w{0,79})(?P=quote)")
+_SHELL = re.compile(r"(?:^|[\s;&|(/])(?:ba|da|z|a|k)?sh(?:\s|<|$)")
+_WRITTEN_TO = re.compile(r"(?:>>?|\btee(?:\s+-a)?)\s*[\"']?([^\s<>|&;\"']{1,4096})")
+
+
+def without_data(text: str) -> str:
+    """A script without those of its here-documents that nothing in it runs.
+
+    One that is written to a file is run if the rest of the script names that file.
+    """
+    if "<<" not in text:
+        return text
+    kept: list[str] = []
+    lines = text.splitlines()
+    at = documents = 0
+    while at < len(lines):
+        line, at = lines[at], at + 1
+        kept.append(line)
+        found = _BEGIN.search(line) if documents < MAX_DOCUMENTS else None
+        if found is None:
+            continue
+        documents += 1
+        end = next((n for n in range(at, len(lines)) if lines[n].strip() == found["end"]), None)
+        if end is None:
+            continue
+        if _is_run(line, "\n".join(lines[end + 1 :])):
+            kept.extend(lines[at:end])
+        at = end + 1
+    return "\n".join(kept)
+
+
+def _is_run(line: str, rest: str) -> bool:
+    if _SHELL.search(line):
+        return True
+    written = _WRITTEN_TO.search(line)
+    name = written[1].rsplit("/", 1)[-1] if written else ""
+    return bool(name) and name in rest

@@ -35,7 +35,7 @@ _PLACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[?[0-9A-F
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EnginePart:
     """One part of an engine that spans nodes.
 
     `head` is where all its parts meet, as each of them was told; empty if that is not known.
@@ -51,14 +51,14 @@ class Part:
     local_ranks: int | None = None
     model_name: str = ""
 
-    def leads(self, other: Part) -> bool:
+    def leads(self, other: EnginePart) -> bool:
         """Whether this is the leader of another part, where both are on one node."""
         return not self.follows and other.follows and self.head == other.head != ""
 
 
 def part_of(
     program: Program, arguments: Sequence[str], flags: Flags, env: Mapping[str, str]
-) -> Part | None:
+) -> EnginePart | None:
     """Return which part of a spanning engine a command starts; None if it spans no nodes.
 
     Args:
@@ -83,7 +83,7 @@ def _model(arguments: Sequence[str], flags: Flags) -> str:
     return "" if told.startswith("-") or "$" in told else told
 
 
-def _vllm(flags: Flags, env: Mapping[str, str]) -> Part | None:
+def _vllm(flags: Flags, env: Mapping[str, str]) -> EnginePart | None:
     headless = flags.has("headless") or flags.value("api-server-count", "asc") == "0"
     if not headless and not flags.given("no-headless"):
         headless = env.get(_HEADLESS, "").strip().lower() in ("1", "true", "yes", "on")
@@ -91,7 +91,7 @@ def _vllm(flags: Flags, env: Mapping[str, str]) -> Part | None:
     if headless:
         first = () if nodes > 1 else ("data-parallel-start-rank", "dpr")
         rank = _count(flags, *first, "node-rank", "r")
-        return Part(_vllm_head(flags, spanned=nodes > 1), rank, follows=True)
+        return EnginePart(_vllm_head(flags, spanned=nodes > 1), rank, follows=True)
     # With one of these each node has a server of its own, which tells of its own ranks only.
     if any(flags.given(name) for name in (*_OWN_SERVERS, "dph", "dpe", "dpn", "dpr")):
         return None
@@ -103,7 +103,7 @@ def _vllm(flags: Flags, env: Mapping[str, str]) -> Part | None:
     if nodes == 1 and not elsewhere:
         return None
     head = _vllm_head(flags, spanned=nodes > 1)
-    return Part(head, 0, follows=False, local_ranks=local if elsewhere else None)
+    return EnginePart(head, 0, follows=False, local_ranks=local if elsewhere else None)
 
 
 def _vllm_head(flags: Flags, *, spanned: bool) -> str:
@@ -116,13 +116,13 @@ def _vllm_head(flags: Flags, *, spanned: bool) -> str:
     return _place(told or host or _HOST, port)
 
 
-def _sglang(flags: Flags) -> Part | None:
+def _sglang(flags: Flags) -> EnginePart | None:
     rank = _count(flags, "node-rank")
     known = rank is not None or not flags.given("node-rank")
     if not known or (not rank and flags.value("nnodes") in (None, "1")):
         return None
     told = flags.value("dist-init-addr", "nccl-init-addr") or ""
-    return Part(told if is_place(told) else "", rank or 0, follows=bool(rank))
+    return EnginePart(told if is_place(told) else "", rank or 0, follows=bool(rank))
 
 
 def is_place(text: str) -> bool:

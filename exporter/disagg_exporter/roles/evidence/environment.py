@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.command_line.kv_config import parse_kv_config
+from disagg_exporter.roles.command_line.flags import parse_kv_config
 from disagg_exporter.roles.command_line.programs import Program
 from disagg_exporter.roles.command_line.spanning import NAMES_OF_PARTS
-from disagg_exporter.roles.evidence.claims import (
-    Claim,
-    Source,
-    conditional_decode,
-    note,
-    stated,
-)
-from disagg_exporter.roles.evidence.transfer import kv_claims
-from disagg_exporter.roles.evidence.types import Confidence
-from disagg_exporter.roles.evidence.wording import (
+from disagg_exporter.roles.evidence.options import kv_claims
+from disagg_exporter.roles.evidence.role_names import (
     explicit_claim,
     is_not_engine_word,
     name_claim,
     plain,
     role_word,
     tensorrt_word,
+)
+from disagg_exporter.roles.evidence.types import (
+    Claim,
+    Confidence,
+    Source,
+    conditional_decode,
+    note,
+    stated,
 )
 
 ARGUMENT_NAMES = (

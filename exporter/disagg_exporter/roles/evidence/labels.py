@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.evidence.claims import (
-    Claim,
-    Source,
-    conditional_decode,
-    note,
-    stated,
-    weak,
-)
-from disagg_exporter.roles.evidence.types import Confidence
-from disagg_exporter.roles.evidence.wording import (
+from disagg_exporter.roles.evidence.role_names import (
     explicit_claim,
     is_not_engine_word,
     name_claim,
     plain,
     role_word,
     service_name,
+)
+from disagg_exporter.roles.evidence.types import (
+    Claim,
+    Confidence,
+    Source,
+    conditional_decode,
+    note,
+    stated,
+    weak,
 )
 
 EXPLICIT_LABEL = "disagg-node/role"

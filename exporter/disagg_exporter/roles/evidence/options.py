@@ -1,26 +1,26 @@
-"""The options by which engines are told their role."""
+"""What the options of an engine claim of its role, and what their absence does."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.command_line.flags import Flags
-from disagg_exporter.roles.command_line.programs import Found, Program
+from disagg_exporter.roles.command_line.flags import Flags, KvConfig
+from disagg_exporter.roles.command_line.programs import FoundProgram, Program
 from disagg_exporter.roles.command_line.shell_words import program_name
-from disagg_exporter.roles.evidence.claims import (
+from disagg_exporter.roles.evidence.role_names import name_claim, role_word, tensorrt_word
+from disagg_exporter.roles.evidence.types import (
     DYNAMIC_WORD,
     Claim,
+    ClaimKind,
+    Confidence,
     Source,
     conditional_decode,
     note,
     stated,
     weak,
 )
-from disagg_exporter.roles.evidence.transfer import encoder_claims, kv_claims
-from disagg_exporter.roles.evidence.types import Confidence
-from disagg_exporter.roles.evidence.wording import name_claim, role_word, tensorrt_word
 
 MODE = "--disaggregation-mode"
 _SWITCHES = (
@@ -47,7 +47,7 @@ _GENERATION_FILE = re.compile(r"(?<![a-z])(gen|generation|decode)(?![a-z])", re.
 _RAY_TITLE = re.compile(r"PD(Prefill|Decode)Server|(?<![A-Za-z])(Prefill|Decode):")
 
 
-def option_claims(found: Found, flags: Flags, title: str) -> Iterator[Claim]:
+def option_claims(found: FoundProgram, flags: Flags, title: str) -> Iterator[Claim]:
     """What a command's options claim; `title` is its first word, which Ray uses as a name."""
     yield from _mode(found.program, flags)
     if flags.has(ROLE_SWITCH):
@@ -137,3 +137,112 @@ def _files(program: Program, flags: Flags) -> Iterator[Claim]:
             claim := name_claim("name of the configuration file", name)
         ) and claim.says is not None:
             yield claim
+
+
+KV_MARKER = "--kv-transfer-config kv_role"
+_KV_ROLES = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
+
+
+def kv_claims(config: KvConfig, marker: str = KV_MARKER) -> Iterator[Claim]:
+    """What a KV transfer configuration claims; nested roles count where the outer is `kv_both`."""
+    definite = sorted(config.roles & _KV_ROLES.keys())
+    for word in definite:
+        sure = Confidence.MEDIUM if config.store_only else Confidence.HIGH
+        yield stated(Source.VLLM, marker, word, _KV_ROLES[word], sure)
+    if definite:
+        return
+    if config.store_only:
+        yield Claim(
+            ClaimKind.INFERRED,
+            Source.VLLM,
+            "--kv-transfer-config kv_connector",
+            "offloading",
+            Role.MIXED,
+            Confidence.LOW,
+            "this connector only moves KV to a store and back",
+        )
+    elif "kv_both" in config.roles:
+        yield note(Source.VLLM, marker, "kv_both", "prefill, decode and mixed engines all use it")
+    else:
+        yield note(Source.VLLM, "--kv-transfer-config", "present", "no kv_role that we can read")
+
+
+def encoder_claims(flags: Flags) -> Iterator[Claim]:
+    """Options that make an engine only encode images, audio or video."""
+    for name, source in (
+        ("mm-encoder-only", Source.VLLM),
+        ("encoder-only", Source.SGLANG),
+        ("multimodal-encode-worker", Source.DYNAMO),
+        ("vllm-native-encoder-worker", Source.DYNAMO),
+    ):
+        if flags.has(name):
+            yield stated(source, f"--{name}", "present", Role.ENCODE, Confidence.HIGH)
+    if flags.has("language-only"):
+        yield note(Source.SGLANG, "--language-only", "present", "says only that it encodes nothing")
+    config = flags.config("ec-transfer-config")
+    if config is None:
+        return
+    marker = "--ec-transfer-config ec_role"
+    if config.ec_roles == {"ec_producer"}:
+        yield stated(Source.VLLM, marker, "ec_producer", Role.ENCODE, Confidence.HIGH)
+    for word in sorted(config.ec_roles - {"ec_producer"}):
+        yield note(Source.VLLM, marker, word, "says only that it may take encoder outputs")
+
+
+_ROLE_FILES = ("config", "config-file", "extra-llm-api-options", "extra-engine-args")
+
+
+def silence_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Iterator[Claim]:
+    """What an engine is by its defaults, where nothing on its command line changed them.
+
+    Args:
+        program: The engine.
+        flags: All its options.
+        said: What its options said already.
+    """
+    if any(claim.kind in (ClaimKind.STATED, ClaimKind.INFERRED) for claim in said):
+        return
+    if flags.given("disaggregation-mode", "role", "server-role"):
+        return
+    if any(flags.has(name) for name in _ROLE_FILES):
+        yield note(_engine_source(program), "configuration file", "present", "may hold the role")
+        return
+    match program:
+        case Program.VLLM:
+            if flags.config("kv-transfer-config") is None:
+                yield _mixed_by_default(Source.VLLM, "no --kv-transfer-config", "hands no KV over")
+        case Program.SGLANG | Program.DYNAMO_SGLANG:
+            if not any(claim.switches for claim in said):
+                yield _mixed_by_default(
+                    _engine_source(program), "no --disaggregation-mode", "default: aggregated"
+                )
+        case Program.DYNAMO_TRTLLM:
+            yield _mixed_by_default(
+                Source.DYNAMO, "no --disaggregation-mode", "default: aggregated"
+            )
+        case Program.DYNAMO_VLLM | Program.DYNAMO_OTHER:
+            why = "aggregated, or the decode side of a version that gives it no option"
+            yield conditional_decode(Source.DYNAMO, "no --disaggregation-mode", "given", why)
+        case Program.LMDEPLOY:
+            yield _mixed_by_default(Source.LMDEPLOY, "no --role", "default: both phases")
+        case Program.TENSORRT_LLM:
+            why = "a worker is often not told its half"
+            yield note(Source.TENSORRT_LLM, "no --server_role", "given", why)
+        case _:
+            pass
+
+
+def _engine_source(program: Program) -> Source:
+    match program:
+        case Program.VLLM:
+            return Source.VLLM
+        case Program.SGLANG:
+            return Source.SGLANG
+        case Program.TENSORRT_LLM:
+            return Source.TENSORRT_LLM
+        case _:
+            return Source.DYNAMO if program.is_dynamo else Source.ENGINE
+
+
+def _mixed_by_default(source: Source, marker: str, why: str) -> Claim:
+    return Claim(ClaimKind.INFERRED, source, marker, "given", Role.MIXED, Confidence.MEDIUM, why)

@@ -23,11 +23,11 @@ from disagg_exporter.model import (
     Split,
     Use,
 )
-from disagg_exporter.roles.command_line.spanning import Part
+from disagg_exporter.roles.command_line.spanning import EnginePart
 
 SECOND_NS = 1_000_000_000
-FOLLOWER = Part("10.0.0.1:29501", 1, follows=True)
-LEADER = Part("10.0.0.1:29501", 0, follows=False)
+FOLLOWER = EnginePart("10.0.0.1:29501", 1, follows=True)
+LEADER = EnginePart("10.0.0.1:29501", 0, follows=False)
 ENGINE = Subject("e", Role.MIXED, ("g0",), 7, 0, None, {})
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.engine_pages import Heads, PageError, Tally, parse_page, window
-from disagg_exporter.engine_pages.engines.adapters import ADAPTERS
-from disagg_exporter.engine_pages.exposition.limits import (
+from disagg_exporter.engine_pages import CumulativeCounts, PageError, SeriesKeys, parse_page, window
+from disagg_exporter.engine_pages.adapters import ADAPTERS
+from disagg_exporter.engine_pages.exposition.layout_cache import (
     MAX_LINE_BYTES,
     MAX_WANTED_BYTES,
     MAX_WANTED_LINES,
@@ -29,7 +29,7 @@ NAMES = sorted({name for adapter in ADAPTERS for name in adapter.names})
 
 
 def outcome(
-    text: bytes, t_ns: int = 0, heads: Heads | None = None
+    text: bytes, t_ns: int = 0, heads: SeriesKeys | None = None
 ) -> tuple[EnginePage | None, str]:
     """Read a page, or say why it is none."""
     try:
@@ -108,7 +108,7 @@ def test_a_real_page_with_bytes_changed_is_read_or_refused(file: Path, data: st.
 @given(st.lists(st.lists(lines, max_size=12), min_size=2, max_size=6))
 def test_no_sequence_of_pages_makes_a_count_fall(pages: list[list[bytes]]) -> None:
     """Also with a memory of earlier pages, which must read each as if it were the first."""
-    heads, tally, before = Heads(), Tally(), None
+    heads, tally, before = SeriesKeys(), CumulativeCounts(), None
     floor: dict[object, float] = {}
     for t_ns, page in enumerate(pages):
         text = b"\n".join([*page, b"vllm:num_requests_running 1"]) + b"\n"
@@ -181,7 +181,7 @@ def test_a_page_as_large_as_may_be_fetched_costs_a_bounded_memory(text: bytes) -
 
 
 def test_labels_that_never_repeat_are_not_remembered_for_ever() -> None:
-    heads = Heads()
+    heads = SeriesKeys()
 
     tracemalloc.start()
     for look in range(4):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from disagg_exporter.engine_pages import PageError, page_path, parse_page, window
-from disagg_exporter.engine_pages.engines.adapters import version_path
+from disagg_exporter.engine_pages.adapters import version_path
 from disagg_exporter.model import Total
 
 DATA = Path(__file__).parents[3] / "data"

@@ -6,10 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from disagg_exporter.landing import Landing, Lookback
-from disagg_exporter.landing.bars import bar, percent, words
-from disagg_exporter.landing.troubles import Weight
-from disagg_exporter.landing.view import Split, view_of
+from disagg_exporter.landing import AccountHistory, Landing
+from disagg_exporter.landing.tables import bar, percent, words
+from disagg_exporter.landing.view import Severity, TimeBreakdown, view_of
 from disagg_exporter.model import (
     Cell,
     Device,
@@ -42,7 +41,7 @@ def at(seconds: float, books: DeviceAccount) -> Snapshot:
 
 
 def page(snapshot: Snapshot | None, now_ns: int = TAKEN_NS) -> str:
-    return Landing("gpu-7", lambda: snapshot, Lookback(), lambda: now_ns).page("", "")
+    return Landing("gpu-7", lambda: snapshot, AccountHistory(), lambda: now_ns).page("", "")
 
 
 def text_of(html: str) -> str:
@@ -62,14 +61,14 @@ def text_of(html: str) -> str:
 def test_a_young_device_is_told_since_it_began() -> None:
     books = account({Use.PREFILL: 10.0, Use.IDLE: 20.0}, 130, start_seconds=100)
 
-    window_ns, seconds = Lookback().last_minute(books)
+    window_ns, seconds = AccountHistory().last_minute(books)
 
     assert window_ns == 30 * SECOND
     assert (seconds[Use.PREFILL], seconds[Use.IDLE]) == (10.0, 20.0)
 
 
 def test_an_old_device_is_told_over_its_last_minute() -> None:
-    lookback = Lookback()
+    lookback = AccountHistory()
     for now in range(0, 300):  # one GPU, half busy until 200 s, then wholly busy
         busy = min(now, 200) / 2 + max(0, now - 200)
         books = account({Use.PREFILL: busy, Use.IDLE: now - busy}, now)
@@ -83,7 +82,7 @@ def test_an_old_device_is_told_over_its_last_minute() -> None:
 
 
 def test_books_that_began_anew_are_not_subtracted_from() -> None:
-    lookback = Lookback()
+    lookback = AccountHistory()
     lookback.remember(at(500, account({Use.PREFILL: 400.0}, 494)))
     again = account({Use.PREFILL: 90.0}, 1090, start_seconds=1000)
 
@@ -94,7 +93,7 @@ def test_books_that_began_anew_are_not_subtracted_from() -> None:
 
 
 def test_ratios_are_those_of_the_accounting() -> None:
-    split = Split({Use.PREFILL: 3.0, Use.DECODE: 1.0, Use.IDLE: 4.0, Use.UNOBSERVED: 2.0})
+    split = TimeBreakdown({Use.PREFILL: 3.0, Use.DECODE: 1.0, Use.IDLE: 4.0, Use.UNOBSERVED: 2.0})
 
     assert split.prefill_share_ratio == 0.75
     assert split.prefill_decode_ratio == 3.0
@@ -103,16 +102,20 @@ def test_ratios_are_those_of_the_accounting() -> None:
 
 
 def test_what_has_no_value_has_none() -> None:
-    nearly_idle = Split({Use.PREFILL: 0.5, Use.DECODE: 0.4, Use.IDLE: 59.1})
+    nearly_idle = TimeBreakdown({Use.PREFILL: 0.5, Use.DECODE: 0.4, Use.IDLE: 59.1})
 
     assert (nearly_idle.prefill_share_ratio, nearly_idle.prefill_decode_ratio) == (None, None)
-    assert Split({Use.PREFILL: 2.0}).prefill_decode_ratio is None
-    assert Split({Use.UNOBSERVED: 2.0}).occupancy_ratio is None
-    assert (Split({}).ratios, words(Split({})), percent(None)) == ({}, "not known yet", "-")
+    assert TimeBreakdown({Use.PREFILL: 2.0}).prefill_decode_ratio is None
+    assert TimeBreakdown({Use.UNOBSERVED: 2.0}).occupancy_ratio is None
+    assert (TimeBreakdown({}).ratios, words(TimeBreakdown({})), percent(None)) == (
+        {},
+        "not known yet",
+        "-",
+    )
 
 
 def test_a_bar_is_as_long_as_its_parts() -> None:
-    svg = bar(Split({Use.PREFILL: 1.0, Use.DECODE: 2.0, Use.IDLE: 5.0}), 14)
+    svg = bar(TimeBreakdown({Use.PREFILL: 1.0, Use.DECODE: 2.0, Use.IDLE: 5.0}), 14)
 
     assert re.findall(r'class="(\w+)" x="([\d.]+)%" width="([\d.]+)%"', svg) == [
         ("prefill", "0.00", "12.50"),
@@ -123,7 +126,7 @@ def test_a_bar_is_as_long_as_its_parts() -> None:
 
 
 def test_the_view_sums_what_its_devices_did() -> None:
-    view = view_of(golden_snapshot(), Lookback().last_minute, TAKEN_NS)
+    view = view_of(golden_snapshot(), AccountHistory().last_minute, TAKEN_NS)
 
     assert view.split.seconds[Use.DECODE] == pytest.approx(81.5)
     assert view.gpus == pytest.approx(2 + 3 / 7)
@@ -132,7 +135,7 @@ def test_the_view_sums_what_its_devices_did() -> None:
 
 
 def test_a_stale_snapshot_shows_no_books_and_no_readings() -> None:
-    view = view_of(golden_snapshot(), Lookback().last_minute, FRESH_UNTIL_NS + 1)
+    view = view_of(golden_snapshot(), AccountHistory().last_minute, FRESH_UNTIL_NS + 1)
 
     assert {(row.split, row.reading, row.role) for row in view.devices} == {
         (None, None, Role.UNKNOWN)
@@ -148,7 +151,7 @@ def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
         readings=(hot, *golden.readings[1:]),
         workers=(WorkerStatus("prefill-0", "starting", 0, None), *golden.workers[1:]),
     )
-    troubles = view_of(snapshot, Lookback().last_minute, TAKEN_NS).troubles
+    troubles = view_of(snapshot, AccountHistory().last_minute, TAKEN_NS).troubles
 
     assert [trouble.text for trouble in troubles] == [
         "GPU 2 cannot be read.",
@@ -160,7 +163,7 @@ def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
         "Worker prefill-0 is starting.",
         "Worker decode-0 is paused: it is neither killed nor started.",
     ]
-    assert [trouble.weight for trouble in troubles] == [Weight.BROKEN] * 6 + [Weight.NOTICE] * 2
+    assert [trouble.weight for trouble in troubles] == [Severity.BROKEN] * 6 + [Severity.NOTICE] * 2
 
 
 def test_the_page_says_it_in_words() -> None:
@@ -184,7 +187,7 @@ def test_an_engine_is_said_to_be_as_full_as_is_known_and_by_what() -> None:
 def test_the_page_is_made_once_for_a_snapshot_and_second_however_many_ask() -> None:
     now = [TAKEN_NS]
     shown = [golden_snapshot()]
-    landing = Landing("gpu-7", lambda: shown[0], Lookback(), lambda: now[0])
+    landing = Landing("gpu-7", lambda: shown[0], AccountHistory(), lambda: now[0])
     first = landing.page("", "")
 
     assert landing.page("", "") is first
@@ -229,7 +232,9 @@ def test_names_from_outside_stay_text() -> None:
         accounts=(books,),
         workers=(worker,),
     )
-    html = Landing(HOSTILE, lambda: snapshot, Lookback(), lambda: TAKEN_NS).page(HOSTILE, HOSTILE)
+    html = Landing(HOSTILE, lambda: snapshot, AccountHistory(), lambda: TAKEN_NS).page(
+        HOSTILE, HOSTILE
+    )
 
     assert "<img" not in html
     assert "onerror" not in re.sub(r"&lt;img src=x onerror=alert\(1\)&gt;", "", html)
@@ -244,7 +249,7 @@ def test_reasons_do_not_split_a_use() -> None:
     }
     books = replace(account({}, 5), slice_ns=slice_ns(cells))
 
-    assert Lookback().last_minute(books)[1][Use.IDLE] == 5.0
+    assert AccountHistory().last_minute(books)[1][Use.IDLE] == 5.0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from disagg_cluster.continuity.checkpoint_text import Checkpoint, decode, encode
 from disagg_cluster.supervisor.journal.journal_text import Where
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.metrics import PageText, sheet_of
+from disagg_exporter.metrics import PageText, rows_of
 from disagg_exporter.model import (
     Assignment,
     Device,
@@ -117,7 +117,7 @@ class Node:
             engine_accounts=self.ledger.engine_accounts(self.now_ns),
             tokens=self.ledger.token_accounts(),
         )
-        page = PageText().write(sheet_of(snapshot, self.now_ns), openmetrics=False).decode()
+        page = PageText().write(rows_of(snapshot, self.now_ns), openmetrics=False).decode()
         rows = (line.rpartition(" ") for line in page.splitlines() if not line.startswith("#"))
         return {row: float(value) for row, _, value in rows if "_total{" in row}
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from disagg_exporter.engine_pages import parse_page
-from disagg_exporter.engine_pages.exposition.histograms import (
+from disagg_exporter.engine_pages.adapters import KNOWN_VERSIONS, is_known_version
+from disagg_exporter.engine_pages.expressions import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
 )
-from disagg_exporter.engine_pages.versions import KNOWN_VERSIONS, is_known
 from disagg_exporter.model import EnginePage, Histogram, Total
 
 DATA = Path(__file__).parents[3] / "data"
@@ -210,7 +210,7 @@ def test_every_known_version_has_a_golden_page(version: str) -> None:
     ],
 )
 def test_only_versions_whose_page_was_read_are_known(kind: str, version: str, known: bool) -> None:
-    assert is_known(kind, version) is known
+    assert is_known_version(kind, version) is known
 
 
 VLLM_PAGE, TRTLLM_PAGE = "vllm-0.32.0/nixl_decode.prom", "trtllm-050f80d/generation.prom"

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from disagg_exporter.metrics import FAMILIES, LABELS, Family, Kind, render
+from disagg_exporter.metrics import FAMILIES, LABELS, Family, MetricType, render
 from disagg_exporter.model import (
     ActivityCell,
     Cell,
@@ -68,8 +68,8 @@ def page(snapshot: Snapshot | None, now_ns: int) -> str:
 def test_each_family_keeps_the_naming_rules(family: Family) -> None:
     """Prefix, no colon, counters end in _total and nothing else does, unit last, real help."""
     assert re.fullmatch(r"disagg(_[a-z]+)+", family.name)
-    assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
-    assert family.name.endswith("_info") == (family.kind is Kind.INFO)
+    assert family.name.endswith("_total") == (family.kind is MetricType.COUNTER)
+    assert family.name.endswith("_info") == (family.kind is MetricType.INFO)
     assert not re.search(r"_(count|sum|bucket|created|gauge|counter|percent|ms)$", family.name)
 
     stem = family.name.removesuffix("_total")
@@ -113,7 +113,7 @@ def test_what_is_rendered_is_what_the_table_says() -> None:
             family = table[metric.name if metric.type == "histogram" else sample.name]
             assert metric.type == family.kind.value
             assert metric.documentation == family.help
-            assert metric.unit == family.unit or family.kind is Kind.INFO
+            assert metric.unit == family.unit or family.kind is MetricType.INFO
             assert tuple(label for label in sample.labels if label != "le") == family.labels
 
 

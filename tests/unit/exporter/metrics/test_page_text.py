@@ -12,10 +12,10 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from disagg_exporter.metrics import FAMILIES, Kind, PageText, Sheet, families_of, sheet_of
+from disagg_exporter.metrics import FAMILIES, MetricRows, MetricType, PageText, families_of, rows_of
 from support.snapshots import FRESH_UNTIL_NS, TAKEN_NS, golden_snapshot
 
-ROWS = [family for family in FAMILIES if family.kind is not Kind.HISTOGRAM]
+ROWS = [family for family in FAMILIES if family.kind is not MetricType.HISTOGRAM]
 
 
 class _Families(Collector):
@@ -26,7 +26,7 @@ class _Families(Collector):
         return self._families
 
 
-def _by_library(sheet: Sheet, *, as_openmetrics: bool) -> bytes:
+def _by_library(sheet: MetricRows, *, as_openmetrics: bool) -> bytes:
     write: Callable[[Collector], bytes] = generate_latest
     if as_openmetrics:
         write = openmetrics.generate_latest
@@ -36,7 +36,7 @@ def _by_library(sheet: Sheet, *, as_openmetrics: bool) -> bytes:
 @pytest.mark.parametrize("as_openmetrics", [False, True])
 @pytest.mark.parametrize("now_ns", [TAKEN_NS, FRESH_UNTIL_NS + 1])
 def test_the_golden_node_reads_as_the_library_writes_it(now_ns: int, as_openmetrics: bool) -> None:
-    sheet, text = sheet_of(golden_snapshot(), now_ns), PageText()
+    sheet, text = rows_of(golden_snapshot(), now_ns), PageText()
 
     pages = [text.write(sheet, openmetrics=as_openmetrics) for _ in range(2)]
 
@@ -61,7 +61,7 @@ def test_whatever_labels_and_values_are(
     rows: list[tuple[object, list[str], float]], as_openmetrics: bool
 ) -> None:
     """Quotes, line ends, backslashes, surrogates; endless, tiny and huge numbers, or none."""
-    sheet = Sheet()
+    sheet = MetricRows()
     for family, labels, value in rows:
         sheet.put(family.name, value, *labels[: len(family.labels)])  # type: ignore[attr-defined]
 
@@ -72,7 +72,7 @@ def test_whatever_labels_and_values_are(
 
 def test_rows_that_are_gone_are_forgotten_and_may_come_back() -> None:
     text, name = PageText(), "disagg_engine_up"
-    there, gone = Sheet(), Sheet()
+    there, gone = MetricRows(), MetricRows()
     there.put(name, 1, "a")
     gone.put(name, 1, "b")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from disagg_exporter.roles import Markers, explain
-from disagg_exporter.roles.hints import MAX_OF_A_SORT, telling_lines
+from disagg_exporter.roles.evidence.page import MAX_OF_A_SORT, telling_lines
 
 DATA = Path(__file__).parents[3] / "data"
 PAGES = sorted(path for path in DATA.glob("*/*.prom"))

@@ -24,7 +24,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Assignment, EngineState, Method, Role, Step, StepTotals, StreamKey
-from disagg_exporter.roles.command_line.spanning import Part
+from disagg_exporter.roles.command_line.spanning import EnginePart
 from disagg_exporter.steps.listener import Records
 from disagg_exporter.steps.rows import rows_of
 
@@ -160,7 +160,7 @@ def test_a_leader_is_not_booked_for_the_ranks_of_its_followers(
     """They compute on other nodes' devices, where they are booked as followers."""
     ledger = Ledger()
     ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
-    part = Part("10.0.0.1:13345", 0, follows=False, local_ranks=ranks_here)
+    part = EnginePart("10.0.0.1:13345", 0, follows=False, local_ranks=ranks_here)
     engine = found(7, pod_uid="u", part=part)
     told = ToldSteps(folder, ledger, Fullness(1.0), lambda: (engine,))
 

@@ -37,7 +37,7 @@ from disagg_exporter.model import (
     Snapshot,
 )
 from disagg_exporter.roles import Confidence, Verdict
-from disagg_exporter.roles.command_line.spanning import Part
+from disagg_exporter.roles.command_line.spanning import EnginePart
 
 SECOND_NS = 1_000_000_000
 GPU = Device("GPU-a", 0, "H100", "nvidia0")
@@ -429,7 +429,7 @@ def test_engines_without_end_leave_nothing_but_one_sum() -> None:
 def test_a_follower_is_ready_when_it_is_there_and_waits_for_no_page(head: str) -> None:
     node = Node((GPU,), registering=True)
     follower = engine(
-        endpoints=(), gpus=("GPU-a",), kind="dynamo", part=Part(head, 1, True, model_name="m")
+        endpoints=(), gpus=("GPU-a",), kind="dynamo", part=EnginePart(head, 1, True, model_name="m")
     )
     node.see(follower)
 

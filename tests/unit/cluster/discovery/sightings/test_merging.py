@@ -12,9 +12,9 @@ from disagg_cluster.discovery.sightings.merging import join
 from disagg_cluster.discovery.sightings.types import Endpoint, Finder, Leader, Sighting
 from disagg_exporter.model import Role
 from disagg_exporter.roles import Markers
-from disagg_exporter.roles.command_line.spanning import Part
+from disagg_exporter.roles.command_line.spanning import EnginePart
 
-FOLLOWER = Part("10.0.0.1:29501", 1, follows=True)
+FOLLOWER = EnginePart("10.0.0.1:29501", 1, follows=True)
 HERE = Endpoint("127.0.0.1", 8000)
 
 
@@ -165,7 +165,7 @@ def test_a_follower_beside_its_leader_has_none_of_the_gpus_that_its_leader_was_l
     None
 ):
     markers = Markers(argv=("vllm", "serve", "m"))
-    head = Part(FOLLOWER.head, 0, follows=False)
+    head = EnginePart(FOLLOWER.head, 0, follows=False)
     listed = Sighting(Finder.LISTED, endpoints=(HERE,), name="mine", gpus=("a", "b", "c"))
     leader = process(10, HERE, gpus=("a", "b"), part=head, markers=markers)
     follower = process(20, gpus=("c", "d"), part=FOLLOWER, markers=markers)

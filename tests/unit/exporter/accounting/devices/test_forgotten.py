@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.metrics.rows.metric_rows import MetricRows
 from disagg_exporter.metrics.rows.node import write_node
-from disagg_exporter.metrics.rows.sheet import Sheet
 from disagg_exporter.model import (
     FORGOTTEN_MODEL,
     Assignment,
@@ -52,7 +52,7 @@ class Books:
         return {key.model_name for told in sums for key in told} - {"", FORGOTTEN_MODEL}
 
     def shown(self) -> str:
-        sheet = Sheet()
+        sheet = MetricRows()
         now_ns = self.second * SECOND_NS
         accounts = self.ledger.device_accounts()
         write_node(sheet, Snapshot(now_ns, 0.0, now_ns, accounts=accounts))

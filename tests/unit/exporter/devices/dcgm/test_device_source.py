@@ -11,7 +11,7 @@ from disagg_exporter.devices.dcgm.page import parse_dcgm
 from disagg_exporter.devices.source import DevicesUnavailable
 from disagg_exporter.devices.supplemented import SupplementedDevices
 from disagg_exporter.engine_pages.exposition.lines import PageError
-from disagg_exporter.engine_pages.exposition.series_keys import Heads
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.http.client.scrape import EngineUnreachable
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
 
@@ -155,7 +155,7 @@ def test_mig_instances_are_devices_with_their_weight() -> None:
 def test_a_gpu_that_pods_share_is_there_once() -> None:
     line = b'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a",device="nvidia0",pod="%s"} 100\n'
 
-    (told,) = parse_dcgm(line % b"x" + line % b"y", Heads())
+    (told,) = parse_dcgm(line % b"x" + line % b"y", SeriesKeys())
 
     assert told.device.gpu == "GPU-a"
     assert told.values == {"power_watts": 100.0}
@@ -167,7 +167,7 @@ def test_what_dcgm_does_not_know_is_absent(value: bytes) -> None:
     page = b'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} %s\n' % value
     known = b'DCGM_FI_DEV_SM_CLOCK{gpu="0",UUID="GPU-a"} 345\n'
 
-    (told,) = parse_dcgm(page + known, Heads())
+    (told,) = parse_dcgm(page + known, SeriesKeys())
 
     assert told.values == {"sm_clock_hertz": 345e6}
 
@@ -175,14 +175,14 @@ def test_what_dcgm_does_not_know_is_absent(value: bytes) -> None:
 def test_a_ratio_beyond_one_and_a_line_without_a_gpu_are_left_out() -> None:
     page = b'DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",UUID="GPU-a"} 1.5\nDCGM_FI_DEV_SM_CLOCK 345\n'
 
-    (told,) = parse_dcgm(page, Heads())
+    (told,) = parse_dcgm(page, SeriesKeys())
 
     assert told.values == {}
 
 
 def test_garbage_among_the_lines_we_need_is_an_error() -> None:
     with pytest.raises(PageError, match="cannot be read"):
-        parse_dcgm(b'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} x\n', Heads())
+        parse_dcgm(b'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} x\n', SeriesKeys())
 
 
 @pytest.mark.parametrize("page", [None, b"", b"<html>\n", b"up 1\n", b'DCGM_FI_DEV_SM_CLOCK{gpu="'])
@@ -265,7 +265,7 @@ def test_a_look_that_trips_us_up_is_a_failed_look_and_the_next_one_is_taken(
     exporter = Exporter()
     exporter.open(interval_seconds=1.0)
 
-    def trip(_text: bytes, _heads: Heads) -> tuple[()]:
+    def trip(_text: bytes, _heads: SeriesKeys) -> tuple[()]:
         raise ValueError("a bug of ours")
 
     with monkeypatch.context() as patched:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.engine_pages import Heads, PageError, parse_page
-from disagg_exporter.engine_pages.exposition.layout_cache import MAX_KEPT_BYTES
-from disagg_exporter.engine_pages.exposition.limits import MAX_LINE_BYTES
+from disagg_exporter.engine_pages import PageError, SeriesKeys, parse_page
+from disagg_exporter.engine_pages.exposition.layout_cache import MAX_KEPT_BYTES, MAX_LINE_BYTES
 from disagg_exporter.model import EnginePage
 
 DATA = Path(__file__).parents[4] / "data"
@@ -19,7 +18,7 @@ REAL = sorted(
 HEAD = b"# HELP a page\n"
 
 
-def outcome(text: bytes, heads: Heads | None = None) -> tuple[EnginePage | None, str]:
+def outcome(text: bytes, heads: SeriesKeys | None = None) -> tuple[EnginePage | None, str]:
     """Read a page, or say why it is none."""
     try:
         return parse_page(text, 0, heads), ""
@@ -27,15 +26,15 @@ def outcome(text: bytes, heads: Heads | None = None) -> tuple[EnginePage | None,
         return None, str(error)
 
 
-def after(*pages: bytes) -> Heads:
+def after(*pages: bytes) -> SeriesKeys:
     """What is remembered of these pages."""
-    heads = Heads()
+    heads = SeriesKeys()
     for page in pages:
         outcome(page, heads)
     return heads
 
 
-def is_read_quickly(page: bytes, heads: Heads) -> bool:
+def is_read_quickly(page: bytes, heads: SeriesKeys) -> bool:
     return heads.read(page) is not None
 
 
@@ -81,7 +80,7 @@ rows = st.tuples(
 def test_any_page_after_any_page_is_read_as_if_it_were_the_first(data: st.DataObject) -> None:
     """Few names that differ by characters of numbers only, so that shapes are often the same."""
     layout = data.draw(st.lists(rows, max_size=6))
-    heads = Heads()
+    heads = SeriesKeys()
     for _ in range(3):
         if data.draw(st.integers(0, 2)) == 0 and layout:
             place = data.draw(st.integers(0, len(layout) - 1))

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.roles.command_line.spanning import Part
-from disagg_exporter.roles.evidence.process import read_process
+from disagg_exporter.roles.command_line.spanning import EnginePart
+from disagg_exporter.roles.evidence.command_line import parse_command_line
 
 VLLM_OVER_NODES = (
     "vllm serve /path/to/the/model --tensor-parallel-size 8 --pipeline-parallel-size 2 "
@@ -43,9 +43,9 @@ SCRIPT = (
 )
 
 
-def part(text: str, **env: str) -> Part | None:
+def part(text: str, **env: str) -> EnginePart | None:
     """Which part it is, but for the name of the model."""
-    found = read_process(shlex.split(text), env).part
+    found = parse_command_line(shlex.split(text), env).part
     return found and replace(found, model_name="")
 
 
@@ -70,7 +70,7 @@ def part(text: str, **env: str) -> Part | None:
 def test_a_follower_is_known_by_its_options_and_so_is_whom_it_follows(
     text: str, head: str | None, rank: int
 ) -> None:
-    assert part(text) == Part(head or "10.99.48.128:13345", rank, follows=True)
+    assert part(text) == EnginePart(head or "10.99.48.128:13345", rank, follows=True)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_follower_is_known_by_its_options_and_so_is_whom_it_follows(
 def test_the_leader_is_told_from_its_followers(
     text: str, head: str, local_ranks: int | None
 ) -> None:
-    assert part(text) == Part(head, 0, follows=False, local_ranks=local_ranks)
+    assert part(text) == EnginePart(head, 0, follows=False, local_ranks=local_ranks)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_dynamo_may_say_it_in_its_environment(said: str, follows: bool) -> None:
 
 @pytest.mark.parametrize(("index", "follows"), [("1", True), ("0", False)])
 def test_a_variable_that_numbers_the_pods_is_read(index: str, follows: bool) -> None:
-    found = read_process(["sh", "-c", SCRIPT], {"LWS_WORKER_INDEX": index}).part
+    found = parse_command_line(["sh", "-c", SCRIPT], {"LWS_WORKER_INDEX": index}).part
 
     assert found is not None
     assert found.follows is follows
@@ -140,7 +140,7 @@ def test_a_variable_that_numbers_the_pods_is_read(index: str, follows: bool) -> 
     ],
 )
 def test_a_follower_serves_its_leaders_model(text: str, name: str) -> None:
-    found = read_process(shlex.split(text), {}).part
+    found = parse_command_line(shlex.split(text), {}).part
 
     assert found is not None
     assert found.model_name == name
@@ -150,15 +150,15 @@ def test_a_script_that_may_start_either_tells_nothing() -> None:
     lead, follow = VLLM_OVER_NODES.format(0), VLLM_OVER_NODES.format(1)
     script = f"if [ $I = 0 ]; then {lead}; else {follow} --headless; fi"
 
-    assert read_process(["bash", "-c", script], {}).part is None
-    assert read_process(["bash", "-c", SCRIPT], {}).part is None
+    assert parse_command_line(["bash", "-c", script], {}).part is None
+    assert parse_command_line(["bash", "-c", SCRIPT], {}).part is None
 
 
 @given(st.text(max_size=80))
 def test_what_is_no_address_is_never_shown(text: str) -> None:
     argv = ["vllm", "serve", "m", "--headless", "--nnodes", "2", f"--master-addr={text}"]
 
-    found = read_process(argv, {}).part
+    found = parse_command_line(argv, {}).part
 
     assert found is None or found.head == "" or found.head.isascii()
     assert found is None or not set(found.head) & set(" \t\n\"'<>$&;=/@")

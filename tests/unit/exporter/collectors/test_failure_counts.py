@@ -1,6 +1,6 @@
 """Counters of defects outlive the collectors that had them."""
 
-from disagg_exporter.collectors.failure_tally import FailureTally
+from disagg_exporter.collectors.health import FailureCounts
 from disagg_exporter.model import CollectorStatus
 
 
@@ -9,7 +9,7 @@ def status(name: str, failures: int) -> CollectorStatus:
 
 
 def test_collectors_are_added_up_by_kind() -> None:
-    tally = FailureTally()
+    tally = FailureCounts()
 
     sums = tally.take([status("nvml", 0), status("engine:a", 2), status("engine:b", 3)])
 
@@ -17,7 +17,7 @@ def test_collectors_are_added_up_by_kind() -> None:
 
 
 def test_a_collector_that_leaves_takes_nothing_with_it_and_brings_nothing_twice() -> None:
-    tally = FailureTally()
+    tally = FailureCounts()
     tally.take([status("engine:a", 2)])
 
     assert tally.take([]) == {"engine": 2}
@@ -26,7 +26,7 @@ def test_a_collector_that_leaves_takes_nothing_with_it_and_brings_nothing_twice(
 
 
 def test_another_collector_under_the_same_name_counts_from_its_beginning() -> None:
-    tally = FailureTally()
+    tally = FailureCounts()
     tally.take([status("engine:a", 5)])
 
     assert tally.take([status("engine:a", 0)]) == {"engine": 5}
@@ -34,7 +34,7 @@ def test_another_collector_under_the_same_name_counts_from_its_beginning() -> No
 
 
 def test_ever_new_names_take_bounded_memory_and_lose_no_count() -> None:
-    tally = FailureTally()
+    tally = FailureCounts()
     for number in range(3000):
         sums = tally.take([status(f"engine:{number}", 1)])
 

@@ -10,7 +10,7 @@ Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class MetricRows:
     """Rows collected family by family; a row that is written twice exists once."""
 
     rows: dict[str, dict[Labels, float]] = field(default_factory=dict)

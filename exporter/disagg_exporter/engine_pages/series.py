@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from disagg_exporter.engine_pages.exposition.lines import Found
+from disagg_exporter.engine_pages.exposition.lines import SamplesByName
 from disagg_exporter.model import Total
 
 
@@ -79,7 +79,7 @@ class Adapter:
     rank_labels: tuple[str, ...] = ()
     breakdown_label: str | None = None
     required_label: str | None = None
-    kv_cache_tokens: Callable[[Found], float | None] | None = None
+    kv_cache_tokens: Callable[[SamplesByName], float | None] | None = None
     facts: tuple[str, ...] = ()
 
     @cached_property

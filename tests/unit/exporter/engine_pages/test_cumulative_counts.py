@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.engine_pages import Tally, window
+from disagg_exporter.engine_pages import CumulativeCounts, window
 from disagg_exporter.model import EnginePage, Histogram, ServingCounts, Total
 
 
@@ -22,7 +22,7 @@ def page(finished: float, queue_seconds: float = 0.0, t_ns: int = 0) -> EnginePa
 
 def counted(*pages: EnginePage | None) -> ServingCounts:
     """What is counted after these pages; None is a restart that was seen."""
-    tally = Tally()
+    tally = CumulativeCounts()
     for one in pages:
         if one is None:
             tally.begin_anew()
@@ -113,7 +113,7 @@ def test_ranks_that_leave_take_their_counts_along_and_nobody_elses() -> None:
 @settings(deadline=None)
 @given(st.lists(st.none() | st.tuples(st.integers(0, 50), st.floats(0, 50)), max_size=30))
 def test_no_count_ever_goes_down(looks: list[tuple[int, float] | None]) -> None:
-    tally = Tally()
+    tally = CumulativeCounts()
     tally.take(page(0))
     before = tally.counts
     assert before is not None

@@ -4,29 +4,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.engine_pages.exposition.histograms import (
+from disagg_exporter.engine_pages.exposition.lines import PageError, Sample, SamplesByName
+from disagg_exporter.engine_pages.expressions import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
-    HistogramReading,
+    HistogramReader,
 )
-from disagg_exporter.engine_pages.exposition.lines import Found, PageError, Sample
 from disagg_exporter.model import Histogram
 
 OURS = (0.1, 1.0, 10.0)
 
 
-def histogram(found: Found, name: str, bounds_seconds: tuple[float, ...]) -> Histogram | None:
+def histogram(
+    found: SamplesByName, name: str, bounds_seconds: tuple[float, ...]
+) -> Histogram | None:
     """Read a histogram of a page of these samples."""
     samples = [(of, sample) for of, samples in found.items() for sample in samples]
     buckets, sums = (
         [(place, sample.labels) for place, (of, sample) in enumerate(samples) if of == part]
         for part in (f"{name}_bucket", f"{name}_sum")
     )
-    reading = HistogramReading(name, buckets, sums, bounds_seconds)
+    reading = HistogramReader(name, buckets, sums, bounds_seconds)
     return reading.of([sample.value for _, sample in samples])
 
 
-def page(*points: tuple[str, float], total: float = 1.0, **labels: str) -> Found:
+def page(*points: tuple[str, float], total: float = 1.0, **labels: str) -> SamplesByName:
     buckets = [Sample({"le": bound, **labels}, count) for bound, count in points]
     return {"x_bucket": buckets, "x_sum": [Sample(labels, total)]}
 

@@ -3,23 +3,86 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from disagg_exporter.roles.command_line.flags import Flags, read_flags
-from disagg_exporter.roles.command_line.programs import Found, Program
-from disagg_exporter.roles.command_line.scopes import Command, scoped
+from disagg_exporter.roles.command_line.programs import FoundProgram, Program, find_program
 from disagg_exporter.roles.command_line.shell_words import (
+    CLOSE,
     MAX_TOKEN_CHARS,
+    OPEN,
     commands,
     split_arguments,
 )
-from disagg_exporter.roles.command_line.spanning import Part, part_of
-from disagg_exporter.roles.evidence.claims import Claim, Source, stated
+from disagg_exporter.roles.command_line.spanning import EnginePart, part_of
 from disagg_exporter.roles.evidence.environment import ARGUMENT_NAMES
-from disagg_exporter.roles.evidence.options import option_claims
-from disagg_exporter.roles.evidence.silence import silence_claims
-from disagg_exporter.roles.evidence.types import Confidence
+from disagg_exporter.roles.evidence.options import option_claims, silence_claims
+from disagg_exporter.roles.evidence.types import Claim, Confidence, Source, stated
+
+_ASSIGNMENT = re.compile(r"(?:--env=|-e=?)?([A-Z][A-Z0-9_]{0,79})=(.*)", re.S)
+_EXPORTS = frozenset({"export", "declare", "typeset"})
+_SETS = _EXPORTS | {"readonly", "local", "set", "then", "do", "else", "{"}
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCommand:
+    """One command of a script: its words, the program among them, and variables.
+
+    `known` are all that can stand in its words; `read` those in its environment that were set here,
+    which the program itself may read.
+    """
+
+    tokens: list[str]
+    found: FoundProgram
+    known: Mapping[str, str] = field(default_factory=dict)
+    read: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Shell:
+    """What was set in one shell so far, and what of it its children get."""
+
+    known: dict[str, str]
+    exported: set[str]
+
+    def child(self) -> _Shell:
+        return _Shell(dict(self.known), set(self.exported))
+
+
+def scoped(commands: Iterable[list[str]], env: Mapping[str, str]) -> Iterator[ShellCommand]:
+    """Go through commands as a shell does that begins with an environment."""
+    shells = [_Shell({}, set(env))]
+    for tokens in commands:
+        if tokens == [OPEN]:
+            shells.append(shells[-1].child())
+        elif tokens == [CLOSE]:
+            if len(shells) > 1:
+                shells.pop()
+        else:
+            yield _command(tokens, shells[-1], env)
+
+
+def _command(tokens: list[str], shell: _Shell, env: Mapping[str, str]) -> ShellCommand:
+    found = find_program(tokens)
+    ahead = tokens[: found.arguments_at or len(tokens)]
+    here = {m[1]: m[2] for token in ahead if (m := _ASSIGNMENT.fullmatch(token))}
+    if found.program is Program.UNKNOWN and _only_sets(tokens):
+        shell.known.update(here)
+        if _EXPORTS & set(tokens):
+            # `export A` exports what was set before, too.
+            shell.exported.update(here, (token for token in tokens if token in shell.known))
+    exported = {name: value for name, value in shell.known.items() if name in shell.exported}
+    return ShellCommand(tokens, found, {**env, **shell.known, **here}, {**exported, **here})
+
+
+def _only_sets(tokens: Sequence[str]) -> bool:
+    """Whether a command does nothing but set variables for those after it."""
+    return all(
+        token in _SETS or token.startswith("-") or re.match(r"[A-Za-z_]\w*(=|$)", token)
+        for token in tokens
+    ) and any(token in _EXPORTS or "=" in token for token in tokens)
+
 
 MAX_ENGINES = 32
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|[@*0-9])")
@@ -37,7 +100,7 @@ _ROUTER_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ParsedCommandLine:
     """A command line as far as roles go.
 
     `programs` are what it runs, `environments` those of its engines, each with what reads it and
@@ -49,7 +112,7 @@ class Process:
     programs: tuple[Program, ...] = ()
     environments: tuple[tuple[Program, Mapping[str, str]], ...] = ()
     claims: tuple[Claim, ...] = ()
-    part: Part | None = None
+    part: EnginePart | None = None
     flags: tuple[Flags, ...] = ()
 
     def option(self, name: str) -> str | None:
@@ -64,13 +127,13 @@ class Process:
         return named and not any(claim.says is None for claim in self.claims)
 
 
-def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
+def parse_command_line(argv: Sequence[str], env: Mapping[str, str]) -> ParsedCommandLine:
     """Read a command line; `env` resolves the variables that hold more arguments."""
     parts = list(scoped(commands(argv), env)) or _arguments_only(env)
     programs = tuple(part.found.program for part in parts)
     engines = [part for part in parts if part.found.program not in _BESIDE]
     claims: list[Claim] = []
-    spans: set[Part | None] = set()
+    spans: set[EnginePart | None] = set()
     options: list[Flags] = []
     if not engines:
         claims.extend(_not_an_engine(parts))
@@ -87,19 +150,19 @@ def read_process(argv: Sequence[str], env: Mapping[str, str]) -> Process:
         claims.extend(map(_perhaps, said) if more and tokens else said)
     spanning = spans.pop() if len(spans) == 1 else None
     environments = tuple((part.found.program, {**env, **part.read}) for part in read or parts)
-    return Process(programs, environments, tuple(claims), spanning, tuple(options))
+    return ParsedCommandLine(programs, environments, tuple(claims), spanning, tuple(options))
 
 
 _BESIDE = (Program.NOT_AN_ENGINE, Program.TOOL, Program.UNKNOWN)
 
 
-def _arguments_only(env: Mapping[str, str]) -> list[Command]:
+def _arguments_only(env: Mapping[str, str]) -> list[ShellCommand]:
     """A process of which we know nothing but arguments in its environment."""
     given = any(name in env for name in ARGUMENT_NAMES)
-    return [Command([], Found(Program.UNKNOWN), env)] if given else []
+    return [ShellCommand([], FoundProgram(Program.UNKNOWN), env)] if given else []
 
 
-def _more_arguments(found: Found, env: Mapping[str, str]) -> list[str]:
+def _more_arguments(found: FoundProgram, env: Mapping[str, str]) -> list[str]:
     """Options in variables that an unknown program may read: an image's own start script.
 
     An engine reads none of them itself, and a script that does names them.
@@ -116,7 +179,7 @@ def _perhaps(claim: Claim) -> Claim:
     return replace(claim, confidence=sure)
 
 
-def _not_an_engine(parts: Sequence[Command]) -> Iterator[Claim]:
+def _not_an_engine(parts: Sequence[ShellCommand]) -> Iterator[Claim]:
     for part in parts:
         tokens, found = part.tokens, part.found
         # Scripts of all kinds wait and fetch: a tool says something only where it is all there is.
@@ -134,7 +197,7 @@ def _routes(flags: Flags) -> bool:
     return all(_ADDRESS.match(flags.value(side) or "") for side in ("prefill", "decode"))
 
 
-def _own_arguments(tokens: Sequence[str], found: Found, env: Mapping[str, str]) -> list[str]:
+def _own_arguments(tokens: Sequence[str], found: FoundProgram, env: Mapping[str, str]) -> list[str]:
     own, room = list[str](), MAX_TOKEN_CHARS
     for token in tokens[found.arguments_at :]:
         words = _resolved(token, env) if room > 0 else [token]
@@ -145,7 +208,7 @@ def _own_arguments(tokens: Sequence[str], found: Found, env: Mapping[str, str]) 
 
 
 def _command_claims(
-    tokens: Sequence[str], found: Found, flags: Flags, *, open_ended: bool
+    tokens: Sequence[str], found: FoundProgram, flags: Flags, *, open_ended: bool
 ) -> Iterator[Claim]:
     title = tokens[0] if tokens else ""
     said = list(option_claims(found, flags, title))

@@ -5,8 +5,15 @@ from __future__ import annotations
 import re
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.evidence.claims import DYNAMIC_WORD, Claim, Source, note, stated, weak
-from disagg_exporter.roles.evidence.types import Confidence
+from disagg_exporter.roles.evidence.types import (
+    DYNAMIC_WORD,
+    Claim,
+    Confidence,
+    Source,
+    note,
+    stated,
+    weak,
+)
 
 MAX_NAME_CHARS = 512
 

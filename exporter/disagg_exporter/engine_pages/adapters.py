@@ -1,0 +1,256 @@
+"""How vLLM, SGLang, TensorRT-LLM and Dynamo write their pages: which series mean what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from disagg_exporter.engine_pages.exposition.lines import SamplesByName
+from disagg_exporter.engine_pages.series import Adapter, Field, Series
+from disagg_exporter.model import Total
+
+_BY_SOURCE = ("prompt_tokens_by_source_total",)
+_BY_REASON = ("num_requests_waiting_by_reason",)
+
+
+def _vllm_kv_cache_tokens(found: SamplesByName) -> float | None:
+    """The caches of all ranks together, from the labels of an info series."""
+    tokens = 0.0
+    for labels, _ in found.get("cache_config_info", ()):
+        whole, blocks, size = (
+            labels.get(name, "")
+            for name in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size")
+        )
+        if whole.isdecimal():
+            tokens += float(whole)
+        elif blocks.isdecimal() and size.isdecimal():
+            tokens += float(blocks) * float(size)
+        else:
+            return None
+    return tokens or None
+
+
+# Read from versions 0.32.0 and 0.33.0.
+VLLM = Adapter(
+    kind="vllm",
+    # A page asked for as OpenMetrics, or passed on by some routers, has the colon renamed; Ray
+    # puts its own word before it.
+    prefixes=("vllm:", "vllm_", "ray_vllm_"),
+    series=(
+        Series(Field.RUNNING, ("num_requests_running",)),
+        # The plain gauge also counts requests that wait for KV to arrive, which no room helps.
+        Series(Field.WAITING, _BY_REASON, "reason", ("capacity",)),
+        Series(Field.WAITING, ("num_requests_waiting",)),
+        Series(Field.DEFERRED, _BY_REASON, "reason", ("deferred",)),
+        Series(Field.KV_USAGE_RATIO, ("kv_cache_usage_perc",)),
+        Series(Field.KV_USAGE_RATIO, ("gpu_cache_usage_perc",)),
+        # prompt_tokens_total would count transferred tokens on a decode engine: better nothing.
+        Series(Field.COMPUTED_TOKENS_TOTAL, _BY_SOURCE, "source", ("local_compute",)),
+        Series(Field.EXTERNAL_TOKENS_TOTAL, _BY_SOURCE, "source", ("external_kv_transfer",)),
+        Series(Field.GENERATION_TOKENS_TOTAL, ("generation_tokens_total",)),
+        # A histogram over steps: its count is what matters here, not how many tokens they had.
+        Series(Field.STEPS_TOTAL, ("iteration_tokens_total_count",)),
+        Series(Field.AWAKE, ("engine_sleep_state",), "sleep_state", ("awake",)),
+        Series(Total.FINISHED_REQUESTS, ("request_success_total",)),
+        Series(Total.PREEMPTIONS, ("num_preemptions_total",)),
+        Series(Total.QUEUE_SECONDS, ("request_queue_time_seconds_sum",)),
+        Series(Total.QUEUE_REQUESTS, ("request_queue_time_seconds_count",)),
+        # From the first step to the first token; on a decode engine that is one decode step.
+        Series(Total.FIRST_TOKEN_SECONDS, ("request_prefill_time_seconds_sum",)),
+        Series(Total.FIRST_TOKEN_REQUESTS, ("request_prefill_time_seconds_count",)),
+        # Pulled KV is counted by the engine that pulls, decode; its expiry where it was held.
+        Series(
+            Total.TRANSFERS, ("nixl_xfer_time_seconds_count", "mooncake_xfer_time_seconds_count")
+        ),
+        Series(
+            Total.TRANSFER_SECONDS, ("nixl_xfer_time_seconds_sum", "mooncake_xfer_time_seconds_sum")
+        ),
+        Series(
+            Total.TRANSFER_BYTES, ("nixl_bytes_transferred_sum", "mooncake_bytes_transferred_sum")
+        ),
+        Series(
+            Total.FAILED_TRANSFERS,
+            ("nixl_num_failed_transfers_total", "mooncake_num_failed_transfers_total"),
+        ),
+        Series(Total.FAILED_NOTIFICATIONS, ("nixl_num_failed_notifications_total",)),
+        Series(Total.FAILED_RECEIVES, ("mooncake_num_failed_recvs_total",)),
+        Series(
+            Total.EXPIRED_TRANSFERS,
+            ("nixl_num_kv_expired_reqs_total", "mooncake_num_kv_expired_reqs_total"),
+        ),
+    ),
+    time_to_first_token="time_to_first_token_seconds",
+    inter_token_latency="inter_token_latency_seconds",
+    kv_cache_tokens=_vllm_kv_cache_tokens,
+    facts=("cache_config_info",),
+)
+
+
+_FORWARD = ("forward_execution_seconds_total",)
+_TOKENS = ("realtime_tokens_total",)
+_STAGE = "per_stage_req_latency_seconds"
+_SENDING = ("prefill_transfer_kv_cache",)
+
+_MEBIBYTE = 2.0**20
+
+
+def _sglang_kv_cache_tokens(found: SamplesByName) -> float | None:
+    """The caches of all data-parallel ranks together; ranks of one group share one."""
+    by_group = {
+        labels.get("dp_rank", ""): value for labels, value in found.get("max_total_num_tokens", ())
+    }
+    return sum(value for value in by_group.values() if value >= 0) or None
+
+
+# Read from the source of version 0.5.23.
+SGLANG = Adapter(
+    kind="sglang",
+    prefixes=("sglang:", "sglang_"),
+    series=(
+        Series(Field.RUNNING, ("num_running_reqs",)),
+        # A decode engine's requests wait for room in its pre-allocation queue first.
+        Series(Field.WAITING, ("num_queue_reqs", "num_decode_prealloc_queue_reqs")),
+        # For the peer, for KV to leave, for KV to arrive. The second is an older name of the first.
+        Series(
+            Field.DEFERRED,
+            (
+                "num_prefill_bootstrap_queue_reqs",
+                "num_prefill_prealloc_queue_reqs",
+                "num_prefill_inflight_queue_reqs",
+                "num_decode_transfer_queue_reqs",
+            ),
+        ),
+        Series(Field.KV_USAGE_RATIO, ("token_usage",)),
+        # Counted step by step; prompt_tokens_total counts at a request's end, cached ones too.
+        Series(Field.COMPUTED_TOKENS_TOTAL, _TOKENS, "mode", ("prefill_compute",), sparse=True),
+        Series(Field.GENERATION_TOKENS_TOTAL, _TOKENS, "mode", ("decode",), sparse=True),
+        Series(Field.GENERATION_TOKENS_TOTAL, ("generation_tokens_total",)),
+        # Mixed batches are counted as extend.
+        Series(
+            Field.PREFILL_SECONDS_TOTAL,
+            _FORWARD,
+            "category",
+            ("extend", "mixed", "split_prefill"),
+            sparse=True,
+        ),
+        Series(
+            Field.DECODE_SECONDS_TOTAL,
+            _FORWARD,
+            "category",
+            ("decode", "target_verify"),
+            sparse=True,
+        ),
+        Series(Total.FINISHED_REQUESTS, ("num_requests_total",)),
+        Series(Total.PREEMPTIONS, ("num_retracted_requests_total",)),
+        Series(Total.QUEUE_SECONDS, ("queue_time_seconds_sum",)),
+        Series(Total.QUEUE_REQUESTS, ("queue_time_seconds_count",)),
+        Series(Total.FIRST_TOKEN_SECONDS, (f"{_STAGE}_sum",), "stage", ("prefill_forward",)),
+        Series(Total.FIRST_TOKEN_REQUESTS, (f"{_STAGE}_count",), "stage", ("prefill_forward",)),
+        Series(Total.KV_STAGE_SECONDS, (f"{_STAGE}_sum",), "stage", _SENDING),
+        Series(Total.KV_STAGE_REQUESTS, (f"{_STAGE}_count",), "stage", _SENDING),
+        # Histograms since 0.5.6 or so; the gauges of the same name before it are the last transfer
+        # only, and have no sum. The megabytes are 2^20 bytes.
+        Series(Total.TRANSFERS, ("kv_transfer_latency_ms_count",)),
+        Series(Total.TRANSFER_SECONDS, ("kv_transfer_latency_ms_sum",), scale=1e-3),
+        Series(Total.TRANSFER_BYTES, ("kv_transfer_total_mb_sum",), scale=_MEBIBYTE),
+        Series(Total.FAILED_TRANSFERS, ("num_transfer_failed_reqs_total",)),
+        Series(Total.FAILED_BOOTSTRAPS, ("num_bootstrap_failed_reqs_total",)),
+    ),
+    time_to_first_token="time_to_first_token_seconds",
+    inter_token_latency="inter_token_latency_seconds",
+    # Every pipeline stage tells of the same requests; with --enable-metrics-for-all-schedulers
+    # every tensor-parallel rank does. Data-parallel ranks have requests of their own.
+    rank_labels=("pp_rank", "tp_rank", "moe_ep_rank"),
+    breakdown_label="priority",
+    kv_cache_tokens=_sglang_kv_cache_tokens,
+    facts=("max_total_num_tokens",),
+)
+
+
+def _trtllm_kv_cache_tokens(found: SamplesByName) -> float | None:
+    blocks, size = (
+        [value for _, value in found.get(name, ())]
+        for name in ("kv_cache_max_blocks", "kv_cache_tokens_per_block")
+    )
+    return (sum(blocks) * max(size) or None) if blocks and size else None
+
+
+# Read from its collector at commit 050f80d of 2026. The page is `/prometheus/metrics`; its
+# `/metrics` is JSON and forgets what it has told.
+TRTLLM = Adapter(
+    kind="trtllm",
+    prefixes=("trtllm_", "trtllm:"),
+    series=(
+        Series(Field.RUNNING, ("num_requests_running",)),
+        Series(Field.WAITING, ("num_requests_waiting",)),
+        Series(Field.KV_USAGE_RATIO, ("kv_cache_utilization",)),
+        # prompt_tokens_total counts at a request's end, and on a generation server the transferred
+        # ones too: better nothing.
+        Series(Field.GENERATION_TOKENS_TOTAL, ("generation_tokens_total",)),
+        Series(Total.FINISHED_REQUESTS, ("request_success_total",)),
+        Series(Total.QUEUE_SECONDS, ("request_queue_time_seconds_sum",)),
+        Series(Total.QUEUE_REQUESTS, ("request_queue_time_seconds_count",)),
+        Series(Total.FIRST_TOKEN_SECONDS, ("request_prefill_time_seconds_sum",)),
+        Series(Total.FIRST_TOKEN_REQUESTS, ("request_prefill_time_seconds_count",)),
+        # Dynamo's TensorRT-LLM worker adds these.
+        Series(Total.TRANSFERS, ("kv_transfer_latency_seconds_count",)),
+        Series(Total.TRANSFER_SECONDS, ("kv_transfer_latency_seconds_sum",)),
+        Series(Total.TRANSFER_BYTES, ("kv_transfer_bytes_sum",)),
+    ),
+    # It has time per output token, which is a mean over a whole request and no gap between two.
+    time_to_first_token="time_to_first_token_seconds",
+    kv_cache_tokens=_trtllm_kv_cache_tokens,
+    facts=("kv_cache_max_blocks", "kv_cache_tokens_per_block"),
+)
+
+# Older builds put nothing before their names, which are then anybody's but for this label.
+TRTLLM_UNPREFIXED = replace(TRTLLM, prefixes=("",), required_label="engine_type")
+
+
+# Version 1.6.1. A worker's page also carries the engine's own series, and then it is that engine's
+# page; a mock prefill worker has none (ai-dynamo/dynamo#8752). Requests in flight are no load: with
+# a rendezvous of prefill and decode an overloaded prefill fills them on the decode side.
+DYNAMO = Adapter(
+    kind="dynamo",
+    prefixes=("dynamo_component_",),
+    series=(
+        Series(Total.FINISHED_REQUESTS, ("requests_total",), "dynamo_endpoint", ("generate",)),
+    ),
+)
+
+
+ADAPTERS: tuple[Adapter, ...] = (VLLM, SGLANG, TRTLLM, DYNAMO, TRTLLM_UNPREFIXED)
+
+KINDS = tuple(dict.fromkeys(adapter.kind for adapter in ADAPTERS))
+"""Our words for these engines."""
+
+
+def page_path(kind: str) -> str:
+    """Return where an engine's page is on its server.
+
+    TensorRT-LLM's `/metrics` must never be asked: each look takes what others came to read.
+    """
+    return "/prometheus/metrics" if kind == "trtllm" else "/metrics"
+
+
+def version_path(kind: str) -> str:
+    """Return where an engine's server tells its version, in a JSON object under `version`."""
+    return "/server_info" if kind == "sglang" else "/version"
+
+
+KNOWN_VERSIONS = {
+    "vllm": frozenset({"0.32.0", "0.33.0"}),
+    "sglang": frozenset({"0.5.23"}),
+    "dynamo": frozenset({"1.6.1"}),
+}
+"""Each has a page under tests/data/<engine>-<version>/, captured, or written after its source.
+
+TensorRT-LLM is not in it: its page was read from a commit between two versions.
+"""
+
+
+def is_known_version(kind: str, version: str) -> bool:
+    """Say whether what we read from such an engine's page was held against that very version.
+
+    A build's suffix says where it was built, not what is on the page: 0.32.0+cpu is 0.32.0.
+    """
+    return version.partition("+")[0] in KNOWN_VERSIONS.get(kind, ())

@@ -1,1 +1,0 @@
-"""What vLLM, SGLang, TensorRT-LLM and Dynamo call what we read."""
