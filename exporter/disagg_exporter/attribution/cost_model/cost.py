@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from disagg_exporter.attribution.cost_model.fit import Form, Lines, best
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.sample_bins import Cells
@@ -20,7 +23,7 @@ ENOUGH_PURE_STEPS = 30
 RESIDUAL_LIMIT_RATIO = 0.25
 MEMORY_STEPS = 300_000
 
-_LEAST_SECONDS = 1e-9
+LEAST_SECONDS = 1e-9
 PREFILL, DECODE, MIXED = range(3)
 _RESIDUAL_MEMORY_STEPS = 200
 _PACE_AFTER_STEPS = 300
@@ -30,11 +33,15 @@ _LEAST_NOISE_RATIO = 0.01
 # Of a normal distribution, the standard deviation over the mean deviation.
 _SPREAD = 1.25
 _FIRST_FIT_STEPS, _MOST_BETWEEN_FITS = 32, 4096
+# While no mixed step asks, a fit that is due waits until so much step time has passed.
+_UNREAD_FIT_SECONDS = 60.0
 # Lines go on straight beyond the steps that they were learned from, but not for ever.
 _REACH = 2.0
 # An engine that hardly ever mixes has hardly anything to divide: beyond so many pure steps of a
 # kind, one in so many is learned from, for all. It mixes if one step in a hundred is mixed.
 _PURE_STEPS, _ONE_IN, _MIXES_ONE_IN = 2000, 8, 100
+# Fewer steps than so are taken one by one faster than as columns.
+_FEW_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,8 @@ class StepCost:
 
     A pace that all steps share follows clocks and throttling, so that steps remembered from
     different times agree. A step that strays more than three times the usual counts less (Huber's
-    weight): graph captures and first steps do.
+    weight): graph captures and first steps do. Where one step in eight is sampled, a fit that is
+    due waits for a mixed step to be divided (`refresh`), or for a minute of step time.
 
     Args:
         kv_in_tokens: `StepWork.decode_kv` is in tokens, not in another unit.
@@ -65,6 +73,7 @@ class StepCost:
 
     __slots__ = (
         "_cells",
+        "_fit_waits",
         "_fits",
         "_forms",
         "_lines",
@@ -73,6 +82,7 @@ class StepCost:
         "_reach_tokens",
         "_residuals",
         "_steps",
+        "_unfitted_seconds",
     )
 
     def __init__(self, *, kv_in_tokens: bool = True) -> None:
@@ -82,6 +92,7 @@ class StepCost:
         self._pace = Pace()
         self._lines: Lines | None = None
         self._fits, self._next_fit = 0, _FIRST_FIT_STEPS
+        self._fit_waits, self._unfitted_seconds = False, _UNREAD_FIT_SECONDS
         self._reach_tokens = 0.0
         self._steps = [0, 0, 0]
         self._residuals = [0.0, 0.0, 0.0]
@@ -96,7 +107,8 @@ class StepCost:
             lines=lines and (*lines.form[1:], lines.computing, lines.reading),
             pace=self._pace.save(),
             fits=self._fits,
-            next_fit=self._next_fit,
+            # What waits is due at once after a restart.
+            next_fit=sum(self._steps) if self._fit_waits else self._next_fit,
             reach_tokens=self._reach_tokens,
             steps=(prefill, decode, mixed),
             residuals=(prefill_residual, decode_residual, mixed_residual),
@@ -128,22 +140,42 @@ class StepCost:
 
     def learn(self, work: StepWork, seconds: float) -> None:
         """Take what a step had to do and how long it took; nothing from one that took no time."""
-        if seconds < _LEAST_SECONDS or not (work.prefill_tokens or work.decode_requests):
+        if seconds < LEAST_SECONDS or not (work.prefill_tokens or work.decode_requests):
             return
         kind = DECODE if not work.prefill_tokens else MIXED if work.decode_requests else PREFILL
         self._steps[kind] = number = self._steps[kind] + 1
-        alike = 1
-        if self._thins(number):
-            if number % _ONE_IN:
-                return
-            alike = _ONE_IN
-        expected = self._lines.price(work) if self._lines else 0.0
-        ratio = self._pace.ratio
-        weight = self._judge(kind, seconds, expected, ratio, alike) if expected > 0 else 1.0
-        self._cells.add(work, seconds / ratio, weight, alike)
-        steps = sum(self._steps)
-        if steps >= self._next_fit:
-            self._next_fit = steps + alike * min(max(steps // 4, 1), _MOST_BETWEEN_FITS)
+        if not self._thins(number):
+            self._sample(kind, work, seconds, 1)
+        elif number % _ONE_IN == 0:
+            self._sample(kind, work, seconds, _ONE_IN)
+
+    def learn_pure(self, works: NDArray[np.float64], seconds: NDArray[np.float64]) -> None:
+        """Take steps of one phase each, in order: as `passes_over` and `learn` one by one would.
+
+        Each has a `StepWork` in its line, and took `LEAST_SECONDS` at least.
+        """
+        if len(works) < _FEW_STEPS:
+            for values, length in zip(works.tolist(), seconds.tolist(), strict=True):
+                work = StepWork._make(values)
+                if not self.passes_over(PREFILL if work.prefill_tokens else DECODE):
+                    self.learn(work, length)
+            return
+        decodes = works[:, 0] == 0
+        counts = np.cumsum((~decodes, decodes), axis=1) + np.array(self._steps[:MIXED])[:, None]
+        numbers = np.where(decodes, counts[DECODE], counts[PREFILL])
+        all_of = max(_PURE_STEPS, self._steps[MIXED] * _MIXES_ONE_IN)
+        alike = np.where(numbers > all_of, _ONE_IN, 1)
+        learns = np.flatnonzero(numbers % alike == 0)
+        columns = decodes, works, seconds, alike, counts.T
+        sampled = zip(*[column[learns].tolist() for column in columns], strict=True)
+        for decode, values, length, stands_for, self._steps[:MIXED] in sampled:
+            kind = DECODE if decode else PREFILL
+            self._sample(kind, StepWork._make(values), length, stands_for)
+        self._steps[:MIXED] = counts[:, -1].tolist()
+
+    def refresh(self) -> None:
+        """Catch up on a fit that waits: a mixed step is about to be divided for the books."""
+        if self._fit_waits:
             self._fit_anew()
 
     def expect(self, work: StepWork) -> float | None:
@@ -184,6 +216,20 @@ class StepCost:
     def _thins(self, number: int) -> bool:
         return number > _PURE_STEPS and self._steps[MIXED] * _MIXES_ONE_IN < number
 
+    def _sample(self, kind: int, work: StepWork, seconds: float, alike: int) -> None:
+        """Learn from a step that is counted already and stands for so many `alike`."""
+        expected = self._lines.price(work) if self._lines else 0.0
+        ratio = self._pace.ratio
+        weight = self._judge(kind, seconds, expected, ratio, alike) if expected > 0 else 1.0
+        self._cells.add(work, seconds / ratio, weight, alike)
+        self._unfitted_seconds += seconds * alike
+        steps = sum(self._steps)
+        if steps >= self._next_fit:
+            self._next_fit = steps + alike * min(max(steps // 4, 1), _MOST_BETWEEN_FITS)
+            self._fit_waits = True
+        if self._fit_waits and (alike == 1 or self._unfitted_seconds >= _UNREAD_FIT_SECONDS):
+            self._fit_anew()
+
     def _residual(self) -> float:
         if self._steps[MIXED] >= ENOUGH_PURE_STEPS:
             return self._residuals[MIXED]
@@ -208,5 +254,6 @@ class StepCost:
         noise_ratio = max(_SPREAD * self._residual(), _LEAST_NOISE_RATIO)
         self._lines = best(cells, self._forms, self._lines, noise_ratio, self._fits)
         self._fits += 1
+        self._fit_waits, self._unfitted_seconds = False, 0.0
         tokens = max(work.prefill_tokens + work.decode_requests for _, work, _ in cells)
         self._reach_tokens = _REACH * tokens

@@ -5,12 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.attribution.cost_model.cost import DECODE, PREFILL, CostState, StepCost
+from disagg_exporter.attribution.cost_model.cost import (
+    DECODE,
+    LEAST_SECONDS,
+    PREFILL,
+    CostState,
+    StepCost,
+)
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.work import Proxies, StepWork
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.steps.rows import NOT_TOLD, Rows
 
+# Runs of steps of one phase each, of so many in the mean, are learned from as columns.
+_RUN_STEPS = 16
 _PURE = {wire.CONTEXT: PREFILL, wire.GENERATION: DECODE}
 
 
@@ -75,18 +83,30 @@ class StepSplit:
         tells, mixed = rows["generation_requests"] > 0, kinds == wire.MIXED
         works, seconds = self._settling.read(rows, kinds), lengths_ns / 1e9
         changes = tells & (in_tokens[tells] != self._kv_in_tokens).any()
-        minded = np.flatnonzero(mixed | teaches | changes)
-        told = zip(minded.tolist(), kinds[minded].tolist(), teaches[minded].tolist(), strict=True)
-        for number, kind, teaching in told:
+        regular = (works[:, 0] > 0) == (kinds == wire.CONTEXT)
+        regular &= (works[:, 2] > 0) == (kinds == wire.GENERATION)
+        regular &= seconds >= LEAST_SECONDS
+        alone = mixed | changes | (teaches & ~regular)
+        if np.count_nonzero(alone) * _RUN_STEPS > len(rows):
+            alone |= teaches
+        pure, alone_at = np.flatnonzero(teaches & ~alone), np.flatnonzero(alone)
+        ends, first = np.searchsorted(pure, alone_at).tolist(), 0
+        for number, end in zip(alone_at.tolist(), ends, strict=True):
+            if end > first:
+                self._cost.learn_pure(works[pure[first:end]], seconds[pure[first:end]])
+                first = end
+            kind, teaching = int(kinds[number]), bool(teaches[number])
             if changes[number]:
                 self._mind_units(bool(in_tokens[number]))
             if teaching and kind in _PURE and self._cost.passes_over(_PURE[kind]):
                 continue
             work = StepWork._make(works[number].tolist())
             if kind == wire.MIXED:
+                self._cost.refresh()
                 shares[number] = self._share(rows[number], work)
             if teaching:
                 self._cost.learn(work, float(seconds[number]))
+        self._cost.learn_pure(works[pure[first:]], seconds[pure[first:]])
         return shares
 
     def glance(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:

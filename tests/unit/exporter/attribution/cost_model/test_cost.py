@@ -5,6 +5,7 @@ import random
 import statistics
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,6 +206,71 @@ def test_the_cache_may_be_told_in_any_unit() -> None:
     work = StepWork(1500, 1500 * 500, 50, 50 * 800)
     told = work._replace(decode_kv=work.decode_kv / 500_000)
     assert cost.prefill_share(told) == pytest.approx(_true_share(work), abs=0.02)
+
+
+def _decode_for(cost: StepCost, seconds: float) -> None:
+    """Let it learn from steps of half a millisecond that only decode."""
+    count = round(seconds * 2000)
+    requests = np.arange(count) % 64 + 1
+    works = np.stack((0 * requests, 0 * requests, requests, 500 * requests), axis=1).astype(float)
+    cost.learn_pure(works, 0.0004 + 2e-6 * requests)
+
+
+def test_a_fit_that_no_mixed_step_asks_for_waits_for_a_minute() -> None:
+    """Engines that never mix do not pay for fits that nobody reads."""
+    cost = StepCost()
+    _decode_for(cost, 30)
+    fits = cost.save().fits
+
+    _decode_for(cost, 20)
+    waiting = cost.save()
+    _decode_for(cost, 30)
+
+    assert waiting.fits == fits
+    assert waiting.next_fit <= sum(waiting.steps)
+    assert cost.save().fits == fits + 1
+
+
+def test_a_mixed_step_is_divided_by_a_fit_that_waited_no_longer() -> None:
+    cost = StepCost()
+    _decode_for(cost, 50)
+    fits = cost.save().fits
+
+    cost.refresh()
+    cost.refresh()
+
+    assert cost.save().fits == fits + 1
+
+
+def test_a_fit_that_waits_is_due_at_once_after_a_restart() -> None:
+    cost = StepCost()
+    _decode_for(cost, 50)
+    saved = cost.save()
+
+    after = StepCost.restored(saved)
+    _decode_for(after, 0.01)
+
+    assert after.save().fits == saved.fits + 1
+
+
+def test_an_engine_that_mixes_is_fitted_as_its_steps_come() -> None:
+    cost = _taught(10_000)
+
+    assert cost.save().next_fit > sum(cost.save().steps)
+
+
+def test_steps_of_one_phase_teach_as_columns_what_they_teach_one_by_one() -> None:
+    """Beyond 2000 of a kind one in eight is learned from, whichever way they come."""
+    rng = random.Random(4)
+    works = list(_steps(12_000, mixed=0.0))
+    seconds = [_price(work) * rng.gauss(1, 0.1) for work in works]
+    columns, one_by_one = StepCost(), StepCost()
+
+    columns.learn_pure(np.array(works), np.array(seconds))
+    for work, length in zip(works, seconds, strict=True):
+        one_by_one.learn(work, length)
+
+    assert columns.save() == one_by_one.save()
 
 
 NUMBERS = st.floats(0, 1e9, allow_nan=False)
