@@ -31,7 +31,7 @@ def _now() -> Row:
             runbooks=("DisaggNoNodes",),
         ),
         numbers(
-            "Nodes that do not answer",
+            "Unreachable nodes",
             "Pages that could not be read. Good: 0. Their GPUs are in no figure of any dashboard.",
             [Ask(f"count (up{{{J}}} == 0) or vector(0)")],
             decimals=0,

@@ -27,6 +27,7 @@ def collectors() -> Row:
             ],
             {"succeeded": GREEN, "failed": RED},
             width=HALF,
+            height=14,
             runbooks=(
                 "DisaggDevicesUnreadable",
                 "DisaggStepsUnheard",
@@ -62,6 +63,7 @@ def collectors() -> Row:
             sort="Collector",
             ascending=True,
             width=HALF,
+            height=14,
             runbooks=("DisaggEnginePageUnreadable", "DisaggAttachedPageUnreadable"),
         ),
     ]
