@@ -46,7 +46,7 @@ from bench.attribution.methods import (
     measure,
 )
 
-from disagg_cluster.simulator.cluster.cluster import EngineSpec
+from disagg_cluster.simulator.cluster.spec import EngineSpec
 
 LEVELS = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
 BARS = {FULL: 1.0, RECORDS: 3.0, FPM: 3.0, PAGES: 8.0}

@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from disagg_cluster.simulator.cluster.cluster import EngineSpec
-from disagg_cluster.simulator.engine.batch import Batch
+from disagg_cluster.simulator.cluster.spec import EngineSpec
+from disagg_cluster.simulator.engine.batch import Sequence, StepBatch
 from disagg_cluster.simulator.engine.engine import Engine
 from disagg_cluster.simulator.engine.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
-from disagg_cluster.simulator.engine.noise import Noise, Pace
-from disagg_cluster.simulator.engine.roofline import Roofline
-from disagg_cluster.simulator.engine.roofline import StepWork as Load
+from disagg_cluster.simulator.engine.roofline import BatchWork as Load
+from disagg_cluster.simulator.engine.roofline import Noise, Roofline, StepNoise
 from disagg_cluster.simulator.engine.scheduler import Scheduler
-from disagg_cluster.simulator.engine.sequence import Sequence
 from disagg_cluster.simulator.load import Arrivals, Lengths, Mix, Shifting
-from disagg_cluster.simulator.telemetry.telemetry_emitter import Teller
-from disagg_exporter.attribution.cost_model.work import StepWork
+from disagg_cluster.simulator.telemetry.telemetry_emitter import TelemetryEmitter
+from disagg_exporter.attribution.cost_model.work import BatchWork
 from disagg_exporter.model import Role, Step
 
 NOISE = Noise(step_ratio=0.10, drift_ratio=0.10, drift_period_seconds=600.0)
@@ -61,7 +59,7 @@ class Seen:
     fpm: Step
     seconds: float
     share: float
-    full: StepWork
+    full: BatchWork
     reading: int
     running: int
     first_tokens: int
@@ -78,8 +76,8 @@ def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[S
     rng = random.Random(f"{seed} {spec.name} {traffic.prompt_tokens}")
     costs = spec.roofline()
     scheduler = Scheduler(spec.limits())
-    engine = Engine(scheduler, costs, Pace(spec.noise, rng), longest_run=1)
-    teller = Teller(spec.name, pid=1, incarnation=1)
+    engine = Engine(scheduler, costs, StepNoise(spec.noise, rng), longest_run=1)
+    emitter = TelemetryEmitter(spec.name, pid=1, incarnation=1)
     arrivals = Arrivals(_load(costs, traffic), traffic.lengths, rng, start_ns=0)
     now_ns, taken = 0, 0
     arrival_ns, request = arrivals.draw(0)
@@ -107,7 +105,7 @@ def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[S
         now_ns = planned.end_ns(1)
         outcome = engine.settle(now_ns)
         assert outcome is not None
-        step = teller.step(outcome, scheduler.standing(), now_ns).step
+        step = emitter.step(outcome, scheduler.state(), now_ns).step
         assert step is not None
         taken += 1
         yield Seen(
@@ -115,7 +113,7 @@ def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[S
             fpm=fpm,
             seconds=outcome.elapsed_ns / 1e9,
             share=true_share(costs, prefill, decode),
-            full=StepWork(
+            full=BatchWork(
                 prefill.context_tokens,
                 prefill.context_pairs,
                 decode.writers,
@@ -128,7 +126,7 @@ def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[S
         )
 
 
-def parts(batch: Batch) -> tuple[Load, Load]:
+def parts(batch: StepBatch) -> tuple[Load, Load]:
     """What of a batch is prefill and what is decode (docs/accounting.md, A4)."""
     ends = [s for s in batch.writing if not s.written and not s.received]
     chunks = [*batch.context, *((sequence, 1) for sequence in ends)]
@@ -180,7 +178,7 @@ def _load(costs: Roofline, traffic: Traffic) -> Shifting:
     )
 
 
-def _fpm(batch: Batch, prefill: Load, decode: Load) -> Step:
+def _fpm(batch: StepBatch, prefill: Load, decode: Load) -> Step:
     """The record of a step as `disagg_exporter.steps.fpm` makes it, so far as costs need it."""
     return Step(
         t_ns=0,

@@ -9,7 +9,7 @@ from itertools import islice
 
 from bench.attribution.engines import Traffic, aggregated
 
-from disagg_cluster.simulator.cluster.cluster import EngineSpec
+from disagg_cluster.simulator.cluster.spec import EngineSpec
 from disagg_cluster.simulator.engine.hardware import (
     A100,
     GPT_OSS_120B,

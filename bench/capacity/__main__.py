@@ -21,9 +21,9 @@ from statistics import median
 import numpy as np
 from bench.capacity.truth import knee, step_seconds, target_batch
 
-from disagg_cluster.simulator.cluster.cluster import ClusterSpec, EngineSpec, Telling, disaggregated
+from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting, disaggregated
 from disagg_cluster.simulator.engine.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
-from disagg_cluster.simulator.engine.noise import Noise
+from disagg_cluster.simulator.engine.roofline import Noise
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.capacity import Fullness
@@ -43,7 +43,7 @@ PREFILL_LEVELS = (0.02, 0.25, 0.5, 0.75, 1.3)
 BATCHES = (2, 18, 64, 130)
 TARGETS_SECONDS = (0.015, 0.05)
 REPORT = Path("bench/out/capacity.json")
-_TELLING = Telling(page_seconds=None, sweep_seconds=None, requests=False)
+_REPORTING = Reporting(page_seconds=None, sweep_seconds=None, requests=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _learn(
 ) -> tuple[list[EngineFullness], float]:
     """Return what is known of an engine after a run, and the prefill tokens a second it took."""
     simulation = Simulation(
-        ClusterSpec(specs), Constant(mix), lengths=LENGTHS, telling=_TELLING, seed=1
+        ClusterSpec(specs), Constant(mix), lengths=LENGTHS, reporting=_REPORTING, seed=1
     )
     known = [EngineFullness(target) for target in targets]
     arrived, next_ns, tokens = Arrived(), SECOND_NS, 0
@@ -167,7 +167,7 @@ def _costs() -> dict[str, float]:
     simulation = Simulation(
         ClusterSpec(ENGINES["8B on H100"]),
         Constant(Mix(16.0, PROMPT_TOKENS, OUTPUT_TOKENS)),
-        telling=_TELLING,
+        reporting=_REPORTING,
     )
     told = [
         (event.key, event.step)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from disagg_cluster.simulator.cluster.cluster import EngineSpec
-from disagg_cluster.simulator.engine.roofline import StepWork
+from disagg_cluster.simulator.cluster.spec import EngineSpec
+from disagg_cluster.simulator.engine.roofline import BatchWork
 from disagg_cluster.simulator.load import Arrivals, Constant, Lengths, Mix
 from disagg_exporter.capacity.curves.knee import KNEE_SHARE
 
@@ -51,12 +51,12 @@ def target_batch(spec: EngineSpec, kv_tokens_each: float, target_seconds: float)
 
 def step_seconds(spec: EngineSpec, batch: float, kv_tokens_each: float) -> float:
     """Return the time from one token to the next of so many requests."""
-    work = StepWork(writers=round(batch), writers_kv_tokens=batch * kv_tokens_each)
+    work = BatchWork(writers=round(batch), writers_kv_tokens=batch * kv_tokens_each)
     return spec.step_costs().price(work).seconds + spec.gap_seconds
 
 
 def _rate(spec: EngineSpec, tokens: int, pairs_a_token: float) -> float:
-    work = StepWork(tokens, round(tokens * pairs_a_token), tokens)
+    work = BatchWork(tokens, round(tokens * pairs_a_token), tokens)
     return tokens / (spec.step_costs().price(work).seconds + spec.gap_seconds)
 
 

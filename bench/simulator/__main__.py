@@ -16,11 +16,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from disagg_cluster.simulator.cluster.cluster import BRIEF, ClusterSpec, Telling, disaggregated
-from disagg_cluster.simulator.cluster.events import Event
-from disagg_cluster.simulator.drive import add_devices, drive
+from disagg_cluster.simulator.cluster.event_queue import Event
+from disagg_cluster.simulator.cluster.spec import BRIEF, ClusterSpec, Reporting, disaggregated
 from disagg_cluster.simulator.load import Lengths, Mix, Shifting
-from disagg_cluster.simulator.simulation import Simulation
+from disagg_cluster.simulator.simulation import Simulation, add_devices, drive
 from disagg_exporter.accounting import Ledger
 
 BAR_SECONDS = 60.0
@@ -39,7 +38,7 @@ class Result:
     requests: int
     records: int
     events: int
-    acts: int
+    actions: int
 
     @property
     def speed(self) -> float:
@@ -47,23 +46,26 @@ class Result:
         return self.simulated_hours * 3600 / self.cpu_seconds
 
 
-def simulation(telling: Telling) -> Simulation:
+def simulation(reporting: Reporting) -> Simulation:
     """Three prefill and five decode engines of an 8B model on H100s, and a day's load."""
     by_day, by_night = Mix(1.8, 1155, 211), Mix(0.45, 1155, 211)
     return Simulation(
         ClusterSpec(disaggregated(3, 5)),
         Shifting(by_day, by_night, period_seconds=86_400),
         lengths=Lengths(prompt_spread=0.8, output_spread=0.8, reuse_ratio=0.3),
-        telling=telling,
+        reporting=reporting,
         seed=1,
     )
 
 
 def measure(
-    what: str, hours: float, telling: Telling, run: Callable[[Simulation, int, Counter[str]], None]
+    what: str,
+    hours: float,
+    reporting: Reporting,
+    run: Callable[[Simulation, int, Counter[str]], None],
 ) -> Result:
     """Run one simulation and say what it took."""
-    simulated, counts = simulation(telling), Counter[str]()
+    simulated, counts = simulation(reporting), Counter[str]()
     wall, cpu = time.perf_counter(), time.process_time()
     run(simulated, round(hours * 3600 * 1e9), counts)
     return Result(
@@ -74,7 +76,7 @@ def measure(
         requests=counts["RequestEnded"],
         records=counts["Message"],
         events=counts.total(),
-        acts=simulated.acts,
+        actions=simulated.actions,
     )
 
 
@@ -123,8 +125,8 @@ def main() -> int:
         measure("a day, told in runs of steps", DAY_HOURS, BRIEF, listen),
         measure("an hour, told in runs of steps", 1.0, BRIEF, listen),
         measure("the same hour, accounted for", 1.0, BRIEF, account),
-        measure("an hour, step by step", 1.0, Telling(), listen),
-        measure("the same hour, accounted for", 1.0, Telling(), account),
+        measure("an hour, step by step", 1.0, Reporting(), listen),
+        measure("the same hour, accounted for", 1.0, Reporting(), account),
     ]
     day = results[0]
     met = day.cpu_seconds <= BAR_SECONDS

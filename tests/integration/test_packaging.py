@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import importlib.metadata
 from disagg_cluster.host.files.package_data import asset_dir, engine_side_folder
-from disagg_cluster.demo.real_vllm.environment_plan import CALM_WAITS
+from disagg_cluster.demo.real_vllm.environment import CALM_WAITS
 
 print(asset_dir("alerts").joinpath("rules", "disagg-recording.yaml").is_file())
 print(asset_dir("alerts").joinpath("alertmanager.yaml").is_file())

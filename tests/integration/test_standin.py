@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.demo.costs import Costs
 from disagg_cluster.demo.disaggregated_client import NIXL, complete, complete_on_one
-from disagg_cluster.simulator.engine.roofline import StepWork
+from disagg_cluster.demo.standin import StandinCosts
+from disagg_cluster.simulator.engine.roofline import BatchWork
 from disagg_exporter.devices.simulated.device_source import SimDevices
 from disagg_exporter.inside_engine.disagg_steps import wire
 from support.standins import MODEL, SECONDS, StandInProcess, standin, standin_argv
@@ -76,7 +76,7 @@ def test_a_prefill_and_a_decode_engine_serve_together_and_their_steps_say_who_di
         *[(0, 0)] * 4,
     ]
     assert (decode_steps[-1].prefill_tokens, decode_steps[-1].decode_tokens) == (0, 5)
-    planned = Costs().price(StepWork(context_tokens=2048))
+    planned = StandinCosts().price(BatchWork(context_tokens=2048))
     assert prefill_steps[0].elapsed_ns >= round(planned.seconds * 1e9)
     assert {step.flags for step in prefill_steps + decode_steps} == {wire.SIMULATED}
     assert {step.pid for step in prefill_steps} == {prefill.process.pid}

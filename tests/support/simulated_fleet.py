@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from disagg_cluster.prometheus.local_server import Target
-from disagg_cluster.simulator.cluster.cluster import ClusterSpec, EngineSpec, Telling
-from disagg_cluster.simulator.cluster.events import Event, PageText
-from disagg_cluster.simulator.drive import add_devices, feed
-from disagg_cluster.simulator.faults import Fault
-from disagg_cluster.simulator.load import Mix, Shape
-from disagg_cluster.simulator.simulation import Simulation
+from disagg_cluster.simulator.cluster.event_queue import Event, SimulatedPage
+from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting
+from disagg_cluster.simulator.fault_injector import Fault
+from disagg_cluster.simulator.load import LoadOverTime, Mix
+from disagg_cluster.simulator.simulation import Simulation, add_devices, feed
 from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_books
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
@@ -39,7 +38,7 @@ from disagg_exporter.steps.messages import Message, MessageKind
 
 WARM_SECONDS = 200.0
 SECOND_NS = 1_000_000_000
-_TELLING = Telling(single_steps=False, page_seconds=5.0, sweep_seconds=1.0)
+_REPORTING = Reporting(single_steps=False, page_seconds=5.0, sweep_seconds=1.0)
 _TICK_SECONDS = 0.25
 
 
@@ -104,7 +103,7 @@ class _Node:
         match event:
             case Assignment():
                 self._assignment = event
-            case PageText():
+            case SimulatedPage():
                 self._page = parse_page(event.text.encode(), event.t_ns)
                 self._tally.take(self._page)
             case DeviceSweep():
@@ -160,9 +159,9 @@ class _Cluster:
     """One simulation and its nodes."""
 
     def __init__(self, scene: Scene, start_ns: int) -> None:
-        load: Shape = _Steady(scene.mix)
+        load: LoadOverTime = _Steady(scene.mix)
         self._simulation = Simulation(
-            scene.spec(), load, faults=scene.faults, telling=_TELLING, seed=7, start_ns=start_ns
+            scene.spec(), load, faults=scene.faults, reporting=_REPORTING, seed=7, start_ns=start_ns
         )
         self.nodes = {name: _Node(name, self._simulation) for name, _ in scene.nodes}
         self._next_ns = start_ns

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from disagg_cluster.simulator.cluster.cluster import ClusterSpec, EngineSpec, Telling, disaggregated
-from disagg_cluster.simulator.cluster.events import Event, PageText, RequestEnded
-from disagg_cluster.simulator.drive import add_devices, drive
+from disagg_cluster.simulator.cluster.event_queue import Event, RequestEnded, SimulatedPage
+from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting, disaggregated
 from disagg_cluster.simulator.engine.hardware import Model
-from disagg_cluster.simulator.load import Mix, Shape
-from disagg_cluster.simulator.simulation import Simulation
+from disagg_cluster.simulator.load import LoadOverTime, Mix
+from disagg_cluster.simulator.simulation import Simulation, add_devices, drive
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import Assignment, DeviceSweep, EngineAccount, Role, Step
 from disagg_exporter.steps.messages import Message, MessageKind
@@ -33,7 +32,7 @@ TINY = Model(
 class Until:
     """A load that stops, so that everything ends."""
 
-    shape: Shape
+    shape: LoadOverTime
     seconds: float
 
     def rate(self, t_seconds: float) -> Mix:
@@ -45,7 +44,7 @@ class Heard:
     """What a simulation told, by kind, with the time at which it was heard."""
 
     messages: list[tuple[int, Message]] = field(default_factory=list)
-    pages: list[PageText] = field(default_factory=list)
+    pages: list[SimulatedPage] = field(default_factory=list)
     sweeps: list[DeviceSweep] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
     requests: list[RequestEnded] = field(default_factory=list)
@@ -54,7 +53,7 @@ class Heard:
         match event:
             case Message():
                 self.messages.append((t_ns, event))
-            case PageText():
+            case SimulatedPage():
                 self.pages.append(event)
             case DeviceSweep():
                 self.sweeps.append(event)
@@ -113,5 +112,5 @@ def busy_seconds(ledger: Ledger, engine: str, seconds: float) -> float:
     return sum(engine_account(ledger, engine, seconds).gpu_seconds.values())
 
 
-QUIET = Telling(heartbeat_seconds=None, page_seconds=None, sweep_seconds=None)
+QUIET = Reporting(heartbeat_seconds=None, page_seconds=None, sweep_seconds=None)
 """Steps and nothing else."""

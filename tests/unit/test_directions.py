@@ -47,11 +47,11 @@ FLOORS = {
 # Pure modules in rooms that are not pure as a whole; those are told by docs/architecture.md.
 CORE = [
     "disagg_cluster.daemon.status_line",
-    "disagg_cluster.demo.costs",
-    "disagg_cluster.demo.load_shape",
-    "disagg_cluster.deploy.bridges.mapping",
+    "disagg_cluster.demo.standin",
+    "disagg_cluster.demo.nodefile",
+    "disagg_cluster.deploy.job_files",
     "disagg_cluster.deploy.install.plan",
-    "disagg_cluster.deploy.install.unit",
+    "disagg_cluster.deploy.install.texts",
     "disagg_cluster.discovery.finders.servers",
     "disagg_cluster.discovery.kubernetes.join",
     "disagg_cluster.discovery.kubernetes.pod_store",

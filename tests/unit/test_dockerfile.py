@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import disagg_exporter
-from disagg_cluster.demo.real_vllm.environment_plan import VLLM_CPU
+from disagg_cluster.demo.real_vllm.environment import VLLM_CPU
 from support.dockerfile import DOCKERFILE, ROOT, read, stages
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -20,8 +20,14 @@ from disagg_cluster.daemon.daemon import Daemon
 from disagg_cluster.daemon.foreground import log_to_stderr, run
 from disagg_cluster.daemon.status_line import LinePrinter
 from disagg_cluster.demo.load import LoadGenerator, send_through
-from disagg_cluster.demo.load_shape import TINY_OUTPUT_HEAVY, TINY_PROMPT_HEAVY, LoadShape
-from disagg_cluster.demo.nodefile import WORKERS, demo_node_file, free_ports
+from disagg_cluster.demo.nodefile import (
+    TINY_OUTPUT_HEAVY,
+    TINY_PROMPT_HEAVY,
+    WORKERS,
+    LoadShape,
+    demo_node_file,
+    free_ports,
+)
 from disagg_cluster.demo.real_vllm import pair
 from disagg_cluster.host.files.package_data import asset_dir
 from disagg_cluster.nodefile import from_mapping

@@ -14,13 +14,29 @@ import click
 from disagg_cluster.cli.shipped import RUNBOOKS
 from disagg_cluster.cli.shipped import shipped as shipped_rules
 from disagg_cluster.daemon.metrics_service import scheme_of
-from disagg_cluster.deploy.dashboards import grafana_files
-from disagg_cluster.deploy.install.files import InstallError, carry_out, read_manifest, read_texts
-from disagg_cluster.deploy.install.hints import leftovers, next_steps, undoing
-from disagg_cluster.deploy.install.places import Part, Places, below, on_system
-from disagg_cluster.deploy.install.plan import Action, Step, plan
-from disagg_cluster.deploy.install.starter import starter_text
-from disagg_cluster.deploy.install.wanted import Node, Shipped, wanted
+from disagg_cluster.deploy.export import grafana_files
+from disagg_cluster.deploy.install.files import (
+    InstallPart,
+    InstallPaths,
+    NodeToInstall,
+    Shipped,
+    below,
+    desired_files,
+    leftovers,
+    next_steps,
+    on_system,
+    undoing,
+)
+from disagg_cluster.deploy.install.plan import (
+    Action,
+    FileChange,
+    InstallError,
+    carry_out,
+    plan,
+    read_manifest,
+    read_texts,
+)
+from disagg_cluster.deploy.install.texts import starter_text
 from disagg_cluster.host.files.package_data import asset_dir
 from disagg_cluster.nodefile import parse
 
@@ -36,7 +52,7 @@ _LONGEST_DIFF_LINES = 60
     "--part",
     "parts",
     multiple=True,
-    type=click.Choice([part.value for part in Part]),
+    type=click.Choice([part.value for part in InstallPart]),
     help="Only this; may be given again.  [default: all; with --system the service, and what is "
     "installed here]",
 )
@@ -81,32 +97,32 @@ def install(
     """  # noqa: D301 # click looks for the character itself
     if (into is None) != system:
         raise click.UsageError("say where: either --into DIR or --system")
-    places = on_system() if into is None else below(into.absolute())
-    chosen = tuple(map(Part, parts)) or places.usual_parts()
-    told = _node(places, file, starter_text(node or os.uname().nodename, cluster), user)
+    paths = on_system() if into is None else below(into.absolute())
+    chosen = tuple(map(InstallPart, parts)) or paths.usual_parts()
+    told = _node(paths, file, starter_text(node or os.uname().nodename, cluster), user)
     runbooks = runbooks.rstrip("/")
     shipped = Shipped(
         shipped_rules(runbooks),
-        grafana_files(asset_dir("grafana"), places.grafana, datasource, runbooks),
+        grafana_files(asset_dir("grafana"), paths.grafana, datasource, runbooks),
     )
-    files = wanted(places, chosen, told, shipped)
-    written = read_manifest(places.manifest)
+    files = desired_files(paths, chosen, told, shipped)
+    written = read_manifest(paths.manifest)
     there = read_texts({*(each.path for each in files), *map(Path, written)})
     steps = plan(files, there, written, force=force)
     if apply:
-        carry_out(steps, places.manifest)
-    after = (*leftovers(steps), *next_steps(places, chosen, told.scheme))
-    undo = undoing(places, steps)
+        carry_out(steps, paths.manifest)
+    after = (*leftovers(steps), *next_steps(paths, chosen, told.scheme))
+    undo = undoing(paths, steps)
     if as_json:
         click.echo(_as_json(steps, after, undo, applied=apply))
     else:
         click.echo(_as_text(steps, after, undo, applied=apply, full=full))
 
 
-def _node(places: Places, file: Path | None, starter: str, user: str) -> Node:
+def _node(paths: InstallPaths, file: Path | None, starter: str, user: str) -> NodeToInstall:
     """The node to install: by its own file if that is there, else by the one it will get."""
-    texts = read_texts([places.node_file, *([] if file is None else [file])])
-    source = places.node_file
+    texts = read_texts([paths.node_file, *([] if file is None else [file])])
+    source = paths.node_file
     if file is not None and file not in texts:
         raise InstallError(f"{file} does not exist")
     if source in texts:
@@ -118,7 +134,7 @@ def _node(places: Places, file: Path | None, starter: str, user: str) -> Node:
     else:
         text = starter
     config = parse(text, str(source), folder=source.absolute().parent)
-    return Node(config, text, scheme_of(config.listen), _program(), user)
+    return NodeToInstall(config, text, scheme_of(config.listen), _program(), user)
 
 
 def _program() -> Path:
@@ -129,7 +145,7 @@ def _program() -> Path:
 
 
 def _as_text(
-    steps: Sequence[Step],
+    steps: Sequence[FileChange],
     after: Sequence[str],
     undo: Sequence[str],
     *,
@@ -160,7 +176,7 @@ def _as_text(
 
 
 def _as_json(
-    steps: Sequence[Step],
+    steps: Sequence[FileChange],
     after: Sequence[str],
     undo: Sequence[str],
     *,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.deploy.dashboards import grafana_files
 from disagg_cluster.deploy.export import export as write
+from disagg_cluster.deploy.export import grafana_files
 from disagg_cluster.discovery.pod_steps.copying import copy_plugin
 from disagg_cluster.host.files.package_data import asset_dir, engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder

@@ -114,8 +114,10 @@ class Listen(Section):
         return parse_listen(self.metrics)
 
 
-class Intervals(Section):
+class IntervalsConfig(Section):
     """How often things are looked at."""
+
+    model_config = ConfigDict(title="Intervals")
 
     devices_seconds: Seconds = Field(default=0.1, description="seconds, a number above 0")
     pages_seconds: Seconds = Field(default=1.0, description="seconds, a number above 0")
@@ -173,7 +175,7 @@ class NodeConfig(Section):
         default="here", description="one of here, elsewhere"
     )
     listen: Listen = Listen()
-    intervals: Intervals = Intervals()
+    intervals: IntervalsConfig = IntervalsConfig()
     latency: Latency = Latency()
     health: HealthProbes = USUAL_PROBES
     restart: Restart = Restart()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from disagg_cluster.config import Bridges, Listen
-from disagg_cluster.deploy.bridges.job_files import JobFiles
+from disagg_cluster.deploy.job_files import JobFiles
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.authentication import OPEN
 from disagg_exporter.http.server.scrape_rate import Onlookers

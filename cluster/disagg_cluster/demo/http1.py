@@ -39,7 +39,7 @@ class HttpAnswer:
 Handler = Callable[[HttpRequest], Awaitable[HttpAnswer]]
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One client: reads requests one after another and answers each through `handler`."""
 
     def __init__(self, handler: Handler) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from disagg_cluster.demo.disaggregated_client import NIXL, CompletionError, complete
-from disagg_cluster.demo.load_shape import LoadShape
+from disagg_cluster.demo.nodefile import LoadShape
 from disagg_cluster.simulator.load import Mix
 
 _TOKEN_TEXT = "word"  # four characters: about a token to every engine, exactly one to a stand-in

@@ -1,4 +1,9 @@
-"""The HTTP routes of a stand-in engine: vLLM's, as far as the demo and its supervisor ask."""
+"""The HTTP routes of a stand-in engine: those of vLLM for which the demo and its supervisor ask.
+
+The form of completions is vLLM's, KV transfer of the NIXL kind included: a prefill engine is
+asked for one token with `do_remote_decode` and answers with the parameters that the decode engine
+is then given; they say `do_remote_prefill`, and the decode engine computes no prompt.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,107 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
-from disagg_cluster.demo import completions
 from disagg_cluster.demo.http1 import HttpAnswer, HttpRequest
 from disagg_cluster.demo.step_loop import StepLoop
+from disagg_cluster.simulator.engine.batch import Sequence
 from disagg_cluster.simulator.engine.scheduler import Scheduler
-from disagg_cluster.simulator.engine.sequence import Sequence
 from disagg_cluster.simulator.telemetry.page import CONTENT_TYPE, Page
+from disagg_exporter.errors import DisaggError
+
+_DEFAULT_MAX_TOKENS = 16  # what OpenAI's and vLLM's endpoint take when nothing is said
+_CHARACTERS_PER_TOKEN = 4
+_WORD = " word"
+
+
+class BadCompletionRequestError(DisaggError):
+    """A body that no completion can be made of; its text goes to the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """What a client asks for."""
+
+    model: str
+    prompt_tokens: int
+    max_tokens: int
+    remote_prompt: bool
+    remote_decode: bool
+
+
+def parse_completion(body: bytes) -> CompletionRequest:
+    """Read a request's body; raises `BadCompletionRequestError`.
+
+    `prompt` is a text, a list of token ids, or `{"prompt_tokens": n}` for a prompt of that length
+    whose text nobody needs. `max_tokens` defaults to 16.
+    """
+    try:
+        asked = json.loads(body)
+    except ValueError as error:
+        raise BadCompletionRequestError(f"the body is not JSON: {error}") from error
+    if not isinstance(asked, dict):
+        raise BadCompletionRequestError("the body must be a JSON object")
+    if asked.get("stream"):
+        raise BadCompletionRequestError("a stand-in engine does not stream")
+    transfer = asked.get("kv_transfer_params") or {}
+    if not isinstance(transfer, dict):
+        raise BadCompletionRequestError("kv_transfer_params must be an object")
+    return CompletionRequest(
+        model=str(asked.get("model", "")),
+        prompt_tokens=_prompt_tokens(asked.get("prompt")),
+        max_tokens=_positive("max_tokens", asked.get("max_tokens", _DEFAULT_MAX_TOKENS)),
+        remote_prompt=transfer.get("do_remote_prefill") is True,
+        remote_decode=transfer.get("do_remote_decode") is True,
+    )
+
+
+def completion_body(
+    asked: CompletionRequest, *, model: str, engine: str, request_id: str
+) -> Mapping[str, object]:
+    """The body of a finished completion; every token of a stand-in is the same word."""
+    return {
+        "id": request_id,
+        "object": "text_completion",
+        "model": model,
+        "choices": [{"index": 0, "text": _WORD * asked.max_tokens, "finish_reason": "length"}],
+        "usage": {
+            "prompt_tokens": asked.prompt_tokens,
+            "completion_tokens": asked.max_tokens,
+            "total_tokens": asked.prompt_tokens + asked.max_tokens,
+        },
+        "kv_transfer_params": _transfer(engine, request_id) if asked.remote_decode else None,
+    }
+
+
+def _transfer(engine: str, request_id: str) -> Mapping[str, object]:
+    return {
+        "do_remote_prefill": True,
+        "do_remote_decode": False,
+        "remote_block_ids": [],
+        "remote_engine_id": engine,
+        "remote_request_id": request_id,
+        "remote_host": "127.0.0.1",
+        "remote_port": 0,
+        "transfer_mode": "pull",
+    }
+
+
+def _prompt_tokens(prompt: object) -> int:
+    if isinstance(prompt, str):
+        return max(1, -(-len(prompt) // _CHARACTERS_PER_TOKEN))
+    if isinstance(prompt, dict):
+        return _positive("prompt_tokens", prompt.get("prompt_tokens"))
+    if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
+        return len(prompt)
+    raise BadCompletionRequestError('prompt must be a text, a list of ints or {"prompt_tokens": n}')
+
+
+def _positive(name: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise BadCompletionRequestError(f"{name} must be a positive integer, not {value!r}")
+
 
 _DRAIN_SECONDS = 2.0
 
@@ -43,7 +142,7 @@ class Routes:
                 model = {"id": self._model, "object": "model", "owned_by": "stand-in"}
                 return _json(200, {"object": "list", "data": [model]})
             case ("GET", "/metrics"):
-                page = self._page.render(self._scheduler.standing())
+                page = self._page.render(self._scheduler.state())
                 return HttpAnswer(200, page.encode(), CONTENT_TYPE)
             case ("POST", "/v1/completions"):
                 return await self._complete(request.body)
@@ -60,8 +159,8 @@ class Routes:
         if self._draining:
             return _refusal(503, "the engine is stopping")
         try:
-            asked = completions.parse(body)
-        except completions.CompletionError as error:
+            asked = parse_completion(body)
+        except BadCompletionRequestError as error:
             return _refusal(400, str(error))
         if asked.model not in ("", self._model):
             return _refusal(404, f"the model {asked.model!r} does not exist")
@@ -79,7 +178,7 @@ class Routes:
         request_id = f"cmpl-{uuid.uuid4().hex}"
         return _json(
             200,
-            completions.answer(asked, model=self._model, engine=self._name, request_id=request_id),
+            completion_body(asked, model=self._model, engine=self._name, request_id=request_id),
         )
 
 

@@ -12,7 +12,7 @@ from disagg_exporter.devices.simulated.device_source import IDLE_WATTS, MEMORY_T
 from disagg_exporter.devices.simulated.state import SimState, state_path, write_state
 
 
-class Load(NamedTuple):
+class GpuLoad(NamedTuple):
     """What a simulated GPU draws, and how active its parts are (0 to 1), while something runs."""
 
     watts: float
@@ -22,9 +22,9 @@ class Load(NamedTuple):
 
 
 # Chosen, not measured: prefill is bound by the tensor cores, decode by the memory's bandwidth.
-PREFILL = Load(600.0, sm_ratio=0.9, tensor_ratio=0.6, dram_ratio=0.3)
-DECODE = Load(400.0, sm_ratio=0.6, tensor_ratio=0.1, dram_ratio=0.75)
-REST = Load(IDLE_WATTS, sm_ratio=0.0, tensor_ratio=0.0, dram_ratio=0.0)
+PREFILL = GpuLoad(600.0, sm_ratio=0.9, tensor_ratio=0.6, dram_ratio=0.3)
+DECODE = GpuLoad(400.0, sm_ratio=0.6, tensor_ratio=0.1, dram_ratio=0.75)
+REST = GpuLoad(IDLE_WATTS, sm_ratio=0.0, tensor_ratio=0.0, dram_ratio=0.0)
 
 # vLLM takes its whole share of the memory when it starts, whatever the load.
 _MEMORY_USED_BYTES = MEMORY_TOTAL_BYTES * 9 // 10
@@ -40,9 +40,9 @@ class GpuMeter:
     tensor_ns: float = 0.0
     dram_ns: float = 0.0
     energy_joules: float = 0.0
-    load: Load = REST
+    load: GpuLoad = REST
 
-    def draw(self, load: Load, now_ns: int) -> None:
+    def draw(self, load: GpuLoad, now_ns: int) -> None:
         """Charge the time until `now_ns` at the load until now, then go on with `load`."""
         passed_ns, was = max(0, now_ns - self.charged_ns), self.load
         self.energy_joules += was.watts * passed_ns / 1e9
@@ -56,7 +56,7 @@ class GpuMeter:
 
 
 class SimGpus:
-    """All GPUs of one engine, told to the simulated device source through its files.
+    """All GPUs of one engine, reported to the simulated device source through its files.
 
     The GPUs of a tensor-parallel group work in step, so one meter serves them all.
 

@@ -2,7 +2,7 @@
 
 It is the simulator's engine in real time, a child process of the demo:
 `python -m disagg_cluster.demo.standin --help`. Its steps take real time at stated constant costs
-(`costs.Costs`); its step records go through the same sender and socket as those of the vLLM
+(`StandinCosts`); its step records go through the same sender and socket as those of the vLLM
 plugin, marked as simulated.
 """
 
@@ -21,17 +21,57 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from disagg_cluster.demo.costs import LIMITS, Costs
-from disagg_cluster.demo.http1 import Connection
+from disagg_cluster.demo.http1 import HttpConnection
 from disagg_cluster.demo.routes import Routes
 from disagg_cluster.demo.simulated_gpu import SimGpus
 from disagg_cluster.demo.step_loop import StepLoop
+from disagg_cluster.simulator.engine.batch import SchedulerLimits
 from disagg_cluster.simulator.engine.engine import Engine
+from disagg_cluster.simulator.engine.roofline import BatchWork, Price
 from disagg_cluster.simulator.engine.scheduler import Scheduler
 from disagg_cluster.simulator.telemetry.page import Page, PageFacts
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
+
+
+@dataclass(frozen=True, slots=True)
+class StandinCosts:
+    """The constant prices of a stand-in engine, in seconds; a step's length is their plain sum.
+
+    The defaults have the shape of an 8B model on a large GPU (reading a prompt is priced by the
+    token, writing is priced mostly by the step), not its exact figures. They hold for the engine
+    as a whole, whatever the number of its GPUs.
+    """
+
+    step_base_seconds: float = 0.012
+    """Every step: launch, weights read once, sampling."""
+    prefill_token_seconds: float = 50e-6
+    """Each prompt token computed in the step."""
+    decode_request_seconds: float = 250e-6
+    """Each request that gets one more token in the step."""
+    kv_thousand_tokens_seconds: float = 50e-6
+    """Each 1000 tokens of KV cache that those requests read."""
+    transfer_thousand_tokens_seconds: float = 0.004
+    """Each 1000 prompt tokens whose KV comes from another engine; the GPU is idle meanwhile."""
+
+    def price(self, work: BatchWork) -> Price:
+        """How long a step with this work lasts."""
+        return Price(
+            self.step_base_seconds
+            + self.prefill_token_seconds * work.context_tokens
+            + self.decode_request_seconds * work.writers
+            + self.kv_thousand_tokens_seconds * work.writers_kv_tokens / 1000
+        )
+
+    def transfer_seconds(self, prompt_tokens: int) -> float:
+        """How long the KV of a prompt travels to this engine."""
+        return self.transfer_thousand_tokens_seconds * prompt_tokens / 1000
+
+
+LIMITS = SchedulerLimits(kv_blocks=25_000, block_tokens=16, running_requests=256, step_tokens=2048)
+"""What a stand-in engine can hold."""
+
 
 ROLES = ("prefill", "decode", "mixed")
 
@@ -47,7 +87,7 @@ class Options:
     host: str = "127.0.0.1"
     gpus: tuple[int, ...] = ()
     sim_dir: Path | None = None
-    costs: Costs = field(default_factory=Costs)
+    costs: StandinCosts = field(default_factory=StandinCosts)
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
 
@@ -77,21 +117,21 @@ async def serve(options: Options, steps_socket: str | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     server = await loop.create_server(
-        lambda: Connection(routes.handle), options.host, options.port, ssl=options.tls()
+        lambda: HttpConnection(routes.handle), options.host, options.port, ssl=options.tls()
     )
     if sender is not None:
         sender.start()
     work = asyncio.gather(steps.run(), steps.report_gpus())
-    told = loop.create_task(stopping.wait())
+    stop_asked = loop.create_task(stopping.wait())
     _say(
         f"stand-in engine {options.name}: role {options.role}, model {options.model}, port "
         f"{options.port}, GPUs {list(options.gpus)} (simulated), costs {asdict(options.costs)}"
     )
-    await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((work, stop_asked), return_when=asyncio.FIRST_COMPLETED)
     server.close()
     await routes.drain()
     work.cancel()
-    told.cancel()
+    stop_asked.cancel()
     if sender is not None:
         sender.close()
     if gpus is not None:
@@ -111,7 +151,9 @@ def parse_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--model", required=True, help="the name under which it serves")
     parser.add_argument("--gpus", default="", type=_indices, help="simulated GPUs, such as 0,1")
     parser.add_argument("--sim-dir", type=Path, help="folder of the simulated GPUs' files")
-    parser.add_argument("--costs", default=Costs(), type=_costs, help="JSON of costs to change")
+    parser.add_argument(
+        "--costs", default=StandinCosts(), type=_costs, help="JSON of costs to change"
+    )
     parser.add_argument("--ssl-certfile", type=Path, help="PEM file of its certificate, for TLS")
     parser.add_argument("--ssl-keyfile", type=Path, help="PEM file of the certificate's key")
     options: Mapping[str, object] = vars(parser.parse_args(argv))
@@ -145,9 +187,9 @@ def _indices(text: str) -> tuple[int, ...]:
     return tuple(int(index) for index in text.split(",") if index)
 
 
-def _costs(text: str) -> Costs:
+def _costs(text: str) -> StandinCosts:
     try:
-        return Costs(**json.loads(text))
+        return StandinCosts(**json.loads(text))
     except TypeError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from disagg_cluster.demo.simulated_gpu import SimGpus
-from disagg_cluster.simulator.engine.engine import Engine, Run
-from disagg_cluster.simulator.engine.sequence import Sequence
-from disagg_cluster.simulator.engine.steps import Outcome
-from disagg_cluster.simulator.telemetry.facts import facts_of, state_of
+from disagg_cluster.simulator.engine.batch import Outcome, Sequence
+from disagg_cluster.simulator.engine.engine import Engine, StepRun
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
+from disagg_cluster.simulator.telemetry.telemetry_emitter import facts_of, state_of
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts
 
 _GPU_WRITE_SECONDS = 0.1  # as often as the daemon looks
@@ -33,7 +32,7 @@ class StepLoop:
 
     Args:
         engine: The simulated engine, which plans one step at a time.
-        counters: What the engine's page tells.
+        counters: What the engine's page shows.
         transfer_seconds: How long the KV of so many tokens travels to this engine.
         sink: Where records go; None when no daemon listens.
         gpus: The engine's simulated GPUs; None when it has none.
@@ -64,7 +63,7 @@ class StepLoop:
         self._empty = asyncio.Event()
         self._empty.set()
         self._working_until_ns = clock_ns()
-        self._told = self._scheduler.standing()
+        self._reported = self._scheduler.state()
 
     async def complete(self, sequence: Sequence) -> None:
         """Run a request to its last token; cancelling this takes it out of the engine."""
@@ -104,7 +103,7 @@ class StepLoop:
                 continue
             if self._gpus is not None:
                 self._gpus.rest(outcome.ended_ns)
-            self._tell(outcome)
+            self._report(outcome)
             for sequence in outcome.finished:
                 answer = self._answers.get(sequence)
                 if answer is not None and not answer.done():
@@ -120,7 +119,7 @@ class StepLoop:
                 self._awake.clear()
                 await _wait_for(self._awake, _GPU_REST_WRITE_SECONDS)
 
-    def _begin(self) -> Run | None:
+    def _begin(self) -> StepRun | None:
         """Plan a step, and let the KV set out for which there is room now."""
         run = self._engine.begin(self._clock_ns())
         loop = asyncio.get_running_loop()
@@ -145,22 +144,22 @@ class StepLoop:
         self._counters.aborted += 1
 
     async def _rest(self) -> None:
-        """Wait for a request or for the KV of one; the state between steps is told once."""
-        standing = self._scheduler.standing()
-        if self._sink is not None and standing != self._told:
-            self._told = standing
-            self._sink.step(state_of(standing), self._clock_ns(), counted=False)
+        """Wait for a request or for the KV of one; the state between steps is reported once."""
+        state = self._scheduler.state()
+        if self._sink is not None and state != self._reported:
+            self._reported = state
+            self._sink.step(state_of(state), self._clock_ns(), counted=False)
         # Written where work ends and where it begins again: no reader then smears the edges.
         self._write_gpus()
         self._submitted.clear()
         await self._submitted.wait()
         self._write_gpus()
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _report(self, outcome: Outcome) -> None:
         self._counters.count(outcome)
-        self._told = self._scheduler.standing()
+        self._reported = self._scheduler.state()
         if self._sink is not None:
-            self._sink.step(facts_of(outcome, self._told), outcome.ended_ns)
+            self._sink.step(facts_of(outcome, self._reported), outcome.ended_ns)
 
     def _write_gpus(self) -> None:
         if self._gpus is None:

@@ -1,9 +1,13 @@
-"""Files that we write for others to use, and never over what somebody has changed."""
+"""Files written for others: never over what somebody has changed; the dashboards for Grafana."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from importlib.resources.abc import Traversable
 from pathlib import Path
+
+import yaml
 
 from disagg_cluster.host.files.atomic_write import write_whole
 from disagg_exporter.errors import DisaggError
@@ -42,5 +46,41 @@ def _differs(path: Path, text: str) -> bool:
     try:
         return path.read_bytes() != text.encode()
     except OSError:
-        # Not there; what cannot be read is told when it cannot be written.
+        # Not there; what cannot be read is reported when it cannot be written.
         return False
+
+
+PROVIDER = "provisioning/dashboards/disagg-node.yaml"
+DATASOURCE = "provisioning/datasources/disagg-node.yaml"
+
+
+def grafana_files(
+    shipped: Traversable, folder: Path, datasource: str | None, runbooks: str
+) -> dict[str, str]:
+    """What an exported folder holds: text by path within it.
+
+    `folder` is where the files will lie: Grafana reads the dashboards from there. With a
+    `datasource` the dashboards open on it; without, a data source of our own is provisioned too,
+    and Grafana opens them on its default. `runbooks` is where their links to runbooks begin.
+    """
+    files = {
+        f"dashboards/{entry.name}": _set(entry.read_text(encoding="utf-8"), datasource, runbooks)
+        for entry in sorted(shipped.joinpath("dashboards").iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".json")
+    }
+    provider = yaml.safe_load(shipped.joinpath(PROVIDER).read_text(encoding="utf-8"))
+    provider["providers"][0]["options"]["path"] = str(folder / "dashboards")
+    files[PROVIDER] = yaml.safe_dump(provider, sort_keys=False)
+    if datasource is None:
+        files[DATASOURCE] = shipped.joinpath(DATASOURCE).read_text(encoding="utf-8")
+    return files
+
+
+def _set(text: str, datasource: str | None, runbooks: str) -> str:
+    dashboard = json.loads(text)
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "datasource" and datasource is not None:
+            variable["current"] = {"selected": True, "text": datasource, "value": datasource}
+        if variable["name"] == "runbooks":
+            variable["query"] = runbooks
+    return json.dumps(dashboard, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

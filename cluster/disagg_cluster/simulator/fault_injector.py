@@ -1,59 +1,139 @@
-"""Lets faults begin and end at their times."""
+"""Faults of a simulation, and what lets them begin and end at their times.
+
+Times are seconds after the start of the simulation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
-from disagg_cluster.simulator.cluster.cluster import SpecError
-from disagg_cluster.simulator.cluster.event_queue import Agenda
-from disagg_cluster.simulator.cluster.kv_transfer import KvTransfer
-from disagg_cluster.simulator.faults import (
-    Crash,
-    FailingTransfer,
-    Fault,
-    LateRecords,
-    LostRecords,
-    Slow,
-    SlowTransfer,
-    Stuck,
-    Throttled,
-)
-from disagg_cluster.simulator.process import Process
+from disagg_cluster.simulator.cluster.event_queue import EventQueue
+from disagg_cluster.simulator.cluster.network import KvNetwork
+from disagg_cluster.simulator.cluster.spec import SpecError
+from disagg_cluster.simulator.process import EngineProcess
 from disagg_cluster.simulator.server import Server
 
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """An engine's process dies; the next one starts so much later, None: never."""
+
+    at_seconds: float
+    engine: str
+    restart_after_seconds: float | None = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """An engine hangs: no step ends, while its server still answers and beats.
+
+    Its GPUs look busy if it hung inside a step, as they do when a collective waits for ever.
+    """
+
+    at_seconds: float
+    for_seconds: float
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """An engine takes `factor` times as long for each step."""
+
+    at_seconds: float
+    for_seconds: float
+    engine: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class LostRecords:
+    """A part of an engine's step records does not get through."""
+
+    at_seconds: float
+    for_seconds: float
+    engine: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class LateRecords:
+    """All that an engine reports arrives late."""
+
+    at_seconds: float
+    for_seconds: float
+    engine: str
+    late_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTransfer:
+    """All KV transfers take `factor` times as long."""
+
+    at_seconds: float
+    for_seconds: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailingTransfer:
+    """A part of all KV transfers fails; the decode engine computes those prompts itself."""
+
+    at_seconds: float
+    for_seconds: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """A GPU runs at `clock_ratio` of its clock: too hot, or short of power."""
+
+    at_seconds: float
+    for_seconds: float
+    gpu: str
+    clock_ratio: float
+
+
+Fault = (
+    Crash | Stuck | Slow | LostRecords | LateRecords | SlowTransfer | FailingTransfer | Throttled
+)
+
+
 _NS = 1_000_000_000
-_OnProcess = Callable[[Process], None]
+_OnProcess = Callable[[EngineProcess], None]
 
 
-class Faultline:
+class FaultInjector:
     """Brings faults upon servers and transfers.
 
     What befalls a process ends with it: the next one is well.
     """
 
-    def __init__(self, agenda: Agenda, servers: Mapping[str, Server], transfer: KvTransfer) -> None:
-        self._agenda = agenda
+    def __init__(
+        self, queue: EventQueue, servers: Mapping[str, Server], transfer: KvNetwork
+    ) -> None:
+        self._queue = queue
         self._servers = servers
         self._transfer = transfer
 
-    def note(self, faults: Iterable[Fault]) -> None:
-        """Note faults in the agenda; raises `SpecError` for one of an engine there is not."""
+    def schedule(self, faults: Iterable[Fault]) -> None:
+        """Note faults in the queue; raises `SpecError` for one of an engine there is not."""
         for fault in faults:
             engine = getattr(fault, "engine", None)
             if engine is not None and engine not in self._servers:
                 raise SpecError(f"a fault of {engine}, which is no engine")
-            self._agenda.after(fault.at_seconds, partial(self._begin, fault))
+            self._queue.after(fault.at_seconds, partial(self._begin, fault))
             if not isinstance(fault, Crash | Stuck):
                 end_seconds = fault.at_seconds + fault.for_seconds
-                self._agenda.after(end_seconds, partial(self._end, fault))
+                self._queue.after(end_seconds, partial(self._end, fault))
 
     def _begin(self, fault: Fault) -> None:
         match fault:
             case Crash():
                 self._servers[fault.engine].crash(fault.restart_after_seconds)
             case Stuck():
-                until_ns = self._agenda.now_ns + round(fault.for_seconds * _NS)
+                until_ns = self._queue.now_ns + round(fault.for_seconds * _NS)
                 self._on(fault.engine, lambda process: process.stall(until_ns))
             case _:
                 self._set(fault, on=True)
@@ -79,15 +159,15 @@ class Faultline:
                     if fault.gpu in server.spec.gpus:
                         server.throttle(fault.gpu, fault.clock_ratio if on else 1.0)
 
-    def _on(self, engine: str, act: _OnProcess) -> None:
+    def _on(self, engine: str, change: _OnProcess) -> None:
         process = self._servers[engine].process
         if process is not None:
-            act(process)
+            change(process)
 
 
-def _lose(ratio: float, process: Process) -> None:
-    process.telemetry.channel.lost_ratio = ratio
+def _lose(ratio: float, process: EngineProcess) -> None:
+    process.telemetry.link.lost_ratio = ratio
 
 
-def _delay(seconds: float, process: Process) -> None:
-    process.telemetry.channel.late_seconds = seconds
+def _delay(seconds: float, process: EngineProcess) -> None:
+    process.telemetry.link.late_seconds = seconds

@@ -1,4 +1,4 @@
-"""One process of an engine, from ready to dead: it takes requests, works, and tells of it."""
+"""One process of an engine, from ready to dead: it takes requests, works and reports."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import random
 from functools import partial
 from typing import Protocol
 
-from disagg_cluster.simulator.cluster.cluster import EngineSpec, Telling
-from disagg_cluster.simulator.cluster.event_queue import Agenda
-from disagg_cluster.simulator.cluster.events import PageText
-from disagg_cluster.simulator.engine.engine import Engine, Run
-from disagg_cluster.simulator.engine.noise import Pace
-from disagg_cluster.simulator.engine.roofline import Price
+from disagg_cluster.simulator.cluster.event_queue import EventQueue, SimulatedPage
+from disagg_cluster.simulator.cluster.spec import EngineSpec, Reporting
+from disagg_cluster.simulator.engine.batch import Sequence
+from disagg_cluster.simulator.engine.engine import Engine, StepRun
+from disagg_cluster.simulator.engine.roofline import Price, StepNoise
 from disagg_cluster.simulator.engine.scheduler import Scheduler
-from disagg_cluster.simulator.engine.sequence import Sequence
 from disagg_cluster.simulator.gpus import GpuGroup
 from disagg_cluster.simulator.telemetry.telemetry import Telemetry
 from disagg_exporter.model import DeviceReading
@@ -21,26 +19,26 @@ from disagg_exporter.model import DeviceReading
 _AT_REST = Price(0.0)
 
 
-class Listener(Protocol):
-    """Who is told what becomes of the requests in a process."""
+class ProcessListener(Protocol):
+    """Who is notified of what becomes of the requests in a process."""
 
-    def finished(self, process: Process, sequence: Sequence) -> None:
+    def finished(self, process: EngineProcess, sequence: Sequence) -> None:
         """A request has written its last token."""
 
-    def wants_kv(self, process: Process, sequence: Sequence) -> None:
+    def wants_kv(self, process: EngineProcess, sequence: Sequence) -> None:
         """There is room for a prompt's KV: it may be sent."""
 
 
-class Process:
+class EngineProcess:
     """An engine process.
 
     Args:
         spec: The engine it is of.
         pid: Its process id.
-        agenda: The time it lives in.
+        queue: The time it lives in.
         gpus: The GPUs it works on.
-        telling: How much it tells.
-        listener: Who is told of its requests.
+        reporting: What it reports, and how often.
+        listener: Notified of what becomes of its requests.
         rng: Its own source of chance.
     """
 
@@ -48,10 +46,10 @@ class Process:
         self,
         spec: EngineSpec,
         pid: int,
-        agenda: Agenda,
+        queue: EventQueue,
         gpus: GpuGroup,
-        telling: Telling,
-        listener: Listener,
+        reporting: Reporting,
+        listener: ProcessListener,
         rng: random.Random,
     ) -> None:
         self.spec = spec
@@ -62,16 +60,16 @@ class Process:
         self.engine = Engine(
             self.scheduler,
             spec.step_costs(gpus.clock_ratio),
-            Pace(spec.noise, rng),
+            StepNoise(spec.noise, rng),
             gap_seconds=spec.gap_seconds,
         )
-        self.telemetry = Telemetry(spec, pid, agenda, telling, rng)
-        self._agenda = agenda
+        self.telemetry = Telemetry(spec, pid, queue, reporting, rng)
+        self._queue = queue
         self._gpus = gpus
-        self._single_steps = telling.single_steps
+        self._single_steps = reporting.single_steps
         self._listener = listener
-        agenda.every(telling.heartbeat_seconds, self.telemetry.beat, over=self._dead)
-        agenda.every(telling.page_seconds, self._show_page, over=self._dead)
+        queue.every(reporting.heartbeat_seconds, self.telemetry.beat, over=self._dead)
+        queue.every(reporting.page_seconds, self._show_page, over=self._dead)
 
     def submit(self, sequence: Sequence) -> None:
         """Take a request."""
@@ -98,9 +96,9 @@ class Process:
     def stall(self, until_ns: int) -> None:
         """Hang until then: no step ends or begins, but the API server still answers and beats."""
         self._settle()
-        self.engine.stall(self._agenda.now_ns, until_ns)
+        self.engine.stall(self._queue.now_ns, until_ns)
         if self.engine.run is None:
-            self._agenda.at(until_ns, self._resume)
+            self._queue.at(until_ns, self._resume)
         else:
             self._await(self.engine.run)
 
@@ -111,21 +109,21 @@ class Process:
 
     def slow_down(self, factor: float) -> None:
         """Let the steps after the one under way take so many times as long; 1 ends it."""
-        self.engine.pace.slowdown = factor
+        self.engine.step_noise.slowdown = factor
         self._disturb()
 
     def die(self) -> None:
         """End at once, and all requests with it; what is not reported yet never will be."""
-        self._settle(self._agenda.now_ns - self.telemetry.report_ns)
+        self._settle(self._queue.now_ns - self.telemetry.report_ns)
         run, self.engine.run = self.engine.run, None
         if run is not None:
-            self._gpus.work(run.unsettled_ns(self._agenda.now_ns), run.price)
+            self._gpus.work(run.unsettled_ns(self._queue.now_ns), run.price)
         self.alive = False
         self.telemetry.die()
 
     def read_gpus(self) -> list[DeviceReading]:
         """What the driver says of its GPUs now."""
-        now_ns, run = self._agenda.now_ns, self.engine.run
+        now_ns, run = self._queue.now_ns, self.engine.run
         if run is None:
             return self._gpus.read(now_ns, 0, _AT_REST)
         return self._gpus.read(now_ns, run.unsettled_ns(now_ns), run.price)
@@ -133,13 +131,13 @@ class Process:
     def page(self) -> str:
         """Its metrics page now."""
         self._settle()
-        return self.telemetry.page(self.scheduler.standing())
+        return self.telemetry.page(self.scheduler.state())
 
     def _disturb(self) -> None:
         run = self.engine.run
         if run is None:
             self._begin()
-        elif self.engine.cut(self._agenda.now_ns):
+        elif self.engine.cut(self._queue.now_ns):
             self._await(run)
 
     def _resume(self) -> None:
@@ -147,7 +145,7 @@ class Process:
             self._begin()
 
     def _begin(self) -> None:
-        now_ns = self._agenda.now_ns
+        now_ns = self._queue.now_ns
         if self.engine.stalled(now_ns):
             return
         run = self.engine.begin(now_ns)
@@ -157,13 +155,13 @@ class Process:
         if run is not None:
             self._await(run)
         else:
-            self.telemetry.state(self.scheduler.standing())
+            self.telemetry.report_state(self.scheduler.state())
 
-    def _await(self, run: Run) -> None:
+    def _await(self, run: StepRun) -> None:
         steps = run.done + 1 if self._single_steps else run.count
-        self._agenda.at(run.end_ns(steps), partial(self._wake, run))
+        self._queue.at(run.end_ns(steps), partial(self._wake, run))
 
-    def _wake(self, run: Run) -> None:
+    def _wake(self, run: StepRun) -> None:
         # A run that was cut or stalled, or a process that died, leaves alarms that mean nothing.
         if run is self.engine.run:
             self._settle()
@@ -172,18 +170,18 @@ class Process:
 
     def _settle(self, until_ns: int | None = None) -> None:
         run = self.engine.run
-        outcome = self.engine.settle(self._agenda.now_ns if until_ns is None else until_ns)
+        outcome = self.engine.settle(self._queue.now_ns if until_ns is None else until_ns)
         if run is None or outcome is None:
             return
         self._gpus.work(outcome.elapsed_ns, run.price)
-        self.telemetry.step(outcome, self.scheduler.standing())
+        self.telemetry.step(outcome, self.scheduler.state())
         for sequence in outcome.finished:
             self._listener.finished(self, sequence)
         if self.engine.run is None:
             self._begin()
 
-    def _show_page(self) -> PageText:
-        return PageText(self.name, self._agenda.now_ns, self.page())
+    def _show_page(self) -> SimulatedPage:
+        return SimulatedPage(self.name, self._queue.now_ns, self.page())
 
     def _dead(self) -> bool:
         return not self.alive

@@ -5,23 +5,23 @@ from __future__ import annotations
 import random
 from typing import Protocol
 
-from disagg_cluster.simulator.cluster.cluster import EngineSpec, Telling
-from disagg_cluster.simulator.cluster.event_queue import Agenda
+from disagg_cluster.simulator.cluster.event_queue import EventQueue
+from disagg_cluster.simulator.cluster.spec import EngineSpec, Reporting
 from disagg_cluster.simulator.engine.roofline import Price
 from disagg_cluster.simulator.gpus import GpuGroup
-from disagg_cluster.simulator.process import Listener, Process
+from disagg_cluster.simulator.process import EngineProcess, ProcessListener
 from disagg_exporter.model import Assignment, DeviceReading, EngineState
 
 _AT_REST = Price(0.0)
 
 
-class Keeper(Listener, Protocol):
-    """Who is told of the requests in a server, and of its comings and goings."""
+class ServerListener(ProcessListener, Protocol):
+    """Notified of what becomes of a server and of the requests in it."""
 
-    def came(self, server: Server) -> None:
+    def became_ready(self, server: Server) -> None:
         """It is ready."""
 
-    def went(self, process: Process) -> None:
+    def died(self, process: EngineProcess) -> None:
         """Its process is dead, and with it the requests in it."""
 
 
@@ -31,9 +31,9 @@ class Server:
     Args:
         spec: What it is.
         first_pid: The process id of its first process; the next ones count on.
-        agenda: The time it lives in.
-        telling: How much it tells.
-        keeper: Who is told of what happens in it.
+        queue: The time it lives in.
+        reporting: What it reports, and how often.
+        listener: Notified of what happens in it.
         seed: Of its chances; those of each process are its own.
     """
 
@@ -41,19 +41,19 @@ class Server:
         self,
         spec: EngineSpec,
         first_pid: int,
-        agenda: Agenda,
-        telling: Telling,
-        keeper: Keeper,
+        queue: EventQueue,
+        reporting: Reporting,
+        listener: ServerListener,
         seed: str,
     ) -> None:
         self.spec = spec
         self.name = spec.name
-        self.gpus = GpuGroup(spec.gpu, spec.gpus, agenda.now_ns)
-        self.process: Process | None = None
+        self.gpus = GpuGroup(spec.gpu, spec.gpus, queue.now_ns)
+        self.process: EngineProcess | None = None
         self._next_pid = first_pid
-        self._agenda = agenda
-        self._telling = telling
-        self._keeper = keeper
+        self._queue = queue
+        self._reporting = reporting
+        self._listener = listener
         self._seed = seed
 
     @property
@@ -69,8 +69,8 @@ class Server:
         if ready_now:
             self._get_ready()
         else:
-            self._tell(EngineState.STARTING)
-            self._agenda.after(self.spec.start_seconds, self._get_ready)
+            self._emit_state(EngineState.STARTING)
+            self._queue.after(self.spec.start_seconds, self._get_ready)
 
     def crash(self, restart_after_seconds: float | None) -> None:
         """Let its process die; the next one starts so much later, None: never.
@@ -81,11 +81,11 @@ class Server:
         if process is None:
             return
         process.die()
-        self._tell(EngineState.GONE)
+        self._emit_state(EngineState.GONE)
         self.gpus.pids, self.gpus.memory_used_bytes = (), 0
-        self._keeper.went(process)
+        self._listener.died(process)
         if restart_after_seconds is not None:
-            self._agenda.after(restart_after_seconds, self.start)
+            self._queue.after(restart_after_seconds, self.start)
 
     def throttle(self, gpu: str, clock_ratio: float) -> None:
         """Let one of its GPUs run at this part of its clock; 1 ends it."""
@@ -97,25 +97,25 @@ class Server:
         """What the driver says of its GPUs now."""
         if self.process is not None:
             return self.process.read_gpus()
-        return self.gpus.read(self._agenda.now_ns, 0, _AT_REST)
+        return self.gpus.read(self._queue.now_ns, 0, _AT_REST)
 
     def _get_ready(self) -> None:
         pid = self.gpus.pids[0]
-        self._tell(EngineState.READY)
+        self._emit_state(EngineState.READY)
         rng = random.Random(f"{self._seed} {self.name} {pid}")
-        self.process = Process(
-            self.spec, pid, self._agenda, self.gpus, self._telling, self._keeper, rng
+        self.process = EngineProcess(
+            self.spec, pid, self._queue, self.gpus, self._reporting, self._listener, rng
         )
-        self._keeper.came(self)
+        self._listener.became_ready(self)
 
-    def _tell(self, state: EngineState) -> None:
-        self._agenda.tell(
+    def _emit_state(self, state: EngineState) -> None:
+        self._queue.emit(
             Assignment(
                 engine=self.name,
                 role=self.spec.role,
                 devices=self.spec.gpus,
                 state=state,
-                since_ns=self._agenda.now_ns,
+                since_ns=self._queue.now_ns,
                 pids=self.gpus.pids,
                 model_name=self.spec.model.name,
             )

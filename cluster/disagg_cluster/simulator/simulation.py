@@ -1,23 +1,28 @@
-"""A cluster, a load and faults, put together and run in virtual time."""
+"""A cluster, a load and faults, put together and run in virtual time; ledgers fed from it."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from disagg_cluster.simulator.cluster.cluster import ClusterSpec, Telling
-from disagg_cluster.simulator.cluster.event_queue import Agenda
-from disagg_cluster.simulator.cluster.events import Event, PageText, RequestEnded
-from disagg_cluster.simulator.cluster.kv_transfer import KvTransfer
-from disagg_cluster.simulator.fault_injector import Faultline
-from disagg_cluster.simulator.faults import Fault
+from disagg_cluster.simulator.cluster.event_queue import (
+    Event,
+    EventQueue,
+    RequestEnded,
+    SimulatedPage,
+)
+from disagg_cluster.simulator.cluster.network import KvNetwork
+from disagg_cluster.simulator.cluster.spec import ClusterSpec, Reporting
+from disagg_cluster.simulator.fault_injector import Fault, FaultInjector
 from disagg_cluster.simulator.gpus import device
-from disagg_cluster.simulator.load import Arrivals, Lengths, Shape
-from disagg_cluster.simulator.request_flow import Journeys
+from disagg_cluster.simulator.load import Arrivals, Lengths, LoadOverTime
+from disagg_cluster.simulator.request_flow import RequestFlow
 from disagg_cluster.simulator.server import Server
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Assignment, Device, DeviceSweep
-from disagg_exporter.steps.messages import Message
+from disagg_exporter.steps.messages import Message, MessageKind
 
 _NS = 1_000_000_000
 _FIRST_PID = 1000
@@ -33,7 +38,7 @@ class Simulation:
         shape: The load on them.
         lengths: How its requests differ.
         faults: What goes wrong.
-        telling: What is told, and how often.
+        reporting: What engines and devices report, and how often.
         seed: Of all that is left to chance.
         start_ns: The time at the start, as if of CLOCK_MONOTONIC.
     """
@@ -41,52 +46,52 @@ class Simulation:
     def __init__(
         self,
         cluster: ClusterSpec,
-        shape: Shape,
+        shape: LoadOverTime,
         *,
         lengths: Lengths | None = None,
         faults: Sequence[Fault] = (),
-        telling: Telling | None = None,
+        reporting: Reporting | None = None,
         seed: int = 0,
         start_ns: int = 0,
     ) -> None:
-        telling = telling or Telling()
+        reporting = reporting or Reporting()
         self.cluster = cluster
-        self._agenda = agenda = Agenda(start_ns)
-        transfer = KvTransfer(cluster.link, _chance(seed, "transfer"))
-        self.journeys = Journeys(cluster, agenda, transfer, tell=telling.requests)
+        self._queue = queue = EventQueue(start_ns)
+        transfer = KvNetwork(cluster.link, _chance(seed, "transfer"))
+        self.request_flow = RequestFlow(cluster, queue, transfer, emit_ends=reporting.requests)
         self.servers: Mapping[str, Server] = {
             spec.name: Server(
                 spec,
                 _FIRST_PID * (number + 1),
-                agenda,
-                telling,
-                self.journeys,
+                queue,
+                reporting,
+                self.request_flow,
                 f"{seed} engine",
             )
             for number, spec in enumerate(cluster.engines)
         }
-        self.journeys.servers = self.servers
+        self.request_flow.servers = self.servers
         self._devices = _devices(cluster)
         self._node_of_engine = {spec.name: spec.node for spec in cluster.engines}
         self._node_of_gpu = {gpu: spec.node for spec in cluster.engines for gpu in spec.gpus}
         for server in self.servers.values():
             server.start(ready_now=True)
         for node in self._devices:
-            agenda.every(telling.sweep_seconds, partial(self._sweep, node), over=lambda: False)
+            queue.every(reporting.sweep_seconds, partial(self._sweep, node), over=lambda: False)
         lengths = lengths or Lengths()
         self._arrivals = Arrivals(shape, lengths, _chance(seed, "load"), start_ns)
         self._draw()
-        Faultline(agenda, self.servers, transfer).note(faults)
+        FaultInjector(queue, self.servers, transfer).schedule(faults)
 
     @property
     def now_ns(self) -> int:
         """The time that has been reached."""
-        return self._agenda.now_ns
+        return self._queue.now_ns
 
     @property
-    def acts(self) -> int:
+    def actions(self) -> int:
         """How much has happened inside: a measure of the work done, for benchmarks."""
-        return self._agenda.acts
+        return self._queue.actions
 
     @property
     def nodes(self) -> Mapping[str, tuple[Device, ...]]:
@@ -94,15 +99,15 @@ class Simulation:
         return self._devices
 
     def events(self, until_ns: int) -> Iterator[tuple[int, Event]]:
-        """Run until then, and yield what is told, in order of time; may be called again."""
-        return self._agenda.events(until_ns)
+        """Run until then, and yield what is reported, in order of time; may be called again."""
+        return self._queue.events(until_ns)
 
     def node_of(self, event: Event) -> str | None:
-        """The node on which an event is heard; None for one that only the user sees."""
+        """The node that receives an event; None for one that only the user sees."""
         match event:
             case Message():
                 return self._node_of_engine[event.key.engine]
-            case Assignment() | PageText():
+            case Assignment() | SimulatedPage():
                 return self._node_of_engine[event.engine]
             case DeviceSweep():
                 return self._node_of_gpu[event.readings[0].gpu]
@@ -118,14 +123,14 @@ class Simulation:
         return server.gpus.busy_ns * len(server.spec.gpus) / _NS
 
     def _draw(self) -> None:
-        t_ns, request = self._arrivals.draw(self._agenda.now_ns)
+        t_ns, request = self._arrivals.draw(self._queue.now_ns)
 
         def arrive() -> None:
             if request is not None:
-                self.journeys.arrive(request)
+                self.request_flow.arrive(request)
             self._draw()
 
-        self._agenda.at(t_ns, arrive)
+        self._queue.at(t_ns, arrive)
 
     def _sweep(self, node: str) -> DeviceSweep:
         readings = [
@@ -134,7 +139,7 @@ class Simulation:
             if server.spec.node == node
             for reading in server.read_gpus()
         ]
-        return DeviceSweep(self._agenda.now_ns, tuple(readings))
+        return DeviceSweep(self._queue.now_ns, tuple(readings))
 
 
 def _devices(cluster: ClusterSpec) -> dict[str, tuple[Device, ...]]:
@@ -148,3 +153,52 @@ def _devices(cluster: ClusterSpec) -> dict[str, tuple[Device, ...]]:
 def _chance(seed: int, what: str) -> random.Random:
     """A source of chance of its own for each part, so that one does not disturb the others."""
     return random.Random(f"{seed} {what}")
+
+
+def drive(
+    ledgers: Mapping[str, Ledger],
+    simulation: Simulation,
+    until_ns: int,
+    *,
+    advance_seconds: float = 1.0,
+    watch: Callable[[int, Event], None] | None = None,
+) -> None:
+    """Run a simulation until then, and feed the ledger of each node what is of its node.
+
+    The ledgers must know their devices (`add_devices`). `watch` sees every event as well.
+    """
+    step_ns = round(advance_seconds * _NS)
+    next_ns = simulation.now_ns + step_ns
+    for t_ns, event in simulation.events(until_ns):
+        while next_ns <= t_ns:
+            for ledger in ledgers.values():
+                ledger.advance(next_ns)
+            next_ns += step_ns
+        node = simulation.node_of(event)
+        if node is not None and node in ledgers:
+            feed(ledgers[node], event, t_ns)
+        if watch is not None:
+            watch(t_ns, event)
+    for ledger in ledgers.values():
+        ledger.advance(until_ns)
+
+
+def add_devices(ledgers: Mapping[str, Ledger], simulation: Simulation) -> None:
+    """Let each node's ledger account for the node's GPUs from now on."""
+    for node, ledger in ledgers.items():
+        for each in simulation.nodes[node]:
+            ledger.add_device(each, simulation.now_ns)
+
+
+def feed(ledger: Ledger, event: Event, now_ns: int) -> None:
+    """Give one event to a ledger; pages and the ends of requests are nothing to it."""
+    match event:
+        case Message(kind=MessageKind.STEP, step=step) if step is not None:
+            ledger.step(event.key, step, now_ns=now_ns)
+        case Message(step=step) if step is not None:
+            overlapped = bool(event.flags & wire.OVERLAPPED)
+            ledger.heartbeat(event.key, step, overlapped=overlapped, now_ns=now_ns)
+        case Assignment():
+            ledger.assign(event)
+        case DeviceSweep():
+            ledger.read(event)

@@ -1,73 +1,213 @@
-"""The files of an installation on disk: read, written each in one go, remembered."""
+"""Which files an installation has, where and with which text, and what a person does next."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from disagg_cluster.deploy.install.plan import Step, manifest
-from disagg_cluster.host.files.atomic_write import write_whole
-from disagg_exporter.errors import DisaggError
+import yaml
+
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.deploy.install.plan import Action, DesiredFile, FileChange
+from disagg_cluster.deploy.install.texts import unit_text
+from disagg_cluster.prometheus.local_server import Target, scrape_config
+from disagg_exporter.http.listen import ListenAddress
+
+NAME = "disagg-node"
 
 
-class InstallError(DisaggError):
-    """A file that cannot be read or written; its text says which and why."""
+class InstallPart(StrEnum):
+    """A piece of an installation; a machine may have any of them."""
+
+    SERVICE = "service"
+    PROMETHEUS = "prometheus"
+    GRAFANA = "grafana"
 
 
-def read_texts(paths: Iterable[Path]) -> dict[Path, str]:
-    """The texts of those that are there; raises InstallError where one cannot be read."""
-    found = {}
-    for path in paths:
-        try:
-            found[path] = path.read_bytes().decode("utf-8", errors="surrogateescape")
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise InstallError(f"cannot read {path}: {error.strerror}") from error
-    return found
+@dataclass(frozen=True, slots=True)
+class InstallPaths:
+    """The paths of an installation.
 
-
-def read_manifest(path: Path) -> dict[str, str]:
-    """What the installation before has written; empty where there was none.
-
-    Raises:
-        InstallError: It is there and cannot be understood: then nothing that we find may be
-            taken for ours.
+    `unit` is the systemd unit, `node_file` what the daemon runs on, `environment` a file of
+    variables that the unit reads if it is there. `manifest` remembers what was written.
     """
-    text = read_texts([path]).get(path)
-    if text is None:
-        return {}
-    try:
-        files = json.loads(text)["files"]
-        return {str(name): str(digest) for name, digest in files.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InstallError(f"{path} is not what we wrote: move it away") from error
+
+    unit: Path
+    node_file: Path
+    environment: Path
+    prometheus: Path
+    grafana: Path
+    provisioning: Path
+    manifest: Path
+    system: bool
+
+    def usual_parts(self) -> tuple[InstallPart, ...]:
+        """Everything below a folder; on the system the service, and whose folders are there."""
+        if not self.system:
+            return tuple(InstallPart)
+        there = {
+            InstallPart.PROMETHEUS: self.prometheus.parent,
+            InstallPart.GRAFANA: self.grafana.parent,
+        }
+        return tuple(part for part in InstallPart if part not in there or there[part].is_dir())
 
 
-def carry_out(steps: Iterable[Step], manifest_path: Path) -> None:
-    """Write what the steps say, and remember it.
-
-    Raises:
-        InstallError: A file cannot be written; those before it are, and are remembered.
-    """
-    done: list[Step] = []
-    before = read_manifest(manifest_path)
-    try:
-        for step in steps:
-            if step.action.writes:
-                _write(step.path, step.text)
-            done.append(step)
-    finally:
-        ours = manifest(done, before)
-        if ours != before:
-            text = json.dumps({"files": dict(sorted(ours.items()))}, indent=1)
-            _write(manifest_path, f"{text}\n")
+def below(folder: Path) -> InstallPaths:
+    """Everything below one folder, to look at, to copy or to run from there."""
+    return InstallPaths(
+        unit=folder / f"{NAME}.service",
+        node_file=folder / "node.yaml",
+        environment=folder / "environment",
+        prometheus=folder / "prometheus",
+        grafana=folder / "grafana",
+        provisioning=folder / "grafana" / "provisioning",
+        manifest=folder / ".installed.json",
+        system=False,
+    )
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode("utf-8", errors="surrogateescape"))
-    except OSError as error:
-        raise InstallError(f"cannot write {path}: {error.strerror or error}") from error
+def on_system(root: Path = Path("/")) -> InstallPaths:
+    """Where systemd, Prometheus and Grafana of a Linux distribution look."""
+    etc = root / "etc"
+    return InstallPaths(
+        unit=etc / "systemd" / "system" / f"{NAME}.service",
+        node_file=etc / NAME / "node.yaml",
+        environment=etc / NAME / "environment",
+        prometheus=etc / "prometheus" / NAME,
+        grafana=etc / "grafana" / NAME,
+        provisioning=etc / "grafana" / "provisioning",
+        manifest=etc / NAME / ".installed.json",
+        system=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """What comes from our packages: rules by name, and Grafana's files by name."""
+
+    rules: Mapping[str, str]
+    grafana: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeToInstall:
+    """The node to install: what its file says, that file's text, and how its page is reached."""
+
+    config: NodeConfig
+    text: str
+    scheme: str
+    program: Path
+    user: str
+
+
+def desired_files(
+    paths: InstallPaths, parts: Iterable[InstallPart], node: NodeToInstall, shipped: Shipped
+) -> tuple[DesiredFile, ...]:
+    """All files of the parts, in the order in which they are best read."""
+    chosen = set(parts)
+    found: list[DesiredFile] = []
+    if InstallPart.SERVICE in chosen:
+        unit = unit_text(node.config, node.program, paths.node_file, paths.environment, node.user)
+        found += [
+            DesiredFile(paths.node_file, node.text, theirs=True),
+            DesiredFile(paths.unit, unit),
+        ]
+    if InstallPart.PROMETHEUS in chosen:
+        found += _prometheus(paths, node, shipped)
+    if InstallPart.GRAFANA in chosen:
+        for name, text in shipped.grafana.items():
+            inside = Path(name)
+            provisioned = inside.parts[0] == "provisioning"
+            where = paths.provisioning if provisioned else paths.grafana
+            rest = Path(*inside.parts[1:]) if provisioned else inside
+            found.append(DesiredFile(where / rest, text))
+    return tuple(found)
+
+
+def _prometheus(
+    paths: InstallPaths, node: NodeToInstall, shipped: Shipped
+) -> Iterator[DesiredFile]:
+    rules = str(paths.prometheus / "rules" / "*.yaml")
+    text = scrape_config([_target(node)], rule_files=[rules])
+    if node.scheme == "https":
+        text = _encrypted(text)
+    if paths.system:
+        # A Prometheus of one's own has a file of its own; ours is for it to include.
+        text = yaml.safe_dump({"scrape_configs": yaml.safe_load(text)["scrape_configs"]})
+        yield DesiredFile(paths.prometheus / "scrape.yaml", text)
+    else:
+        yield DesiredFile(paths.prometheus / "prometheus.yaml", text)
+    for name, rule in shipped.rules.items():
+        yield DesiredFile(paths.prometheus / name, rule)
+
+
+def _target(node: NodeToInstall) -> Target:
+    address = node.config.listen.metrics_address
+    host = "127.0.0.1" if address.host in ("", "0.0.0.0", "::") else address.host
+    return Target(str(ListenAddress(host, address.port)), node.config.node, node.config.cluster)
+
+
+def _encrypted(text: str) -> str:
+    config = yaml.safe_load(text)
+    for job in config["scrape_configs"]:
+        job["scheme"] = "https"
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def next_steps(paths: InstallPaths, parts: Iterable[InstallPart], scheme: str) -> tuple[str, ...]:
+    """What is left to do once the files are written."""
+    chosen, found = set(parts), []
+    prometheus = paths.prometheus
+    if InstallPart.SERVICE in chosen:
+        found.append(f"disagg-node config check {_quoted(paths.node_file)}")
+        if not paths.system:
+            found.append(f"systemctl link {_quoted(paths.unit)}")
+        found.append("systemctl daemon-reload && systemctl enable --now disagg-node")
+    if InstallPart.PROMETHEUS in chosen and paths.system:
+        rules = prometheus / "rules" / "*.yaml"
+        found += [
+            f"# in prometheus.yml, under rule_files: {rules}",
+            f"# and under scrape_config_files: {prometheus / 'scrape.yaml'} (before Prometheus "
+            "2.43 copy its job under scrape_configs)",
+            "systemctl reload prometheus",
+        ]
+    elif InstallPart.PROMETHEUS in chosen:
+        found.append(f"prometheus --config.file={_quoted(prometheus / 'prometheus.yaml')}")
+    if InstallPart.PROMETHEUS in chosen and scheme == "https":
+        found.append("# the page is encrypted: add tls_config and basic_auth, see docs/serving.md")
+    if InstallPart.GRAFANA in chosen and paths.system:
+        found.append("systemctl restart grafana-server")
+    elif InstallPart.GRAFANA in chosen:
+        found.append(f"# start Grafana with GF_PATHS_PROVISIONING={_quoted(paths.provisioning)}")
+    return tuple(found)
+
+
+def undoing(paths: InstallPaths, steps: Iterable[FileChange]) -> tuple[str, ...]:
+    """The commands that take an installation away; engines that run are ended first."""
+    there = [step.path for step in steps]
+    if not there:
+        return ()
+    found = []
+    if paths.unit in there:
+        found += [
+            "systemctl disable --now disagg-node",
+            f"disagg-node stop --workers --config {_quoted(paths.node_file)}",
+        ]
+    words = " ".join(_quoted(path) for path in (*there, paths.manifest))
+    found.append(f"rm -f {words}")
+    if paths.unit in there:
+        found.append("systemctl daemon-reload")
+    return tuple(found)
+
+
+def leftovers(steps: Iterable[FileChange]) -> tuple[str, ...]:
+    """How to remove what earlier installs wrote and nobody needs now."""
+    old = [_quoted(step.path) for step in steps if step.action is Action.LEFT]
+    return (f"rm {' '.join(old)}",) if old else ()
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

@@ -1,17 +1,21 @@
-"""What an installation would change: decided from what is wanted, what is there, what we wrote."""
+"""What an installation changes: decided from what should be, what is there and what we wrote."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_exporter.errors import DisaggError
+
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredFile:
     """A file that should be there. One that is `theirs` is written once and then the reader's."""
 
     path: Path
@@ -46,7 +50,7 @@ WHY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FileChange:
     """One file: what becomes of it, its new text, and the difference to what is there."""
 
     action: Action
@@ -57,12 +61,12 @@ class Step:
 
 
 def plan(
-    files: Iterable[Wanted],
+    files: Iterable[DesiredFile],
     there: Mapping[Path, str],
     written: Mapping[str, str],
     *,
     force: bool = False,
-) -> tuple[Step, ...]:
+) -> tuple[FileChange, ...]:
     """Decide about every file.
 
     Args:
@@ -77,11 +81,11 @@ def plan(
     known = {str(step.path) for step in steps}
     for path in sorted(set(written) - known):
         if Path(path) in there:
-            steps.append(Step(Action.LEFT, Path(path), "", why=WHY[Action.LEFT]))
+            steps.append(FileChange(Action.LEFT, Path(path), "", why=WHY[Action.LEFT]))
     return tuple(steps)
 
 
-def manifest(steps: Iterable[Step], before: Mapping[str, str]) -> dict[str, str]:
+def manifest(steps: Iterable[FileChange], before: Mapping[str, str]) -> dict[str, str]:
     """What to remember once the steps are done: digests of our own texts by path."""
     ours = dict(before)
     for step in steps:
@@ -95,20 +99,20 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _step(file: Wanted, there: str | None, written: str | None, force: bool) -> Step:
+def _step(file: DesiredFile, there: str | None, written: str | None, force: bool) -> FileChange:
     if there is None:
         action = Action.CREATE
     elif there == file.text:
         action = Action.SAME
     elif file.theirs:
         # It is written to be filled in, and no option of ours may undo that.
-        return Step(Action.SAME, file.path, there, why="is yours")
+        return FileChange(Action.SAME, file.path, there, why="is yours")
     elif written == digest(there):
         action = Action.UPDATE
     else:
         action = Action.REPLACE if force else Action.KEEP
     diff = "" if action is Action.SAME else _diff(file.path, there or "", file.text)
-    return Step(action, file.path, file.text, diff, WHY[action])
+    return FileChange(action, file.path, file.text, diff, WHY[action])
 
 
 def _diff(path: Path, old: str, new: str) -> str:
@@ -119,3 +123,65 @@ def _diff(path: Path, old: str, new: str) -> str:
         str(path),
     )
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+class InstallError(DisaggError):
+    """A file that cannot be read or written; its text says which and why."""
+
+
+def read_texts(paths: Iterable[Path]) -> dict[Path, str]:
+    """The texts of those that are there; raises InstallError where one cannot be read."""
+    found = {}
+    for path in paths:
+        try:
+            found[path] = path.read_bytes().decode("utf-8", errors="surrogateescape")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise InstallError(f"cannot read {path}: {error.strerror}") from error
+    return found
+
+
+def read_manifest(path: Path) -> dict[str, str]:
+    """What the installation before has written; empty where there was none.
+
+    Raises:
+        InstallError: It is there and cannot be understood: then nothing that we find may be
+            taken for ours.
+    """
+    text = read_texts([path]).get(path)
+    if text is None:
+        return {}
+    try:
+        files = json.loads(text)["files"]
+        return {str(name): str(digest) for name, digest in files.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InstallError(f"{path} is not what we wrote: move it away") from error
+
+
+def carry_out(steps: Iterable[FileChange], manifest_path: Path) -> None:
+    """Write what the steps say, and remember it.
+
+    Raises:
+        InstallError: A file cannot be written; those before it are, and are remembered.
+    """
+    done: list[FileChange] = []
+    before = read_manifest(manifest_path)
+    try:
+        for step in steps:
+            if step.action.writes:
+                _write(step.path, step.text)
+            done.append(step)
+    finally:
+        ours = manifest(done, before)
+        if ours != before:
+            text = json.dumps({"files": dict(sorted(ours.items()))}, indent=1)
+            _write(manifest_path, f"{text}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode("utf-8", errors="surrogateescape"))
+    except OSError as error:
+        raise InstallError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,16 +1,85 @@
-"""The nouns of a scheduler: what an engine can hold, what it holds, and the work of one step."""
+"""Requests in an engine: what it can hold, the work of one step, and what steps that ended did."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from disagg_cluster.simulator.engine.roofline import StepWork
-from disagg_cluster.simulator.engine.sequence import Sequence
+from disagg_cluster.simulator.engine.kv_cache import Holding, KvCache
+from disagg_cluster.simulator.engine.roofline import BatchWork
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Prefix:
+    """The first `tokens` tokens of a prompt, the same for every prompt of this `identity`."""
+
+    identity: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks for: a prompt to read and so many tokens to write."""
+
+    number: int
+    arrived_ns: int
+    prompt_tokens: int
+    output_tokens: int
+    prefix: Prefix | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request inside one engine.
+
+    It has `tokens` so far, prompt and written; the KV of the first `computed` is in the cache.
+    Each step computes some of the rest, and writes one more token once none is left.
+
+    `remote_prompt`: the KV of the prompt comes from another engine (`received` when it is here).
+    `kept`: its own KV stays after the last token, until another engine has fetched it. `aborted`:
+    its user is gone.
+    """
+
+    number: int
+    prompt_tokens: int
+    max_tokens: int
+    arrived_ns: int
+    prefix: Prefix | None = None
+    remote_prompt: bool = False
+    kept: bool = False
+    received: bool = False
+    aborted: bool = False
+    tokens: int = field(init=False)
+    computed: int = 0
+    cached_tokens: int = 0
+    external_tokens: int = 0
+    preemptions: int = 0
+    scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int = 0
+    holding: Holding = field(default_factory=Holding)
+
+    def __post_init__(self) -> None:
+        self.tokens = self.prompt_tokens
+
+    @property
+    def written(self) -> int:
+        """Tokens written so far."""
+        return self.tokens - self.prompt_tokens
+
+    @property
+    def missing(self) -> int:
+        """Tokens whose KV must still be computed before the next one can be written."""
+        return self.tokens - self.computed
+
+    @property
+    def left(self) -> int:
+        """Tokens still to write."""
+        return self.prompt_tokens + self.max_tokens - self.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
     """What an engine can hold: the knobs of vLLM's scheduler that matter here."""
 
     kv_blocks: int
@@ -23,7 +92,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SchedulerState:
     """The requests in an engine now; `deferred` wait for their KV, `waiting` for room."""
 
     running: int = 0
@@ -33,7 +102,7 @@ class Standing:
 
 
 @dataclass(slots=True)
-class Batch:
+class StepBatch:
     """The work of one step.
 
     `context`: who computes how many tokens in bulk. `writing`: who computes just the last of its
@@ -64,17 +133,113 @@ class Batch:
         yield from (sequence for sequence, _ in self.context)
         yield from self.writing
 
-    def work(self, later_steps: float = 0.0) -> StepWork:
+    def work(self, later_steps: float = 0.0) -> BatchWork:
         """What the step costs the GPUs, or the same one `later_steps` steps later."""
         pairs = kv_tokens = 0
         for sequence, chunk in self.context:
             kv_tokens += sequence.computed + chunk
             pairs += chunk * sequence.computed + chunk * (chunk + 1) // 2
         writers = len(self.writing)
-        return StepWork(
+        return BatchWork(
             context_tokens=sum(chunk for _, chunk in self.context),
             context_pairs=pairs,
             context_kv_tokens=kv_tokens,
             writers=writers,
             writers_kv_tokens=sum(s.tokens for s in self.writing) + writers * later_steps,
         )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`count` equal steps in a row that have ended; only of pure writing more than one.
+
+    What is counted is of each step: `context_*` belongs to requests that had written nothing
+    yet, `generation_*` to the others, even where they compute again what a preemption took.
+    `computed_tokens`, `cached_tokens` and `external_tokens` say where the prompts that ended in
+    the step came from, all chunks of each lumped together.
+
+    `started` wrote their first token, `finished` their last. `gaps` counts how many tokens came
+    how many nanoseconds after the one before, over all steps.
+    """
+
+    ended_ns: int
+    length_ns: int
+    count: int
+    context_requests: int = 0
+    context_tokens: int = 0
+    generation_requests: int = 0
+    generation_tokens: int = 0
+    computed_tokens: int = 0
+    cached_tokens: int = 0
+    external_tokens: int = 0
+    preempted: int = 0
+    started: list[Sequence] = field(default_factory=list)
+    finished: list[Sequence] = field(default_factory=list)
+    gaps: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def elapsed_ns(self) -> int:
+        """How long all of the steps held the engine's GPUs."""
+        return self.length_ns * self.count
+
+
+def apply(
+    batch: StepBatch, cache: KvCache, *, ended_ns: int, count: int, length_ns: int, period_ns: int
+) -> Outcome:
+    """Let the requests of `batch` take `count` steps, the last of which ended at `ended_ns`.
+
+    More than one only of a batch that is repeatable. `period_ns` is from the end of one to the
+    end of the next.
+    """
+    outcome = Outcome(ended_ns, length_ns, count, preempted=batch.preempted)
+    first_ns = ended_ns - (count - 1) * period_ns
+    for sequence, tokens in batch.context:
+        _compute(sequence, tokens, first_ns, outcome)
+    for sequence in batch.writing:
+        _compute(sequence, 1, first_ns, outcome)
+    if count > 1:
+        _repeat(batch.writing, cache, count - 1, ended_ns)
+        later = (count - 1) * len(batch.writing)
+        outcome.gaps[period_ns] = outcome.gaps.get(period_ns, 0) + later
+    for sequence in outcome.started:
+        if sequence.prefix is not None and not sequence.aborted:
+            cache.publish(sequence.prefix.identity, sequence.holding, sequence.prefix.tokens)
+    outcome.finished = [s for s in batch.everyone() if not (s.left or s.aborted)]
+    return outcome
+
+
+def _compute(sequence: Sequence, tokens: int, ended_ns: int, outcome: Outcome) -> None:
+    if sequence.tokens == sequence.prompt_tokens:
+        outcome.context_requests += 1
+        outcome.context_tokens += tokens
+    else:
+        outcome.generation_requests += 1
+        outcome.generation_tokens += tokens
+    sequence.computed += tokens
+    if sequence.computed < sequence.tokens:
+        return
+    if sequence.first_token_ns is None:
+        _start(sequence, ended_ns, outcome)
+    else:
+        gap_ns = ended_ns - sequence.last_token_ns
+        outcome.gaps[gap_ns] = outcome.gaps.get(gap_ns, 0) + 1
+    sequence.tokens += 1
+    sequence.last_token_ns = ended_ns
+
+
+def _start(sequence: Sequence, ended_ns: int, outcome: Outcome) -> None:
+    sequence.first_token_ns = ended_ns
+    outcome.started.append(sequence)
+    outcome.cached_tokens += sequence.cached_tokens
+    outcome.external_tokens += sequence.external_tokens
+    outcome.computed_tokens += (
+        sequence.prompt_tokens - sequence.cached_tokens - sequence.external_tokens
+    )
+
+
+def _repeat(writing: Iterable[Sequence], cache: KvCache, steps: int, ended_ns: int) -> None:
+    for sequence in writing:
+        sequence.computed += steps
+        sequence.tokens += steps
+        sequence.last_token_ns = ended_ns
+        cache.hold(sequence.holding, sequence.computed)

@@ -1,7 +1,7 @@
 """One engine in time: it plans, works for as long as its cost model says, and applies what is done.
 
 As long as the same requests write and nothing else happens, one step is like the next. Such
-steps are one `Run`: planned once, applied together when the run ends or somebody looks. A run
+steps are one `StepRun`: planned once, applied together when the run ends or somebody looks. A run
 whose plan no longer holds is cut after the step that is under way.
 """
 
@@ -10,23 +10,21 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from disagg_cluster.simulator.engine.batch import Batch
-from disagg_cluster.simulator.engine.noise import Noise, Pace
-from disagg_cluster.simulator.engine.roofline import CostModel, Price
+from disagg_cluster.simulator.engine.batch import Outcome, StepBatch, apply
+from disagg_cluster.simulator.engine.roofline import CostModel, Noise, Price, StepNoise
 from disagg_cluster.simulator.engine.scheduler import Scheduler
-from disagg_cluster.simulator.engine.steps import Outcome, apply
 
 _NS = 1_000_000_000
 
 
 @dataclass(slots=True)
-class Run:
+class StepRun:
     """`count` equal steps back to back, of which `done` are applied.
 
     Each step takes `gap_ns` of the host and then `length_ns` of the GPUs.
     """
 
-    batch: Batch
+    batch: StepBatch
     begun_ns: int
     gap_ns: int
     length_ns: int
@@ -62,7 +60,7 @@ class Engine:
     Args:
         scheduler: What it works on.
         costs: What a step takes; may be replaced between two steps.
-        pace: What it takes more than that; None for nothing.
+        step_noise: What it takes more than that; None for nothing.
         gap_seconds: Host time before each step: scheduling, and taking in the last output.
         longest_run: The most steps planned at once. Their length is that of the middle one,
             so this bounds how far the growth of the cache is averaged over.
@@ -72,20 +70,20 @@ class Engine:
         self,
         scheduler: Scheduler,
         costs: CostModel,
-        pace: Pace | None = None,
+        step_noise: StepNoise | None = None,
         *,
         gap_seconds: float = 0.0005,
         longest_run: int = 128,
     ) -> None:
         self.scheduler = scheduler
         self.costs = costs
-        self.pace = pace or Pace(Noise(), random.Random(0))
-        self.run: Run | None = None
+        self.step_noise = step_noise or StepNoise(Noise(), random.Random(0))
+        self.run: StepRun | None = None
         self._gap_ns = round(gap_seconds * _NS)
         self._longest_run = longest_run
         self._stalled_until_ns = 0
 
-    def begin(self, now_ns: int) -> Run | None:
+    def begin(self, now_ns: int) -> StepRun | None:
         """Plan the next steps, unless some are under way; None when there is nothing to do."""
         if self.run is not None or self.stalled(now_ns):
             return self.run
@@ -94,8 +92,8 @@ class Engine:
             return None
         count = self._repeats(batch)
         price = self.costs.price(batch.work(later_steps=(count - 1) / 2))
-        length_ns = round(price.seconds * self.pace.factor(now_ns, count) * _NS)
-        self.run = Run(batch, now_ns, self._gap_ns, max(1, length_ns), price, count)
+        length_ns = round(price.seconds * self.step_noise.factor(now_ns, count) * _NS)
+        self.run = StepRun(batch, now_ns, self._gap_ns, max(1, length_ns), price, count)
         return self.run
 
     def settle(self, now_ns: int) -> Outcome | None:
@@ -154,7 +152,7 @@ class Engine:
             run.count, run.done = 1, 0
             run.length_ns += until_ns - now_ns
 
-    def _repeats(self, batch: Batch) -> int:
+    def _repeats(self, batch: StepBatch) -> int:
         """How many steps in a row will be the same."""
         if not batch.repeatable:
             return 1

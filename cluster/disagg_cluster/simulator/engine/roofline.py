@@ -1,11 +1,14 @@
-"""How long a step takes: the slower of computing and reading, plus what the GPUs tell each other.
+"""How long a step takes: the slower of computing and reading, plus communication between the GPUs.
 
 The roofline of Williams, Waterman and Patterson (CACM 2009), applied to a transformer's step:
-operations over peak against bytes over bandwidth, each at an efficiency that kernels reach.
+operations over peak against bytes over bandwidth, each at an efficiency that kernels reach. Noise,
+drift and faults make it longer or shorter.
 """
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +18,7 @@ _ACTIVATION_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class StepWork:
+class BatchWork:
     """What one step computes.
 
     `context_tokens` are computed in bulk; they attend to `context_pairs` (token, earlier token)
@@ -42,7 +45,7 @@ class Price:
 class CostModel(Protocol):
     """Anything that knows what a step costs."""
 
-    def price(self, work: StepWork) -> Price:
+    def price(self, work: BatchWork) -> Price:
         """The price of one step with this work."""
 
 
@@ -64,7 +67,7 @@ class Roofline:
     all_reduce_seconds: float = 8e-6
     clock_ratio: float = 1.0
 
-    def price(self, work: StepWork) -> Price:
+    def price(self, work: BatchWork) -> Price:
         """The price of one step with this work."""
         tokens = padded(work.context_tokens + work.writers)
         peak_seconds = self._operations(work, tokens) / (self.gpu.flops * self.tensor_parallel)
@@ -87,13 +90,13 @@ class Roofline:
         left_bytes = share_bytes * self.tensor_parallel - self.model.weight_bytes
         return max(0, int(left_bytes / self.model.kv_bytes_per_token))
 
-    def _operations(self, work: StepWork, tokens: int) -> float:
+    def _operations(self, work: BatchWork, tokens: int) -> float:
         """Two for each parameter and token; four for each layer, channel and attended pair."""
         pairs = work.context_pairs + work.writers_kv_tokens
         attention = 4.0 * self.model.layers * self.model.attention_width * pairs
         return 2.0 * self.model.active_parameters * tokens + attention
 
-    def _bytes(self, work: StepWork, tokens: int) -> float:
+    def _bytes(self, work: BatchWork, tokens: int) -> float:
         """The weights once, the cache of everyone who attends to it, and what is added to it."""
         kv_tokens = work.context_kv_tokens + work.writers_kv_tokens + tokens
         return self.model.weight_bytes_read(tokens) + self.model.kv_bytes_per_token * kv_tokens
@@ -118,3 +121,41 @@ def padded(tokens: int) -> int:
         return 4
     multiple = 8 if tokens <= 256 else 16 if tokens <= 512 else 64
     return -(-tokens // multiple) * multiple
+
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What a price does not know; all 0 for an engine that runs like clockwork.
+
+    `step_ratio` is the standard deviation of one step's length, `drift_ratio` how far the mean
+    swings to either side over `drift_period_seconds`.
+    """
+
+    step_ratio: float = 0.0
+    drift_ratio: float = 0.0
+    drift_period_seconds: float = 3600.0
+
+
+class StepNoise:
+    """The factor on the length of an engine's steps; `slowdown` is what faults make of it."""
+
+    def __init__(self, noise: Noise, rng: random.Random) -> None:
+        self.slowdown = 1.0
+        self._noise = noise
+        self._rng = rng
+        self._phase = rng.uniform(0, 2 * math.pi)
+
+    def factor(self, now_ns: int, steps: int) -> float:
+        """The factor on the mean length of `steps` steps that begin now."""
+        noise, factor = self._noise, self.slowdown
+        if noise.drift_ratio:
+            turns = now_ns / _NS / noise.drift_period_seconds
+            factor *= 1 + noise.drift_ratio * math.sin(2 * math.pi * turns + self._phase)
+        if noise.step_ratio:
+            # The mean of n independent lengths strays √n times less than one.
+            stray = self._rng.gauss(0.0, noise.step_ratio) / math.sqrt(steps)
+            factor *= max(0.1, 1 + stray)
+        return factor

@@ -11,15 +11,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from disagg_cluster.simulator.engine.batch import Batch, Limits, Standing
+from disagg_cluster.simulator.engine.batch import (
+    SchedulerLimits,
+    SchedulerState,
+    Sequence,
+    StepBatch,
+)
 from disagg_cluster.simulator.engine.kv_cache import KvCache
-from disagg_cluster.simulator.engine.sequence import Sequence
 
 
 class Scheduler:
     """The queues of one engine and its cache. It knows no time; `now_ns` is only noted down."""
 
-    def __init__(self, limits: Limits, *, prefix_caching: bool = True) -> None:
+    def __init__(self, limits: SchedulerLimits, *, prefix_caching: bool = True) -> None:
         self.limits = limits
         self.cache = KvCache(limits.kv_blocks, limits.block_tokens)
         self.running: list[Sequence] = []
@@ -70,20 +74,20 @@ class Scheduler:
             self.cache.release(sequence.holding)
         return sequence is not None
 
-    def standing(self) -> Standing:
+    def state(self) -> SchedulerState:
         """How many requests there are, and how full the cache is."""
-        return Standing(
+        return SchedulerState(
             running=len(self.running),
             waiting=len(self._waiting),
             deferred=len(self._deferred) + len(self._arrived),
             kv_usage_ratio=self.cache.usage_ratio,
         )
 
-    def schedule(self, now_ns: int) -> Batch | None:
+    def schedule(self, now_ns: int) -> StepBatch | None:
         """Choose the work of the next step; None when there is none."""
         self._waiting.extend(self._submitted)
         self._submitted.clear()
-        batch = Batch()
+        batch = StepBatch()
         budget = self._continue_running(batch)
         if batch.preempted and not (batch.context or batch.writing):
             budget = self.limits.step_tokens
@@ -103,11 +107,11 @@ class Scheduler:
                 self.cache.release(sequence.holding)
         self.running = [sequence for sequence in self.running if sequence.left]
 
-    def _budget_left(self, batch: Batch) -> int:
+    def _budget_left(self, batch: StepBatch) -> int:
         taken = len(batch.writing) + sum(chunk for _, chunk in batch.context)
         return self.limits.step_tokens - taken
 
-    def _continue_running(self, batch: Batch) -> int:
+    def _continue_running(self, batch: StepBatch) -> int:
         budget = self.limits.step_tokens
         running = self.running
         index = 0
@@ -121,7 +125,7 @@ class Scheduler:
             index += 1
         return budget
 
-    def _make_room(self, sequence: Sequence, tokens: int, batch: Batch) -> bool:
+    def _make_room(self, sequence: Sequence, tokens: int, batch: StepBatch) -> bool:
         """Grow a running request, at the cost of those that came after it, itself the last."""
         while not self.cache.hold(sequence.holding, tokens):
             victim = self.running.pop()
@@ -135,7 +139,7 @@ class Scheduler:
                 return False
         return True
 
-    def _admit(self, queue: deque[Sequence], batch: Batch, budget: int, now_ns: int) -> None:
+    def _admit(self, queue: deque[Sequence], batch: StepBatch, budget: int, now_ns: int) -> None:
         while queue and budget and len(self.running) < self.limits.running_requests:
             sequence = queue[0]
             if sequence.holding.own_blocks == 0:

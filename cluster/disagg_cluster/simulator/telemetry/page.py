@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from disagg_cluster.simulator.engine.batch import Standing
-from disagg_cluster.simulator.telemetry.page_counters import Histogram, PageCounters
-from disagg_cluster.simulator.telemetry.page_families import FAMILIES, Family
+from disagg_cluster.simulator.engine.batch import SchedulerState
+from disagg_cluster.simulator.telemetry.page_counters import HistogramCounter, PageCounters
+from disagg_cluster.simulator.telemetry.page_families import FAMILIES, VllmFamily
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -80,12 +80,12 @@ class Page:
         self._tail += _family(name, "gauge", "What the KV cache is like.")
         self._tail += _head(name, {"engine": "0", **_cache_config(facts)}) + "1.0\n"
 
-    def render(self, standing: Standing) -> str:
+    def render(self, state: SchedulerState) -> str:
         """The page as text format 0.0.4."""
         values: list[float] = []
         for family in self._families:
-            value = family.read(self.counters, standing)
-            if isinstance(value, Histogram):
+            value = family.read(self.counters, state)
+            if isinstance(value, HistogramCounter):
                 values.extend(accumulate(value.counts))
                 values.extend((values[-1], value.total))
             elif isinstance(value, int | float):
@@ -101,13 +101,13 @@ class Page:
             parts += (head, text)
         return "".join(parts) + self._tail
 
-    def _add(self, family: Family, facts: PageFacts) -> None:
+    def _add(self, family: VllmFamily, facts: PageFacts) -> None:
         name = "vllm:" + family.name
         base = _base(facts) if family.engine else {"model_name": facts.model_name}
         self._tail += _family(name, family.kind, family.text)
         if family.kind == "histogram":
-            value = family.read(self.counters, Standing())
-            bounds = value.bounds if isinstance(value, Histogram) else ()
+            value = family.read(self.counters, SchedulerState())
+            bounds = value.bounds if isinstance(value, HistogramCounter) else ()
             for le in (*map(number, bounds), "+Inf"):
                 self._sample(_head(name + "_bucket", {**base, "le": le}))
             self._sample(_head(name + "_count", base))
@@ -144,7 +144,7 @@ def _base(facts: PageFacts) -> dict[str, str]:
     return {"engine": "0", "model_name": facts.model_name}
 
 
-def _splits(family: Family, base: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+def _splits(family: VllmFamily, base: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     if not family.label:
         yield base
     for value in family.values:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence as Values
 
-from disagg_cluster.simulator.cluster.kv_transfer import Transfer
-from disagg_cluster.simulator.engine.sequence import Sequence
-from disagg_cluster.simulator.engine.steps import Outcome
+from disagg_cluster.simulator.cluster.network import Transfer
+from disagg_cluster.simulator.engine.batch import Outcome, Sequence
 
 _NS = 1_000_000_000
 
@@ -35,7 +34,7 @@ _DESCRIPTORS = (
 )
 
 
-class Histogram:
+class HistogramCounter:
     """A classic Prometheus histogram."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -65,24 +64,24 @@ class PageCounters:
         self.failed_transfers = 0
         self.expired_requests = 0
         tokens = one_two_five(longest_tokens)
-        self.prompt_tokens = Histogram(tokens)
-        self.output_tokens = Histogram(tokens)
-        self.prefill_computed_tokens = Histogram(tokens)
-        self.step_tokens = Histogram(_STEP_TOKENS)
-        self.samples_asked = Histogram(_SAMPLES)
-        self.time_to_first_token = Histogram(_FIRST_TOKEN)
-        self.inter_token_latency = Histogram(_NEXT_TOKEN)
-        self.time_per_output_token = Histogram(_NEXT_TOKEN)
-        self.whole_time = Histogram(_REQUEST)
-        self.queue_time = Histogram(_REQUEST)
-        self.inference_time = Histogram(_REQUEST)
-        self.prefill_time = Histogram(_REQUEST)
-        self.decode_time = Histogram(_REQUEST)
-        self.request_preemptions = Histogram(_PREEMPTIONS)
-        self.transfer_time = Histogram(_TRANSFER)
-        self.post_time = Histogram((0.001, *_TRANSFER))
-        self.transfer_bytes = Histogram(_BYTES)
-        self.transfer_descriptors = Histogram(_DESCRIPTORS)
+        self.prompt_tokens = HistogramCounter(tokens)
+        self.output_tokens = HistogramCounter(tokens)
+        self.prefill_computed_tokens = HistogramCounter(tokens)
+        self.step_tokens = HistogramCounter(_STEP_TOKENS)
+        self.samples_asked = HistogramCounter(_SAMPLES)
+        self.time_to_first_token = HistogramCounter(_FIRST_TOKEN)
+        self.inter_token_latency = HistogramCounter(_NEXT_TOKEN)
+        self.time_per_output_token = HistogramCounter(_NEXT_TOKEN)
+        self.whole_time = HistogramCounter(_REQUEST)
+        self.queue_time = HistogramCounter(_REQUEST)
+        self.inference_time = HistogramCounter(_REQUEST)
+        self.prefill_time = HistogramCounter(_REQUEST)
+        self.decode_time = HistogramCounter(_REQUEST)
+        self.request_preemptions = HistogramCounter(_PREEMPTIONS)
+        self.transfer_time = HistogramCounter(_TRANSFER)
+        self.post_time = HistogramCounter((0.001, *_TRANSFER))
+        self.transfer_bytes = HistogramCounter(_BYTES)
+        self.transfer_descriptors = HistogramCounter(_DESCRIPTORS)
 
     def count(self, outcome: Outcome) -> None:
         """Add steps that have ended."""

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from disagg_cluster.simulator.engine.batch import Standing
-from disagg_cluster.simulator.telemetry.page_counters import Histogram, PageCounters
+from disagg_cluster.simulator.engine.batch import SchedulerState
+from disagg_cluster.simulator.telemetry.page_counters import HistogramCounter, PageCounters
 
-Value = float | Sequence[float] | Histogram
-Read = Callable[[PageCounters, Standing], Value]
+Value = float | Sequence[float] | HistogramCounter
+Read = Callable[[PageCounters, SchedulerState], Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class VllmFamily:
     """One family, without the prefix `vllm:`.
 
     With `label` there is one sample for each of `values`. `connector`: only on the pages of
-    engines with a KV connector. `engine` tells whether its samples are labelled with the rank.
+    engines with a KV connector. `engine` says whether its samples are labelled with the rank.
     """
 
     name: str
@@ -34,20 +34,20 @@ class Family:
     engine: bool = True
 
 
-def _zero(_: PageCounters, __: Standing) -> float:
+def _zero(_: PageCounters, __: SchedulerState) -> float:
     return 0
 
 
-def _counter(name: str, text: str, read: Read = _zero, **more: object) -> Family:
-    return Family(name + "_total", "counter", text, read, **more)  # type: ignore[arg-type] # passed through as it came
+def _counter(name: str, text: str, read: Read = _zero, **more: object) -> VllmFamily:
+    return VllmFamily(name + "_total", "counter", text, read, **more)  # type: ignore[arg-type] # passed through as it came
 
 
-def _gauge(name: str, text: str, read: Read, **more: object) -> Family:
-    return Family(name, "gauge", text, read, **more)  # type: ignore[arg-type] # passed through as it came
+def _gauge(name: str, text: str, read: Read, **more: object) -> VllmFamily:
+    return VllmFamily(name, "gauge", text, read, **more)  # type: ignore[arg-type] # passed through as it came
 
 
-def _histogram(name: str, text: str, read: Read, **more: object) -> Family:
-    return Family(name, "histogram", text, read, **more)  # type: ignore[arg-type] # passed through as it came
+def _histogram(name: str, text: str, read: Read, **more: object) -> VllmFamily:
+    return VllmFamily(name, "histogram", text, read, **more)  # type: ignore[arg-type] # passed through as it came
 
 
 _NIXL = (
@@ -180,7 +180,7 @@ _TIMES = (
     ("request_prefill_kv_computed_tokens", lambda c, _: c.prefill_computed_tokens),
 )
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[VllmFamily, ...] = (
     *(replace(family, connector=True) for family in _NIXL),
     *_STATE,
     *_TOKENS,

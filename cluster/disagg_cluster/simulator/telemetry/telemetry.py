@@ -1,21 +1,59 @@
-"""All that one engine process tells: step records, heartbeats, its metrics page."""
+"""All that one engine process reports: step records, heartbeats, its metrics page."""
 
 from __future__ import annotations
 
 import random
+from collections import deque
 from functools import partial
 
-from disagg_cluster.simulator.cluster.cluster import EngineSpec, Telling
-from disagg_cluster.simulator.cluster.event_queue import Agenda
-from disagg_cluster.simulator.cluster.kv_transfer import Transfer
-from disagg_cluster.simulator.engine.batch import Limits, Standing
-from disagg_cluster.simulator.engine.steps import Outcome
-from disagg_cluster.simulator.telemetry.lossy_link import Channel
+from disagg_cluster.simulator.cluster.event_queue import EventQueue
+from disagg_cluster.simulator.cluster.network import Transfer
+from disagg_cluster.simulator.cluster.spec import EngineSpec, Reporting
+from disagg_cluster.simulator.engine.batch import Outcome, SchedulerLimits, SchedulerState
 from disagg_cluster.simulator.telemetry.page import Page, PageFacts
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
-from disagg_cluster.simulator.telemetry.telemetry_emitter import Teller
+from disagg_cluster.simulator.telemetry.telemetry_emitter import TelemetryEmitter
 from disagg_exporter.model import Role
 from disagg_exporter.steps.messages import Message
+
+
+class LossyLink:
+    """Carries the messages of one engine process.
+
+    `lost_ratio` of the step records do not get through, and all messages arrive `late_seconds`
+    late, if faults say so.
+    """
+
+    def __init__(self, queue: EventQueue, rng: random.Random) -> None:
+        self.lost_ratio = 0.0
+        self.late_seconds = 0.0
+        self._queue = queue
+        self._rng = rng
+        self._under_way: deque[Message] = deque()
+        self._last_ns = 0
+
+    def loses(self) -> bool:
+        """Whether the next record does not get through."""
+        return self.lost_ratio > 0 and self._rng.random() < self.lost_ratio
+
+    def send(self, message: Message) -> Message | None:
+        """Send a message now; return it if it arrives at once."""
+        arrives_ns = self._queue.now_ns + round(self.late_seconds * _NS)
+        if arrives_ns >= self._last_ns and not self._under_way and not self.late_seconds:
+            return message
+        self._last_ns = max(self._last_ns, arrives_ns)
+        self._under_way.append(message)
+        self._queue.at(self._last_ns, self._deliver)
+        return None
+
+    def close(self) -> None:
+        """Deliver all that is under way: the process is dead."""
+        while self._under_way:
+            self._queue.emit(self._under_way.popleft())
+
+    def _deliver(self) -> Message | None:
+        return self._under_way.popleft() if self._under_way else None
+
 
 _NS = 1_000_000_000
 
@@ -23,44 +61,49 @@ _NS = 1_000_000_000
 class Telemetry:
     """One process's plugin, with its socket, and its page. It says hello when it is made.
 
-    `report_ns` pass from the end of a step until the API server hears of it and the plugin tells.
+    `report_ns` pass from the end of a step until the API server knows and the plugin sends it.
     """
 
     def __init__(
-        self, spec: EngineSpec, pid: int, agenda: Agenda, telling: Telling, rng: random.Random
+        self,
+        spec: EngineSpec,
+        pid: int,
+        queue: EventQueue,
+        reporting: Reporting,
+        rng: random.Random,
     ) -> None:
-        self.channel = Channel(agenda, rng)
+        self.link = LossyLink(queue, rng)
         self.counters = PageCounters(spec.longest_tokens)
         self._spec = spec
-        self._agenda = agenda
-        self.report_ns = round(telling.report_seconds * _NS)
-        self._teller = Teller(spec.name, pid, incarnation=agenda.now_ns)
-        created_seconds = agenda.now_ns / _NS + telling.wall_offset_seconds
+        self._queue = queue
+        self.report_ns = round(reporting.report_seconds * _NS)
+        self._emitter = TelemetryEmitter(spec.name, pid, incarnation=queue.now_ns)
+        created_seconds = queue.now_ns / _NS + reporting.wall_offset_seconds
         self._page = Page(_facts(spec, spec.limits(), created_seconds), self.counters)
-        self._latest = Standing()
+        self._latest = SchedulerState()
         self._dead = False
-        agenda.at(agenda.now_ns, self._hello)
+        queue.at(queue.now_ns, self._hello)
 
-    def step(self, outcome: Outcome, standing: Standing) -> None:
-        """Let steps that have ended be counted and told as soon as the API server hears of them."""
-        self._latest = standing
+    def step(self, outcome: Outcome, state: SchedulerState) -> None:
+        """Count and report steps that have ended as soon as the API server knows of them."""
+        self._latest = state
         t_ns = outcome.ended_ns + self.report_ns
-        if t_ns > self._agenda.now_ns:
-            self._agenda.at(t_ns, partial(self._report, outcome, standing))
-        elif (message := self._report(outcome, standing)) is not None:
-            self._agenda.tell(message)
+        if t_ns > self._queue.now_ns:
+            self._queue.at(t_ns, partial(self._report, outcome, state))
+        elif (message := self._report(outcome, state)) is not None:
+            self._queue.emit(message)
 
-    def state(self, standing: Standing) -> None:
-        """Let the state between two steps be told, if it is news."""
-        if standing == self._latest:
+    def report_state(self, state: SchedulerState) -> None:
+        """Report the state between two steps, if it has changed."""
+        if state == self._latest:
             return
-        self._latest = standing
-        t_ns = self._agenda.now_ns + self.report_ns
-        self._agenda.at(t_ns, partial(self._report_state, standing))
+        self._latest = state
+        t_ns = self._queue.now_ns + self.report_ns
+        self._queue.at(t_ns, partial(self._send_state, state))
 
     def beat(self) -> Message | None:
-        """Tell that the process lives."""
-        return self.channel.send(self._teller.heartbeat(self._agenda.now_ns))
+        """Send a heartbeat."""
+        return self.link.send(self._emitter.heartbeat(self._queue.now_ns))
 
     def fetched(self, transfer: Transfer) -> None:
         """Count a KV transfer to this engine."""
@@ -68,38 +111,38 @@ class Telemetry:
         blocks = transfer.bytes // model.kv_bytes_per_token // self._spec.block_tokens
         self.counters.transferred(transfer, max(1, blocks) * model.layers)
 
-    def page(self, standing: Standing) -> str:
+    def page(self, state: SchedulerState) -> str:
         """The metrics page."""
-        return self._page.render(standing)
+        return self._page.render(state)
 
     def die(self) -> None:
-        """End: what is written to the socket is heard, what is not told yet never will be."""
+        """End: what is written to the socket arrives, what is not reported yet never will be."""
         self._dead = True
-        self.channel.close()
+        self.link.close()
 
     def _hello(self) -> Message | None:
-        return self.channel.send(self._teller.hello(self._agenda.now_ns))
+        return self.link.send(self._emitter.hello(self._queue.now_ns))
 
-    def _report(self, outcome: Outcome, standing: Standing) -> Message | None:
+    def _report(self, outcome: Outcome, state: SchedulerState) -> Message | None:
         if self._dead:
             return None
         self.counters.count(outcome)
-        return self._send(self._teller.step(outcome, standing, self._agenda.now_ns))
+        return self._send(self._emitter.step(outcome, state, self._queue.now_ns))
 
-    def _report_state(self, standing: Standing) -> Message | None:
+    def _send_state(self, state: SchedulerState) -> Message | None:
         if self._dead:
             return None
-        message = self._teller.state(standing, self._agenda.now_ns)
+        message = self._emitter.state_change(state, self._queue.now_ns)
         return None if message is None else self._send(message)
 
     def _send(self, message: Message) -> Message | None:
-        if self.channel.loses():
-            self._teller.drop()
+        if self.link.loses():
+            self._emitter.drop()
             return None
-        return self.channel.send(message)
+        return self.link.send(message)
 
 
-def _facts(spec: EngineSpec, limits: Limits, created_seconds: float) -> PageFacts:
+def _facts(spec: EngineSpec, limits: SchedulerLimits, created_seconds: float) -> PageFacts:
     return PageFacts(
         model_name=spec.model.name,
         created_seconds=created_seconds,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from disagg_cluster.simulator.engine.batch import Standing
-from disagg_cluster.simulator.engine.steps import Outcome
-from disagg_cluster.simulator.telemetry.facts import facts_of, state_of
+from disagg_cluster.simulator.engine.batch import Outcome, SchedulerState
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.counting import (
     DROPS,
@@ -16,10 +14,40 @@ from disagg_exporter.inside_engine.disagg_steps.counting import (
 from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.messages import Message, MessageKind
 
+
+def facts_of(outcome: Outcome, state: SchedulerState) -> Facts:
+    """What steps that have ended were; more than one at once as if they were one long step."""
+    return Facts(
+        elapsed_ns=outcome.elapsed_ns,
+        context_requests=outcome.context_requests,
+        context_tokens=outcome.context_tokens,
+        generation_requests=outcome.generation_requests,
+        generation_tokens=outcome.generation_tokens * outcome.count,
+        computed_tokens=outcome.computed_tokens,
+        cached_tokens=outcome.cached_tokens,
+        external_tokens=outcome.external_tokens,
+        running=state.running,
+        waiting=state.waiting,
+        deferred=state.deferred,
+        kv_usage_ratio=state.kv_usage_ratio,
+        preemptions=outcome.preempted,
+    )
+
+
+def state_of(state: SchedulerState) -> Facts:
+    """The state of an engine, with no step behind it."""
+    return Facts(
+        running=state.running,
+        waiting=state.waiting,
+        deferred=state.deferred,
+        kv_usage_ratio=state.kv_usage_ratio,
+    )
+
+
 _NEWS_KV_RATIO = 0.01
 
 
-class Teller:
+class TelemetryEmitter:
     """One stream: numbers its records and carries the running totals, which the plugin counts.
 
     Args:
@@ -33,58 +61,58 @@ class Teller:
         self._flags = flags | wire.SIMULATED
         self._sequence = 0
         self._totals = list(NOTHING_YET)
-        self._shown = StepTotals()
-        self._told = Standing()
-        self._state: Facts | None = None
+        self._step_totals = StepTotals()
+        self._reported = SchedulerState()
+        self._state_facts: Facts | None = None
 
-    def step(self, outcome: Outcome, standing: Standing, t_ns: int) -> Message:
-        """Tell steps that have ended; more than one at once as if they were one long step."""
-        facts = facts_of(outcome, standing)
+    def step(self, outcome: Outcome, state: SchedulerState, t_ns: int) -> Message:
+        """The record of steps that have ended; of more than one as if they were one long step."""
+        facts = facts_of(outcome, state)
         count(self._totals, facts)
         # Runs are of pure writing, so all of their steps are of this one kind.
         self._totals[STEPS + wire.GENERATION] += outcome.count - 1
-        return self._next(facts, standing, t_ns)
+        return self._next(facts, state, t_ns)
 
-    def state(self, standing: Standing, t_ns: int) -> Message | None:
-        """Tell a new state between two steps; None if it is no news."""
-        told = self._told
-        requests = (standing.running, standing.waiting, standing.deferred)
-        if requests == (told.running, told.waiting, told.deferred) and (
-            abs(standing.kv_usage_ratio - told.kv_usage_ratio) < _NEWS_KV_RATIO
+    def state_change(self, state: SchedulerState, t_ns: int) -> Message | None:
+        """The record of a state between two steps; None if it has not changed."""
+        before = self._reported
+        requests = (state.running, state.waiting, state.deferred)
+        if requests == (before.running, before.waiting, before.deferred) and (
+            abs(state.kv_usage_ratio - before.kv_usage_ratio) < _NEWS_KV_RATIO
         ):
             return None
-        return self._next(state_of(standing), standing, t_ns)
+        return self._next(state_of(state), state, t_ns)
 
     def hello(self, t_ns: int) -> Message:
-        """Tell that the connection is new."""
-        return self._standing(MessageKind.HELLO, t_ns)
+        """The first message of a connection."""
+        return self._without_step(MessageKind.HELLO, t_ns)
 
     def heartbeat(self, t_ns: int) -> Message:
-        """Tell that the process lives."""
-        return self._standing(MessageKind.HEARTBEAT, t_ns)
+        """The sign that the process lives."""
+        return self._without_step(MessageKind.HEARTBEAT, t_ns)
 
     def drop(self) -> None:
         """Count a record that was made and could not be sent."""
         self._totals[DROPS] += 1
 
-    def _next(self, facts: Facts, standing: Standing, t_ns: int) -> Message:
+    def _next(self, facts: Facts, state: SchedulerState, t_ns: int) -> Message:
         self._sequence += 1
-        self._told = standing
-        self._state = None
+        self._reported = state
+        self._state_facts = None
         totals = self._totals
-        self._shown = StepTotals(
+        self._step_totals = StepTotals(
             (totals[0], totals[1], totals[2], totals[3]),
             (totals[4], totals[5], totals[6], totals[7]),
             *totals[8:],
         )
         return self._message(MessageKind.STEP, facts, t_ns)
 
-    def _standing(self, kind: MessageKind, t_ns: int) -> Message:
-        if self._state is None:
-            self._state = state_of(self._told)
-        return self._message(kind, self._state, t_ns)
+    def _without_step(self, kind: MessageKind, t_ns: int) -> Message:
+        if self._state_facts is None:
+            self._state_facts = state_of(self._reported)
+        return self._message(kind, self._state_facts, t_ns)
 
     def _message(self, kind: MessageKind, facts: Facts, t_ns: int) -> Message:
         # Built without a `wire.Record` in between, which would take most of a simulated day.
-        step = Step(t_ns, facts[0], self._sequence, *facts[1:], False, self._shown)
+        step = Step(t_ns, facts[0], self._sequence, *facts[1:], False, self._step_totals)
         return Message(kind, self._key, self._flags, step, t_ns)

@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 
 from disagg_cluster.demo.disaggregated_client import CompletionError
 from disagg_cluster.demo.load import LoadGenerator
-from disagg_cluster.demo.load_shape import OUTPUT_HEAVY, PROMPT_HEAVY, LoadShape
-from disagg_cluster.demo.nodefile import GPUS, METRICS_ADDRESS, WORKERS, demo_node_file, free_ports
+from disagg_cluster.demo.nodefile import (
+    GPUS,
+    METRICS_ADDRESS,
+    OUTPUT_HEAVY,
+    PROMPT_HEAVY,
+    WORKERS,
+    LoadShape,
+    demo_node_file,
+    free_ports,
+)
 from disagg_cluster.simulator.load import Mix
 
 BUSY = LoadShape(Mix(2000.0, 10, 10), Mix(2000.0, 10, 10))

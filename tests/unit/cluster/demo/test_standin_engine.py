@@ -7,16 +7,14 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.demo.costs import LIMITS, Costs
-from disagg_cluster.simulator.engine.batch import Limits
+from disagg_cluster.demo.standin import LIMITS, StandinCosts
+from disagg_cluster.simulator.engine.batch import Outcome, SchedulerLimits, Sequence
 from disagg_cluster.simulator.engine.engine import Engine
 from disagg_cluster.simulator.engine.scheduler import Scheduler
-from disagg_cluster.simulator.engine.sequence import Sequence
-from disagg_cluster.simulator.engine.steps import Outcome
 from disagg_exporter.inside_engine.disagg_steps import wire
 
 MS = 1_000_000
-COSTS = Costs(
+COSTS = StandinCosts(
     step_base_seconds=0.010,
     prefill_token_seconds=0.000_1,
     decode_request_seconds=0.001,
@@ -25,7 +23,7 @@ COSTS = Costs(
 )
 
 
-def standin(limits: Limits = LIMITS) -> Engine:
+def standin(limits: SchedulerLimits = LIMITS) -> Engine:
     scheduler = Scheduler(limits, prefix_caching=False)
     return Engine(scheduler, COSTS, gap_seconds=0.0, longest_run=1)
 
@@ -105,7 +103,7 @@ requests = st.tuples(st.integers(1, 6000), st.integers(1, 12), st.booleans())
 def test_every_token_is_computed_received_and_written_exactly_once(
     load: list[tuple[int, int, bool]], step_tokens: int, running_requests: int
 ) -> None:
-    limits = Limits(5000, running_requests=running_requests, step_tokens=step_tokens)
+    limits = SchedulerLimits(5000, running_requests=running_requests, step_tokens=step_tokens)
     sequences = [
         Sequence(number, prompt, output, 0, remote_prompt=remote)
         for number, (prompt, output, remote) in enumerate(load)

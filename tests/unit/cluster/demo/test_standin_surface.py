@@ -10,14 +10,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from disagg_cluster.demo import completions
-from disagg_cluster.demo.costs import Costs
-from disagg_cluster.demo.http1 import Connection, HttpAnswer, HttpRequest, take_request
+from disagg_cluster.demo import routes
+from disagg_cluster.demo.http1 import HttpAnswer, HttpConnection, HttpRequest, take_request
 from disagg_cluster.demo.simulated_gpu import PREFILL, REST, GpuMeter, SimGpus
-from disagg_cluster.demo.standin import parse_options
-from disagg_cluster.simulator.engine.batch import Standing
-from disagg_cluster.simulator.engine.sequence import Sequence
-from disagg_cluster.simulator.engine.steps import Outcome
+from disagg_cluster.demo.standin import StandinCosts, parse_options
+from disagg_cluster.simulator.engine.batch import Outcome, SchedulerState, Sequence
 from disagg_cluster.simulator.telemetry.page import Page, PageFacts
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
 from disagg_exporter.devices.simulated.device_source import SimDevices
@@ -38,7 +35,7 @@ def shown() -> str:
     counters.count(outcome)
     counters.aborted = 2
     facts = PageFacts('m"1', created_seconds=1.75e9, connector=True, blocks=9, block_tokens=16)
-    standing = Standing(running=7, waiting=3, deferred=2, kv_usage_ratio=0.25)
+    standing = SchedulerState(running=7, waiting=3, deferred=2, kv_usage_ratio=0.25)
     return Page(facts, counters).render(standing)
 
 
@@ -118,7 +115,7 @@ def test_every_series_but_the_mark_is_one_of_vllms_with_its_type_and_labels() ->
     ],
 )
 def test_a_prompt_is_a_text_a_list_of_tokens_or_a_length(prompt: object, tokens: int) -> None:
-    asked = completions.parse(json.dumps({"prompt": prompt}).encode())
+    asked = routes.parse_completion(json.dumps({"prompt": prompt}).encode())
 
     assert (asked.prompt_tokens, asked.max_tokens) == (tokens, 16)
 
@@ -139,26 +136,26 @@ def test_a_prompt_is_a_text_a_list_of_tokens_or_a_length(prompt: object, tokens:
     ],
 )
 def test_a_body_that_is_no_completion_is_refused_with_the_reason(body: bytes, said: str) -> None:
-    with pytest.raises(completions.CompletionError, match=said):
-        completions.parse(body)
+    with pytest.raises(routes.BadCompletionRequestError, match=said):
+        routes.parse_completion(body)
 
 
 def test_the_answer_of_prefill_makes_the_request_to_decode_a_remote_one() -> None:
     body = {"prompt": "a", "max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}
-    asked = completions.parse(json.dumps(body).encode())
+    asked = routes.parse_completion(json.dumps(body).encode())
 
-    answer = completions.answer(asked, model="m", engine="prefill-0", request_id="r1")
+    answer = routes.completion_body(asked, model="m", engine="prefill-0", request_id="r1")
 
     handed_over = {"prompt": "a", "kv_transfer_params": answer["kv_transfer_params"]}
     assert not asked.remote_prompt
-    assert completions.parse(json.dumps(handed_over).encode()).remote_prompt
+    assert routes.parse_completion(json.dumps(handed_over).encode()).remote_prompt
     assert answer["usage"] == {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
 def test_a_plain_completion_hands_nothing_over() -> None:
-    asked = completions.parse(b'{"prompt": "a", "max_tokens": 3, "kv_transfer_params": null}')
+    asked = routes.parse_completion(b'{"prompt": "a", "max_tokens": 3, "kv_transfer_params": null}')
 
-    answer = completions.answer(asked, model="m", engine="e", request_id="r1")
+    answer = routes.completion_body(asked, model="m", engine="e", request_id="r1")
 
     assert answer["kv_transfer_params"] is None
     assert answer["choices"] == [{"index": 0, "text": " word word word", "finish_reason": "length"}]
@@ -210,7 +207,7 @@ async def talk(
     client: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bytes]],
 ) -> bytes:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(handler), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: HttpConnection(handler), "127.0.0.1", 0)
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         try:
@@ -304,7 +301,7 @@ def test_the_command_line_is_that_of_the_supervisor() -> None:
     options = parse_options([*argv, "--costs", '{"step_base_seconds": 0.5}'])
 
     assert (options.gpus, options.sim_dir, options.port) == ((0, 3), Path("/s"), 81)
-    assert options.costs == Costs(step_base_seconds=0.5)
+    assert options.costs == StandinCosts(step_base_seconds=0.5)
     assert parse_options([*NEEDED, "--gpus", ""]).gpus == ()
 
 

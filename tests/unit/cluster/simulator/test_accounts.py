@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_cluster.simulator.cluster.cluster import BRIEF, ClusterSpec, Telling, disaggregated
-from disagg_cluster.simulator.drive import add_devices, drive
+from disagg_cluster.simulator.cluster.spec import BRIEF, ClusterSpec, Reporting, disaggregated
 from disagg_cluster.simulator.engine.hardware import H100, LLAMA_8B, LLAMA_70B
-from disagg_cluster.simulator.engine.noise import Noise
-from disagg_cluster.simulator.faults import Crash, LateRecords, LostRecords, Stuck
+from disagg_cluster.simulator.engine.roofline import Noise
+from disagg_cluster.simulator.fault_injector import Crash, LateRecords, LostRecords, Stuck
 from disagg_cluster.simulator.load import Constant, Lengths, Mix, Shifting
-from disagg_cluster.simulator.simulation import Simulation
+from disagg_cluster.simulator.simulation import Simulation, add_devices, drive
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import Phase, Reason, Use
 from support.simulations import Until, account, alone, busy_seconds, engine_account, pair
@@ -43,12 +42,12 @@ def unbalanced(ledger: Ledger) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("telling", [Telling(page_seconds=None), COARSE], ids=["steps", "runs"])
+@pytest.mark.parametrize("reporting", [Reporting(page_seconds=None), COARSE], ids=["steps", "runs"])
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_engines_are_credited_with_what_their_steps_really_held(
-    name: str, telling: Telling
+    name: str, reporting: Reporting
 ) -> None:
-    simulation = Simulation(CLUSTERS[name], LOAD, lengths=LENGTHS, telling=telling, seed=3)
+    simulation = Simulation(CLUSTERS[name], LOAD, lengths=LENGTHS, reporting=reporting, seed=3)
 
     ledger, heard = account(simulation, END)
 
@@ -64,8 +63,8 @@ def test_engines_are_credited_with_what_their_steps_really_held(
 def test_steps_and_runs_tell_of_the_same_time_and_tokens() -> None:
     """The same simulation in fewer records: its totals are equal to the nanosecond."""
     told = []
-    for telling in (Telling(page_seconds=None), COARSE):
-        simulation = Simulation(pair(2, 2), LOAD, lengths=LENGTHS, telling=telling, seed=3)
+    for reporting in (Reporting(page_seconds=None), COARSE):
+        simulation = Simulation(pair(2, 2), LOAD, lengths=LENGTHS, reporting=reporting, seed=3)
         _, heard = account(simulation, END)
         steps = [heard.steps(name) for name in simulation.servers]
         totals = [records[-1].totals for records in steps]
@@ -79,7 +78,7 @@ def test_steps_and_runs_tell_of_the_same_time_and_tokens() -> None:
 
 def test_a_small_cache_preempts_and_nothing_of_it_is_lost() -> None:
     load = Until(Constant(Mix(3, 500, 300)), 20)
-    simulation = Simulation(CLUSTERS["short of cache"], load, telling=COARSE, seed=3)
+    simulation = Simulation(CLUSTERS["short of cache"], load, reporting=COARSE, seed=3)
     ledger, heard = account(simulation, END)
 
     steps = heard.steps("mixed-0")
@@ -92,7 +91,7 @@ def test_a_small_cache_preempts_and_nothing_of_it_is_lost() -> None:
 
 
 def test_disaggregated_engines_work_in_their_own_phase_only() -> None:
-    simulation = Simulation(pair(2, 2), LOAD, lengths=LENGTHS, telling=COARSE, seed=3)
+    simulation = Simulation(pair(2, 2), LOAD, lengths=LENGTHS, reporting=COARSE, seed=3)
     ledger, _ = account(simulation, END)
 
     for name in simulation.servers:
@@ -102,7 +101,7 @@ def test_disaggregated_engines_work_in_their_own_phase_only() -> None:
 
 def test_tokens_are_those_of_the_requests() -> None:
     """Prompts are computed once but for what the caches have; one decode token is recomputed."""
-    simulation = Simulation(pair(), LOAD, lengths=LENGTHS, telling=COARSE, seed=3)
+    simulation = Simulation(pair(), LOAD, lengths=LENGTHS, reporting=COARSE, seed=3)
     ledger, heard = account(simulation, END)
 
     prompts = sum(ended.request.prompt_tokens for ended in heard.requests)
@@ -160,11 +159,13 @@ def test_records_that_are_late_but_not_too_late_lose_nothing() -> None:
     assert sum(books.gpu_seconds.values()) == pytest.approx(spent, abs=1e-3)
 
 
-@pytest.mark.parametrize("telling", [Telling(page_seconds=None), COARSE], ids=["steps", "runs"])
-def test_a_crash_costs_no_more_than_the_step_under_way(telling: Telling) -> None:
+@pytest.mark.parametrize("reporting", [Reporting(page_seconds=None), COARSE], ids=["steps", "runs"])
+def test_a_crash_costs_no_more_than_the_step_under_way(reporting: Reporting) -> None:
     faults = [Crash(10.0, "decode-0", restart_after_seconds=1.0)]
     busy = Until(Constant(Mix(3, 1500, 400)), 20)
-    simulation = Simulation(pair(start_seconds=3.0), busy, faults=faults, telling=telling, seed=3)
+    simulation = Simulation(
+        pair(start_seconds=3.0), busy, faults=faults, reporting=reporting, seed=3
+    )
 
     ledger, _ = account(simulation, END)
 
@@ -194,7 +195,7 @@ def test_each_node_has_books_of_its_own() -> None:
             for spec in disaggregated(2, 2, model=LLAMA_8B, gpu=H100)
         )
     )
-    simulation = Simulation(cluster, LOAD, lengths=LENGTHS, telling=COARSE, seed=3)
+    simulation = Simulation(cluster, LOAD, lengths=LENGTHS, reporting=COARSE, seed=3)
     ledgers = {node: Ledger() for node in simulation.nodes}
     add_devices(ledgers, simulation)
     drive(ledgers, simulation, round(END * 1e9))
@@ -210,7 +211,7 @@ def test_each_node_has_books_of_its_own() -> None:
 
 def test_a_shifting_load_moves_the_share_of_the_phases() -> None:
     high, low = Mix(6, 3000, 10), Mix(2, 200, 150)
-    simulation = Simulation(pair(), Shifting(high, low, 80.0), telling=COARSE, seed=3)
+    simulation = Simulation(pair(), Shifting(high, low, 80.0), reporting=COARSE, seed=3)
     shares = []
     for end in (40, 80):
         before = [simulation.spent_seconds(name) for name in ("prefill-0", "decode-0")]

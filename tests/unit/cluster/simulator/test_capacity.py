@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_cluster.simulator.engine.noise import Noise
+from disagg_cluster.simulator.engine.roofline import Noise
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.capacity import Fullness

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from disagg_cluster.simulator.cluster.cluster import Telling
-from disagg_cluster.simulator.faults import Crash, LateRecords, LostRecords, Slow, Stuck
+from disagg_cluster.simulator.cluster.spec import Reporting
+from disagg_cluster.simulator.fault_injector import Crash, LateRecords, LostRecords, Slow, Stuck
 from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.model import EngineState, Step
@@ -21,7 +21,7 @@ def heard_with(*faults: object, **cluster: object) -> Heard:
         pair(**cluster),  # type: ignore[arg-type]
         LOAD,
         faults=faults,  # type: ignore[arg-type]
-        telling=Telling(page_seconds=None),
+        reporting=Reporting(page_seconds=None),
         seed=5,
     )
     return listen(simulation, 60)

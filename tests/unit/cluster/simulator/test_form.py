@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from disagg_cluster.simulator.cluster.cluster import ClusterSpec
+from disagg_cluster.simulator.cluster.spec import ClusterSpec
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.engine_pages import parse_page

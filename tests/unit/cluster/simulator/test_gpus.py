@@ -4,7 +4,7 @@ import pytest
 
 from disagg_cluster.simulator.engine.hardware import H100
 from disagg_cluster.simulator.engine.roofline import Price
-from disagg_cluster.simulator.faults import Crash, Stuck, Throttled
+from disagg_cluster.simulator.fault_injector import Crash, Stuck, Throttled
 from disagg_cluster.simulator.gpus import GpuGroup, watts
 from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.simulation import Simulation

@@ -6,15 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.simulator.engine.sequence import Request
-from disagg_cluster.simulator.load import Arrivals, Constant, Lengths, Mix, Shape, Shifting
-from disagg_cluster.simulator.traces import TraceError, parse_trace, read_trace
+from disagg_cluster.simulator.engine.batch import Request
+from disagg_cluster.simulator.load import (
+    Arrivals,
+    Constant,
+    Lengths,
+    LoadOverTime,
+    Mix,
+    Shifting,
+    TraceError,
+    parse_trace,
+    read_trace,
+)
 
 TRACE = Path(__file__).parents[3] / "data" / "traces" / "azure2023_conv__60s.csv"
 HEADER = "t_s,requests_per_s,prompt_tokens_per_s,output_tokens_per_s,prefill_share\n"
 
 
-def drawn(shape: Shape, seconds: float, lengths: Lengths | None = None) -> list[Request]:
+def drawn(shape: LoadOverTime, seconds: float, lengths: Lengths | None = None) -> list[Request]:
     arrivals = Arrivals(shape, lengths or Lengths(), random.Random(1), 0)
     now_ns, requests = 0, []
     while now_ns < seconds * 1e9:

@@ -5,16 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_cluster.simulator.cluster.cluster import (
+from disagg_cluster.simulator.cluster.network import KvNetwork, LinkSpec, Policy, RequestRouter
+from disagg_cluster.simulator.cluster.spec import (
     ClusterSpec,
     EngineSpec,
     SpecError,
     disaggregated,
 )
-from disagg_cluster.simulator.cluster.kv_transfer import KvTransfer, Link
-from disagg_cluster.simulator.cluster.router import Policy, Router
 from disagg_cluster.simulator.engine.hardware import H100, LLAMA_70B
-from disagg_cluster.simulator.faults import Crash, FailingTransfer, SlowTransfer
+from disagg_cluster.simulator.fault_injector import Crash, FailingTransfer, SlowTransfer
 from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.model import Role
@@ -24,12 +23,12 @@ LOAD = Until(Constant(Mix(4, 1000, 20)), 20)
 
 
 def heard_of(cluster: ClusterSpec, *faults: object, seconds: float = 60.0) -> Heard:
-    simulation = Simulation(cluster, LOAD, faults=faults, telling=QUIET, seed=1)  # type: ignore[arg-type]
+    simulation = Simulation(cluster, LOAD, faults=faults, reporting=QUIET, seed=1)  # type: ignore[arg-type]
     return listen(simulation, seconds)
 
 
 def test_round_robin_takes_turns_and_least_loaded_counts() -> None:
-    turns, counts = Router(Policy.ROUND_ROBIN), Router(Policy.LEAST_LOADED)
+    turns, counts = RequestRouter(Policy.ROUND_ROBIN), RequestRouter(Policy.LEAST_LOADED)
     names = ["a", "b", "c"]
 
     assert [turns.choose(names) for _ in range(4)] == ["a", "b", "c", "a"]
@@ -39,7 +38,7 @@ def test_round_robin_takes_turns_and_least_loaded_counts() -> None:
 
 
 def test_an_engine_with_enough_gets_no_more() -> None:
-    router = Router(Policy.ROUND_ROBIN, most_in_flight=1)
+    router = RequestRouter(Policy.ROUND_ROBIN, most_in_flight=1)
 
     assert [router.choose(["a", "b"]) for _ in range(3)] == ["a", "b", None]
     router.end("b")
@@ -48,7 +47,7 @@ def test_an_engine_with_enough_gets_no_more() -> None:
 
 def test_transfers_queue_at_both_ends() -> None:
     """A gigabyte a second: each takes a second and the latency, one after the other."""
-    transfer = KvTransfer(Link(1e9, 0.5), random.Random(0))
+    transfer = KvNetwork(LinkSpec(1e9, 0.5), random.Random(0))
 
     first = transfer.book("p0", "d0", 10**9, 0)
     same_target = transfer.book("p1", "d0", 10**9, 0)
@@ -80,7 +79,7 @@ def test_the_first_token_waits_for_the_kv() -> None:
     rare = Until(Constant(Mix(0.2, 1000, 20)), 300)
 
     def mean_wait(*faults: SlowTransfer) -> float:
-        simulation = Simulation(pair(), rare, faults=faults, telling=QUIET, seed=1)
+        simulation = Simulation(pair(), rare, faults=faults, reporting=QUIET, seed=1)
         ended = listen(simulation, 400).requests
         return sum((e.first_token_ns or 0) - e.request.arrived_ns for e in ended) / len(ended) / 1e9
 
@@ -127,15 +126,17 @@ def test_kv_that_a_dead_engine_does_not_fetch_any_more_expires() -> None:
 
 def test_the_router_keeps_requests_while_nobody_is_ready() -> None:
     cluster = pair(start_seconds=5.0)
-    simulation = Simulation(cluster, LOAD, faults=[Crash(5.0, "prefill-0")], telling=QUIET, seed=1)
+    simulation = Simulation(
+        cluster, LOAD, faults=[Crash(5.0, "prefill-0")], reporting=QUIET, seed=1
+    )
     listen(simulation, 10.0)
-    queued = simulation.journeys.queued
+    queued = simulation.request_flow.queued
 
     listen(simulation, 60.0)
 
     assert queued > 5
-    assert simulation.journeys.queued == simulation.journeys.under_way == 0
-    assert simulation.journeys.failed <= 4
+    assert simulation.request_flow.queued == simulation.request_flow.under_way == 0
+    assert simulation.request_flow.failed <= 4
 
 
 def test_a_request_that_no_cache_could_hold_fails_at_once() -> None:

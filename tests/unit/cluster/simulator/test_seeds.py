@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from disagg_cluster.simulator.cluster.cluster import BRIEF, Telling
-from disagg_cluster.simulator.engine.noise import Noise
-from disagg_cluster.simulator.faults import Crash, FailingTransfer, LostRecords
+from disagg_cluster.simulator.cluster.spec import BRIEF, Reporting
+from disagg_cluster.simulator.engine.roofline import Noise
+from disagg_cluster.simulator.fault_injector import Crash, FailingTransfer, LostRecords
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from support.simulations import pair
@@ -23,13 +23,13 @@ FAULTS = (
 )
 
 
-def digest(seed: int, telling: Telling | None = None) -> str:
+def digest(seed: int, reporting: Reporting | None = None) -> str:
     simulation = Simulation(
         pair(1, 2, noise=Noise(0.1, 0.1), start_seconds=2.0),
         Constant(Mix(4, 800, 40)),
         lengths=Lengths(0.5, 0.5, 0.3),
         faults=FAULTS,
-        telling=telling,
+        reporting=reporting,
         seed=seed,
     )
     told = hashlib.sha256()
@@ -38,11 +38,11 @@ def digest(seed: int, telling: Telling | None = None) -> str:
     return told.hexdigest()
 
 
-@pytest.mark.parametrize("telling", [None, BRIEF], ids=["steps", "runs"])
+@pytest.mark.parametrize("reporting", [None, BRIEF], ids=["steps", "runs"])
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
-    telling: Telling | None,
+    reporting: Reporting | None,
 ) -> None:
-    assert digest(1, telling) == digest(1, telling) != digest(2, telling)
+    assert digest(1, reporting) == digest(1, reporting) != digest(2, reporting)
 
 
 def test_another_process_with_another_hash_seed_gives_the_same_bytes() -> None:

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.demo.real_vllm.environment import STAMP_FILE, flavour_here, main
-from disagg_cluster.demo.real_vllm.environment_plan import CALM_WAITS, fingerprint, plan
+from disagg_cluster.demo.real_vllm.environment import (
+    CALM_WAITS,
+    STAMP_FILE,
+    fingerprint,
+    flavour_here,
+    main,
+    plan,
+)
 
 TARGET = Path("/envs/vllm")
 

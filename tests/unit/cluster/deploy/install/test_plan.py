@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.deploy.install.plan import Action, Wanted, digest, manifest, plan
+from disagg_cluster.deploy.install.plan import Action, DesiredFile, digest, manifest, plan
 
 UNIT, NODE = Path("/x/unit"), Path("/x/node.yaml")
 
@@ -15,7 +15,7 @@ def action(there: str | None, wanted: str, written: str | None = None, force: bo
     """What becomes of one file of ours."""
     found = {} if there is None else {UNIT: there}
     ours = {} if written is None else {str(UNIT): digest(written)}
-    (step,) = plan([Wanted(UNIT, wanted)], found, ours, force=force)
+    (step,) = plan([DesiredFile(UNIT, wanted)], found, ours, force=force)
     return step.action.value
 
 
@@ -40,7 +40,7 @@ def test_a_file_is_written_unless_somebody_changed_it(
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_file_to_be_filled_in_is_written_once_and_then_never(force: bool) -> None:
-    starter = Wanted(NODE, "starter", theirs=True)
+    starter = DesiredFile(NODE, "starter", theirs=True)
 
     (first,) = plan([starter], {}, {}, force=force)
     (later,) = plan([starter], {NODE: "filled in"}, {str(NODE): digest("starter")}, force=force)
@@ -50,7 +50,7 @@ def test_a_file_to_be_filled_in_is_written_once_and_then_never(force: bool) -> N
 
 
 def test_the_diff_is_what_a_person_reads_in_patches() -> None:
-    (step,) = plan([Wanted(UNIT, "a\nc\n")], {UNIT: "a\nb"}, {}, force=True)
+    (step,) = plan([DesiredFile(UNIT, "a\nc\n")], {UNIT: "a\nb"}, {}, force=True)
 
     assert step.diff == "--- /x/unit\n+++ /x/unit\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
 
@@ -58,7 +58,7 @@ def test_the_diff_is_what_a_person_reads_in_patches() -> None:
 def test_what_is_no_longer_needed_is_told_and_left() -> None:
     old = {"/x/old": digest("old"), "/x/gone": digest("gone")}
 
-    steps = plan([Wanted(UNIT, "new")], {Path("/x/old"): "old"}, old)
+    steps = plan([DesiredFile(UNIT, "new")], {Path("/x/old"): "old"}, old)
 
     assert [(step.action, str(step.path)) for step in steps] == [
         (Action.CREATE, "/x/unit"),
@@ -76,7 +76,7 @@ texts = st.text(alphabet="ab\n", max_size=6)
 def test_doing_it_twice_changes_nothing_the_second_time(
     wanted: dict[str, str], there: dict[str, str]
 ) -> None:
-    files = [Wanted(Path(name), text) for name, text in wanted.items()]
+    files = [DesiredFile(Path(name), text) for name, text in wanted.items()]
     found = {Path(name): text for name, text in there.items()}
     first = plan(files, found, {})
     after = found | {step.path: step.text for step in first if step.action.writes}
@@ -93,7 +93,7 @@ def test_what_we_wrote_and_nobody_changed_follows_us(old: str, new: str, third: 
     written: dict[str, str] = {}
     there: dict[Path, str] = {}
     for text in (old, new, third):
-        (step,) = plan([Wanted(UNIT, text)], there, written)
+        (step,) = plan([DesiredFile(UNIT, text)], there, written)
         assert step.action in (Action.CREATE, Action.UPDATE, Action.SAME)
         written, there = manifest([step], written), {UNIT: step.text}
         assert there[UNIT] == text

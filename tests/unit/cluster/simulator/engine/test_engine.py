@@ -5,13 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from disagg_cluster.simulator.engine.batch import Limits
+from disagg_cluster.simulator.engine.batch import Outcome, SchedulerLimits, Sequence
 from disagg_cluster.simulator.engine.engine import Engine
-from disagg_cluster.simulator.engine.noise import Noise, Pace
-from disagg_cluster.simulator.engine.roofline import Price, StepWork
+from disagg_cluster.simulator.engine.roofline import BatchWork, Noise, Price, StepNoise
 from disagg_cluster.simulator.engine.scheduler import Scheduler
-from disagg_cluster.simulator.engine.sequence import Sequence
-from disagg_cluster.simulator.engine.steps import Outcome
 
 MS = 1_000_000
 
@@ -20,16 +17,16 @@ MS = 1_000_000
 class Milliseconds:
     """A millisecond a prompt token, ten a step of writing, and one for each 100 tokens read."""
 
-    def price(self, work: StepWork) -> Price:
+    def price(self, work: BatchWork) -> Price:
         writing = 0.010 + work.writers_kv_tokens * 1e-5 if work.writers else 0.0
         return Price(work.context_tokens * 0.001 + writing)
 
 
 def engine(noise: Noise | None = None, *, longest_run: int = 128, blocks: int = 1000) -> Engine:
     return Engine(
-        Scheduler(Limits(kv_blocks=blocks)),
+        Scheduler(SchedulerLimits(kv_blocks=blocks)),
         Milliseconds(),
-        Pace(noise or Noise(), random.Random(1)),
+        StepNoise(noise or Noise(), random.Random(1)),
         gap_seconds=0.002,
         longest_run=longest_run,
     )
@@ -163,17 +160,17 @@ def test_half_a_step_is_half_its_gpu_time() -> None:
 
 
 def test_noise_makes_steps_differ_and_long_runs_less() -> None:
-    pace = Pace(Noise(step_ratio=0.1), random.Random(0))
-    single = [pace.factor(0, 1) for _ in range(2000)]
-    runs = [pace.factor(0, 100) for _ in range(2000)]
+    noise = StepNoise(Noise(step_ratio=0.1), random.Random(0))
+    single = [noise.factor(0, 1) for _ in range(2000)]
+    runs = [noise.factor(0, 100) for _ in range(2000)]
 
     assert _spread(single) == pytest.approx(0.1, rel=0.1)
     assert _spread(runs) == pytest.approx(0.01, rel=0.1)
 
 
 def test_drift_swings_to_both_sides_in_its_period() -> None:
-    pace = Pace(Noise(drift_ratio=0.2, drift_period_seconds=10), random.Random(0))
-    factors = [pace.factor(tenth * 100 * MS, 1) for tenth in range(100)]
+    noise = StepNoise(Noise(drift_ratio=0.2, drift_period_seconds=10), random.Random(0))
+    factors = [noise.factor(tenth * 100 * MS, 1) for tenth in range(100)]
 
     assert max(factors) == pytest.approx(1.2, abs=1e-3)
     assert min(factors) == pytest.approx(0.8, abs=1e-3)

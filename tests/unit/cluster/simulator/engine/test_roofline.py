@@ -12,10 +12,10 @@ from disagg_cluster.simulator.engine.hardware import (
     LLAMA_8B,
     LLAMA_70B,
 )
-from disagg_cluster.simulator.engine.roofline import Roofline, StepWork, padded
+from disagg_cluster.simulator.engine.roofline import BatchWork, Roofline, padded
 
-PREFILL = StepWork(context_tokens=2048, context_pairs=2048 * 2049 // 2, context_kv_tokens=2048)
-DECODE = StepWork(writers=16, writers_kv_tokens=16 * 1500)
+PREFILL = BatchWork(context_tokens=2048, context_pairs=2048 * 2049 // 2, context_kv_tokens=2048)
+DECODE = BatchWork(writers=16, writers_kv_tokens=16 * 1500)
 
 
 def test_prefill_is_bound_by_arithmetic_and_decode_by_memory() -> None:
@@ -71,8 +71,8 @@ def test_a_batch_runs_at_the_next_size_there_is_a_kernel_for() -> None:
 
 def test_padding_makes_nine_requests_as_dear_as_sixteen() -> None:
     costs = Roofline(H100, LLAMA_8B)
-    nine = costs.price(StepWork(writers=9, writers_kv_tokens=9000))
-    sixteen = costs.price(StepWork(writers=16, writers_kv_tokens=9000))
+    nine = costs.price(BatchWork(writers=9, writers_kv_tokens=9000))
+    sixteen = costs.price(BatchWork(writers=16, writers_kv_tokens=9000))
 
     assert nine == sixteen
 

@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.simulator.engine.batch import Batch, Limits, Standing
+from disagg_cluster.simulator.engine.batch import (
+    Outcome,
+    Prefix,
+    SchedulerLimits,
+    SchedulerState,
+    Sequence,
+    StepBatch,
+    apply,
+)
 from disagg_cluster.simulator.engine.scheduler import Scheduler
-from disagg_cluster.simulator.engine.sequence import Prefix, Sequence
-from disagg_cluster.simulator.engine.steps import Outcome, apply
 from disagg_exporter.inside_engine.disagg_steps import wire
 
 MS = 1_000_000
@@ -25,7 +31,7 @@ class Bench:
         batch = self.scheduler.schedule(self.now_ns)
         return None if batch is None else self.finish(batch)
 
-    def finish(self, batch: Batch, count: int = 1) -> Outcome:
+    def finish(self, batch: StepBatch, count: int = 1) -> Outcome:
         self.now_ns += count * MS
         outcome = apply(
             batch,
@@ -47,7 +53,7 @@ class Bench:
 
 
 def bench(blocks: int = 1000, **limits: int) -> Bench:
-    return Bench(Scheduler(Limits(kv_blocks=blocks, **limits)))
+    return Bench(Scheduler(SchedulerLimits(kv_blocks=blocks, **limits)))
 
 
 def asked(number: int, prompt: int, output: int, **more: object) -> Sequence:
@@ -110,7 +116,7 @@ def test_no_more_run_than_allowed_and_the_rest_waits() -> None:
 
     assert first is not None
     assert first.context_requests == 2
-    assert (engine.scheduler.standing().running, engine.scheduler.standing().waiting) == (2, 1)
+    assert (engine.scheduler.state().running, engine.scheduler.state().waiting) == (2, 1)
 
 
 def test_without_room_the_last_comer_is_put_back_and_computes_again() -> None:
@@ -139,7 +145,7 @@ def test_a_step_that_preempts_admits_nobody() -> None:
 
     assert (step.generation_requests, step.generation_tokens, step.context_tokens) == (1, 1, 0)
     assert (second.computed, second.holding.own_blocks) == (0, 0)
-    assert engine.scheduler.standing().waiting == 1
+    assert engine.scheduler.state().waiting == 1
 
 
 def test_what_is_computed_again_after_writing_is_told_as_generation() -> None:
@@ -179,7 +185,7 @@ def test_the_last_token_of_a_prompt_is_always_computed() -> None:
 
 
 def test_without_prefix_caching_everything_is_computed() -> None:
-    engine = Bench(Scheduler(Limits(kv_blocks=100), prefix_caching=False))
+    engine = Bench(Scheduler(SchedulerLimits(kv_blocks=100), prefix_caching=False))
     for number in (1, 2):
         engine.scheduler.submit(asked(number, 65, 1, prefix=Prefix(1, 64)))
         (step,) = engine.run()
@@ -193,7 +199,7 @@ def test_a_remote_prompt_waits_for_its_kv_and_then_computes_one_token() -> None:
 
     assert engine.step() is None
     assert [sequence.number for sequence in engine.scheduler.to_fetch] == [1]
-    assert engine.scheduler.standing().deferred == 1
+    assert engine.scheduler.state().deferred == 1
     engine.scheduler.receive(1)
     first, *rest = engine.run()
     assert (first.context_requests, first.context_tokens) == (1, 1)
@@ -231,7 +237,7 @@ def test_kv_kept_for_another_engine_stays_until_it_is_let_go() -> None:
     engine.scheduler.submit(asked(1, 160, 1, kept=True))
     engine.run()
 
-    assert engine.scheduler.standing().running == 0
+    assert engine.scheduler.state().running == 0
     assert engine.scheduler.cache.used_blocks == 10
     assert engine.scheduler.let_go(1)
     assert engine.scheduler.cache.used_blocks == 0
@@ -294,7 +300,7 @@ def test_an_aborted_request_leaves_the_engine_wherever_it_is() -> None:
     for sequence in (running, travelling, waiting, submitted):
         engine.scheduler.abort(sequence)
 
-    assert engine.scheduler.standing() == Standing()
+    assert engine.scheduler.state() == SchedulerState()
     assert engine.step() is None
 
 
@@ -309,4 +315,4 @@ def test_a_request_aborted_during_its_step_does_not_come_back() -> None:
     outcome = engine.finish(batch)
 
     assert (outcome.context_tokens, outcome.finished) == (10, [])
-    assert engine.scheduler.standing() == Standing()
+    assert engine.scheduler.state() == SchedulerState()

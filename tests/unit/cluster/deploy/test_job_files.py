@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.deploy.bridges.job_files import AGAIN_SECONDS, JobFiles
-from disagg_cluster.deploy.bridges.mapping import job_files
+from disagg_cluster.deploy.job_files import AGAIN_SECONDS, JobFiles, job_files
 from disagg_exporter.model import Device, Role
 
 GPU0 = Device("GPU-0", 0, "H100", "nvidia0")

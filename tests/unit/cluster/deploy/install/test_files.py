@@ -10,8 +10,14 @@ from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
 from disagg_cluster.config import NodeConfig
-from disagg_cluster.deploy.install.places import Part, below, on_system
-from disagg_cluster.deploy.install.wanted import Node, Shipped, wanted
+from disagg_cluster.deploy.install.files import (
+    InstallPart,
+    NodeToInstall,
+    Shipped,
+    below,
+    desired_files,
+    on_system,
+)
 from support.certificates import write_files
 
 SHIPPED = Shipped(
@@ -180,9 +186,11 @@ def test_where_must_be_said_once(args: list[str]) -> None:
 
 
 def test_on_a_system_everything_lies_where_it_is_looked_for(tmp_path: Path) -> None:
-    node = Node(NodeConfig(node="n"), "node: n\n", "http", Path("/usr/bin/disagg-node"), "root")
+    node = NodeToInstall(
+        NodeConfig(node="n"), "node: n\n", "http", Path("/usr/bin/disagg-node"), "root"
+    )
 
-    files = wanted(on_system(tmp_path), tuple(Part), node, SHIPPED)
+    files = desired_files(on_system(tmp_path), tuple(InstallPart), node, SHIPPED)
 
     assert [str(file.path.relative_to(tmp_path)) for file in files] == [
         "etc/disagg-node/node.yaml",
@@ -199,5 +207,5 @@ def test_on_a_system_everything_lies_where_it_is_looked_for(tmp_path: Path) -> N
 def test_a_system_without_prometheus_gets_no_prometheus(tmp_path: Path) -> None:
     (tmp_path / "etc" / "grafana").mkdir(parents=True)
 
-    assert on_system(tmp_path).usual_parts() == (Part.SERVICE, Part.GRAFANA)
-    assert below(tmp_path).usual_parts() == tuple(Part)
+    assert on_system(tmp_path).usual_parts() == (InstallPart.SERVICE, InstallPart.GRAFANA)
+    assert below(tmp_path).usual_parts() == tuple(InstallPart)

@@ -1,16 +1,14 @@
-"""What is simulated: engines on the GPUs of nodes, how they are routed, what is told of them."""
+"""What is simulated: engines on the GPUs of nodes, how they are routed, what they report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from disagg_cluster.simulator.cluster.kv_transfer import Link
-from disagg_cluster.simulator.cluster.router import Policy
-from disagg_cluster.simulator.engine.batch import Limits
+from disagg_cluster.simulator.cluster.network import LinkSpec, Policy
+from disagg_cluster.simulator.engine.batch import SchedulerLimits
 from disagg_cluster.simulator.engine.hardware import H100, LLAMA_8B, Gpu, Model
-from disagg_cluster.simulator.engine.noise import Noise
-from disagg_cluster.simulator.engine.roofline import CostModel, Roofline
+from disagg_cluster.simulator.engine.roofline import CostModel, Noise, Roofline
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role
 
@@ -53,7 +51,7 @@ class EngineSpec:
         """What its steps take with its slowest GPU at this part of its clock."""
         return self.costs or replace(self.roofline(), clock_ratio=clock_ratio)
 
-    def limits(self) -> Limits:
+    def limits(self) -> SchedulerLimits:
         """What it can hold; raises `SpecError` if that is nothing."""
         tokens = self.roofline().kv_tokens() if self.kv_tokens is None else self.kv_tokens
         blocks = tokens // self.block_tokens - 1  # vLLM keeps one for itself
@@ -62,7 +60,7 @@ class EngineSpec:
                 f"{self.name}: {self.model.name} leaves no room for a KV cache on "
                 f"{len(self.gpus)} of {self.gpu.name}"
             )
-        return Limits(
+        return SchedulerLimits(
             kv_blocks=blocks,
             block_tokens=self.block_tokens,
             running_requests=self.running_requests,
@@ -71,10 +69,10 @@ class EngineSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """What is told, and how often; None for never.
+class Reporting:
+    """What is reported, and how often; None for never.
 
-    Without `single_steps` equal decode steps in a row are told as one record: the same seconds
+    Without `single_steps` equal decode steps in a row are reported as one record: the same seconds
     and tokens with fewer records, for long simulations.
     """
 
@@ -89,7 +87,7 @@ class Telling:
     """What turns virtual into Unix time on the pages."""
 
 
-BRIEF = Telling(single_steps=False, page_seconds=15.0, sweep_seconds=1.0)
+BRIEF = Reporting(single_steps=False, page_seconds=15.0, sweep_seconds=1.0)
 """For simulated days: runs of steps, pages as often as a Prometheus looks, readings a second."""
 
 
@@ -98,7 +96,7 @@ class ClusterSpec:
     """Engines, and what connects them. `hop_seconds`: from the router to an engine."""
 
     engines: tuple[EngineSpec, ...]
-    link: Link = field(default_factory=Link)
+    link: LinkSpec = field(default_factory=LinkSpec)
     policy: Policy = Policy.ROUND_ROBIN
     most_in_flight: int | None = None
     hop_seconds: float = 0.001

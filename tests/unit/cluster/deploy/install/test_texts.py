@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import NodeConfig
-from disagg_cluster.deploy.install.starter import starter_text
-from disagg_cluster.deploy.install.unit import unit_text
+from disagg_cluster.deploy.install.texts import starter_text, unit_text
 from disagg_cluster.nodefile import from_mapping, parse
 
 PROGRAM, NODE, ENVIRONMENT = (

@@ -1,19 +1,49 @@
-"""Keeps dcgm-exporter's job mapping files saying what the devices are for."""
+"""Keeps dcgm-exporter's job mapping files saying what the devices are for.
+
+dcgm-exporter, started with --hpc-job-mapping-dir, puts each line of the file that has a GPU's
+number for its name on that GPU's series, one copy of them a line (internal/pkg/transformation/
+hpc.go). So there is one line, the role: a second one would double every sum.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from disagg_cluster.deploy.bridges.mapping import TEXTS, job_files
 from disagg_cluster.host.files.atomic_write import write_whole
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, Device, Role
+
+_INSTANCE = re.compile(r"/gi(\d+)(/ci\d+)?$", re.ASCII)
+_SILENT = (Role.NONE, Role.UNKNOWN)
+
+TEXTS = frozenset(("", *(f"{role}\n" for role in Role)))
+"""All that such a file of ours can hold: distinguishes our files from a job scheduler's."""
+
+
+def job_files(roles: Iterable[tuple[Device, Role]]) -> dict[str, str]:
+    """Return the files' texts by their names; an empty text gives no label.
+
+    MIG instances are named by GPU and GPU instance (`0.3`). Compute instances that share a GPU
+    instance share its name: if their roles differ, it is `mixed`.
+    """
+    texts: dict[str, str] = {}
+    for device, role in roles:
+        if device.is_pseudo:
+            continue
+        instance = _INSTANCE.search(device.device)
+        name = f"{device.index}.{instance[1]}" if instance else str(device.index)
+        text = "" if role in _SILENT else f"{role}\n"
+        before = texts.get(name, text)
+        texts[name] = text if before in ("", text) else before if not text else f"{Role.MIXED}\n"
+    return texts
+
 
 COLLECTOR = "hpc_job"
 AGAIN_SECONDS = 10.0

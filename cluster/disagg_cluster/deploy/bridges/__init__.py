@@ -1,1 +1,0 @@
-"""Ways in which other exporters show what we know."""
