@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.metrics import render
+from disagg_exporter.metrics.render import render
 from disagg_exporter.model import (
     Assignment,
     Device,

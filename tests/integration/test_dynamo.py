@@ -13,7 +13,7 @@ from disagg_cluster.host.tcp_listeners import session_members
 from disagg_cluster.telemetry.steps.fpm_feed import FpmFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
-from disagg_exporter.engine_pages import parse_page
+from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import Assignment, Device, EngineState, Method, Phase, Role, Total

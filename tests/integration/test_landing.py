@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.server import MetricsServer
-from disagg_exporter.landing import AccountHistory
+from disagg_exporter.landing.page import AccountHistory
 from disagg_exporter.model import (
     Cell,
     Device,

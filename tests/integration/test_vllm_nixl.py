@@ -14,7 +14,7 @@ from disagg_cluster.demo.disaggregated_client import (
     complete,
     complete_on_one,
 )
-from disagg_exporter.engine_pages import parse_page
+from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.http.client.scrape import fetch
 from support.children import free_port
 from support.running_node import RunningNode, running_node

@@ -21,7 +21,7 @@ from disagg_cluster.simulator.simulation import Simulation, add_devices, feed
 from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_books
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
-from disagg_exporter.engine_pages import parse_page
+from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import CumulativeCounts
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.server import MetricsServer

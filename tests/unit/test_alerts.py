@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from disagg_exporter.metrics import FAMILIES, MetricType
+from disagg_exporter.metrics.family import MetricType
+from disagg_exporter.metrics.table import FAMILIES
 from support.alert_rules import (
     ALERTS,
     RULES_ONLY,

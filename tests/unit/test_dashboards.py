@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from disagg_exporter.metrics.families.family import MetricType
+from disagg_exporter.metrics.family import MetricType
 from disagg_exporter.metrics.table import FAMILIES
 from support.dashboards import FOLDER, NAMES, ROOT, links, load, marks, panels, queries, rules
 

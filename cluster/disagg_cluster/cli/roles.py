@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from disagg_cluster.inspect.markers_file import MAX_BYTES, read_markers
-from disagg_exporter.roles import Evidence, Verdict
-from disagg_exporter.roles import explain as judge
+from disagg_exporter.roles.evidence.types import Evidence, Verdict
+from disagg_exporter.roles.judge import explain as judge
 
 
 @click.command

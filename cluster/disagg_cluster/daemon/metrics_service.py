@@ -15,7 +15,7 @@ from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.authentication import OPEN
 from disagg_exporter.http.server.scrape_rate import Onlookers
 from disagg_exporter.http.server.server import MetricsServer
-from disagg_exporter.landing import AccountHistory
+from disagg_exporter.landing.page import AccountHistory
 from disagg_exporter.model import CollectorStatus, Snapshot
 
 if TYPE_CHECKING:

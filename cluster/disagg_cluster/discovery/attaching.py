@@ -28,8 +28,8 @@ from disagg_cluster.telemetry.source_selection import Subject
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EnginePage, EngineStatus
-from disagg_exporter.roles import Verdict
 from disagg_exporter.roles.evidence.page import telling_lines
+from disagg_exporter.roles.evidence.types import Verdict
 
 
 class Attaching:

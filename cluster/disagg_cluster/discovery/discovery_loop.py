@@ -18,7 +18,7 @@ from disagg_cluster.telemetry.known_peer import KnownPeer
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
-from disagg_exporter.roles import Verdict
+from disagg_exporter.roles.evidence.types import Verdict
 
 INTERVAL_SECONDS = 2.0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from disagg_cluster.config.problems import Finding, config_error, nearest
-from disagg_exporter.roles import Markers, Peers
+from disagg_exporter.roles.evidence.types import Markers, Peers
 
 MAX_BYTES = 16 * 1024 * 1024
 KEYS = ("argv", "env", "labels", "page", "name", "peers")

@@ -21,7 +21,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.devices.source import DeviceSource
 from disagg_exporter.model import Device, DeviceSweep, EngineStatus
-from disagg_exporter.roles import Verdict
+from disagg_exporter.roles.evidence.types import Verdict
 
 # Two readings of the devices lie a second apart; the first pages are there by then, and the roles
 # at the next look after them.

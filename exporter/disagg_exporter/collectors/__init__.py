@@ -3,11 +3,4 @@
 from disagg_exporter.collectors.event_loop import Backoff, CallbackErrors, keep_running
 from disagg_exporter.collectors.health import CollectorHealth, explain, is_foreseen
 
-__all__ = [
-    "Backoff",
-    "CallbackErrors",
-    "CollectorHealth",
-    "explain",
-    "is_foreseen",
-    "keep_running",
-]
+__all__ = ["Backoff", "CallbackErrors", "CollectorHealth", "explain", "is_foreseen", "keep_running"]

@@ -87,11 +87,7 @@ class CollectorHealth:
     def status(self) -> CollectorStatus:
         """Return the collector as the page shows it."""
         return CollectorStatus(
-            self.collector,
-            self.ok,
-            self._seconds,
-            self._success_wall,
-            self._unexpected,
+            self.collector, self.ok, self._seconds, self._success_wall, self._unexpected
         )
 
     @contextlib.contextmanager

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from disagg_exporter.engine_pages import MAX_LINE_BYTES, MAX_WANTED_BYTES, PageError, no_count
+from disagg_exporter.engine_pages.exposition.layout_cache import MAX_LINE_BYTES, MAX_WANTED_BYTES
+from disagg_exporter.engine_pages.exposition.lines import PageError, no_count
 from disagg_exporter.model import Phase, RouterCounts, RouterPage
 
 _OURS = b"vllm_router_"

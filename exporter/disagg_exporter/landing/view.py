@@ -20,10 +20,7 @@ from disagg_exporter.model import (
     Use,
 )
 
-_HARMFUL = {
-    Throttle.THERMAL: "it is too hot",
-    Throttle.HW_SLOWDOWN: "its hardware slows it down",
-}
+_HARMFUL = {Throttle.THERMAL: "it is too hot", Throttle.HW_SLOWDOWN: "its hardware slows it down"}
 _WORKERS = {
     "failed": "has crashed so often that it was given up",
     "backoff": "has crashed and waits to be started again",

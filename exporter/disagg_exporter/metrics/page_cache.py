@@ -12,9 +12,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from disagg_exporter.metrics.families.family import Family, MetricType
+from disagg_exporter.metrics.family import Family, Labels, MetricRows, MetricType
 from disagg_exporter.metrics.render import families_of, is_fresh, rows_of
-from disagg_exporter.metrics.rows.metric_rows import Labels, MetricRows
 from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import Histogram, Snapshot
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from disagg_exporter.metrics import FAMILIES, LABELS, Data, Family
+from disagg_exporter.metrics.family import Data, Family
+from disagg_exporter.metrics.table import FAMILIES, LABELS
 
 _TITLES = {
     Data.DEVICES: "Devices: facts and latest readings",

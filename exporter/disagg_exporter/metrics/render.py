@@ -13,11 +13,10 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 import disagg_exporter
-from disagg_exporter.metrics.families.family import Family, MetricType
-from disagg_exporter.metrics.rows.device import write_accounts, write_devices
-from disagg_exporter.metrics.rows.engine import write_capacity, write_engines, write_latency
-from disagg_exporter.metrics.rows.metric_rows import Labels, MetricRows
-from disagg_exporter.metrics.rows.node import write_node, write_router
+from disagg_exporter.metrics.device_rows import write_accounts, write_devices
+from disagg_exporter.metrics.engine_rows import write_capacity, write_engines, write_latency
+from disagg_exporter.metrics.family import Family, Labels, MetricRows, MetricType
+from disagg_exporter.metrics.node_rows import write_node, write_router
 from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import Histogram, Snapshot
 

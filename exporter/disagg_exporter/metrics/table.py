@@ -7,9 +7,9 @@ and it would overwrite the last two.
 
 from __future__ import annotations
 
-from disagg_exporter.metrics.families.engine import ENGINE_FAMILIES
-from disagg_exporter.metrics.families.family import Family
-from disagg_exporter.metrics.families.node import DAEMON_FAMILIES, NODE_FAMILIES
+from disagg_exporter.metrics.engine_families import ENGINE_FAMILIES
+from disagg_exporter.metrics.family import Family
+from disagg_exporter.metrics.node_families import DAEMON_FAMILIES, NODE_FAMILIES
 
 FAMILIES: tuple[Family, ...] = (*NODE_FAMILIES, *ENGINE_FAMILIES, *DAEMON_FAMILIES)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from disagg_cluster.discovery.sightings.types import FoundEngine
 from disagg_exporter.model import Assignment, Device, EngineState, Role
-from disagg_exporter.roles import Confidence, Verdict
+from disagg_exporter.roles.evidence.types import Confidence, Verdict
 
 # An engine that nothing but its page tells of is gone when that has been silent for so long.
 SILENT_SECONDS = 10.0

@@ -21,7 +21,7 @@ from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_cluster.telemetry.source_selection import Subject
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices.source import pseudo_device
-from disagg_exporter.engine_pages import page_path
+from disagg_exporter.engine_pages.adapters import page_path
 from disagg_exporter.model import (
     Assignment,
     Device,
@@ -29,7 +29,7 @@ from disagg_exporter.model import (
     EngineStatus,
     Method,
 )
-from disagg_exporter.roles import Verdict
+from disagg_exporter.roles.evidence.types import Verdict
 
 # Its counters stay on the page so long after an engine has gone: for the last scrape, and for an
 # engine that is merely started again.

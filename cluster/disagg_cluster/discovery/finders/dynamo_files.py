@@ -24,8 +24,8 @@ from disagg_cluster.discovery.sightings.types import (
     port_of,
 )
 from disagg_cluster.host.processes.process_table import read_bytes
-from disagg_exporter.roles import Markers
 from disagg_exporter.roles.evidence.labels import DYNAMO_WORKER_TYPE
+from disagg_exporter.roles.evidence.types import Markers
 
 MAX_FILES = 1024
 MAX_FILE_BYTES = 256 * 1024

@@ -12,9 +12,10 @@ from disagg_cluster.discovery.kubernetes.join import Tenant, tenants
 from disagg_cluster.discovery.kubernetes.types import Container, GpuHolder, Pod
 from disagg_cluster.discovery.sightings.types import Endpoint, Finder, Look, Sighting, port_of
 from disagg_exporter.model import Device
-from disagg_exporter.roles import Markers, explain
 from disagg_exporter.roles.command_line.spanning import WORKER_INDEX, WORKER_INDEX_LABEL
 from disagg_exporter.roles.evidence.command_line import parse_command_line
+from disagg_exporter.roles.evidence.types import Markers
+from disagg_exporter.roles.judge import explain
 
 MAX_PORTS = 4
 _SYSTEM_PORT = "DYN_SYSTEM_PORT"

@@ -30,8 +30,8 @@ from disagg_cluster.host.tcp_listeners import all_listeners, socket_inodes
 from disagg_cluster.telemetry.steps.fpm_addresses import DYNAMO_PORT_VARIABLE
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Device, DeviceReading
-from disagg_exporter.roles import Markers
 from disagg_exporter.roles.evidence.environment import NAMES_READ
+from disagg_exporter.roles.evidence.types import Markers
 
 MAX_ADDRESSES = 64
 LOOPBACK = "127.0.0.1"

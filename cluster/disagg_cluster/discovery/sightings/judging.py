@@ -7,10 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from disagg_cluster.telemetry.known_peer import KnownPeer
 from disagg_exporter.model import Role
-from disagg_exporter.roles import Confidence, Markers, Peers, Traffic, Verdict, explain
 from disagg_exporter.roles.evidence.page import page_claims
 from disagg_exporter.roles.evidence.traffic import SwitchingRole, traffic_claim
-from disagg_exporter.roles.evidence.types import ClaimKind
+from disagg_exporter.roles.evidence.types import (
+    ClaimKind,
+    Confidence,
+    Markers,
+    Peers,
+    Traffic,
+    Verdict,
+)
+from disagg_exporter.roles.judge import explain
 
 # Over how long traffic is looked at: long enough for twenty requests, short enough for a change.
 TRAFFIC_SECONDS = 60.0

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from disagg_cluster.discovery.sightings.types import Endpoint, Finder, FoundEngine, Sighting
-from disagg_exporter.roles import Markers
 from disagg_exporter.roles.command_line.spanning import EnginePart
+from disagg_exporter.roles.evidence.types import Markers
 
 _Token = tuple[str, ...]
 _Tokens = Callable[[Sighting], Iterator[_Token]]

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from disagg_cluster.config import EngineTls
 from disagg_exporter.model import Role
-from disagg_exporter.roles import Markers
 from disagg_exporter.roles.command_line.spanning import EnginePart
+from disagg_exporter.roles.evidence.types import Markers
 
 MAX_ENGINES = 64
 """No node serves more; what is beyond is left out and told."""

@@ -12,7 +12,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from disagg_exporter.engine_pages import PageError, SeriesKeys, parse_page, version_path
+from disagg_exporter.engine_pages.adapters import version_path
+from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.http.client.fetch import Address, Ask, EngineRefused, EngineUnreachable, Told
 from disagg_exporter.http.client.page_poller import Asking
 from disagg_exporter.http.client.scrape import MAX_PAGE_BYTES

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from disagg_cluster.telemetry.pages.label_values import LabelValues
 from disagg_cluster.telemetry.pages.page_reader import KeepLines, Look, PageReader, Seen
 from disagg_cluster.telemetry.pages.page_state import Watched, page_health
-from disagg_exporter.engine_pages import EngineWindow, page_path
+from disagg_exporter.engine_pages.adapters import page_path
+from disagg_exporter.engine_pages.window import EngineWindow
 from disagg_exporter.http.client.scrape import EngineUnreachable, addresses_at_hand, look_up
 from disagg_exporter.http.tls_words import TlsError
 from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts, TlsStatus

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
-from disagg_exporter.engine_pages import EngineWindow, PageError, window
+from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.engine_pages.window import EngineWindow, window
 from disagg_exporter.model import (
     EnginePage,
     Histogram,

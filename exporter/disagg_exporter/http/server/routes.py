@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from disagg_exporter.landing import Landing
-from disagg_exporter.landing.page import POLICY
+from disagg_exporter.landing.page import POLICY, Landing
 from disagg_exporter.metrics.page_cache import PageCache
 
 PLAIN = "text/plain; charset=utf-8"

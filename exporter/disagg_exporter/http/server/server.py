@@ -24,7 +24,7 @@ from disagg_exporter.http.server.refusals import Refusal, RefusalCounts
 from disagg_exporter.http.server.request_head import RequestHead
 from disagg_exporter.http.server.request_reader import RequestReader
 from disagg_exporter.http.server.routes import Site
-from disagg_exporter.landing import AccountHistory, Landing
+from disagg_exporter.landing.page import AccountHistory, Landing
 from disagg_exporter.metrics.page_cache import PageCache
 from disagg_exporter.model import CollectorStatus, Snapshot
 

@@ -141,10 +141,7 @@ class Flags:
 
     def value(self, *names: str) -> str | None:
         """The value of the first of these options that is there."""
-        return next(
-            (self.words[name][0] for name in names if self.words.get(name)),
-            None,
-        )
+        return next((self.words[name][0] for name in names if self.words.get(name)), None)
 
     def config(self, name: str) -> KvConfig | None:
         """A configuration given whole, by dotted keys or both; None if it is not given."""

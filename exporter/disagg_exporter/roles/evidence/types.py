@@ -31,13 +31,7 @@ class Confidence(StrEnum):
         return self if self is Confidence.NONE else _RANKS[max(1, self.rank - steps)]
 
 
-_RANKS = (
-    Confidence.NONE,
-    Confidence.LOW,
-    Confidence.MEDIUM,
-    Confidence.HIGH,
-    Confidence.CERTAIN,
-)
+_RANKS = (Confidence.NONE, Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH, Confidence.CERTAIN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from disagg_cluster.discovery.sightings.types import (
 )
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.roles import Markers
+from disagg_exporter.roles.evidence.types import Markers
 
 SECRET = "s3cret"
 

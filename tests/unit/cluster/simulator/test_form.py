@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from disagg_cluster.simulator.cluster.spec import ClusterSpec
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
-from disagg_exporter.engine_pages import parse_page
+from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.inside_engine.disagg_steps import counting, wire
 from disagg_exporter.model import Step, StepTotals
 from disagg_exporter.steps.messages import Message, MessageKind

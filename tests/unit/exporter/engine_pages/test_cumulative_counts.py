@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.engine_pages import CumulativeCounts, window
+from disagg_exporter.engine_pages.window import CumulativeCounts, window
 from disagg_exporter.model import EnginePage, Histogram, ServingCounts, Total
 
 

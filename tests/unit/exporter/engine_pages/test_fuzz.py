@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.engine_pages import CumulativeCounts, PageError, SeriesKeys, parse_page, window
 from disagg_exporter.engine_pages.adapters import ADAPTERS
 from disagg_exporter.engine_pages.exposition.layout_cache import (
     MAX_LINE_BYTES,
     MAX_WANTED_BYTES,
     MAX_WANTED_LINES,
 )
+from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.parse import parse_page
+from disagg_exporter.engine_pages.window import CumulativeCounts, window
 from disagg_exporter.model import EnginePage, Histogram
 
 DATA = Path(__file__).parents[3] / "data"

@@ -6,13 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from disagg_exporter.engine_pages import (
-    MAX_LINE_BYTES,
-    MAX_WANTED_BYTES,
-    PageError,
-    parse_page,
-    window,
-)
+from disagg_exporter.engine_pages.exposition.layout_cache import MAX_LINE_BYTES, MAX_WANTED_BYTES
+from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.engine_pages.parse import parse_page
+from disagg_exporter.engine_pages.window import window
 from disagg_exporter.model import EnginePage, ServingCounts
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from disagg_exporter.engine_pages import PageError, page_path, parse_page, window
-from disagg_exporter.engine_pages.adapters import version_path
+from disagg_exporter.engine_pages.adapters import page_path, version_path
+from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.engine_pages.parse import parse_page
+from disagg_exporter.engine_pages.window import window
 from disagg_exporter.model import Total
 
 DATA = Path(__file__).parents[3] / "data"

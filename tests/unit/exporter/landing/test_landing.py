@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from disagg_exporter.landing import AccountHistory, Landing
+from disagg_exporter.landing.page import AccountHistory, Landing
 from disagg_exporter.landing.tables import bar, percent, words
 from disagg_exporter.landing.view import Severity, TimeBreakdown, view_of
 from disagg_exporter.model import (

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from disagg_cluster.continuity.checkpoint_text import Checkpoint, decode, encode
 from disagg_cluster.supervisor.journal.journal_text import Where
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.metrics import PageText, rows_of
+from disagg_exporter.metrics.page_cache import PageText
+from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.model import (
     Assignment,
     Device,

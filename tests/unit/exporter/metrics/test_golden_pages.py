@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from disagg_exporter.engine_pages import parse_page
 from disagg_exporter.engine_pages.adapters import KNOWN_VERSIONS, is_known_version
 from disagg_exporter.engine_pages.expressions import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
 )
+from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.model import EnginePage, Histogram, Total
 
 DATA = Path(__file__).parents[3] / "data"

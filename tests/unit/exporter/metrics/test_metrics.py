@@ -12,7 +12,9 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from disagg_exporter.metrics import FAMILIES, LABELS, Family, MetricType, render
+from disagg_exporter.metrics.family import Family, MetricType
+from disagg_exporter.metrics.render import render
+from disagg_exporter.metrics.table import FAMILIES, LABELS
 from disagg_exporter.model import (
     ActivityCell,
     Cell,

@@ -12,7 +12,10 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from disagg_exporter.metrics import FAMILIES, MetricRows, MetricType, PageText, families_of, rows_of
+from disagg_exporter.metrics.family import MetricRows, MetricType
+from disagg_exporter.metrics.page_cache import PageText
+from disagg_exporter.metrics.render import families_of, rows_of
+from disagg_exporter.metrics.table import FAMILIES
 from support.snapshots import FRESH_UNTIL_NS, TAKEN_NS, golden_snapshot
 
 ROWS = [family for family in FAMILIES if family.kind is not MetricType.HISTOGRAM]

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from disagg_exporter.metrics import FAMILIES
 from disagg_exporter.metrics.reference import reference
+from disagg_exporter.metrics.table import FAMILIES
 
 DOCS = Path(__file__).parents[4] / "docs"
 

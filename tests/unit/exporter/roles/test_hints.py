@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from disagg_exporter.roles import Markers, explain
 from disagg_exporter.roles.evidence.page import MAX_OF_A_SORT, telling_lines
+from disagg_exporter.roles.evidence.types import Markers
+from disagg_exporter.roles.judge import explain
 
 DATA = Path(__file__).parents[3] / "data"
 PAGES = sorted(path for path in DATA.glob("*/*.prom"))

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles import Confidence, Markers, Peers, Traffic, explain
+from disagg_exporter.roles.evidence.types import Confidence, Markers, Peers, Traffic
+from disagg_exporter.roles.judge import explain
 
 CASES = Path(__file__).parents[3] / "data" / "roles" / "cases.yaml"
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles import Traffic
 from disagg_exporter.roles.evidence.traffic import REMEMBERED_WINDOWS, WINDOW_SECONDS, SwitchingRole
+from disagg_exporter.roles.evidence.types import Traffic
 
 PREFILLS, DECODES, BOTH = (100_000.0, 10.0), (10.0, 100_000.0), (50_000.0, 50_000.0)
 RESTS, LITTLE = (0.0, 0.0), (3000.0, 1.0)

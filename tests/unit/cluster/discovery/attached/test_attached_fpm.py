@@ -16,7 +16,7 @@ from disagg_cluster.telemetry.source_selection import Sourcing
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.model import Assignment, Device, EngineAccount, EngineState, Method, Role
-from disagg_exporter.roles import Markers
+from disagg_exporter.roles.evidence.types import Markers
 from support.children import free_port
 from support.fake_engines import FakeEngine, install
 from support.fpm_publisher import STEP, Publisher

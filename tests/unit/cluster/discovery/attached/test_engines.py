@@ -36,8 +36,8 @@ from disagg_exporter.model import (
     Role,
     Snapshot,
 )
-from disagg_exporter.roles import Confidence, Verdict
 from disagg_exporter.roles.command_line.spanning import EnginePart
+from disagg_exporter.roles.evidence.types import Confidence, Verdict
 
 SECOND_NS = 1_000_000_000
 GPU = Device("GPU-a", 0, "H100", "nvidia0")

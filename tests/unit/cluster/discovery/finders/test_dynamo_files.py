@@ -17,7 +17,7 @@ from disagg_cluster.discovery.finders.dynamo_files import (
 from disagg_cluster.discovery.sightings.merging import join
 from disagg_cluster.discovery.sightings.types import Claimed, Endpoint, Finder, Leader, Sighting
 from disagg_exporter.model import Role
-from disagg_exporter.roles import explain
+from disagg_exporter.roles.judge import explain
 
 DATA = Path(__file__).parents[4] / "data"
 

@@ -12,7 +12,7 @@ from disagg_cluster.discovery.kubernetes.types import Container, GpuHolder, Pod
 from disagg_cluster.discovery.sightings.merging import join
 from disagg_cluster.discovery.sightings.types import Endpoint, Finder, Leader, Sighting
 from disagg_exporter.model import Device, Role
-from disagg_exporter.roles import explain
+from disagg_exporter.roles.judge import explain
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 VLLM = Container("main", image="vllm/vllm-openai:v1", argv=("vllm", "serve", "m"), ports=(8000,))

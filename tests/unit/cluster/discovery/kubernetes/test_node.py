@@ -19,7 +19,7 @@ from disagg_cluster.discovery.kubernetes.pod_json import read_pod
 from disagg_cluster.discovery.kubernetes.pod_watch import PodWatch
 from disagg_exporter.devices.pod_resources.client import PodResources
 from disagg_exporter.model import Device
-from disagg_exporter.roles import explain
+from disagg_exporter.roles.judge import explain
 from support.fake_api_server import NODE, FakeApiServer, Told, fake_api_server, pod_json, uid_of
 from support.fake_kubelet import FakeKubelet, Given, fake_kubelet
 from support.stories import running, told, until

@@ -7,7 +7,7 @@ from itertools import pairwise
 from disagg_cluster.discovery.sightings.judging import TRAFFIC_SECONDS, Case, Judge
 from disagg_cluster.telemetry.known_peer import KnownPeer
 from disagg_exporter.model import Role
-from disagg_exporter.roles import Confidence, Markers
+from disagg_exporter.roles.evidence.types import Confidence, Markers
 
 BOTH = Markers(argv=("vllm", "serve", "m", "--kv-transfer-config", '{"kv_role": "kv_both"}'))
 PRODUCER = Markers(argv=("vllm", "serve", "m", "--kv-transfer-config", '{"kv_role":"kv_producer"}'))

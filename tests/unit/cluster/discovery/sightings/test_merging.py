@@ -11,8 +11,8 @@ import pytest
 from disagg_cluster.discovery.sightings.merging import join
 from disagg_cluster.discovery.sightings.types import Endpoint, Finder, Leader, Sighting
 from disagg_exporter.model import Role
-from disagg_exporter.roles import Markers
 from disagg_exporter.roles.command_line.spanning import EnginePart
+from disagg_exporter.roles.evidence.types import Markers
 
 FOLLOWER = EnginePart("10.0.0.1:29501", 1, follows=True)
 HERE = Endpoint("127.0.0.1", 8000)

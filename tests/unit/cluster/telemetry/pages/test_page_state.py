@@ -9,7 +9,8 @@ import pytest
 
 from disagg_cluster.telemetry.pages.page_reader import Look, Seen
 from disagg_cluster.telemetry.pages.page_state import Watched, page_health
-from disagg_exporter.engine_pages import PageError, parse_page
+from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.router import parse_router_page
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.fetch import EngineUnreachable

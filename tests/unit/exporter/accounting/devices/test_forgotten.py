@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.metrics.rows.metric_rows import MetricRows
-from disagg_exporter.metrics.rows.node import write_node
+from disagg_exporter.metrics.family import MetricRows
+from disagg_exporter.metrics.node_rows import write_node
 from disagg_exporter.model import (
     FORGOTTEN_MODEL,
     Assignment,

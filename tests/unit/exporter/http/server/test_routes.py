@@ -1,7 +1,7 @@
 import pytest
 
 from disagg_exporter.http.server.routes import Answer, Site, wants_gzip
-from disagg_exporter.landing import AccountHistory, Landing
+from disagg_exporter.landing.page import AccountHistory, Landing
 from disagg_exporter.metrics.page_cache import PageCache
 from support.snapshots import TAKEN_NS, golden_snapshot
 

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.roles import Confidence, Markers, Verdict, explain
 from disagg_exporter.roles.command_line.shell_words import (
     MAX_COMMANDS,
     MAX_SUBSHELLS,
     OPEN,
     commands,
 )
+from disagg_exporter.roles.evidence.types import Confidence, Markers, Verdict
+from disagg_exporter.roles.judge import explain
 
 PREFILL = """--kv-transfer-config '{"kv_role":"kv_producer"}'"""
 ENGINE = f"vllm serve m {PREFILL}"

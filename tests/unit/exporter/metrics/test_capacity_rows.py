@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_exporter.metrics import render
+from disagg_exporter.metrics.render import render
 from disagg_exporter.model import (
     CapacitySource,
     DecodeLimit,

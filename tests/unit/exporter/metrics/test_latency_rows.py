@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_exporter.metrics import render
+from disagg_exporter.metrics.render import render
 from disagg_exporter.model import EnginePage, EngineStatus, Method, Role, Snapshot
 from support.snapshots import TAKEN_NS, golden_snapshot
 

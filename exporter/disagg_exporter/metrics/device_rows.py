@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from disagg_exporter.metrics.rows.metric_rows import MetricRows
+from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import (
     MICROJOULES_PER_JOULE,
     SLICE_NS_PER_GPU_SECOND,

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from disagg_exporter.metrics.rows.device import (
+from disagg_exporter.metrics.device_rows import (
     REASONS,
     SHOWN_USES,
     STANDING_ROLES,
     engine_namespaces,
     present_engines,
 )
-from disagg_exporter.metrics.rows.metric_rows import MetricRows
+from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import (
     FORGOTTEN_MODEL,
     MICROJOULES_PER_JOULE,

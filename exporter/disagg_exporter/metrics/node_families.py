@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from disagg_exporter.metrics.families.family import Data, Family, MetricType
+from disagg_exporter.metrics.family import Data, Family, MetricType
 
 _C, _G, _I = MetricType.COUNTER, MetricType.GAUGE, MetricType.INFO
 _NODE = ("model_name", "gpu_name", "engine_namespace")

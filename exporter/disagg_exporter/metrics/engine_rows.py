@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from disagg_exporter.capacity.peaks import peak_of
 from disagg_exporter.engine_pages.adapters import is_known_version
-from disagg_exporter.metrics.rows.device import engine_namespaces, present_engines
-from disagg_exporter.metrics.rows.metric_rows import MetricRows
+from disagg_exporter.metrics.device_rows import engine_namespaces, present_engines
+from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import (
     Device,
     EngineAccount,
@@ -187,11 +187,7 @@ _FAILURES = {
 }
 # From a request's first step to its first token an engine prefills; one that was given the KV
 # takes a decode step.
-_FIRST_TOKEN = {
-    Role.PREFILL: "prefill",
-    Role.MIXED: "prefill",
-    Role.DECODE: "first_decode",
-}
+_FIRST_TOKEN = {Role.PREFILL: "prefill", Role.MIXED: "prefill", Role.DECODE: "first_decode"}
 
 
 def write_latency(sheet: MetricRows, snapshot: Snapshot) -> None:

@@ -1,1 +1,0 @@
-"""The table of metric families, one module a subject."""

@@ -1,1 +1,0 @@
-"""Rows of the metrics page from a snapshot, one module a subject."""
