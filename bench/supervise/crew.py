@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.lifecycle.worker_identity import Command
-from disagg_cluster.supervisor.health.readiness import Target
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.journal.journal import Journal
-from disagg_cluster.supervisor.supervisor import Crew
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.supervisor import Supervisor
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 
 # It never answers: what is measured does not depend on that, and nobody shall end it for it.
-UNPROBED = Target(9, "")
+UNPROBED = ProbeTarget(9, "")
 AT_ONCE = RestartPolicy(
     start_seconds=1e6, backoff_first_seconds=0.0, crash_limit=10**6, stop_seconds=1.0
 )
@@ -29,8 +29,8 @@ async def keep(folder: Path, argv: tuple[str, ...]) -> None:
     """Keep the worker running until we are told to end."""
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    post = Post("worker", Command(argv, {}), folder / "worker.log", UNPROBED, AT_ONCE)
-    crew = Crew(
+    post = WorkerSpec("worker", LaunchCommand(argv, {}), folder / "worker.log", UNPROBED, AT_ONCE)
+    crew = Supervisor(
         [post],
         lambda *_change: None,
         lambda _worker: None,

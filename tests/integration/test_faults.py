@@ -17,7 +17,7 @@ import pytest
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import leaders_writing
-from disagg_cluster.supervisor.health.readiness import Target, probe
+from disagg_cluster.supervisor.health.readiness import ProbeTarget, probe
 from disagg_cluster.supervisor.process.child_process import start
 from support.children import PYTHON, SERVER, STUBBORN, free_port, is_gone, wait_readable
 from support.two_planes import MODEL, Node, node, standin_node, wait_until
@@ -141,7 +141,7 @@ def test_a_foreign_server_on_the_port_that_answers_200_is_named_and_waited_for(
     sleeps = engine(folder, "exec sleep 1000\n")
     file = pair(folder, port=port, restart={"crash_limit": 1}, **sleeps)
     try:
-        answers = Target(port, MODEL)
+        answers = ProbeTarget(port, MODEL)
         wait_until("the foreign server", lambda: probe(answers, foreign.pid, 5).proven)
         with node(file, folder) as planes:
             wait_served(planes)

@@ -28,7 +28,7 @@ from disagg_cluster.launch.router_command import router_engines
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.nodefile import expected_devices, from_mapping
 from disagg_cluster.supervisor.health.readiness import probe
-from disagg_cluster.supervisor.process.child_process import Child, start
+from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from disagg_exporter.model import RouterCounts, RouterStatus
 from support.children import free_port
 from support.standins import SECONDS
@@ -66,7 +66,7 @@ class Site:
         self.router = router
         self.post = router_post(config, router, folder / "router.log")
         self.engines = router_engines(config, router)
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, ChildProcess] = {}
         layout = place(config, expected_devices(config))
         for worker in config.workers:
             command = build(

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.lifecycle.worker_identity import Command
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand
 from disagg_cluster.supervisor.health.prober import Probe
-from disagg_cluster.supervisor.health.readiness import Target, probe
+from disagg_cluster.supervisor.health.readiness import ProbeTarget, probe
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
-from disagg_cluster.supervisor.supervisor import Crew
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.supervisor import Supervisor
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.model import EnginePage
 from support.children import PYTHON, SERVER, children, descriptors, free_port
 
@@ -49,7 +49,7 @@ class Change(NamedTuple):
 class Bridge:
     """A crew with its changes as a queue."""
 
-    crew: Crew
+    crew: Supervisor
     changes: asyncio.Queue[Change]
     pages: dict[str, EnginePage]
     left: bool = False
@@ -67,7 +67,7 @@ class Bridge:
 
 
 def aboard(
-    posts: list[Post],
+    posts: list[WorkerSpec],
     story: Callable[[Bridge], Awaitable[None]],
     probe_seconds: float = 5.0,
     probe: Probe = probe,
@@ -85,7 +85,7 @@ def aboard(
     async def run() -> None:
         changes: asyncio.Queue[Change] = asyncio.Queue()
         pages: dict[str, EnginePage] = {}
-        crew = Crew(
+        crew = Supervisor(
             posts,
             lambda *change: changes.put_nowait(Change(*change)),
             pages.get,
@@ -124,10 +124,10 @@ def tiny_post(
     *arguments: str,
     name: str = "w",
     policy: RestartPolicy = QUICK,
-) -> Post:
+) -> WorkerSpec:
     """A post that runs a script, or the test server if there is none."""
-    target = Target(free_port(), "tiny")
+    target = ProbeTarget(free_port(), "tiny")
     if script is None:
         script, arguments = SERVER, (str(target.port), "tiny")
-    command = Command((*PYTHON, script, *arguments), {})
-    return Post(name, command, folder / f"{name}.log", target, policy)
+    command = LaunchCommand((*PYTHON, script, *arguments), {})
+    return WorkerSpec(name, command, folder / f"{name}.log", target, policy)

@@ -21,14 +21,14 @@ from disagg_cluster.control.client import (
     new_request,
 )
 from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    DaemonStatus,
     DaemonView,
-    Outcome,
-    Pause,
-    Reply,
-    Request,
-    Restart,
-    Resume,
-    Status,
+    PauseWorkers,
+    ReplyOutcome,
+    RestartWorker,
+    ResumeWorkers,
     WorkerView,
 )
 from disagg_cluster.host.run_dir.layout import RunFolder
@@ -37,10 +37,10 @@ from disagg_cluster.supervisor.ownership.run_folders import possible_run_dirs
 from disagg_exporter.errors import DisaggError
 
 EXIT_CODES = {
-    Outcome.DONE: 0,
-    Outcome.ACCEPTED: 0,
-    Outcome.REFUSED: EXIT_REFUSED,
-    Outcome.TIMEOUT: EXIT_TIMEOUT,
+    ReplyOutcome.DONE: 0,
+    ReplyOutcome.ACCEPTED: 0,
+    ReplyOutcome.REFUSED: EXIT_REFUSED,
+    ReplyOutcome.TIMEOUT: EXIT_TIMEOUT,
 }
 """With which code a command ends after which outcome; with 1 after any other."""
 
@@ -79,16 +79,16 @@ def socket_of(file: Path | None, run_dir: Path | None) -> Path:
     return next((socket for socket in sockets if socket.is_socket()), sockets[0])
 
 
-def carry_out(socket: Path, request: Request, *, as_json: bool) -> None:
+def carry_out(socket: Path, request: ControlRequest, *, as_json: bool) -> None:
     """Ask for a change, say each step of it, and exit as its outcome asks."""
     final = None
     for reply in ask(socket, request):
         final = reply
         if as_json:
             click.echo(json.dumps(shown(reply)))
-        elif reply.outcome in (Outcome.DONE, Outcome.ACCEPTED):
+        elif reply.outcome in (ReplyOutcome.DONE, ReplyOutcome.ACCEPTED):
             click.echo(reply.text)
-        elif reply.outcome is Outcome.PROGRESS:
+        elif reply.outcome is ReplyOutcome.PROGRESS:
             click.echo(reply.text, err=True)
         else:
             click.echo(_complaint(reply), err=True)
@@ -97,7 +97,7 @@ def carry_out(socket: Path, request: Request, *, as_json: bool) -> None:
         raise click.exceptions.Exit(code)
 
 
-def shown(reply: Reply) -> dict[str, object]:
+def shown(reply: ControlReply) -> dict[str, object]:
     """A reply for programs: what it does not have is left out."""
     return {key: value for key, value in asdict(reply).items() if value not in ("", (), None)}
 
@@ -106,7 +106,9 @@ def worker_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
     """What the shell offers for a worker's name: those of the daemon that would be asked."""
     try:
         socket = socket_of(ctx.params.get("file"), ctx.params.get("run_dir"))
-        replies = list(ask(socket, Request("completion", Status()), _COMPLETION_SECONDS))
+        replies = list(
+            ask(socket, ControlRequest("completion", DaemonStatus()), _COMPLETION_SECONDS)
+        )
     except (DisaggError, click.UsageError, OSError):
         return []
     workers = (reply.worker for reply in replies if reply.worker is not None)
@@ -117,7 +119,7 @@ def worker_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
     ]
 
 
-def _complaint(reply: Reply) -> str:
+def _complaint(reply: ControlReply) -> str:
     what = "; ".join(filter(None, (reply.text, *reply.problems)))
     way_out = f"\n    {reply.way_out}" if reply.way_out else ""
     return f"disagg-node: {reply.outcome}: {what}{way_out}"
@@ -133,7 +135,7 @@ def pause(worker: str | None, file: Path | None, run_dir: Path | None, as_json: 
     until `disagg-node resume`; also under the next daemon. States and metrics are shown as ever,
     and stopping the daemon still ends its workers.
     """
-    carry_out(socket_of(file, run_dir), new_request(Pause(worker)), as_json=as_json)
+    carry_out(socket_of(file, run_dir), new_request(PauseWorkers(worker)), as_json=as_json)
 
 
 @click.command
@@ -144,7 +146,7 @@ def resume(worker: str | None, file: Path | None, run_dir: Path | None, as_json:
 
     One that died meanwhile is started at once; one that hangs is given its whole patience anew.
     """
-    carry_out(socket_of(file, run_dir), new_request(Resume(worker)), as_json=as_json)
+    carry_out(socket_of(file, run_dir), new_request(ResumeWorkers(worker)), as_json=as_json)
 
 
 @click.command
@@ -173,7 +175,7 @@ def restart(
     Its crashes are forgiven. A paused worker is refused. Exits with 0 when it is ready, 1 if it
     failed, 3 if the restart was refused, 4 if no daemon answers, 5 if it was not ready in time.
     """
-    verb = Restart(worker, drain=not now)
+    verb = RestartWorker(worker, drain=not now)
     request = new_request(verb, wait=not no_wait, deadline_seconds=timeout_seconds)
     carry_out(socket_of(file, run_dir), request, as_json=as_json)
 
@@ -245,10 +247,10 @@ def _paused(worker: WorkerView) -> str:
 
 
 def _asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:
-    replies = list(ask(socket, new_request(Status()), _PATIENCE_SECONDS))
+    replies = list(ask(socket, new_request(DaemonStatus()), _PATIENCE_SECONDS))
     workers = [reply.worker for reply in replies if reply.worker is not None]
     final = replies[-1]
-    if final.outcome is Outcome.REFUSED:
+    if final.outcome is ReplyOutcome.REFUSED:
         raise MayNotAskError(f"{final.text}; {final.way_out}")
     if final.daemon is None:
         raise BrokenOffError("; ".join((final.text, *final.problems)))

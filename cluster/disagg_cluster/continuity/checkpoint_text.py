@@ -48,19 +48,21 @@ class Checkpoint(NamedTuple):
     daemon: str = ""
 
 
-class _File(NamedTuple):
+class _CheckpointDocument(NamedTuple):
     version: int
     boot_id: str
     pid_namespace: str
     content: Checkpoint
 
 
-_FILE = TypeAdapter(_File)
+_DOCUMENT = TypeAdapter(_CheckpointDocument)
 
 
 def encode(where: Where, content: Checkpoint) -> bytes:
     """Return the whole text of a checkpoint: a line with a checksum, and the content as JSON."""
-    body = _FILE.dump_json(_File(VERSION, where.boot_id, where.pid_namespace, content))
+    body = _DOCUMENT.dump_json(
+        _CheckpointDocument(VERSION, where.boot_id, where.pid_namespace, content)
+    )
     return b"%08x\n" % crc32(body) + body
 
 
@@ -81,7 +83,7 @@ def decode(text: bytes, where: Where, now_ns: int) -> Checkpoint:
     if version != VERSION:
         raise CheckpointError(f"it is of another version of disagg-node (version {version!r:.20})")
     try:
-        file = _FILE.validate_python(head)
+        file = _DOCUMENT.validate_python(head)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

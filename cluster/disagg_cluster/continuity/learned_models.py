@@ -117,7 +117,7 @@ class Learners:
 
 
 @dataclass(slots=True)
-class _Known:
+class _LearnedEngine:
     """An engine's identity; not `here` while it has none, and somebody may have begun anew.
 
     `kept_ns` is when what it taught was kept last, `kept_steps` how many steps that was.
@@ -144,7 +144,7 @@ class LearnedModels:
         self._learners = learners
         self._identity_of = identity_of
         self._log = log
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _LearnedEngine] = {}
         self._stored: dict[LearnedIdentity, StoredEntry] = {}
 
     def begin(self, stored: Mapping[LearnedIdentity, StoredEntry]) -> None:
@@ -166,7 +166,7 @@ class LearnedModels:
                 continue
             if known is not None and known.identity != identity:
                 self._learners.restore(engine, EngineLearned(), now_ns)
-            self._known[engine] = _Known(identity)
+            self._known[engine] = _LearnedEngine(identity)
             self._inherit(identity, now_ns, now_seconds)
 
     def due(self, now_ns: int) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ class StoredEntry(NamedTuple):
     text: bytes
 
 
-class _File(BaseModel, strict=True, extra="forbid"):
+class _LearnedDocument(BaseModel, strict=True, extra="forbid"):
     version: Literal[1]
     engines: tuple[LearnedEntry, ...]
 
@@ -135,7 +135,7 @@ def decode(text: bytes, now_seconds: float) -> Mapping[LearnedIdentity, StoredEn
     if len(text) > FILE_BYTES:
         raise LearnedError(f"it has more than {FILE_BYTES} bytes")
     try:
-        file = _File.model_validate_json(text)
+        file = _LearnedDocument.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))

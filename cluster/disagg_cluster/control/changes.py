@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from disagg_cluster.control.decisions import Orders, Refusal, decide
+from disagg_cluster.control.decisions import ControlRefusal, Orders, decide
 from disagg_cluster.control.messages import (
-    NodeView,
-    Outcome,
-    Pause,
-    Reply,
-    Request,
-    Restart,
-    Resume,
+    ControlReply,
+    ControlRequest,
+    NodeOverview,
+    PauseWorkers,
+    ReplyOutcome,
+    RestartWorker,
+    ResumeWorkers,
     Verb,
     WorkerView,
     text_of,
@@ -37,7 +37,7 @@ class Change:
     """
 
     id: str
-    verb: Restart
+    verb: RestartWorker
     incarnation: int
     begun_ns: int
     deadline_ns: int
@@ -51,7 +51,7 @@ class Answered:
 
     id: str
     verb: Verb
-    reply: Reply
+    reply: ControlReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +71,33 @@ class Taken:
 
     changes: Changes
     orders: Orders | None = None
-    reply: Reply | None = None
+    reply: ControlReply | None = None
     again: bool = False
 
 
-def take(changes: Changes, request: Request, node: NodeView, now_ns: int) -> Taken:
+def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: int) -> Taken:
     """Take in a request for a change.
 
     Asked again by the same id it is answered as before. A restart that is under way is not begun
     anew by another request for it. While a change takes its time no other that does is begun.
     """
     verb, running = request.verb, changes.running
-    assert isinstance(verb, Pause | Resume | Restart)
+    assert isinstance(verb, PauseWorkers | ResumeWorkers | RestartWorker)
     if known := _known(changes, request):
         return known
     decided = decide(verb, node)
-    if isinstance(decided, Refusal):
-        return _answer(changes, request, Outcome.REFUSED, decided.why, decided.way_out)
+    if isinstance(decided, ControlRefusal):
+        return _answer(changes, request, ReplyOutcome.REFUSED, decided.why, decided.way_out)
     if not decided.takes_time:
-        taken = _answer(changes, request, Outcome.DONE, decided.text)
+        taken = _answer(changes, request, ReplyOutcome.DONE, decided.text)
         return replace(taken, orders=decided)
-    assert isinstance(verb, Restart)
+    assert isinstance(verb, RestartWorker)
     if running is not None and running.verb.worker != verb.worker:
         seconds = (now_ns - running.begun_ns) / 1e9
         why = f"{text_of(running.verb)} is under way, for {seconds:.0f} s"
-        return _answer(changes, request, Outcome.REFUSED, why, "one change at a time: try later")
+        return _answer(
+            changes, request, ReplyOutcome.REFUSED, why, "one change at a time: try later"
+        )
     if running is None:
         worker = node.worker(verb.worker)
         assert worker is not None
@@ -109,11 +111,13 @@ def take(changes: Changes, request: Request, node: NodeView, now_ns: int) -> Tak
     taken = Taken(changes, orders=decided)
     if request.wait:
         return taken
-    reply = Reply(request.id, Outcome.ACCEPTED, decided.text)
+    reply = ControlReply(request.id, ReplyOutcome.ACCEPTED, decided.text)
     return replace(taken, reply=reply)
 
 
-def advance(changes: Changes, node: NodeView, now_ns: int) -> tuple[Changes, Reply | None]:
+def advance(
+    changes: Changes, node: NodeOverview, now_ns: int
+) -> tuple[Changes, ControlReply | None]:
     """See how far the running change has come; what there is to say of it, each once."""
     running = changes.running
     if running is None:
@@ -128,13 +132,13 @@ def advance(changes: Changes, node: NodeView, now_ns: int) -> tuple[Changes, Rep
     return replace(changes, running=replace(running, said=reply.text)), reply
 
 
-def _known(changes: Changes, request: Request) -> Taken | None:
+def _known(changes: Changes, request: ControlRequest) -> Taken | None:
     running = changes.running
     asked = dict(running.asked) if running is not None else {}
     if request.id in asked:
         if asked[request.id] != request.verb:
             return _taken_id(changes, request)
-        accepted = Reply(request.id, Outcome.ACCEPTED, f"{text_of(request.verb)} begun")
+        accepted = ControlReply(request.id, ReplyOutcome.ACCEPTED, f"{text_of(request.verb)} begun")
         return Taken(changes, reply=None if request.wait else accepted, again=True)
     before = next((a for a in changes.answered if a.id == request.id), None)
     if before is None:
@@ -144,52 +148,56 @@ def _known(changes: Changes, request: Request) -> Taken | None:
     return Taken(changes, reply=before.reply, again=True)
 
 
-def _taken_id(changes: Changes, request: Request) -> Taken:
+def _taken_id(changes: Changes, request: ControlRequest) -> Taken:
     why = f"the request id {request.id} was used for another request"
-    reply = Reply(request.id, Outcome.REFUSED, why, "use a new id for each request")
+    reply = ControlReply(request.id, ReplyOutcome.REFUSED, why, "use a new id for each request")
     return Taken(changes, reply=reply, again=True)
 
 
 def _answer(
-    changes: Changes, request: Request, outcome: Outcome, text: str, way_out: str = ""
+    changes: Changes, request: ControlRequest, outcome: ReplyOutcome, text: str, way_out: str = ""
 ) -> Taken:
-    reply = Reply(request.id, outcome, text, way_out)
-    if outcome is Outcome.REFUSED:
+    reply = ControlReply(request.id, outcome, text, way_out)
+    if outcome is ReplyOutcome.REFUSED:
         # What is refused now may be granted later.
         return Taken(changes, reply=reply)
     answered = (*changes.answered, Answered(request.id, request.verb, reply))[-REMEMBERED:]
     return Taken(replace(changes, answered=answered), reply=reply)
 
 
-def _reached(change: Change, node: NodeView, now_ns: int) -> Reply:
+def _reached(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
     name = change.verb.worker
     worker = node.worker(name)
     if worker is None or worker.being_stopped or worker.state is WorkerState.STOPPED:
-        return Reply(change.id, Outcome.FAILED, f"{name}: the restart was called off by a stop")
+        return ControlReply(
+            change.id, ReplyOutcome.FAILED, f"{name}: the restart was called off by a stop"
+        )
     if worker.paused:
-        return Reply(
+        return ControlReply(
             change.id,
-            Outcome.FAILED,
+            ReplyOutcome.FAILED,
             f"{name}: the restart was called off by a pause",
             f"disagg-node resume {name}, then restart it",
         )
     anew = worker.incarnation > change.incarnation
     if anew and worker.state is WorkerState.READY:
         seconds = (now_ns - change.begun_ns) / 1e9
-        return Reply(change.id, Outcome.DONE, f"{name}: ready after {seconds:.1f} s", worker=worker)
+        return ControlReply(
+            change.id, ReplyOutcome.DONE, f"{name}: ready after {seconds:.1f} s", worker=worker
+        )
     if anew and worker.state is WorkerState.FAILED:
-        return Reply(
-            change.id, Outcome.FAILED, f"{name}: failed, {worker.reason}", "look at its log"
+        return ControlReply(
+            change.id, ReplyOutcome.FAILED, f"{name}: failed, {worker.reason}", "look at its log"
         )
     if now_ns >= change.deadline_ns:
         seconds = (change.deadline_ns - change.begun_ns) / 1e9
-        return Reply(
+        return ControlReply(
             change.id,
-            Outcome.TIMEOUT,
+            ReplyOutcome.TIMEOUT,
             f"{name}: {_stage(worker, anew)}, not ready within {seconds:g} s; it goes on",
             "disagg-node status shows how it stands",
         )
-    return Reply(change.id, Outcome.PROGRESS, f"{name}: {_stage(worker, anew)}")
+    return ControlReply(change.id, ReplyOutcome.PROGRESS, f"{name}: {_stage(worker, anew)}")
 
 
 def _stage(worker: WorkerView, anew: bool) -> str:

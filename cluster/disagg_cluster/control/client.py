@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from disagg_cluster.control.messages import Reply, Request, Verb
+from disagg_cluster.control.messages import ControlReply, ControlRequest, Verb
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_reply, encode_request
 from disagg_exporter.errors import DisaggError
 
@@ -36,12 +36,16 @@ class BrokenOffError(DisaggError):
     """The daemon ended, or stopped answering, before the outcome was known."""
 
 
-def new_request(verb: Verb, *, wait: bool = True, deadline_seconds: float | None = None) -> Request:
+def new_request(
+    verb: Verb, *, wait: bool = True, deadline_seconds: float | None = None
+) -> ControlRequest:
     """A request of its own."""
-    return Request(uuid.uuid4().hex, verb, wait, deadline_seconds)
+    return ControlRequest(uuid.uuid4().hex, verb, wait, deadline_seconds)
 
 
-def ask(path: Path, request: Request, patience_seconds: float | None = None) -> Iterator[Reply]:
+def ask(
+    path: Path, request: ControlRequest, patience_seconds: float | None = None
+) -> Iterator[ControlReply]:
     """The replies to a request as they come; the last one is final.
 
     Args:

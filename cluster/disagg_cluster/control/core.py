@@ -19,11 +19,11 @@ from disagg_cluster.control.changes import Changes, advance, take
 from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.messages import (
     Caller,
-    NodeView,
-    Outcome,
-    Reply,
-    Request,
-    Status,
+    ControlReply,
+    ControlRequest,
+    DaemonStatus,
+    NodeOverview,
+    ReplyOutcome,
     name_of,
     text_of,
 )
@@ -33,10 +33,10 @@ _LOOK_SECONDS = 1.0
 """How often a change is looked at when nobody says that anything happened."""
 
 
-class Supervisor(Protocol):
+class ControlledNode(Protocol):
     """Who is asked how the node stands, and is given orders."""
 
-    def view(self) -> NodeView:
+    def view(self) -> NodeOverview:
         """How the node stands now."""
 
     def obey(self, orders: Orders) -> None:
@@ -54,7 +54,7 @@ class ControlCore:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        supervisor: ControlledNode,
         log: logging.Logger,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -64,7 +64,7 @@ class ControlCore:
         self._clock_ns = clock_ns
         self._changes = Changes()
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._waiting: set[asyncio.Queue[Reply]] = set()
+        self._waiting: set[asyncio.Queue[ControlReply]] = set()
         self._happened = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
 
@@ -81,18 +81,20 @@ class ControlCore:
         """A worker has changed."""
         self._happened.set()
 
-    async def answer(self, request: Request, caller: Caller) -> AsyncGenerator[Reply, None]:
+    async def answer(
+        self, request: ControlRequest, caller: Caller
+    ) -> AsyncGenerator[ControlReply, None]:
         """Answer a request; the last reply is final. A change goes on if nobody listens any more.
 
         Args:
             request: What is asked for.
             caller: Who asks; whoever may is let in by the transport.
         """
-        if isinstance(request.verb, Status):
+        if isinstance(request.verb, DaemonStatus):
             for reply in self._status(request):
                 yield reply
             return
-        replies: asyncio.Queue[Reply] = asyncio.Queue()
+        replies: asyncio.Queue[ControlReply] = asyncio.Queue()
         final = self._take(request, caller)
         if final is not None:
             yield final
@@ -113,13 +115,15 @@ class ControlCore:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
 
-    def _status(self, request: Request) -> list[Reply]:
+    def _status(self, request: ControlRequest) -> list[ControlReply]:
         node = self._supervisor.view()
-        self.count("status", Outcome.DONE)
-        workers = [Reply(request.id, Outcome.WORKER, worker=worker) for worker in node.workers]
-        return [*workers, Reply(request.id, Outcome.DONE, daemon=node.daemon)]
+        self.count("status", ReplyOutcome.DONE)
+        workers = [
+            ControlReply(request.id, ReplyOutcome.WORKER, worker=worker) for worker in node.workers
+        ]
+        return [*workers, ControlReply(request.id, ReplyOutcome.DONE, daemon=node.daemon)]
 
-    def _take(self, request: Request, caller: Caller) -> Reply | None:
+    def _take(self, request: ControlRequest, caller: Caller) -> ControlReply | None:
         """Decide and order; the answer, None if it is still to come."""
         node = self._supervisor.view()
         taken = take(self._changes, request, node, self._clock_ns())
@@ -134,8 +138,8 @@ class ControlCore:
         return taken.reply
 
     async def _next(
-        self, replies: asyncio.Queue[Reply], request: Request, until_ns: int | None
-    ) -> Reply:
+        self, replies: asyncio.Queue[ControlReply], request: ControlRequest, until_ns: int | None
+    ) -> ControlReply:
         left = None if until_ns is None else max(until_ns - self._clock_ns(), 0) / 1e9
         try:
             async with asyncio.timeout(left):
@@ -143,7 +147,7 @@ class ControlCore:
         except TimeoutError:
             text = f"{text_of(request.verb)}: not done in time; it goes on"
             way_out = "disagg-node status shows how it stands"
-            return Reply(request.id, Outcome.TIMEOUT, text, way_out)
+            return ControlReply(request.id, ReplyOutcome.TIMEOUT, text, way_out)
 
     async def _follow(self) -> None:
         """Tell how the running change goes, until it has ended."""
@@ -154,7 +158,9 @@ class ControlCore:
             except Exception:  # noqa: BLE001 - a defect here must not leave those who wait without an answer
                 self._log.exception("control: request %s cannot be followed", running.id)
                 changes, text = replace(self._changes, running=None), "cannot be followed any more"
-                reply = Reply(running.id, Outcome.FAILED, text, "look at the log of the daemon")
+                reply = ControlReply(
+                    running.id, ReplyOutcome.FAILED, text, "look at the log of the daemon"
+                )
             self._changes = changes
             if reply is not None:
                 self._told(name_of(running.verb), reply)
@@ -163,23 +169,23 @@ class ControlCore:
                     async with asyncio.timeout(_LOOK_SECONDS):
                         await self._happened.wait()
 
-    def _told(self, verb: str, reply: Reply) -> None:
+    def _told(self, verb: str, reply: ControlReply) -> None:
         if reply.outcome.final:
-            level = logging.INFO if reply.outcome is Outcome.DONE else logging.WARNING
+            level = logging.INFO if reply.outcome is ReplyOutcome.DONE else logging.WARNING
             self._log.log(level, "control: request %s: %s", reply.id, reply.text)
             self.count(verb, reply.outcome)
         for replies in self._waiting:
             replies.put_nowait(reply)
 
-    def _audit(self, request: Request, caller: Caller, reply: Reply | None) -> None:
+    def _audit(self, request: ControlRequest, caller: Caller, reply: ControlReply | None) -> None:
         asked, verb = text_of(request.verb), name_of(request.verb)
         said = "begun" if reply is None else f"{reply.outcome}, {reply.text}"
-        refused = reply is not None and reply.outcome is Outcome.REFUSED
+        refused = reply is not None and reply.outcome is ReplyOutcome.REFUSED
         level = logging.WARNING if refused else logging.INFO
         self._log.log(level, "control: %s by %s: %s (request %s)", asked, caller, said, request.id)
-        self.count(verb, Outcome.ACCEPTED if reply is None else reply.outcome)
+        self.count(verb, ReplyOutcome.ACCEPTED if reply is None else reply.outcome)
 
 
-def _until(request: Request, now_ns: int) -> int | None:
+def _until(request: ControlRequest, now_ns: int) -> int | None:
     seconds = request.deadline_seconds
     return None if seconds is None else now_ns + to_ns(seconds)

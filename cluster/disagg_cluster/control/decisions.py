@@ -10,10 +10,10 @@ import difflib
 from dataclasses import dataclass
 
 from disagg_cluster.control.messages import (
-    NodeView,
-    Pause,
-    Restart,
-    Resume,
+    NodeOverview,
+    PauseWorkers,
+    RestartWorker,
+    ResumeWorkers,
     Verb,
     WorkerView,
     text_of,
@@ -24,7 +24,7 @@ _ATTACHED = "engines that somebody else starts are only ever observed"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ControlRefusal:
     """Nothing is done: why, and what to do instead."""
 
     why: str
@@ -44,48 +44,50 @@ class Orders:
     takes_time: bool = False
 
 
-def decide(verb: Pause | Resume | Restart, node: NodeView) -> Orders | Refusal:
+def decide(
+    verb: PauseWorkers | ResumeWorkers | RestartWorker, node: NodeOverview
+) -> Orders | ControlRefusal:
     """Decide about a change by how the node stands."""
     if node.daemon.stopping:
-        return Refusal("the daemon is stopping", "ask the next one, once it serves")
+        return ControlRefusal("the daemon is stopping", "ask the next one, once it serves")
     if verb.worker is None:
         chosen = node.workers
         if not chosen:
-            return Refusal("this node launches no workers", _ATTACHED)
+            return ControlRefusal("this node launches no workers", _ATTACHED)
     else:
         worker = node.worker(verb.worker)
         if worker is None:
             return _unknown(verb.worker, node)
         chosen = (worker,)
     match verb:
-        case Pause():
+        case PauseWorkers():
             return _pause(verb, chosen)
-        case Resume():
+        case ResumeWorkers():
             return _resume(verb, chosen)
-        case Restart():
+        case RestartWorker():
             return _restart(verb, chosen[0])
 
 
-def _unknown(name: str, node: NodeView) -> Refusal:
+def _unknown(name: str, node: NodeOverview) -> ControlRefusal:
     names = [worker.worker for worker in node.workers]
     if not names:
-        return Refusal(f"no worker {name!r}: this node launches none", _ATTACHED)
+        return ControlRefusal(f"no worker {name!r}: this node launches none", _ATTACHED)
     close = difflib.get_close_matches(name, names, 1)
     meant = f"did you mean {close[0]}? " if close else ""
-    return Refusal(f"no worker {name!r}", f"{meant}the workers are {_listed(names)}")
+    return ControlRefusal(f"no worker {name!r}", f"{meant}the workers are {_listed(names)}")
 
 
-def _pause(verb: Pause, chosen: tuple[WorkerView, ...]) -> Orders | Refusal:
+def _pause(verb: PauseWorkers, chosen: tuple[WorkerView, ...]) -> Orders | ControlRefusal:
     stopped = [worker.worker for worker in chosen if worker.being_stopped]
     if len(stopped) == len(chosen):
-        return Refusal(f"{_listed(stopped)}: being stopped", "wait until that has ended")
+        return ControlRefusal(f"{_listed(stopped)}: being stopped", "wait until that has ended")
     todo = [w.worker for w in chosen if not w.paused and not w.being_stopped]
     if not todo:
         return Orders(verb, (), f"{_subject(verb, chosen)} already paused")
     return Orders(verb, tuple(todo), f"paused: {_listed(todo)}")
 
 
-def _resume(verb: Resume, chosen: tuple[WorkerView, ...]) -> Orders:
+def _resume(verb: ResumeWorkers, chosen: tuple[WorkerView, ...]) -> Orders:
     todo = [worker.worker for worker in chosen if worker.paused]
     if not todo:
         return Orders(verb, (), f"{_subject(verb, chosen)} not paused")
@@ -94,12 +96,12 @@ def _resume(verb: Resume, chosen: tuple[WorkerView, ...]) -> Orders:
     return Orders(verb, tuple(todo), f"supervised again: {_listed(todo)}{started}")
 
 
-def _restart(verb: Restart, worker: WorkerView) -> Orders | Refusal:
+def _restart(verb: RestartWorker, worker: WorkerView) -> Orders | ControlRefusal:
     name = worker.worker
     if worker.paused:
-        return Refusal(f"{name} is paused", f"disagg-node resume {name}, then restart it")
+        return ControlRefusal(f"{name} is paused", f"disagg-node resume {name}, then restart it")
     if worker.being_stopped:
-        return Refusal(f"{name} is being stopped", "wait until that has ended")
+        return ControlRefusal(f"{name} is being stopped", "wait until that has ended")
     return Orders(verb, (name,), f"{text_of(verb)} begun", takes_time=True)
 
 
@@ -107,7 +109,7 @@ def _waits(worker: WorkerView) -> bool:
     return worker.state is WorkerState.BACKOFF
 
 
-def _subject(verb: Pause | Resume, chosen: tuple[WorkerView, ...]) -> str:
+def _subject(verb: PauseWorkers | ResumeWorkers, chosen: tuple[WorkerView, ...]) -> str:
     return "all workers are" if verb.worker is None else f"{chosen[0].worker} is"
 
 

@@ -9,21 +9,21 @@ from disagg_cluster.lifecycle.state import WorkerState
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PauseWorkers:
     """Only observe a worker, or all of them if None."""
 
     worker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumeWorkers:
     """Supervise a worker again, or all of them if None."""
 
     worker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class RestartWorker:
     """Start a worker anew; with `drain`, only once its running requests have ended."""
 
     worker: str
@@ -31,16 +31,18 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class DaemonStatus:
     """Say how the daemon and its workers stand."""
 
 
-Verb = Pause | Resume | Restart | Status
-VERBS: dict[str, type[Pause] | type[Resume] | type[Restart] | type[Status]] = {
-    "pause": Pause,
-    "resume": Resume,
-    "restart": Restart,
-    "status": Status,
+Verb = PauseWorkers | ResumeWorkers | RestartWorker | DaemonStatus
+VERBS: dict[
+    str, type[PauseWorkers] | type[ResumeWorkers] | type[RestartWorker] | type[DaemonStatus]
+] = {
+    "pause": PauseWorkers,
+    "resume": ResumeWorkers,
+    "restart": RestartWorker,
+    "status": DaemonStatus,
 }
 
 
@@ -52,16 +54,16 @@ def name_of(verb: Verb) -> str:
 def text_of(verb: Verb) -> str:
     """A verb as a person would write it."""
     match verb:
-        case Restart(worker, drain):
+        case RestartWorker(worker, drain):
             return f"restart {worker}" if drain else f"restart {worker} --now"
-        case Pause(worker) | Resume(worker):
+        case PauseWorkers(worker) | ResumeWorkers(worker):
             return f"{name_of(verb)} {worker or 'all workers'}"
-        case Status():
+        case DaemonStatus():
             return "status"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ControlRequest:
     """One request: the same `id` asks for the same thing, however often it comes.
 
     With `wait`, the answer comes when the change is done, and after `deadline_seconds` at the
@@ -133,7 +135,7 @@ class DaemonView:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeOverview:
     """Everything that a decision looks at."""
 
     daemon: DaemonView
@@ -144,7 +146,7 @@ class NodeView:
         return next((worker for worker in self.workers if worker.worker == name), None)
 
 
-class Outcome(StrEnum):
+class ReplyOutcome(StrEnum):
     """How far a request has come.
 
     `progress` and `worker` (one worker's status) are followed by others. `accepted`: begun, and
@@ -163,18 +165,18 @@ class Outcome(StrEnum):
     @property
     def final(self) -> bool:
         """Whether nothing follows."""
-        return self not in (Outcome.PROGRESS, Outcome.WORKER)
+        return self not in (ReplyOutcome.PROGRESS, ReplyOutcome.WORKER)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ControlReply:
     """One answer: what happened, in words, and the way out where it did not go well.
 
     `worker` and `daemon` are parts of a status; `problems` is all that is wrong with a request.
     """
 
     id: str
-    outcome: Outcome
+    outcome: ReplyOutcome
     text: str = ""
     way_out: str = ""
     problems: tuple[str, ...] = ()

@@ -12,23 +12,23 @@ from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.messages import (
     DaemonView,
-    NodeView,
-    Pause,
-    Restart,
-    Resume,
+    NodeOverview,
+    PauseWorkers,
+    RestartWorker,
+    ResumeWorkers,
     Verb,
     WorkerView,
 )
 from disagg_cluster.control.socket_server import ControlSocket
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.lifecycle.state import Event, PauseRequested, RestartRequested, UnpauseRequested
-from disagg_cluster.supervisor.supervisor import Crew
-from disagg_cluster.supervisor.worker_spec import Standing
+from disagg_cluster.supervisor.supervisor import Supervisor
+from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
 from disagg_exporter import __version__
 from disagg_exporter.model import CollectorStatus
 
 
-class CrewSupervisor:
+class SupervisedNode:
     """Shows a crew and passes orders on to it (a `Supervisor` of `ControlCore`).
 
     Args:
@@ -39,7 +39,7 @@ class CrewSupervisor:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: Supervisor,
         daemon: Callable[[], DaemonView],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -48,11 +48,11 @@ class CrewSupervisor:
         self._daemon = daemon
         self._clock_ns = clock_ns
 
-    def view(self) -> NodeView:
+    def view(self) -> NodeOverview:
         """How the node stands now."""
         now_ns = self._clock_ns()
         standings = self._crew.standings()
-        return NodeView(self._daemon(), tuple(worker_view(each, now_ns) for each in standings))
+        return NodeOverview(self._daemon(), tuple(worker_view(each, now_ns) for each in standings))
 
     def obey(self, orders: Orders) -> None:
         """Tell each worker what was decided."""
@@ -60,7 +60,7 @@ class CrewSupervisor:
             self._crew.tell(worker, event_of(orders.verb))
 
 
-def worker_view(standing: Standing, now_ns: int) -> WorkerView:
+def worker_view(standing: WorkerSnapshot, now_ns: int) -> WorkerView:
     """One worker as requests see it at `now_ns`."""
     post, life, tag = standing.post, standing.life, standing.tag
     policy = post.policy
@@ -86,11 +86,11 @@ def worker_view(standing: Standing, now_ns: int) -> WorkerView:
 def event_of(verb: Verb) -> Event:
     """What an order means to the worker that it is for."""
     match verb:
-        case Pause():
+        case PauseWorkers():
             return PauseRequested()
-        case Resume():
+        case ResumeWorkers():
             return UnpauseRequested()
-        case Restart(_, drain):
+        case RestartWorker(_, drain):
             return RestartRequested(drain)
         case _:
             raise ValueError(f"{verb} is no order")
@@ -115,9 +115,9 @@ class ControlService:
         self._socket: ControlSocket | None = None
 
     @contextlib.asynccontextmanager
-    async def serving(self, crew: Crew) -> AsyncIterator[None]:
+    async def serving(self, crew: Supervisor) -> AsyncIterator[None]:
         """Answer requests about these workers until the block ends."""
-        self._core = ControlCore(CrewSupervisor(crew, self._view), self._log)
+        self._core = ControlCore(SupervisedNode(crew, self._view), self._log)
         self._socket = ControlSocket(self._folder.control, self._core, self._log)
         async with self._socket.serving():
             yield

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from disagg_cluster.control.core import ControlCore
-from disagg_cluster.control.messages import Caller, Outcome, Reply
+from disagg_cluster.control.messages import Caller, ControlReply, ReplyOutcome
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, encode_reply
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
@@ -150,7 +150,7 @@ class ControlSocket:
             writer.transport.abort()
         except Exception:  # noqa: BLE001 - a defect of one request must not end the daemon
             self._log.exception("control: a request could not be answered")
-            self._core.count("unknown", Outcome.FAILED)
+            self._core.count("unknown", ReplyOutcome.FAILED)
             writer.transport.abort()
         finally:
             self._open.discard(task)
@@ -165,14 +165,16 @@ class ControlSocket:
             self._core.count("unknown", "denied")
             self._say("control: %s is refused: only root and this daemon's user may ask", caller)
             why = "only root and the daemon's own user may ask"
-            refused = Reply("", Outcome.REFUSED, why, "ask as one of them")
+            refused = ControlReply("", ReplyOutcome.REFUSED, why, "ask as one of them")
             await self._refuse(reader, writer, refused)
             return
         if len(self._open) > self._most_connections:
             self._core.count("unknown", "busy")
             self._say("control: %s is refused: too many requests at a time", caller)
             why = f"{self._most_connections} requests are being answered"
-            await self._refuse(reader, writer, Reply("", Outcome.REFUSED, why, "try again"))
+            await self._refuse(
+                reader, writer, ControlReply("", ReplyOutcome.REFUSED, why, "try again")
+            )
             return
         try:
             line = await self._read(reader)
@@ -180,9 +182,9 @@ class ControlSocket:
                 return
             request = decode_request(line)
         except WireError as error:
-            self._core.count("unknown", Outcome.INVALID)
+            self._core.count("unknown", ReplyOutcome.INVALID)
             self._say("control: %s asked for what is not understood: %s", caller, error)
-            invalid = Reply(error.request_id, Outcome.INVALID, problems=error.problems)
+            invalid = ControlReply(error.request_id, ReplyOutcome.INVALID, problems=error.problems)
             await self._refuse(reader, writer, invalid)
             return
         link = writer.get_extra_info("socket")
@@ -218,7 +220,7 @@ class ControlSocket:
             return b""
 
     async def _refuse(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: Reply
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: ControlReply
     ) -> None:
         await self._write(writer, reply)
         # A close over what was not read would take the answer away from the client.
@@ -226,7 +228,7 @@ class ControlSocket:
             async with asyncio.timeout(_LINGER_SECONDS):
                 await reader.read(MOST_BYTES)
 
-    async def _write(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
+    async def _write(self, writer: asyncio.StreamWriter, reply: ControlReply) -> None:
         writer.write(encode_reply(reply))
         # Not `wait_for`: before Python 3.12 it may lose the cancellation that ends the daemon.
         async with asyncio.timeout(self._write_seconds):

@@ -15,14 +15,14 @@ from pydantic import Field, ValidationError
 from disagg_cluster.config.values import Section
 from disagg_cluster.control.messages import (
     VERBS,
+    ControlReply,
+    ControlRequest,
+    DaemonStatus,
     DaemonView,
-    Outcome,
-    Pause,
-    Reply,
-    Request,
-    Restart,
-    Resume,
-    Status,
+    PauseWorkers,
+    ReplyOutcome,
+    RestartWorker,
+    ResumeWorkers,
     Verb,
     WorkerView,
     name_of,
@@ -76,7 +76,7 @@ _SHAPES: dict[str, type[_Head]] = {
 }
 
 
-def encode_request(request: Request) -> bytes:
+def encode_request(request: ControlRequest) -> bytes:
     """One line."""
     parts: dict[str, Any] = {"version": VERSION, "id": request.id, "verb": name_of(request.verb)}
     parts |= asdict(request.verb)
@@ -87,7 +87,7 @@ def encode_request(request: Request) -> bytes:
     return _line({key: value for key, value in parts.items() if value is not None})
 
 
-def decode_request(line: bytes) -> Request:
+def decode_request(line: bytes) -> ControlRequest:
     """A request.
 
     Raises:
@@ -112,10 +112,10 @@ def decode_request(line: bytes) -> Request:
             # Which keys a request may have beside depends on its verb.
             wrong = [each for each in wrong if each["type"] != "extra_forbidden"]
         raise WireError(tuple(map(_problem, wrong)), known_id) from None
-    return Request(head.id, _verb(head), head.wait, head.deadline_seconds)
+    return ControlRequest(head.id, _verb(head), head.wait, head.deadline_seconds)
 
 
-def encode_reply(reply: Reply) -> bytes:
+def encode_reply(reply: ControlReply) -> bytes:
     """One line, and never longer than `MOST_BYTES`."""
     parts: dict[str, Any] = {"version": VERSION, "id": reply.id, "outcome": reply.outcome.value}
     parts["final"] = reply.outcome.final
@@ -136,7 +136,7 @@ def encode_reply(reply: Reply) -> bytes:
     return line
 
 
-def decode_reply(line: bytes) -> Reply:
+def decode_reply(line: bytes) -> ControlReply:
     """A reply; what a newer daemon says beside is not read.
 
     Raises:
@@ -147,9 +147,9 @@ def decode_reply(line: bytes) -> Reply:
         raise WireError((f"version: {told.get('version')!r} is not known here",))
     try:
         worker, daemon = told.get("worker"), told.get("daemon")
-        return Reply(
+        return ControlReply(
             id=str(told["id"]),
-            outcome=Outcome(told["outcome"]),
+            outcome=ReplyOutcome(told["outcome"]),
             text=str(told.get("text", "")),
             way_out=str(told.get("way_out", "")),
             problems=tuple(map(str, told.get("problems", ()))),
@@ -162,10 +162,14 @@ def decode_reply(line: bytes) -> Reply:
 
 def _verb(head: _Head) -> Verb:
     if isinstance(head, _Restart):
-        return Restart(head.worker, head.drain)
+        return RestartWorker(head.worker, head.drain)
     if isinstance(head, _Some):
-        return Pause(head.worker) if VERBS[head.verb] is Pause else Resume(head.worker)
-    return Status()
+        return (
+            PauseWorkers(head.worker)
+            if VERBS[head.verb] is PauseWorkers
+            else ResumeWorkers(head.worker)
+        )
+    return DaemonStatus()
 
 
 def _worker(told: dict[str, Any]) -> WorkerView:

@@ -28,11 +28,11 @@ from disagg_cluster.host.worker_logs import Rotation
 from disagg_cluster.launch.command import child_environment
 from disagg_cluster.launch.worker_specs import posts_of
 from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.supervisor.hooks.failure_hook import failure_hook
+from disagg_cluster.supervisor.hooks.failure_notifier import failure_notifier
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups, group_root
-from disagg_cluster.supervisor.supervision_view import ChangeReports, CrewView
-from disagg_cluster.supervisor.supervisor import Crew
+from disagg_cluster.supervisor.supervision_view import ChangeReports, SupervisionView
+from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.telemetry.device_watch import DeviceWatch
 from disagg_cluster.telemetry.launched_engines import Engines
 from disagg_exporter.accounting import Ledger
@@ -76,7 +76,7 @@ class Composition:
         self.lock = RunLock(self.folder.lock, signs=False)
         self.journal = Journal(self.folder.journal, _log, at=self.lock.at)
         shown(lambda: (self.journal.status(),))
-        self.workers = workers = CrewView(self.posts)
+        self.workers = workers = SupervisionView(self.posts)
         shown(workers.collectors)
         self.engines = Engines(
             config.workers, workers.tag, self.ledger, up_of=workers.up, served=workers.served
@@ -124,7 +124,7 @@ class Composition:
         shown(self.callbacks.collectors)
         self.control = ControlService(config.node, self.folder, _log)
         shown(self.control.collectors)
-        self.hook = failure_hook(config, self.folder.hook_log, os.environ, _log)
+        self.hook = failure_notifier(config, self.folder.hook_log, os.environ, _log)
         shown(self.hook.collectors)
         self.pulse = Pulse(
             self.ledger,
@@ -142,9 +142,9 @@ class Composition:
             gpu_price=config.price,
         )
 
-    def make_crew(self) -> Crew:
+    def make_crew(self) -> Supervisor:
         """Make who keeps the workers, once the run folder is ours."""
-        self.workers.crew = Crew(
+        self.workers.crew = Supervisor(
             (*([self.router.post] if self.router else []), *self.posts.values()),
             self.changes.take,
             self.roster.pages.page,

@@ -23,7 +23,7 @@ from disagg_cluster.daemon.feeds import hearing
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.process.death_watch import stuck
-from disagg_cluster.supervisor.supervisor import Crew
+from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_exporter.devices.source import DeviceSource
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.model import CollectorStatus, Snapshot
@@ -170,7 +170,7 @@ class Daemon:
         now_ns = time.monotonic_ns()
         self._parts.succession.finish(now_ns, self._parts.pulse.wall_offset_seconds(now_ns))
 
-    async def _end(self, crew: Crew, at_end: AtEnd) -> None:
+    async def _end(self, crew: Supervisor, at_end: AtEnd) -> None:
         self._parts.control.refuse()
         self._parts.succession.learned.end()
         if at_end == "leave":

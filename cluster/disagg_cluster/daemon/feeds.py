@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_cluster.telemetry.launched_engines import Engines
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
@@ -17,7 +17,7 @@ from disagg_exporter.capacity import Fullness
 
 @contextlib.contextmanager
 def hearing(
-    posts: Iterable[Post],
+    posts: Iterable[WorkerSpec],
     engines: Engines,
     folder: RunFolder,
     ledger: Ledger,

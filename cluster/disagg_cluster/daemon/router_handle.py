@@ -15,8 +15,8 @@ from disagg_cluster.config.restart_policy import policy
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds
-from disagg_cluster.supervisor.health.readiness import Target
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.health.readiness import ProbeTarget
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.engine_pages.router import count_on, parse_router_page
 from disagg_exporter.http.client.scrape import fetch
@@ -25,7 +25,7 @@ from disagg_exporter.model import CollectorStatus, RouterEngine, RouterPage, Rou
 Fetch = Callable[[str, float], bytes]
 
 
-def router_post(config: NodeConfig, router: Router, log_path: Path) -> Post:
+def router_post(config: NodeConfig, router: Router, log_path: Path) -> WorkerSpec:
     """What to run for the router, where it answers and how patient to be with it."""
     deadlines = router.deadlines
     health = config.health.with_changes(router.health)
@@ -40,14 +40,14 @@ def router_post(config: NodeConfig, router: Router, log_path: Path) -> Post:
         stop_seconds=deadlines.drain_seconds + deadlines.stop_seconds,
     )
     # Its /health and /readiness speak of its engines: it must not be killed because they are gone.
-    target = Target(
+    target = ProbeTarget(
         router.port,
         "",
         router.probe_host,
         health_path="/liveness",
         timeout_seconds=health.timeout_seconds,
     )
-    return Post(
+    return WorkerSpec(
         ROUTER_NAME,
         router_command(config, router),
         log_path,

@@ -17,14 +17,14 @@ from disagg_cluster.config.tls import NOTHING_SAID
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock, holder
 from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.lifecycle.worker_identity import Command
-from disagg_cluster.supervisor.health.readiness import Target
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.journal.journal import Journal, here, load
 from disagg_cluster.supervisor.journal.journal_text import Entry, JournalError
 from disagg_cluster.supervisor.ownership import adoption
 from disagg_cluster.supervisor.ownership.run_folders import entry_of, unrecorded
-from disagg_cluster.supervisor.supervisor import Crew
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.supervisor import Supervisor
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 
 Say = Callable[[str], None]
@@ -137,7 +137,7 @@ async def _end_stage(
     silent = logging.Logger("stopping", logging.CRITICAL)
     roots = {entry.worker: entry.tag.url for entry in stage}
     pages = PageWatch(roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
-    crew = Crew(
+    crew = Supervisor(
         [_post(entry) for entry in stage],
         changed,
         pages.page,
@@ -160,14 +160,14 @@ def _entries(folder: RunFolder) -> tuple[Entry, ...]:
         return ()
 
 
-def _post(entry: Entry) -> Post:
+def _post(entry: Entry) -> WorkerSpec:
     """A post that is never filled again."""
     tag = entry.tag
-    return Post(
+    return WorkerSpec(
         entry.worker,
-        Command(entry.argv, {}),
+        LaunchCommand(entry.argv, {}),
         Path(entry.log_path),
-        Target(
+        ProbeTarget(
             tag.port,
             tag.model_name,
             tag.host,

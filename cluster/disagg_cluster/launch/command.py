@@ -12,7 +12,7 @@ from disagg_cluster.config.layout import Placement
 from disagg_cluster.launch import sglang_command, vllm_command
 from disagg_cluster.launch.sglang_command import sglang_argv, sglang_variables
 from disagg_cluster.launch.vllm_command import MEASURED, vllm_argv, vllm_variables, with_our_plugin
-from disagg_cluster.lifecycle.worker_identity import Command
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand
 from disagg_exporter.model import Device
 
 OWN_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
@@ -58,7 +58,7 @@ def build(
     steps_socket: Path,
     engine_side_folder: Path,
     sim_folder: Path | None = None,
-) -> Command:
+) -> LaunchCommand:
     """How to start a worker's engine.
 
     Args:
@@ -72,14 +72,14 @@ def build(
     environment = {**worker.env, **_pinned(placement)}
     if worker.engine == "sglang":
         environment |= sglang_variables(worker)
-        return Command(sglang_argv(worker), environment)
+        return LaunchCommand(sglang_argv(worker), environment)
     environment["PYTHONPATH"] = _joined(str(engine_side_folder), worker.env.get("PYTHONPATH"))
     environment["DISAGG_STEPS_SOCKET"] = str(steps_socket)
     if worker.engine == "standin":
         folder = sim_folder or steps_socket.parent / "sim"
-        return Command(_standin_argv(worker, placement, folder), environment)
+        return LaunchCommand(_standin_argv(worker, placement, folder), environment)
     environment |= vllm_variables(worker)
-    return Command(vllm_argv(worker), environment)
+    return LaunchCommand(vllm_argv(worker), environment)
 
 
 def child_environment(base: Mapping[str, str], command: Mapping[str, str]) -> dict[str, str]:
@@ -90,7 +90,7 @@ def child_environment(base: Mapping[str, str], command: Mapping[str, str]) -> di
 
     Args:
         base: The daemon's environment.
-        command: `Command.env`.
+        command: `LaunchCommand.env`.
     """
     kept = {
         name: value

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from disagg_cluster.config import NodeConfig, Router, Worker
-from disagg_cluster.lifecycle.worker_identity import Command
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand
 from disagg_exporter.model import Phase, Role, RouterEngine
 
 # How often the router asks each engine whether it is well; three misses take it out. Its own
@@ -31,7 +31,7 @@ OWN_ARGUMENTS: Mapping[str, str] = {
 """Arguments that a node file may not give to vllm-router, with the reason."""
 
 
-def router_command(config: NodeConfig, router: Router) -> Command:
+def router_command(config: NodeConfig, router: Router) -> LaunchCommand:
     """How to start the router of a node."""
     argv = [router.python, "-m", "vllm_router.launch_router", "--vllm-pd-disaggregation"]
     for worker in _of_role(config, Role.PREFILL):
@@ -53,7 +53,7 @@ def router_command(config: NodeConfig, router: Router) -> Command:
     hosts = dict.fromkeys(urlsplit(engine.url).hostname or "" for engine in engines)
     direct = ",".join(hosts)
     environment = {"NO_PROXY": direct, "no_proxy": direct, **router.env}
-    return Command((*argv, *router.args), environment)
+    return LaunchCommand((*argv, *router.args), environment)
 
 
 def router_engines(config: NodeConfig, router: Router) -> tuple[RouterEngine, ...]:

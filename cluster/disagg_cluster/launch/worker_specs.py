@@ -10,13 +10,13 @@ from disagg_cluster.config.restart_policy import USUAL_PROBES, policy
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.command import build, ranks_of
-from disagg_cluster.supervisor.health.readiness import Target
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.health.readiness import ProbeTarget
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 
 
 def posts_of(
     config: NodeConfig, layout: Layout, folder: RunFolder, inherited: Mapping[str, str]
-) -> dict[str, Post]:
+) -> dict[str, WorkerSpec]:
     """The posts of all workers of a node file, by name; the arguments are those of `post_of`."""
     return {
         worker.name: post_of(
@@ -40,7 +40,7 @@ def post_of(
     inherited: Mapping[str, str],
     health: HealthProbes = USUAL_PROBES,
     health_seconds: float = 1.0,
-) -> Post:
+) -> WorkerSpec:
     """What to run for a worker, where it answers and how patient to be with it.
 
     Args:
@@ -60,11 +60,11 @@ def post_of(
         engine_side_folder=engine_side_folder(),
         sim_folder=folder.sim,
     )
-    return Post(
+    return WorkerSpec(
         worker.name,
         command,
         folder.log(worker.name),
-        Target(
+        ProbeTarget(
             worker.port,
             worker.model_name,
             worker.probe_host,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.lifecycle.state import TERM, Life, Presence, WorkerState, to_ns
+from disagg_cluster.lifecycle.state import TERM, Lifecycle, Presence, WorkerState, to_ns
 from disagg_cluster.lifecycle.transitions import is_frozen
 
 
-def due_ns(life: Life, policy: RestartPolicy) -> int | None:
+def due_ns(life: Lifecycle, policy: RestartPolicy) -> int | None:
     """The instant at which time alone will change something: ask `decide` again then."""
     if is_frozen(life):
         return None
@@ -30,7 +30,7 @@ def due_ns(life: Life, policy: RestartPolicy) -> int | None:
     return None
 
 
-def ready_seconds(life: Life, policy: RestartPolicy) -> float:
+def ready_seconds(life: Lifecycle, policy: RestartPolicy) -> float:
     """How long a start may take until the worker is ready."""
     return policy.resume_seconds if life.served else policy.start_seconds
 
@@ -49,7 +49,7 @@ class PlannedStart:
         self._due_ns: int | None = None
         self._seconds: float | None = None
 
-    def seconds(self, life: Life, policy: RestartPolicy) -> float | None:
+    def seconds(self, life: Lifecycle, policy: RestartPolicy) -> float | None:
         """Return it; None while no start is planned."""
         due = due_ns(life, policy) if life.presence is Presence.GONE else None
         if due != self._due_ns:
@@ -59,7 +59,7 @@ class PlannedStart:
         return self._seconds
 
 
-def _next_start_ns(life: Life, policy: RestartPolicy) -> int | None:
+def _next_start_ns(life: Lifecycle, policy: RestartPolicy) -> int | None:
     """When a worker without a process is started next; None if nobody wants it."""
     if life.state is WorkerState.BACKOFF:
         return life.retry_ns

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from disagg_cluster.lifecycle.state import Event, Exited, Life, Probed, WorkerState
+from disagg_cluster.lifecycle.state import Event, Exited, Lifecycle, Probed, WorkerState
 
 VERSION = 1
 _MOST_TEXT = 2000
@@ -50,12 +50,12 @@ OnFailure = Callable[[Failure], None]
 """Told of each failure inside the loop; it must neither wait nor raise."""
 
 
-def has_crashed(old: Life, new: Life) -> bool:
+def has_crashed(old: Lifecycle, new: Lifecycle) -> bool:
     """Whether a crash was counted from one life to the next."""
     return new.crashes_ns[-1:] not in ((), old.crashes_ns[-1:])
 
 
-def failure_kind(old: Life, new: Life, heard: Event) -> FailureKind | None:
+def failure_kind(old: Lifecycle, new: Lifecycle, heard: Event) -> FailureKind | None:
     """Which failure it is that led from one life to the next; None if it is none."""
     if not has_crashed(old, new):
         return None
@@ -96,8 +96,8 @@ class FailureReports:
 
     def take(
         self,
-        old: Life,
-        new: Life,
+        old: Lifecycle,
+        new: Lifecycle,
         heard: Event,
         cause: str,
         pid: int | None,
@@ -136,7 +136,7 @@ class FailureReports:
         )
 
 
-def _is_back(old: Life, new: Life) -> bool:
+def _is_back(old: Lifecycle, new: Lifecycle) -> bool:
     return new.state is WorkerState.READY and old.state is not WorkerState.READY
 
 

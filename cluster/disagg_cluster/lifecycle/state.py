@@ -1,7 +1,7 @@
 """Where one worker stands, what can happen to it, and what can be done about it.
 
-These are the nouns of `supervise`. A `Life` is a plain value: written to disk before a `Start` and
-read back by the next daemon of the same boot, it goes on where it was.
+A `Lifecycle` is a plain value: written to disk before a `Start` and read back by the next daemon of
+the same boot, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Health(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class Lifecycle:
     """Where one worker stands. `incarnation` numbers its starts, from 1.
 
     `since_ns` is when `state` began, `retry_ns` when `backoff` ends. `sent` is the last signal
@@ -90,7 +90,7 @@ class Life:
     paused_ns: int | None = None
     restarting: bool = False
 
-    def into(self, state: WorkerState, now_ns: int) -> Life:
+    def into(self, state: WorkerState, now_ns: int) -> Lifecycle:
         """The same life in `state`, since now unless it was there before."""
         return self if self.state is state else replace(self, state=state, since_ns=now_ns)
 
@@ -240,6 +240,6 @@ Action = Start | Signal
 class Decision:
     """The new life, what to do now, in order, and what to tell the log."""
 
-    life: Life
+    life: Lifecycle
     actions: tuple[Action, ...] = ()
     notes: tuple[str, ...] = ()

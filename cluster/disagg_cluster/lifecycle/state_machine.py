@@ -31,7 +31,7 @@ from disagg_cluster.lifecycle.state import (
     Exited,
     Gone,
     Health,
-    Life,
+    Lifecycle,
     PauseRequested,
     Presence,
     Probed,
@@ -63,7 +63,9 @@ from disagg_cluster.lifecycle.transitions import (
 )
 
 
-def decide(life: Life, event: Event, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
+def decide(
+    life: Lifecycle, event: Event, now_ns: int, policy: RestartPolicy, jitter: float
+) -> Decision:
     """Take in one event, then whatever is due by now.
 
     Args:
@@ -81,7 +83,9 @@ def decide(life: Life, event: Event, now_ns: int, policy: RestartPolicy, jitter:
     return Decision(acted.life, heard.actions + acted.actions, heard.notes + acted.notes)
 
 
-def _hear(life: Life, event: Event, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
+def _hear(
+    life: Lifecycle, event: Event, now_ns: int, policy: RestartPolicy, jitter: float
+) -> Decision:
     match event:
         case StartRequested():
             return _start_requested(life, now_ns)
@@ -118,7 +122,7 @@ def _hear(life: Life, event: Event, now_ns: int, policy: RestartPolicy, jitter: 
 
 
 def _resumed(
-    life: Life, event: Resumed, now_ns: int, policy: RestartPolicy, jitter: float
+    life: Lifecycle, event: Resumed, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> Decision:
     if life.presence is Presence.GONE:
         return Decision(life)
@@ -139,7 +143,7 @@ def _resumed(
     return _send(life, life.sent or TERM, now_ns, "others of its group are left")
 
 
-def _act(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
+def _act(life: Lifecycle, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
     """Do what the instant `due_ns` was for."""
     if life.presence is Presence.GONE:
         return _start(life, now_ns)
@@ -154,7 +158,7 @@ def _act(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> Decis
     return _send(life, TERM, now_ns, f"still busy after {policy.drain_seconds:g} s of draining")
 
 
-def _start(life: Life, now_ns: int) -> Decision:
+def _start(life: Lifecycle, now_ns: int) -> Decision:
     started = replace(
         life.into(WorkerState.STARTING, now_ns),
         presence=Presence.RUNNING,
@@ -171,7 +175,7 @@ def _start(life: Life, now_ns: int) -> Decision:
     return Decision(started, (Start(started.incarnation),), (f"start {started.incarnation}",))
 
 
-def _start_requested(life: Life, now_ns: int) -> Decision:
+def _start_requested(life: Lifecycle, now_ns: int) -> Decision:
     if life.state is WorkerState.DRAINING:
         return Decision(life, notes=("start refused: it is being stopped",))
     if life.state not in (WorkerState.STOPPED, WorkerState.FAILED):
@@ -179,7 +183,7 @@ def _start_requested(life: Life, now_ns: int) -> Decision:
     return Decision(wanted_anew(life, now_ns))
 
 
-def _stop_requested(life: Life, drain: bool, now_ns: int) -> Decision:
+def _stop_requested(life: Lifecycle, drain: bool, now_ns: int) -> Decision:
     if life.presence is Presence.GONE:
         notes = () if life.state is WorkerState.STOPPED else ("stopped",)
         return Decision(life.into(WorkerState.STOPPED, now_ns), notes=notes)
@@ -190,7 +194,7 @@ def _stop_requested(life: Life, drain: bool, now_ns: int) -> Decision:
     return _send(draining, TERM, now_ns, "asked to stop")
 
 
-def _restart_requested(life: Life, drain: bool, now_ns: int) -> Decision:
+def _restart_requested(life: Lifecycle, drain: bool, now_ns: int) -> Decision:
     if refusal := restart_refusal(life):
         return Decision(life, notes=(f"restart refused: {refusal}",))
     if life.state in (WorkerState.STOPPED, WorkerState.BACKOFF, WorkerState.FAILED):
@@ -199,7 +203,7 @@ def _restart_requested(life: Life, drain: bool, now_ns: int) -> Decision:
     return replace(ending, life=replace(ending.life, restarting=True))
 
 
-def _unpause_requested(life: Life, now_ns: int) -> Decision:
+def _unpause_requested(life: Lifecycle, now_ns: int) -> Decision:
     resumed = unpause(life, now_ns)
     left = life.presence is Presence.LEFTOVER
     ending = life.presence is Presence.RUNNING and life.sent is not None
@@ -210,7 +214,7 @@ def _unpause_requested(life: Life, now_ns: int) -> Decision:
 
 
 def _leader_died(
-    life: Life, why: str, alone: bool, now_ns: int, policy: RestartPolicy, jitter: float
+    life: Lifecycle, why: str, alone: bool, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> Decision:
     if not _is_ending(life):
         life, then = crashed(life, now_ns, policy, jitter)
@@ -226,7 +230,7 @@ def _leader_died(
 
 
 def _probed(
-    life: Life, event: Probed, now_ns: int, policy: RestartPolicy, jitter: float
+    life: Lifecycle, event: Probed, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> Decision:
     seen, notes = probed(life, event, now_ns, policy)
     if event.health is Health.HEALTHY and life.state is WorkerState.STARTING:
@@ -239,27 +243,27 @@ def _probed(
     return _send(counted, KILL, now_ns, why)
 
 
-def _send(life: Life, sign: signal.Signals, now_ns: int, why: str) -> Decision:
+def _send(life: Lifecycle, sign: signal.Signals, now_ns: int, why: str) -> Decision:
     sent = replace(life, sent=sign, sent_ns=now_ns)
     return Decision(sent, (Signal(life.incarnation, sign),), (f"{why}: {sign.name} to the group",))
 
 
-def _without_process(life: Life, now_ns: int) -> Life:
+def _without_process(life: Lifecycle, now_ns: int) -> Lifecycle:
     gone = replace(life, presence=Presence.GONE)
     if life.state is not WorkerState.DRAINING:
         return gone
     return wanted_anew(gone, now_ns) if life.restarting else gone.into(WorkerState.STOPPED, now_ns)
 
 
-def _is_running(life: Life, incarnation: int) -> bool:
+def _is_running(life: Lifecycle, incarnation: int) -> bool:
     return life.presence is Presence.RUNNING and life.incarnation == incarnation
 
 
-def _is_leftover(life: Life, incarnation: int) -> bool:
+def _is_leftover(life: Lifecycle, incarnation: int) -> bool:
     return life.presence is Presence.LEFTOVER and life.incarnation == incarnation
 
 
-def _is_ending(life: Life) -> bool:
+def _is_ending(life: Lifecycle) -> bool:
     return life.sent is not None or life.state is WorkerState.DRAINING
 
 

@@ -17,7 +17,7 @@ from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.lifecycle.state import (
     Decision,
     Health,
-    Life,
+    Lifecycle,
     Presence,
     Probed,
     Signal,
@@ -48,7 +48,9 @@ def backoff_seconds(streak: int, policy: RestartPolicy, jitter: float) -> float:
     return min(full, policy.backoff_max_seconds) * (1.0 - policy.backoff_jitter_ratio * jitter)
 
 
-def crashed(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> tuple[Life, str]:
+def crashed(
+    life: Lifecycle, now_ns: int, policy: RestartPolicy, jitter: float
+) -> tuple[Lifecycle, str]:
     """Count a crash of now; the life is then in `backoff` or `failed`, and why is said.
 
     Two counts can end it. The streak catches an engine that needs minutes to come up and dies
@@ -73,14 +75,16 @@ def crashed(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> tu
     return replace(waiting, retry_ns=now_ns + to_ns(seconds)), f"next start in {seconds:.1f} s"
 
 
-def not_started(life: Life, now_ns: int, wait_ns: int = 0) -> Life:
+def not_started(life: Lifecycle, now_ns: int, wait_ns: int = 0) -> Lifecycle:
     """The life after a start that was decided and never made: no crash, and no restart either."""
     # `restarts` was raised when the start was decided.
     unmade = replace(life, presence=Presence.GONE, restarts=life.restarts - (life.streak > 0))
     return replace(unmade.into(WorkerState.BACKOFF, now_ns), retry_ns=now_ns + wait_ns)
 
 
-def refused(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> tuple[Life, str]:
+def refused(
+    life: Lifecycle, now_ns: int, policy: RestartPolicy, jitter: float
+) -> tuple[Lifecycle, str]:
     """The life after a start that the system refused, and what is said: tried again for ever."""
     refusals = life.refusals + 1
     usual = backoff_seconds(refusals, policy, jitter)
@@ -89,13 +93,13 @@ def refused(life: Life, now_ns: int, policy: RestartPolicy, jitter: float) -> tu
     return waiting, f"not counted as a crash, tried again in {seconds:.1f} s"
 
 
-def wanted_anew(life: Life, now_ns: int) -> Life:
+def wanted_anew(life: Lifecycle, now_ns: int) -> Lifecycle:
     """Somebody asks for it: it starts as soon as nothing of it is left, its crashes forgiven."""
     forgiven = replace(life, streak=0, crashes_ns=(), retry_ns=now_ns, restarting=False)
     return forgiven.into(WorkerState.BACKOFF, now_ns)
 
 
-def lives_on(life: Life, now_ns: int) -> Decision:
+def lives_on(life: Lifecycle, now_ns: int) -> Decision:
     """Go on with a process that still runs; it is wanted, as the node file names it.
 
     One that nobody had told to end is only looked at again: `starting` until a probe says that it
@@ -129,12 +133,12 @@ def lives_on(life: Life, now_ns: int) -> Decision:
     return Decision(told, (Signal(life.incarnation, life.sent),), (note,))
 
 
-def is_frozen(life: Life) -> bool:
+def is_frozen(life: Lifecycle) -> bool:
     """Whether nothing is to be done about the worker: it is paused, and no stop was asked for."""
     return life.paused_ns is not None and life.state is not WorkerState.DRAINING
 
 
-def pause(life: Life, now_ns: int) -> Decision:
+def pause(life: Lifecycle, now_ns: int) -> Decision:
     """Only observe the worker from now on; calls off a restart whose drain is under way."""
     if life.paused_ns is not None:
         return Decision(life)
@@ -150,7 +154,7 @@ def pause(life: Life, now_ns: int) -> Decision:
     return Decision(called_off, notes=(note,))
 
 
-def unpause(life: Life, now_ns: int) -> Decision:
+def unpause(life: Lifecycle, now_ns: int) -> Decision:
     """Supervise the worker again: deadlines begin anew, a start that waits is due now.
 
     Whether somebody is to be signalled is the caller's business.
@@ -169,13 +173,13 @@ def unpause(life: Life, now_ns: int) -> Decision:
     return Decision(resumed, notes=("supervised again",))
 
 
-def died_while_paused(life: Life, now_ns: int) -> tuple[Life, str]:
+def died_while_paused(life: Lifecycle, now_ns: int) -> tuple[Lifecycle, str]:
     """The life of a worker whose crash was counted: it waits for the end of the pause, and why."""
     waiting = replace(life.into(WorkerState.BACKOFF, now_ns), retry_ns=now_ns)
     return waiting, "not started again while it is paused"
 
 
-def restart_refusal(life: Life) -> str | None:
+def restart_refusal(life: Lifecycle) -> str | None:
     """Why a restart by hand is refused now; None if it is not."""
     if life.paused_ns is not None:
         return "it is paused"
@@ -185,8 +189,8 @@ def restart_refusal(life: Life) -> str | None:
 
 
 def probed(
-    life: Life, event: Probed, now_ns: int, policy: RestartPolicy
-) -> tuple[Life, tuple[str, ...]]:
+    life: Lifecycle, event: Probed, now_ns: int, policy: RestartPolicy
+) -> tuple[Lifecycle, tuple[str, ...]]:
     """Take in one probe of the present process; return the life and what is new to the log."""
     life = replace(life, refusals=0)
     if event.health is Health.HEALTHY:
@@ -213,7 +217,7 @@ def probed(
     return failing, notes
 
 
-def hangs(life: Life, now_ns: int, policy: RestartPolicy) -> bool:
+def hangs(life: Lifecycle, now_ns: int, policy: RestartPolicy) -> bool:
     """Whether a worker has neither answered nor done anything for too long."""
     if life.state is not WorkerState.READY or not life.failed_probes:
         return False
@@ -226,12 +230,12 @@ def hangs(life: Life, now_ns: int, policy: RestartPolicy) -> bool:
     return lasted and life.failed_probes >= _LEAST_PROBES
 
 
-def unwatched(life: Life, now_ns: int, policy: RestartPolicy) -> Life:
+def unwatched(life: Lifecycle, now_ns: int, policy: RestartPolicy) -> Lifecycle:
     """The life after a time in which nobody could look: what came before proves nothing now."""
     return _more_time(replace(life, failed_probes=0), now_ns, policy)
 
 
-def _more_time(life: Life, now_ns: int, policy: RestartPolicy) -> Life:
+def _more_time(life: Lifecycle, now_ns: int, policy: RestartPolicy) -> Lifecycle:
     """A start whose worker works, or could not be looked at, is not given up just now."""
     if life.state is not WorkerState.STARTING:
         return life

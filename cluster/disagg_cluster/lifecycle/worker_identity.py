@@ -31,7 +31,7 @@ class WorkerIdentity(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class LaunchCommand:
     """How to start a process: its arguments and what its environment has beside the inherited."""
 
     argv: tuple[str, ...]

@@ -10,15 +10,15 @@ from disagg_cluster.lifecycle.state import (
     Drained,
     Event,
     Health,
-    Life,
+    Lifecycle,
     Presence,
     Probed,
     Unwatched,
     WorkerState,
 )
-from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from disagg_cluster.supervisor.process.retries import Retried
-from disagg_cluster.supervisor.worker_spec import Surroundings
+from disagg_cluster.supervisor.worker_spec import SupervisorContext
 from disagg_exporter.model import EnginePage
 
 # How finely the looks from one to the next are told apart, of workers not yet known to be healthy.
@@ -29,7 +29,7 @@ LATE_SECONDS = 5.0
 """What is done so late was not watched: the daemon itself was stopped meanwhile."""
 
 
-class Lookout:
+class HealthLoop:
     """The looks at one worker's processes, one process after the other.
 
     Args:
@@ -42,8 +42,8 @@ class Lookout:
     def __init__(
         self,
         worker: str,
-        around: Surroundings,
-        life: Callable[[], Life],
+        around: SupervisorContext,
+        life: Callable[[], Lifecycle],
         tell: Callable[[Event], None],
     ) -> None:
         self._worker = worker
@@ -57,10 +57,10 @@ class Lookout:
         self._overdue = self._closed = False
         self._proven: frozenset[int] = frozenset()
         self._session = 0
-        self._target = Target(0, "")
+        self._target = ProbeTarget(0, "")
         self._looked = self._loop.time()
 
-    def begin(self, session: int, target: Target, in_seconds: float) -> None:
+    def begin(self, session: int, target: ProbeTarget, in_seconds: float) -> None:
         """Look at this process from now on, for the first time in so many seconds."""
         self._session, self._target = session, target
         self._proven = frozenset()

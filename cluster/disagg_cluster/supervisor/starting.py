@@ -8,13 +8,13 @@ from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import WORKER_MARK
 from disagg_cluster.host.tcp_listeners import listeners, plain, socket_inodes
 from disagg_cluster.supervisor.ownership.adoption import find_unrecorded
-from disagg_cluster.supervisor.process.child_process import Child, StartError, start
-from disagg_cluster.supervisor.worker_spec import Post, Surroundings
+from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError, start
+from disagg_cluster.supervisor.worker_spec import SupervisorContext, WorkerSpec
 
 _SHOWN_CHARACTERS = 80
 
 
-def start_or_adopt(post: Post, around: Surroundings) -> Child:
+def start_or_adopt(post: WorkerSpec, around: SupervisorContext) -> ChildProcess:
     """Start a worker, or go on with its process that is there although nobody knew of it.
 
     Raises:

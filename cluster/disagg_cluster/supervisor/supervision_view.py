@@ -8,8 +8,8 @@ from pathlib import Path
 
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
-from disagg_cluster.supervisor.supervisor import Crew
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.supervisor import Supervisor
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, WorkerStatus
 
@@ -17,16 +17,16 @@ COLLECTOR = "worker_changes"
 Report = Callable[[str, WorkerState, WorkerState, int | None, str], None]
 
 
-class CrewView:
+class SupervisionView:
     """Answers for the crew once `crew` is set; before that, with what the node file says.
 
     Args:
         posts: The workers by name, the router not among them.
     """
 
-    def __init__(self, posts: Mapping[str, Post]) -> None:
+    def __init__(self, posts: Mapping[str, WorkerSpec]) -> None:
         self._posts = posts
-        self.crew: Crew | None = None
+        self.crew: Supervisor | None = None
 
     def tag(self, worker: str) -> WorkerIdentity:
         """As what a worker's present process was started, or would be."""

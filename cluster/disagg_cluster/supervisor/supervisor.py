@@ -23,7 +23,7 @@ from disagg_cluster.lifecycle.state import (
     WorkerState,
 )
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
-from disagg_cluster.supervisor.health.prober import Probe, Probing
+from disagg_cluster.supervisor.health.prober import Probe, Prober
 from disagg_cluster.supervisor.health.readiness import probe as probe_worker
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Entry
@@ -31,8 +31,13 @@ from disagg_cluster.supervisor.ownership import adoption
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.supervisor.process.family import Descendants
 from disagg_cluster.supervisor.process.retries import DescriptorReserve, SupervisionHealth
-from disagg_cluster.supervisor.worker_spec import OnChange, Post, Standing, Surroundings
-from disagg_cluster.supervisor.worker_supervisor import Keeper
+from disagg_cluster.supervisor.worker_spec import (
+    OnChange,
+    SupervisorContext,
+    WorkerSnapshot,
+    WorkerSpec,
+)
+from disagg_cluster.supervisor.worker_supervisor import WorkerSupervisor
 from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus
 
 # What the kernel may take to end a killed group, beyond the deadlines of its policy.
@@ -43,7 +48,7 @@ def _inherited(added: Mapping[str, str]) -> Mapping[str, str]:
     return {**os.environ, **added}
 
 
-class Crew:
+class Supervisor:
     """The node's workers; made, used and stopped inside one running loop.
 
     Args:
@@ -57,14 +62,14 @@ class Crew:
         child_environment: The whole environment of a worker whose command adds so much; by default
             ours and that.
         groups: The control groups of the workers; none if None.
-        worked_ns: When a worker worked last, see `Surroundings`.
+        worked_ns: When a worker worked last, see `SupervisorContext`.
         on_failure: Told of each failure of a worker.
-        probe, clock, wall, jitter, log: Seams; see `Surroundings`.
+        probe, clock, wall, jitter, log: Seams; see `SupervisorContext`.
     """
 
     def __init__(
         self,
-        posts: Sequence[Post],
+        posts: Sequence[WorkerSpec],
         on_change: OnChange,
         page_of: Callable[[str], EnginePage | None],
         *,
@@ -82,11 +87,11 @@ class Crew:
         log: logging.Logger | None = None,
     ) -> None:
         log = log or logging.getLogger(__name__)
-        self._probing = Probing(probe, probe_seconds, len(posts))
+        self._probing = Prober(probe, probe_seconds, len(posts))
         self._reserve = DescriptorReserve()
         self._groups = groups or ControlGroups(None, "", log)
         self._supervision = SupervisionHealth(log, wall)
-        around = Surroundings(
+        around = SupervisorContext(
             on_change=on_change,
             page_of=page_of,
             record=self.record,
@@ -108,7 +113,7 @@ class Crew:
         self._journal = journal
         self._strays: tuple[Entry, ...] = ()
         self._unadopted: dict[str, Entry] = {}
-        self._keepers = tuple(Keeper(post, around) for post in posts)
+        self._keepers = tuple(WorkerSupervisor(post, around) for post in posts)
         self._by_name = {keeper.post.name: keeper for keeper in self._keepers}
         self._begun = self._stopping = self._leaving = False
 
@@ -229,7 +234,7 @@ class Crew:
         """Tell a worker what somebody asks of it."""
         self._by_name[worker].tell(event)
 
-    def standings(self) -> tuple[Standing, ...]:
+    def standings(self) -> tuple[WorkerSnapshot, ...]:
         """Where every worker stands, in the order given."""
         return tuple(keeper.standing() for keeper in self._keepers)
 
@@ -270,7 +275,7 @@ def _is_to_be_kept(entry: Entry) -> bool:
     return entry.life.presence is not Presence.GONE or entry.life.paused_ns is not None
 
 
-async def _ended(keeper: Keeper) -> None:
+async def _ended(keeper: WorkerSupervisor) -> None:
     """Wait for its end; for one that was killed and is there still, no longer than that may take.
 
     All deadlines come later where we ourselves were stopped meanwhile.

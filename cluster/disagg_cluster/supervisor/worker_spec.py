@@ -11,11 +11,11 @@ from pathlib import Path
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.lifecycle.failures import Failure, OnFailure
-from disagg_cluster.lifecycle.state import Life, WorkerState
-from disagg_cluster.lifecycle.worker_identity import Command, WorkerIdentity
-from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.lifecycle.state import Lifecycle, WorkerState
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand, WorkerIdentity
+from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from disagg_cluster.supervisor.journal.journal_text import Entry, digest
-from disagg_cluster.supervisor.ownership.adoption import Sought
+from disagg_cluster.supervisor.ownership.adoption import WorkerFingerprint
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.supervisor.process.family import SharedScan
 from disagg_cluster.supervisor.process.retries import DescriptorReserve, SupervisionHealth
@@ -33,7 +33,7 @@ told twice in `backoff`, with its pid and, when nothing is left of it, with None
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class WorkerSpec:
     """What to run, where its log goes, where it should answer, how patient to be with it.
 
     `role` and `gpus` (UUIDs) are what it is started for, `ranks` among how many data-parallel ranks
@@ -42,9 +42,9 @@ class Post:
     """
 
     name: str
-    command: Command
+    command: LaunchCommand
     log_path: Path
-    target: Target
+    target: ProbeTarget
     policy: RestartPolicy
     cwd: Path | None = None
     role: Role = Role.UNKNOWN
@@ -74,16 +74,16 @@ class Post:
         )
 
     @property
-    def sought(self) -> Sought:
+    def sought(self) -> WorkerFingerprint:
         """How a process started by it is recognised."""
         target = self.target
-        return Sought(self.log_path, self.command.argv, target.host, target.port)
+        return WorkerFingerprint(self.log_path, self.command.argv, target.host, target.port)
 
     def entry(self, start_ticks: int, started_timestamp_seconds: float) -> Entry:
         """What the journal says of a process started by it, before there is one."""
         return Entry(
             worker=self.name,
-            life=Life(),
+            life=Lifecycle(),
             pid=None,
             start_ticks=start_ticks,
             argv=self.command.argv,
@@ -102,23 +102,23 @@ def _not_known(_worker: str) -> None:
     return None
 
 
-def _not_told(_failure: Failure) -> None:
+def _no_report(_failure: Failure) -> None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WorkerSnapshot:
     """Where one worker stands: the tag and pid of its process, and why it is in its state."""
 
-    post: Post
-    life: Life
+    post: WorkerSpec
+    life: Lifecycle
     tag: WorkerIdentity
     pid: int | None
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SupervisorContext:
     """What a keeper needs from outside.
 
     `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
@@ -134,7 +134,7 @@ class Surroundings:
     on_change: OnChange
     page_of: Callable[[str], EnginePage | None]
     record: Callable[[], None]
-    probe: Callable[[Target, int, frozenset[int]], Future[ProbeResult]]
+    probe: Callable[[ProbeTarget, int, frozenset[int]], Future[ProbeResult]]
     child_environment: Callable[[Mapping[str, str]], Mapping[str, str]]
     health_seconds: float
     clock: Callable[[], int]
@@ -146,4 +146,4 @@ class Surroundings:
     groups: ControlGroups
     scan: SharedScan = field(default_factory=SharedScan)
     worked_ns: Callable[[str], int | None] = _not_known
-    on_failure: OnFailure = _not_told
+    on_failure: OnFailure = _no_report

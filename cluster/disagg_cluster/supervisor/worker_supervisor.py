@@ -18,7 +18,7 @@ from disagg_cluster.lifecycle.state import (
     Event,
     Exited,
     Gone,
-    Life,
+    Lifecycle,
     Presence,
     Resumed,
     Signal,
@@ -33,49 +33,49 @@ from disagg_cluster.lifecycle.state import (
 from disagg_cluster.lifecycle.state_machine import decide
 from disagg_cluster.lifecycle.transitions import is_frozen
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
-from disagg_cluster.supervisor.health.readiness import Target
-from disagg_cluster.supervisor.health_loop import LATE_SECONDS, Lookout
+from disagg_cluster.supervisor.health.readiness import ProbeTarget
+from disagg_cluster.supervisor.health_loop import LATE_SECONDS, HealthLoop
 from disagg_cluster.supervisor.journal.journal_text import Entry
-from disagg_cluster.supervisor.ownership.adoption import Found, unrecorded_life
-from disagg_cluster.supervisor.process.child_process import Child, StartError
+from disagg_cluster.supervisor.ownership.adoption import FoundProcess, unrecorded_life
+from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
 from disagg_cluster.supervisor.process.retries import RETRY_SECONDS, Retried
 from disagg_cluster.supervisor.starting import start_or_adopt
-from disagg_cluster.supervisor.worker_spec import Post, Standing, Surroundings
+from disagg_cluster.supervisor.worker_spec import SupervisorContext, WorkerSnapshot, WorkerSpec
 from disagg_exporter.collectors import explain
 from disagg_exporter.model import WorkerStatus
 
 _SHOWN_LINES = 10
 
 
-class Keeper:
+class WorkerSupervisor:
     """One worker in the running loop. `ended` is set while it is stopped and nothing is left.
 
     What it does to the world may fail for want of descriptors, memory or processes; it is then
     done again until it succeeds (`Retried`), so that no death and no deadline is ever lost.
     """
 
-    def __init__(self, post: Post, around: Surroundings) -> None:
+    def __init__(self, post: WorkerSpec, around: SupervisorContext) -> None:
         self.post = post
-        self.life = Life()
+        self.life = Lifecycle()
         self.ended = asyncio.Event()
         self.ended.set()
         self._around = around
         self._loop = asyncio.get_running_loop()
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._process = post.entry(0, 0.0)
         self._reason = ""
         self._told: tuple[WorkerState, int, int | None] = (WorkerState.STOPPED, 0, None)
         self._retried = Retried(post.name, around.supervision, around.reserve)
         whose = post.name, post.role_text, post.log_path
         self._failures = FailureReports(*whose, around.on_failure, around.wall)
-        self._lookout = Lookout(post.name, around, lambda: self.life, self.tell)
+        self._lookout = HealthLoop(post.name, around, lambda: self.life, self.tell)
         self._deaths = DeathWatch(self._retried, around.scan, self._exited, self._gone)
         self._planned_start = PlannedStart(around.clock, around.wall)
         self._closed = False
         self._alarm: asyncio.TimerHandle | None = None
 
-    def adopt(self, entry: Entry | None, found: Found, *, wanted: bool) -> None:
+    def adopt(self, entry: Entry | None, found: FoundProcess, *, wanted: bool) -> None:
         """Go on where the daemon before us ended; without an entry only the process is known.
 
         One that is not `wanted` is asked to stop and never started again.
@@ -138,9 +138,9 @@ class Keeper:
         planned = self._planned_start.seconds(life, self.post.policy)
         return WorkerStatus(self.post.name, life.state, life.restarts, started, paused, planned)
 
-    def standing(self) -> Standing:
+    def standing(self) -> WorkerSnapshot:
         """Where it stands, for those who decide about it from outside."""
-        return Standing(self.post, self.life, self.tag, self._pid, self._reason)
+        return WorkerSnapshot(self.post, self.life, self.tag, self._pid, self._reason)
 
     @property
     def unwatched_seconds(self) -> float:
@@ -156,7 +156,7 @@ class Keeper:
         return None if self._child is None else self._child.pid
 
     @property
-    def child(self) -> Child | None:
+    def child(self) -> ChildProcess | None:
         """Its process; None without one."""
         return self._child
 
@@ -231,12 +231,12 @@ class Keeper:
         age_seconds = (procfs.now_ticks() - start_ticks) / os.sysconf("SC_CLK_TCK")
         return self.post.entry(start_ticks, self._around.wall() - age_seconds)
 
-    def _watch(self, child: Child, in_seconds: float) -> None:
+    def _watch(self, child: ChildProcess, in_seconds: float) -> None:
         self._around.groups.attach(self.post.name, self.post.log_path, child)
         self._deaths.begin(child)
         self._lookout.begin(child.pid, self._target(), in_seconds)
 
-    def _target(self) -> Target:
+    def _target(self) -> ProbeTarget:
         tag = self._process.tag
         return replace(
             self.post.target, host=tag.host, port=tag.port, served_model_name=tag.model_name
@@ -264,7 +264,7 @@ class Keeper:
             self._around.on_change(self.post.name, self._told[0], told[0], pid, why)
             self._told = told
 
-    def _last_lines(self, old: Life, heard: Event) -> tuple[str, ...]:
+    def _last_lines(self, old: Lifecycle, heard: Event) -> tuple[str, ...]:
         """The end of the log, if a process has just crashed."""
         if isinstance(heard, StartFailed) or not has_crashed(old, self.life):
             return ()

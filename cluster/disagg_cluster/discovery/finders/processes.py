@@ -20,7 +20,7 @@ from disagg_cluster.discovery.sightings.types import (
     port_of,
 )
 from disagg_cluster.host.processes.process_table import (
-    Process,
+    HostProcess,
     ProcessTable,
     ancestors,
     environment,
@@ -198,7 +198,7 @@ def visible_gpus(
     return tuple(dict.fromkeys(found))
 
 
-def _started_by(ours: frozenset[int], server: Server, table: Mapping[int, Process]) -> bool:
+def _started_by(ours: frozenset[int], server: Server, table: Mapping[int, HostProcess]) -> bool:
     above = (process.pid for process in ancestors(server.process.pid, table))
     return (
         bool(server.pids & ours)
@@ -209,7 +209,7 @@ def _started_by(ours: frozenset[int], server: Server, table: Mapping[int, Proces
 
 
 def _lost(
-    table: Mapping[int, Process],
+    table: Mapping[int, HostProcess],
     on_gpu: Mapping[int, Sequence[str]],
     servers: Sequence[Server],
     found: Sequence[Sighting],

@@ -14,7 +14,7 @@ from disagg_cluster.discovery.finders.worker_groups import (
     starter_of,
 )
 from disagg_cluster.discovery.sightings.types import port_of
-from disagg_cluster.host.processes.process_table import Process, ancestors, descendants
+from disagg_cluster.host.processes.process_table import HostProcess, ancestors, descendants
 from disagg_exporter.roles.command_line.flags import read_flags
 from disagg_exporter.roles.command_line.programs import Program
 from disagg_exporter.roles.command_line.shell_words import program_name
@@ -47,7 +47,7 @@ class Server:
     Of a gang whose server is elsewhere `process` is one of its ranks, and `part` says so.
     """
 
-    process: Process
+    process: HostProcess
     kind: str
     pids: frozenset[int]
     part: EnginePart | None = None
@@ -78,7 +78,7 @@ class Parts:
         return self._now[key]
 
 
-def find_servers(table: Mapping[int, Process]) -> tuple[Server, ...]:
+def find_servers(table: Mapping[int, HostProcess]) -> tuple[Server, ...]:
     """The engines' servers among the processes.
 
     A server that forked has children with its own command line: they are parts of it. A wrapper
@@ -110,7 +110,7 @@ def find_servers(table: Mapping[int, Process]) -> tuple[Server, ...]:
     return tuple(servers)
 
 
-def _join(gang: Gang, servers: list[Server], table: Mapping[int, Process]) -> None:
+def _join(gang: Gang, servers: list[Server], table: Mapping[int, HostProcess]) -> None:
     """Give a gang to its server here, or make it a follower."""
     if gang.kind == "trtllm":
         own = [
@@ -158,7 +158,9 @@ def _part_of(argv: tuple[str, ...]) -> str:
     return found["kind"].lower() if found else ""
 
 
-def _owner(part: Process, table: Mapping[int, Process], parts: Mapping[int, str]) -> Process:
+def _owner(
+    part: HostProcess, table: Mapping[int, HostProcess], parts: Mapping[int, str]
+) -> HostProcess:
     """The program that started an engine's parts; the first part where that is a shell or so."""
     top = part
     for above in ancestors(part.pid, table):

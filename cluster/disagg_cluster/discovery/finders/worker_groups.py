@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from disagg_cluster.host.processes.process_table import Process, ancestors, descendants
+from disagg_cluster.host.processes.process_table import HostProcess, ancestors, descendants
 from disagg_exporter.roles.command_line.flags import read_flags
 from disagg_exporter.roles.command_line.shell_words import program_name
 from disagg_exporter.roles.command_line.spanning import is_place
@@ -30,7 +30,7 @@ class Gang:
     likewise.
     """
 
-    process: Process
+    process: HostProcess
     kind: str
     starter: int
     pids: frozenset[int]
@@ -38,9 +38,9 @@ class Gang:
     head: str = ""
 
 
-def find_gangs(table: Mapping[int, Process]) -> tuple[Gang, ...]:
+def find_gangs(table: Mapping[int, HostProcess]) -> tuple[Gang, ...]:
     """The gangs among the processes of a node."""
-    found: dict[tuple[str, int], list[Process]] = {}
+    found: dict[tuple[str, int], list[HostProcess]] = {}
     for process in table.values():
         if process.argv and any(map(_RANK.fullmatch, process.argv[1:4])):
             found.setdefault(("trtllm", starter_of(process, table)), []).append(process)
@@ -52,7 +52,7 @@ def find_gangs(table: Mapping[int, Process]) -> tuple[Gang, ...]:
     return tuple(_gang(*key, members, table) for key, members in sorted(found.items()))
 
 
-def starter_of(process: Process, table: Mapping[int, Process]) -> int:
+def starter_of(process: HostProcess, table: Mapping[int, HostProcess]) -> int:
     """The program that started a rank and its siblings: above the script that wraps each."""
     top = process
     for above in ancestors(process.pid, table):
@@ -62,18 +62,20 @@ def starter_of(process: Process, table: Mapping[int, Process]) -> int:
     return top.parent
 
 
-def is_wrapped(process: Process, table: Mapping[int, Process]) -> bool:
+def is_wrapped(process: HostProcess, table: Mapping[int, HostProcess]) -> bool:
     """Whether a server was started for ranks that others wait in."""
     return any(map(_wraps, ancestors(process.pid, table)))
 
 
-def is_for_ray(process: Process) -> bool:
+def is_for_ray(process: HostProcess) -> bool:
     """Whether a server was told to have its workers started by Ray."""
     flags = read_flags(process.argv)
     return flags.value("distributed-executor-backend") == "ray" or flags.has("worker-use-ray")
 
 
-def _gang(kind: str, starter: int, members: list[Process], table: Mapping[int, Process]) -> Gang:
+def _gang(
+    kind: str, starter: int, members: list[HostProcess], table: Mapping[int, HostProcess]
+) -> Gang:
     first = min(members, key=lambda process: process.pid)
     pids = descendants((process.pid for process in members), table)
     if kind == "vllm":
@@ -82,7 +84,7 @@ def _gang(kind: str, starter: int, members: list[Process], table: Mapping[int, P
     return Gang(first, kind, starter, pids, next(_commands(first, table), ()))
 
 
-def _commands(rank: Process, table: Mapping[int, Process]) -> Iterator[tuple[str, ...]]:
+def _commands(rank: HostProcess, table: Mapping[int, HostProcess]) -> Iterator[tuple[str, ...]]:
     """What the script around a rank was given to run."""
     for above in ancestors(rank.pid, table):
         for at, word in enumerate(above.argv[:4]):
@@ -90,5 +92,5 @@ def _commands(rank: Process, table: Mapping[int, Process]) -> Iterator[tuple[str
                 yield above.argv[at + 1 :]
 
 
-def _wraps(process: Process) -> bool:
+def _wraps(process: HostProcess) -> bool:
     return any(program_name(word) == _LAUNCHER for word in process.argv[:4])

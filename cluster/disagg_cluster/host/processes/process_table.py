@@ -25,7 +25,7 @@ OLD_LOOKS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class HostProcess:
     """One process and the file name of its program; `argv` is empty where it is no engine's.
 
     `session` is the pid of the leader of its session, which may have gone; so may `parent`, and
@@ -41,7 +41,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownProcess:
     """A process of the looks before: the number of its folder, the first look that saw it.
 
     The kernel makes a folder for each process, with a number of its own: one that bears another
@@ -50,7 +50,7 @@ class _Known:
 
     folder: int
     first: int
-    process: Process | None
+    process: HostProcess | None
 
 
 class ProcessTable:
@@ -64,9 +64,9 @@ class ProcessTable:
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
         self._looks = 0
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _KnownProcess] = {}
 
-    def read(self) -> dict[int, Process]:
+    def read(self) -> dict[int, HostProcess]:
         """The processes that are there now, by pid.
 
         Raises:
@@ -78,27 +78,27 @@ class ProcessTable:
         self._known = {pid: self._look(pid, folder) for pid, folder in folders.items()}
         return {pid: k.process for pid, k in self._known.items() if k.process is not None}
 
-    def _look(self, pid: int, folder: int) -> _Known:
+    def _look(self, pid: int, folder: int) -> _KnownProcess:
         known = self._known.get(pid)
         if known is not None and known.folder == folder and not self._is_due(pid, known):
             return known
         process = _read(self._proc, pid)
         # A pid is given out again. But folders are made anew for want of memory, too.
         same = known is not None and _started(known.process) == _started(process)
-        return _Known(folder, known.first if known and same else self._looks, process)
+        return _KnownProcess(folder, known.first if known and same else self._looks, process)
 
-    def _is_due(self, pid: int, known: _Known) -> bool:
+    def _is_due(self, pid: int, known: _KnownProcess) -> bool:
         engine = known.process is not None and bool(known.process.argv)
         if self._looks - known.first < YOUNG_LOOKS or engine:
             return True
         return (self._looks + pid) % OLD_LOOKS == 0
 
 
-def _started(process: Process | None) -> int | None:
+def _started(process: HostProcess | None) -> int | None:
     return None if process is None else process.start_ticks
 
 
-def _read(proc: Path, pid: int) -> Process | None:
+def _read(proc: Path, pid: int) -> HostProcess | None:
     raw = read_bytes(f"{proc}/{pid}/cmdline", MAX_COMMAND_BYTES)
     if not raw:
         return None
@@ -108,7 +108,7 @@ def _read(proc: Path, pid: int) -> Process | None:
         return None
     argv = _words(raw) if _MAY_BE.search(raw) else ()
     program = program_name(os.fsdecode(raw[:4096].partition(b"\0")[0]))
-    return Process(pid, int(fields[1]), int(fields[19]), program, argv, int(fields[3]))
+    return HostProcess(pid, int(fields[1]), int(fields[19]), program, argv, int(fields[3]))
 
 
 def environment(pid: int, wanted: Iterable[str], proc: Path = Path("/proc")) -> dict[str, str]:
@@ -123,7 +123,7 @@ def environment(pid: int, wanted: Iterable[str], proc: Path = Path("/proc")) -> 
     }
 
 
-def is_child(process: Process, parent: Process) -> bool:
+def is_child(process: HostProcess, parent: HostProcess) -> bool:
     """Whether one is the child of the other; none is older than its parent.
 
     What was read of a process some looks ago may name a parent that has gone since, and whose pid
@@ -132,7 +132,7 @@ def is_child(process: Process, parent: Process) -> bool:
     return process.parent == parent.pid and parent.start_ticks <= process.start_ticks
 
 
-def descendants(roots: Iterable[int], table: Mapping[int, Process]) -> frozenset[int]:
+def descendants(roots: Iterable[int], table: Mapping[int, HostProcess]) -> frozenset[int]:
     """These processes and all that descend from them."""
     children: dict[int, list[int]] = {}
     for process in table.values():
@@ -149,7 +149,7 @@ def descendants(roots: Iterable[int], table: Mapping[int, Process]) -> frozenset
     return frozenset(found)
 
 
-def ancestors(pid: int, table: Mapping[int, Process]) -> Iterator[Process]:
+def ancestors(pid: int, table: Mapping[int, HostProcess]) -> Iterator[HostProcess]:
     """The parent of a process, its parent, and so on, as far as they are in the table."""
     seen = {pid}
     process = table.get(pid)

@@ -1,6 +1,6 @@
 """One daemon at a time in one run folder: a lock that the kernel lets go when its holder dies.
 
-The lock alone would go with the folder; `Presence` holds on then.
+The lock alone would go with the folder; `RunDirClaim` holds on then.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from disagg_cluster.host.files.private_files import (
     open_private,
 )
 from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.run_dir.claim import RunDirClaim, claim_holder, flock_holder
 from disagg_cluster.host.run_dir.layout import is_ours
-from disagg_cluster.host.run_dir.presence import Presence, flock_holder, present
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.steps.socket_folder import identity_of
 
@@ -60,7 +60,7 @@ class RunLock:
         self._path = path
         self._patience_seconds = patience_seconds
         self._descriptor = -1
-        self._presence = Presence(path.parent)
+        self._presence = RunDirClaim(path.parent)
         self._folder = HeldFolder(path.parent)
         self.predecessor = ""
         """What `signature` was to the one that held it before us; empty if nobody knows."""
@@ -179,7 +179,7 @@ class RunLock:
 
 def holder(path: Path) -> int | None:
     """The daemon that holds a lock, or held one there that was removed; None if none is alive."""
-    return _file_holder(path) or present(path.parent)
+    return _file_holder(path) or claim_holder(path.parent)
 
 
 def _file_holder(path: Path) -> int | None:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from disagg_cluster.host.tcp_listeners import inodes_by_port
 from disagg_cluster.lifecycle.state import Health
-from disagg_cluster.supervisor.health.readiness import ProbeResult, Target, question
-from disagg_cluster.supervisor.process.job_threads import JobThreads, NoThreadError
+from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget, health_request
+from disagg_cluster.supervisor.process.daemon_threads import DaemonThreads, NoThreadError
 from disagg_cluster.telemetry.pages.engine_tls import client_for
 from disagg_exporter.http.client.page_poller import Asking
 from disagg_exporter.http.tls_words import TlsError
 
-Probe = Callable[[Target, int, float, frozenset[int]], ProbeResult]
+Probe = Callable[[ProbeTarget, int, float, frozenset[int]], ProbeResult]
 """As `readiness.probe`."""
 
 # A healthy worker answers in a few milliseconds; whoever takes longer is probed by itself.
@@ -35,8 +35,8 @@ _MAX_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    target: Target
+class _PendingProbe:
+    target: ProbeTarget
     session: int
     seconds: float
     proven: frozenset[int]
@@ -52,7 +52,7 @@ class _Wanted:
             self.result.set_result(seen)
 
 
-class Probing:
+class Prober:
     """Probes as they are asked for; made and used inside one running loop.
 
     Args:
@@ -73,12 +73,12 @@ class Probing:
         self._probe_seconds = probe_seconds
         self._late_seconds = late_seconds
         # Beside one for each worker: a glance, and one that begins before it has ended.
-        self._threads = JobThreads(workers + 2, "probe")
+        self._threads = DaemonThreads(workers + 2, "probe")
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[_Wanted] = []
+        self._waiting: list[_PendingProbe] = []
 
     def probe(
-        self, target: Target, session: int, proven: frozenset[int]
+        self, target: ProbeTarget, session: int, proven: frozenset[int]
     ) -> asyncio.Future[ProbeResult]:
         """Probe a worker; `proven` is what the last healthy probe of its process proved.
 
@@ -86,7 +86,7 @@ class Probing:
         """
         seconds = target.timeout_seconds or self._probe_seconds
         until = self._loop.time() + seconds + _PATIENCE_SECONDS + self._late_seconds
-        wanted = _Wanted(target, session, seconds, proven, until, self._loop.create_future())
+        wanted = _PendingProbe(target, session, seconds, proven, until, self._loop.create_future())
         overdue = self._loop.call_at(until, wanted.tell, _undecided("it took too long"))
         wanted.result.add_done_callback(lambda _result: overdue.cancel())
         if not proven:
@@ -107,7 +107,7 @@ class Probing:
 
         def glance() -> None:
             try:
-                seen = plainly_well(workers, _PATIENCE_SECONDS)
+                seen = batch_probe(workers, _PATIENCE_SECONDS)
             except Exception:  # noqa: BLE001 - whoever asked is to be answered
                 # It says nothing of anybody; a probe will tell whom it failed on.
                 _log.debug("a look at all workers failed", exc_info=True)
@@ -116,14 +116,14 @@ class Probing:
 
         self._on_thread(glance, batch)
 
-    def _glanced(self, batch: Sequence[_Wanted], seen: Sequence[bool]) -> None:
+    def _glanced(self, batch: Sequence[_PendingProbe], seen: Sequence[bool]) -> None:
         for wanted, well in zip(batch, seen, strict=True):
             if not well:
                 self._probe_alone(wanted)
             else:
                 wanted.tell(ProbeResult(Health.HEALTHY, "healthy", wanted.proven))
 
-    def _probe_alone(self, wanted: _Wanted) -> None:
+    def _probe_alone(self, wanted: _PendingProbe) -> None:
         def probe() -> None:
             try:
                 seen = self._probe(wanted.target, wanted.session, wanted.seconds, wanted.proven)
@@ -134,7 +134,7 @@ class Probing:
 
         self._on_thread(probe, [wanted])
 
-    def _on_thread(self, job: Callable[[], None], whose: Sequence[_Wanted]) -> None:
+    def _on_thread(self, job: Callable[[], None], whose: Sequence[_PendingProbe]) -> None:
         try:
             self._threads.run(job)
         except NoThreadError as error:
@@ -151,8 +151,8 @@ def _undecided(why: str) -> ProbeResult:
     return ProbeResult(Health.UNDECIDED, f"the probe itself failed: {why}")
 
 
-def plainly_well(
-    workers: Sequence[tuple[Target, frozenset[int]]], patience_seconds: float
+def batch_probe(
+    workers: Sequence[tuple[ProbeTarget, frozenset[int]]], patience_seconds: float
 ) -> tuple[bool, ...]:
     """Say of each worker whether it answers 200 and its port still has the very sockets proven.
 
@@ -175,7 +175,7 @@ def plainly_well(
     )
 
 
-def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
+def _answered(targets: Sequence[ProbeTarget], patience_seconds: float) -> set[int]:
     """The numbers of those that answer their health path with 200."""
     with closing(Asking(_MAX_BYTES, keep=False)) as asking:
         left, answered = 0, set()
@@ -184,7 +184,9 @@ def _answered(targets: Sequence[Target], patience_seconds: float) -> set[int]:
                 tls = None if target.tls is None else client_for(target.tls)
             except TlsError:
                 continue
-            asking.ask(question(str(number), target, target.health_path, patience_seconds, tls))
+            asking.ask(
+                health_request(str(number), target, target.health_path, patience_seconds, tls)
+            )
             left += 1
         while left:
             for told in asking.step():

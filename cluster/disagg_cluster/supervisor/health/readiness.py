@@ -31,7 +31,7 @@ _SHOWN_MODELS, _SHOWN_CHARACTERS = 5, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProbeTarget:
     """Where a worker should answer, as what. `host` is an IP address.
 
     An empty `served_model_name` asks for no model. `api_key` is what the models page wants.
@@ -50,7 +50,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResponse:
     """What came back on one path; status 0 if nothing did, and then `why`.
 
     `was_asked` is False where the question could not be put to a server that may be well: for want
@@ -64,14 +64,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ProbeFacts:
     """What one probe saw. `models` is None if it did not ask, as the same sockets told before."""
 
-    target: Target
-    health: Answer
+    target: ProbeTarget
+    health: ProbeResponse
     owner: Owner
     inodes: frozenset[int]
-    models: Answer | None
+    models: ProbeResponse | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ProbeResult:
 
 
 def probe(
-    target: Target, session: int, deadline_seconds: float, proven: frozenset[int] = frozenset()
+    target: ProbeTarget, session: int, deadline_seconds: float, proven: frozenset[int] = frozenset()
 ) -> ProbeResult:
     """Look at a worker once; blocks for `deadline_seconds` at most.
 
@@ -104,18 +104,18 @@ def probe(
         return ProbeResult(Health.UNDECIDED, f"the probe itself failed: {error}")
 
 
-def _probe(target: Target, session: int, until: float, proven: frozenset[int]) -> ProbeResult:
+def _probe(target: ProbeTarget, session: int, until: float, proven: frozenset[int]) -> ProbeResult:
     health = get(target, target.health_path, until)
     inodes = listening_inodes(target.host, target.port)
     if inodes and inodes == proven:
-        return judge(Facts(target, health, Owner.OURS, inodes, None))
+        return judge(ProbeFacts(target, health, Owner.OURS, inodes, None))
     owner = owner_of(inodes, session_members(session))
     asks = health.status == 200 and owner is not Owner.OTHER and target.served_model_name != ""
-    models = get(target, "/v1/models", until) if asks else Answer(why="not asked")
-    return judge(Facts(target, health, owner, inodes, models))
+    models = get(target, "/v1/models", until) if asks else ProbeResponse(why="not asked")
+    return judge(ProbeFacts(target, health, owner, inodes, models))
 
 
-def judge(facts: Facts) -> ProbeResult:
+def judge(facts: ProbeFacts) -> ProbeResult:
     """The verdict on what a probe saw."""
     if facts.owner is Owner.OTHER:
         return ProbeResult(Health.FOREIGN, f"another process listens on port {facts.target.port}")
@@ -139,7 +139,7 @@ def judge(facts: Facts) -> ProbeResult:
     )
 
 
-def get(target: Target, path: str, until: float) -> Answer:
+def get(target: ProbeTarget, path: str, until: float) -> ProbeResponse:
     """GET one path; `until` is the instant of `time.monotonic` at which all must have arrived.
 
     http.client counts its timeout anew for every piece, so a server that sends a byte a second
@@ -158,19 +158,19 @@ def get(target: Target, path: str, until: float) -> Answer:
             connection.sendall(request.encode("latin-1"))
             received = _receive(connection, until)
     except TimeoutError:
-        return Answer(why="no answer in time")
+        return ProbeResponse(why="no answer in time")
     except ConnectionError as error:
-        return Answer(why=str(error))
+        return ProbeResponse(why=str(error))
     head, _, body = received.partition(b"\r\n\r\n")
     words = head.split(maxsplit=2)
     is_http = len(words) >= 2 and words[0].startswith(b"HTTP/")
     if not is_http or len(words[1]) != 3 or not words[1].isdigit():
-        return Answer(why="the answer is not HTTP")
-    return Answer(int(words[1]), body)
+        return ProbeResponse(why="the answer is not HTTP")
+    return ProbeResponse(int(words[1]), body)
 
 
-def question(
-    key: str, target: Target, path: str, seconds: float, tls: ClientTls | None = None
+def health_request(
+    key: str, target: ProbeTarget, path: str, seconds: float, tls: ClientTls | None = None
 ) -> Ask:
     """A GET of one path of a worker's server."""
     is_6 = ":" in target.host
@@ -185,25 +185,25 @@ def question(
     )
 
 
-def _get_by_tls(target: Target, path: str, until: float) -> Answer:
+def _get_by_tls(target: ProbeTarget, path: str, until: float) -> ProbeResponse:
     assert target.tls is not None
     try:
-        ask = question("", target, path, _left(until), client_for(target.tls))
+        ask = health_request("", target, path, _left(until), client_for(target.tls))
         with closing(Asking(_MAX_BYTES, keep=False)) as asking:
             asking.ask(ask)
             (told,) = asking.step()
     except TimeoutError:
-        return Answer(why="no answer in time")
+        return ProbeResponse(why="no answer in time")
     except TlsError as error:
-        return Answer(why=str(error), was_asked=False)
+        return ProbeResponse(why=str(error), was_asked=False)
     if isinstance(told.page, EngineRefused):
-        return Answer(told.page.status)
+        return ProbeResponse(told.page.status)
     if isinstance(told.page, EngineUnreachable):
         # A server that turns our TLS down is there and works; one that hangs does not.
-        return Answer(why=str(told.page), was_asked=not told.page.speaks)
+        return ProbeResponse(why=str(told.page), was_asked=not told.page.speaks)
     if isinstance(told.page, Exception):
         raise told.page
-    return Answer(200, told.page)
+    return ProbeResponse(200, told.page)
 
 
 def _receive(connection: socket.socket, until: float) -> bytes:
@@ -224,7 +224,7 @@ def _left(until: float) -> float:
     return left
 
 
-def _model_fault(target: Target, models: Answer, ours: bool) -> ProbeResult | None:
+def _model_fault(target: ProbeTarget, models: ProbeResponse, ours: bool) -> ProbeResult | None:
     """What is wrong with what the server says it serves, if anything."""
     wanted = target.served_model_name
     if not wanted:

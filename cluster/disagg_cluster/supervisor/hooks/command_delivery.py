@@ -13,7 +13,7 @@ from pathlib import Path
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import WORKER_MARK
 from disagg_cluster.host.worker_logs import LogError, open_log, rotate
-from disagg_cluster.supervisor.hooks.failure_hook import HookError
+from disagg_cluster.supervisor.hooks.failure_notifier import HookError
 from disagg_cluster.supervisor.process import child_process
 from disagg_cluster.supervisor.process.family import ProcessId
 
@@ -89,7 +89,7 @@ class CommandDelivery:
                 await _end(child)
 
 
-async def _look(child: child_process.Child) -> None:
+async def _look(child: child_process.ChildProcess) -> None:
     """See who descends from it, until cancelled: known still when he has left its session."""
     seen: set[ProcessId] = set()
     child.family.descendants = lambda: seen
@@ -104,7 +104,7 @@ async def _look(child: child_process.Child) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _ended(child: child_process.Child) -> None:
+async def _ended(child: child_process.ChildProcess) -> None:
     """Wait for the death of a leader."""
     loop = asyncio.get_running_loop()
     dead = loop.create_future()
@@ -120,7 +120,7 @@ def _settle(dead: asyncio.Future[None]) -> None:
         dead.set_result(None)
 
 
-async def _end(child: child_process.Child) -> None:
+async def _end(child: child_process.ChildProcess) -> None:
     """Kill what is left of it, and take its leader out of the process table."""
     child.signal_group(signal.SIGKILL)
     with contextlib.suppress(TimeoutError):

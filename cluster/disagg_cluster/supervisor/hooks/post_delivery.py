@@ -10,8 +10,8 @@ import socket
 import ssl
 from urllib.parse import unquote, urlsplit
 
-from disagg_cluster.supervisor.hooks.failure_hook import HookError
-from disagg_cluster.supervisor.process.job_threads import JobThreads, NoThreadError
+from disagg_cluster.supervisor.hooks.failure_notifier import HookError
+from disagg_cluster.supervisor.process.daemon_threads import DaemonThreads, NoThreadError
 from disagg_exporter import __version__
 
 # One that is stuck in a name server must not keep the next from being told.
@@ -39,7 +39,7 @@ class PostDelivery:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         self._deadline_seconds = deadline_seconds
-        self._threads = JobThreads(_THREADS, "failure-hook")
+        self._threads = DaemonThreads(_THREADS, "failure-hook")
 
     async def deliver(self, data: bytes) -> None:
         """Send it and see the answer, or raise `HookError`."""

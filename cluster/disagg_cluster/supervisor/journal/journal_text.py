@@ -12,8 +12,8 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
 from disagg_cluster.config.values import AnyText, Section, Text
-from disagg_cluster.lifecycle.state import KILL, TERM, Life, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import Command, WorkerIdentity
+from disagg_cluster.lifecycle.state import KILL, TERM, Lifecycle, Presence, WorkerState
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand, WorkerIdentity
 from disagg_exporter.errors import DisaggError
 
 VERSION: Final = 1
@@ -35,7 +35,7 @@ class Entry(Section):
     """
 
     worker: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
-    life: Life
+    life: Lifecycle
     # Pid 1 leads no worker's session: it is the first process of the machine or the container.
     pid: Annotated[int, Field(gt=1, lt=2**31)] | None
     start_ticks: int = Field(ge=0, lt=2**63)
@@ -51,7 +51,7 @@ class Entry(Section):
 
     @field_validator("life")
     @classmethod
-    def _is_a_life(cls, life: Life) -> Life:
+    def _is_a_life(cls, life: Lifecycle) -> Lifecycle:
         if life.sent not in (None, TERM, KILL):
             raise ValueError(f"no worker is sent {life.sent}")
         for name, value in _numbers(life):
@@ -71,7 +71,7 @@ class Entry(Section):
         gone = self.life.presence is Presence.GONE and self.life.state is WorkerState.STOPPED
         return gone and self.life.paused_ns is None
 
-    def runs(self, command: Command) -> bool:
+    def runs(self, command: LaunchCommand) -> bool:
         """Whether its process was started by this very command."""
         return self.argv == command.argv and self.environment == digest(command)
 
@@ -83,13 +83,13 @@ class Where(Section):
     pid_namespace: str
 
 
-class _File(Section):
+class _JournalDocument(Section):
     version: Literal[1]
     where: Where
     workers: tuple[Entry, ...]
 
 
-def _numbers(life: Life) -> Iterator[tuple[str, int]]:
+def _numbers(life: Lifecycle) -> Iterator[tuple[str, int]]:
     """The numbers of a life by name; none of them is ever negative."""
     for field in fields(life):
         value = getattr(life, field.name)
@@ -98,7 +98,7 @@ def _numbers(life: Life) -> Iterator[tuple[str, int]]:
                 yield field.name, each
 
 
-def digest(command: Command) -> str:
+def digest(command: LaunchCommand) -> str:
     """A fingerprint of the variables that a command adds."""
     told = json.dumps(sorted(command.env.items()))
     return hashlib.sha256(told.encode()).hexdigest()
@@ -116,12 +116,14 @@ def encode(where: Where, entries: Sequence[Entry]) -> str:
         if not entry.is_over
     )
     try:
-        return _File(version=VERSION, where=where, workers=lasting).model_dump_json() + "\n"
+        return (
+            _JournalDocument(version=VERSION, where=where, workers=lasting).model_dump_json() + "\n"
+        )
     except PydanticSerializationError as error:
         raise JournalError(str(error)) from error
 
 
-def _lasting(life: Life) -> Life:
+def _lasting(life: Lifecycle) -> Lifecycle:
     return replace(
         life,
         up=None,
@@ -147,7 +149,7 @@ def decode(text: str, where: Where) -> tuple[Entry, ...]:
     if isinstance(version, int) and version > VERSION:
         raise JournalError(f"a newer disagg-node wrote it (journal version {version})")
     try:
-        file = _File.model_validate_json(text)
+        file = _JournalDocument.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

@@ -23,13 +23,13 @@ from disagg_cluster.host.processes.process_traits import (
     writes_log,
 )
 from disagg_cluster.host.tcp_listeners import Owner, listening_inodes, owner_of, session_members
-from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
+from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
 from disagg_cluster.supervisor.journal.journal_text import Entry
-from disagg_cluster.supervisor.process.child_process import Child
+from disagg_cluster.supervisor.process.child_process import ChildProcess
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class WorkerFingerprint:
     """A worker as it can be recognised: its log, arguments and address, and when it can have begun.
 
     Without arguments, these prove nothing; with port 0, no port does.
@@ -43,7 +43,7 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class ProcessEvidence:
     """What can be seen of a session leader of our own user, beside what a worker should be.
 
     `writes_log`: its standard output is the worker's log, deleted or moved perhaps. `argv_fits`: it
@@ -57,7 +57,7 @@ class Traits:
     holds_port: bool
 
 
-def proves_worker(traits: Traits) -> bool:
+def proves_worker(traits: ProcessEvidence) -> bool:
     """Whether these traits together are a worker's and nobody else's.
 
     The log alone is not: a person may append to it. Without it (the disk was full, the folder has
@@ -71,21 +71,21 @@ def proves_worker(traits: Traits) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundProcess:
     """What is left of a worker; `child` is None if nothing is, and the caller's otherwise.
 
     Not `recorded` is a process that no journal names: the disk was full, say, when it started.
     """
 
     presence: Presence
-    child: Child | None = None
+    child: ChildProcess | None = None
     recorded: bool = True
 
 
-_NOTHING = Found(Presence.GONE)
+_NOTHING = FoundProcess(Presence.GONE)
 
 
-def find(entry: Entry) -> Found:
+def find(entry: Entry) -> FoundProcess:
     """Look for the process of a journal's entry, for what it left, or for its successor."""
     log_path = Path(entry.log_path)
     if entry.life.presence is Presence.RUNNING and entry.pid is None:
@@ -95,11 +95,13 @@ def find(entry: Entry) -> Found:
     if recorded.presence is not Presence.GONE:
         return recorded
     tag = entry.tag
-    sought = Sought(log_path, entry.argv, reachable(tag.host), tag.port, entry.start_ticks)
+    sought = WorkerFingerprint(
+        log_path, entry.argv, reachable(tag.host), tag.port, entry.start_ticks
+    )
     return find_unrecorded(sought)
 
 
-def find_unrecorded(sought: Sought) -> Found:
+def find_unrecorded(sought: WorkerFingerprint) -> FoundProcess:
     """Look for a worker whose start was never written down, or whose journal is lost."""
     place, inodes = log_place(sought.log_path), _listening(sought)
     for pid in own_leaders():
@@ -111,30 +113,34 @@ def find_unrecorded(sought: Sought) -> Found:
     return _NOTHING
 
 
-def _find_meant(log_path: Path, since_ticks: int) -> Found:
+def _find_meant(log_path: Path, since_ticks: int) -> FoundProcess:
     """Look for a start that was written down before the deed: who else would write there then?"""
     found = (_running(pid, since_ticks, str(log_path)) for pid in leaders_writing(log_path))
     return next(filter(None, found), _NOTHING)
 
 
-def _running(pid: int, since_ticks: int, mark: str) -> Found | None:
+def _running(pid: int, since_ticks: int, mark: str) -> FoundProcess | None:
     pidfd, ticks = _pidfd(pid), procfs.start_ticks(pid)
     if pidfd is None:
         return None
     if ticks is None or ticks < since_ticks:
         os.close(pidfd)
         return None
-    return Found(Presence.RUNNING, Child(pid, ticks, pidfd, 0, mark=mark), recorded=False)
+    return FoundProcess(
+        Presence.RUNNING, ChildProcess(pid, ticks, pidfd, 0, mark=mark), recorded=False
+    )
 
 
-def _traits(pid: int, sought: Sought, place: LogPlace, inodes: frozenset[int]) -> Traits:
+def _traits(
+    pid: int, sought: WorkerFingerprint, place: LogPlace, inodes: frozenset[int]
+) -> ProcessEvidence:
     writes = writes_log(pid, place)
     # An interpreter of a script stands before what was asked for.
     told = procfs.command_line(pid)[-len(sought.argv) :] if sought.argv else ()
     fits = bool(sought.argv) and told == sought.argv
     if not (writes or fits):
-        return Traits(False, False, False, False)
-    return Traits(
+        return ProcessEvidence(False, False, False, False)
+    return ProcessEvidence(
         writes_log=writes,
         argv_fits=fits,
         bears_mark=mark_of(pid) == str(sought.log_path),
@@ -142,7 +148,7 @@ def _traits(pid: int, sought: Sought, place: LogPlace, inodes: frozenset[int]) -
     )
 
 
-def _listening(sought: Sought) -> frozenset[int]:
+def _listening(sought: WorkerFingerprint) -> frozenset[int]:
     try:
         return listening_inodes(sought.host, sought.port) if sought.port else frozenset()
     except OSError:
@@ -157,7 +163,7 @@ def is_there(entry: Entry) -> bool:
     return found.presence is not Presence.GONE
 
 
-def unrecorded_life(life: Life, now_ns: int) -> Life:
+def unrecorded_life(life: Lifecycle, now_ns: int) -> Lifecycle:
     """The life of a process that was found although no journal names it."""
     return replace(
         life,
@@ -170,7 +176,7 @@ def unrecorded_life(life: Life, now_ns: int) -> Life:
     )
 
 
-def _recorded(entry: Entry, pid: int) -> Found:
+def _recorded(entry: Entry, pid: int) -> FoundProcess:
     """Look for the very process that an entry names."""
     pidfd, ticks = _pidfd(pid), procfs.start_ticks(pid)
     if pid == os.getpid() or (ticks is not None and ticks != entry.start_ticks):
@@ -182,11 +188,11 @@ def _recorded(entry: Entry, pid: int) -> Found:
         pidfd = _member(entry, pid)
     if pidfd is None:
         return _NOTHING
-    child = Child(pid, entry.start_ticks, pidfd, entry.log_start_bytes, mark=entry.log_path)
+    child = ChildProcess(pid, entry.start_ticks, pidfd, entry.log_start_bytes, mark=entry.log_path)
     if procfs.is_alive(pid):
-        return Found(Presence.RUNNING, child)
+        return FoundProcess(Presence.RUNNING, child)
     if child.survivors():
-        return Found(Presence.LEFTOVER, child)
+        return FoundProcess(Presence.LEFTOVER, child)
     child.let_go()
     return _NOTHING
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.supervisor.process.child_process import Child
+from disagg_cluster.supervisor.process.child_process import ChildProcess
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 
@@ -201,7 +201,7 @@ class ControlGroups:
             problems = group.make(limits)
         self._tell(worker, limits, problems)
 
-    def enter(self, worker: str, child: Child, limits: WorkerLimits) -> None:
+    def enter(self, worker: str, child: ChildProcess, limits: WorkerLimits) -> None:
         """Put a process just started into the group of its worker."""
         problems = []
         group = self._groups.get(worker)
@@ -216,7 +216,7 @@ class ControlGroups:
         if problems:
             self._tell(worker, limits, tuple(problems))
 
-    def attach(self, worker: str, log_path: Path, child: Child) -> None:
+    def attach(self, worker: str, log_path: Path, child: ChildProcess) -> None:
         """Have a process, adopted perhaps, know who is in the group of its worker.
 
         An adopted one may be in a group that a daemon made elsewhere.
@@ -243,7 +243,7 @@ class ControlGroups:
         """Return `limits:<worker>` of those with limits: failed while one is not kept to."""
         return tuple(health.status() for health in self._health.values())
 
-    def _group_of(self, worker: str, log_path: Path, child: Child) -> ControlGroup | None:
+    def _group_of(self, worker: str, log_path: Path, child: ChildProcess) -> ControlGroup | None:
         within = group_of(child.pid)
         if within is not None:
             group = ControlGroup(within.parent, log_path, worker)

@@ -27,12 +27,12 @@ from disagg_cluster.host.tcp_listeners import (
     session_members,
     socket_inodes,
 )
-from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
+from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
 from disagg_cluster.supervisor.journal.journal import here, load
 from disagg_cluster.supervisor.journal.journal_text import Entry, JournalError
 from disagg_cluster.supervisor.ownership import adoption
-from disagg_cluster.supervisor.ownership.adoption import Traits, proves_worker
+from disagg_cluster.supervisor.ownership.adoption import ProcessEvidence, proves_worker
 
 _LOG = re.compile(r"([a-z0-9-]{1,40})\.log(\..*)?")
 _USUAL = RestartPolicy()
@@ -101,7 +101,7 @@ def unrecorded(
             continue
         holds = _holds(pid, (ports or {}).get(worker, 0))
         # What has inherited the mark and writes elsewhere is a helper that outlived its worker.
-        traits = Traits(True, argv_fits=False, bears_mark=bool(marked), holds_port=holds)
+        traits = ProcessEvidence(True, argv_fits=False, bears_mark=bool(marked), holds_port=holds)
         proven = proves_worker(traits)
         ticks = procfs.start_ticks(pid)
         if ticks is not None:
@@ -117,7 +117,7 @@ def entry_of(found: Unrecorded, folder: RunFolder, ports: Mapping[str, int] | No
     port = (ports or {}).get(found.worker) or _port_of(found)
     return Entry(
         worker=found.worker,
-        life=Life(WorkerState.READY, Presence.RUNNING, incarnation=1),
+        life=Lifecycle(WorkerState.READY, Presence.RUNNING, incarnation=1),
         pid=found.pid,
         start_ticks=found.start_ticks,
         argv=tuple(word.replace("\0", "") for word in found.argv),

@@ -20,7 +20,7 @@ from pathlib import Path
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import WORKER_MARK
 from disagg_cluster.host.worker_logs import LogError, open_log
-from disagg_cluster.supervisor.process.family import Family
+from disagg_cluster.supervisor.process.family import ProcessFamily
 from disagg_exporter.errors import DisaggError
 
 # What the command itself is to blame for: it would fail as well on a machine with everything left.
@@ -54,7 +54,7 @@ class StartError(DisaggError):
         self.errno = errno
 
 
-class Child:
+class ChildProcess:
     """A process of ours or of the daemon before us, leader of its session.
 
     Attributes:
@@ -81,7 +81,7 @@ class Child:
         self.pidfd = pidfd
         self.log_start_bytes = log_start_bytes
         self.log_lost = log_lost
-        self.family = Family(pid, start_ticks, mark)
+        self.family = ProcessFamily(pid, start_ticks, mark)
 
     def exit_code(self) -> int | None:
         """The dead leader's exit code, or minus the signal that ended it; does not reap.
@@ -106,7 +106,7 @@ class Child:
         members = [pid for pid in procfs.session_pids(self.pid) if pid != self.pid]
         living = tuple(pid for pid in members if procfs.is_alive(pid))
         for pid in set(members).difference(living):
-            _bury(pid)
+            _reap(pid)
         return living + self.family.escaped()
 
     def watch(self, pid: int) -> int | None:
@@ -159,7 +159,7 @@ class Child:
         """
         if not self.is_over():
             return
-        _bury(self.pid)
+        _reap(self.pid)
         self.let_go()
 
     def let_go(self) -> None:
@@ -187,7 +187,7 @@ def start(
     cwd: Path | None = None,
     stdin: int = subprocess.DEVNULL,
     output: int | None = None,
-) -> Child:
+) -> ChildProcess:
     """Start a child in its own session, both outputs appended to its log.
 
     Args:
@@ -237,7 +237,7 @@ def start(
         text = f"cannot watch {argv[0]}: {error.strerror}"
         raise StartError(text, refused=True, errno=error.errno) from error
     mark = env.get(WORKER_MARK, "")
-    return Child(process.pid, ticks, pidfd, log_start_bytes, log_lost, mark=mark)
+    return ChildProcess(process.pid, ticks, pidfd, log_start_bytes, log_lost, mark=mark)
 
 
 def _start_text(argv: Sequence[str], cwd: Path | None, error: OSError | ValueError) -> str:
@@ -262,7 +262,7 @@ def _group_of(pid: int) -> int | None:
         return None
 
 
-def _member_pidfd(pid: int, family: Family) -> int | None:
+def _member_pidfd(pid: int, family: ProcessFamily) -> int | None:
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -284,6 +284,6 @@ def _signal(pidfd: int, sign: signal.Signals) -> None:
         os.close(pidfd)
 
 
-def _bury(pid: int) -> None:
+def _reap(pid: int) -> None:
     with suppress(ChildProcessError):  # somebody else's child
         os.waitpid(pid, os.WNOHANG)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.supervisor.process.child_process import Child
+from disagg_cluster.supervisor.process.child_process import ChildProcess
 from disagg_cluster.supervisor.process.family import SharedScan
 from disagg_cluster.supervisor.process.retries import Retried
 from disagg_exporter.errors import DisaggError
@@ -51,17 +51,17 @@ class DeathWatch:
         self._exited = exited
         self._gone = gone
         self._loop = asyncio.get_running_loop()
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._leader_lives = False
         self._rest_pidfd = -1
 
-    def begin(self, child: Child) -> None:
+    def begin(self, child: ChildProcess) -> None:
         """Watch a child whose leader lives."""
         self._child, self._leader_lives = child, True
         child.family.look = self._scan.look
         self._retried.run("watch its process", self._watch_leader)
 
-    def begin_with_rest(self, child: Child) -> None:
+    def begin_with_rest(self, child: ChildProcess) -> None:
         """Watch a child whose leader has died and left others."""
         self._child, self._leader_lives = child, False
         child.family.look = self._scan.look

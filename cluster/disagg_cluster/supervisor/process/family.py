@@ -83,7 +83,7 @@ class SharedScan:
         self._seen = None
 
 
-class Family:
+class ProcessFamily:
     """The processes of one worker that are outside the session of its leader.
 
     Known by the mark that every process of a worker inherits, by having been seen among the

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from disagg_cluster.control.changes import REMEMBERED, Changes, advance, take
 from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
     DaemonView,
-    NodeView,
-    Outcome,
-    Pause,
-    Reply,
-    Request,
-    Restart,
-    Resume,
+    NodeOverview,
+    PauseWorkers,
+    ReplyOutcome,
+    RestartWorker,
+    ResumeWorkers,
     Verb,
     WorkerView,
 )
@@ -24,7 +24,7 @@ S = 1_000_000_000
 DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
 A = WorkerView("a", WorkerState.READY, 1, pid=7, restart_seconds=60.0)
 B = WorkerView("b", WorkerState.READY, 1, pid=8, restart_seconds=60.0)
-NODE = NodeView(DAEMON, (A, B))
+NODE = NodeOverview(DAEMON, (A, B))
 DRAINING = replace(A, state=WorkerState.DRAINING, restarting=True)
 STARTING = replace(A, state=WorkerState.STARTING, incarnation=2, pid=9)
 ANEW = replace(A, incarnation=2, pid=9)
@@ -39,16 +39,16 @@ class Asked:
         self.now_ns = 0
         self.orders: list[tuple[str, ...]] = []
 
-    def ask(self, id: str, verb: Verb, **settings: object) -> Reply | None:
-        taken = take(self.changes, Request(id, verb, **settings), self.node, self.now_ns)  # type: ignore[arg-type]
+    def ask(self, id: str, verb: Verb, **settings: object) -> ControlReply | None:
+        taken = take(self.changes, ControlRequest(id, verb, **settings), self.node, self.now_ns)  # type: ignore[arg-type]
         self.changes = taken.changes
         if taken.orders is not None and taken.orders.workers:
             self.orders.append(taken.orders.workers)
         return taken.reply
 
-    def see(self, worker: WorkerView, after_seconds: float = 0) -> Reply | None:
+    def see(self, worker: WorkerView, after_seconds: float = 0) -> ControlReply | None:
         self.now_ns += round(after_seconds * S)
-        self.node = NodeView(DAEMON, (worker, B))
+        self.node = NodeOverview(DAEMON, (worker, B))
         self.changes, reply = advance(self.changes, self.node, self.now_ns)
         return reply
 
@@ -60,93 +60,93 @@ def texts(asked: Asked, *workers: WorkerView) -> list[str]:
 def test_a_restart_is_told_step_by_step_each_once_and_is_done_when_it_is_ready() -> None:
     asked = Asked()
 
-    assert asked.ask("1", Restart("a")) is None
+    assert asked.ask("1", RestartWorker("a")) is None
     assert texts(asked, DRAINING, DRAINING, STARTING, STARTING) == [
         "a: draining",
         "a: starting (pid 9)",
     ]
     done = asked.see(ANEW, after_seconds=4)
     assert done is not None
-    assert (done.outcome, done.text) == (Outcome.DONE, "a: ready after 4.0 s")
+    assert (done.outcome, done.text) == (ReplyOutcome.DONE, "a: ready after 4.0 s")
     assert asked.changes.running is None
 
 
 def test_the_same_id_asks_once_while_it_goes_on_and_after_it_is_done() -> None:
     asked = Asked()
     for _ in range(3):
-        assert asked.ask("1", Restart("a")) is None
+        assert asked.ask("1", RestartWorker("a")) is None
     asked.see(ANEW)
-    again = asked.ask("1", Restart("a"))
+    again = asked.ask("1", RestartWorker("a"))
 
     assert asked.orders == [("a",)]
     assert again is not None
-    assert again.outcome is Outcome.DONE
+    assert again.outcome is ReplyOutcome.DONE
 
 
 def test_another_request_for_the_restart_under_way_joins_it() -> None:
     asked = Asked()
-    asked.ask("1", Restart("a"))
-    assert asked.ask("2", Restart("a")) is None
+    asked.ask("1", RestartWorker("a"))
+    assert asked.ask("2", RestartWorker("a")) is None
     asked.see(ANEW)
 
-    done = asked.ask("2", Restart("a"))
+    done = asked.ask("2", RestartWorker("a"))
     assert done is not None
-    assert (done.id, done.outcome) == ("2", Outcome.DONE)
-    assert asked.ask("3", Restart("a")) is None
+    assert (done.id, done.outcome) == ("2", ReplyOutcome.DONE)
+    assert asked.ask("3", RestartWorker("a")) is None
 
 
 def test_no_other_change_that_takes_time_is_begun_meanwhile() -> None:
     asked = Asked()
-    asked.ask("1", Restart("a"))
-    refused = asked.ask("2", Restart("b"))
+    asked.ask("1", RestartWorker("a"))
+    refused = asked.ask("2", RestartWorker("b"))
 
     assert refused is not None
-    assert refused.outcome is Outcome.REFUSED
+    assert refused.outcome is ReplyOutcome.REFUSED
     assert refused.text.startswith("restart a is under way")
     asked.see(ANEW)
-    assert asked.ask("2", Restart("b")) is None
+    assert asked.ask("2", RestartWorker("b")) is None
 
 
 def test_an_id_is_not_used_for_two_things() -> None:
     asked = Asked()
-    asked.ask("1", Restart("a"))
-    asked.ask("2", Pause("b"))
+    asked.ask("1", RestartWorker("a"))
+    asked.ask("2", PauseWorkers("b"))
 
-    for id, verb in (("1", Restart("a", drain=False)), ("2", Resume("b"))):
+    for id, verb in (("1", RestartWorker("a", drain=False)), ("2", ResumeWorkers("b"))):
         refused = asked.ask(id, verb)
         assert refused is not None
-        assert refused.outcome is Outcome.REFUSED
+        assert refused.outcome is ReplyOutcome.REFUSED
     assert asked.orders == [("a",), ("b",)]
 
 
 def test_what_was_refused_may_be_granted_later_by_the_same_id() -> None:
     asked = Asked()
-    asked.node = NodeView(DAEMON, (replace(A, paused_seconds=1.0), B))
-    refused = asked.ask("1", Restart("a"))
+    asked.node = NodeOverview(DAEMON, (replace(A, paused_seconds=1.0), B))
+    refused = asked.ask("1", RestartWorker("a"))
     assert refused is not None
-    assert refused.outcome is Outcome.REFUSED
+    assert refused.outcome is ReplyOutcome.REFUSED
 
     asked.node = NODE
-    assert asked.ask("1", Restart("a")) is None
+    assert asked.ask("1", RestartWorker("a")) is None
 
 
 def test_who_does_not_wait_is_told_that_it_has_begun() -> None:
     asked = Asked()
 
-    accepted = asked.ask("1", Restart("a"), wait=False)
+    accepted = asked.ask("1", RestartWorker("a"), wait=False)
     assert accepted is not None
-    assert accepted.outcome is Outcome.ACCEPTED
+    assert accepted.outcome is ReplyOutcome.ACCEPTED
     assert asked.changes.running is not None
 
 
 def test_a_restart_that_takes_too_long_is_no_longer_waited_for() -> None:
     asked = Asked()
-    asked.ask("1", Restart("a"), deadline_seconds=5.0)
+    asked.ask("1", RestartWorker("a"), deadline_seconds=5.0)
     assert asked.see(STARTING, after_seconds=4.9) is not None
 
     late = asked.see(STARTING, after_seconds=0.1)
     assert late is not None
-    assert late.outcome is Outcome.TIMEOUT
+    assert late.outcome is ReplyOutcome.TIMEOUT
     assert asked.changes.running is None
 
 
@@ -158,16 +158,16 @@ def test_a_restart_that_is_called_off_or_fails_says_so() -> None:
     }
     for words, worker in endings.items():
         asked = Asked()
-        asked.ask("1", Restart("a"))
+        asked.ask("1", RestartWorker("a"))
         ended = asked.see(worker)
         assert ended is not None
-        assert ended.outcome is Outcome.FAILED
+        assert ended.outcome is ReplyOutcome.FAILED
         assert words in ended.text
 
 
 def test_one_that_crashes_on_its_way_is_waited_for_with_the_reason() -> None:
     asked = Asked()
-    asked.ask("1", Restart("a"))
+    asked.ask("1", RestartWorker("a"))
     crashed = replace(ANEW, state=WorkerState.BACKOFF, pid=None, reason="ended with exit code 1")
 
     assert texts(asked, crashed) == ["a: waits for its next start: ended with exit code 1"]
@@ -175,7 +175,14 @@ def test_one_that_crashes_on_its_way_is_waited_for_with_the_reason() -> None:
 
 
 VERBS = st.sampled_from(
-    [Restart("a"), Restart("b"), Restart("a", drain=False), Pause("a"), Pause(), Resume()]
+    [
+        RestartWorker("a"),
+        RestartWorker("b"),
+        RestartWorker("a", drain=False),
+        PauseWorkers("a"),
+        PauseWorkers(),
+        ResumeWorkers(),
+    ]
 )
 STATES = st.sampled_from([A, DRAINING, STARTING, ANEW, replace(A, paused_seconds=1.0)])
 
@@ -197,7 +204,7 @@ def test_however_it_is_asked_one_change_runs_at_a_time_and_each_id_is_done_once(
         running = asked.changes.running
         if len(asked.orders) > count:
             ordered.append(id)
-            assert reply is None or reply.outcome in (Outcome.DONE, Outcome.ACCEPTED)
+            assert reply is None or reply.outcome in (ReplyOutcome.DONE, ReplyOutcome.ACCEPTED)
         if before is not None and running is not None:
             assert running.verb.worker == before.verb.worker
         assert (reply is None) == (reply is None and wait and running is not None)

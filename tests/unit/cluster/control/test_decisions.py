@@ -2,80 +2,89 @@
 
 from dataclasses import replace
 
-from disagg_cluster.control.decisions import Orders, Refusal, decide
-from disagg_cluster.control.messages import DaemonView, NodeView, Pause, Restart, Resume, WorkerView
+from disagg_cluster.control.decisions import ControlRefusal, Orders, decide
+from disagg_cluster.control.messages import (
+    DaemonView,
+    NodeOverview,
+    PauseWorkers,
+    RestartWorker,
+    ResumeWorkers,
+    WorkerView,
+)
 from disagg_cluster.lifecycle.state import WorkerState
 
 DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
 READY = WorkerView("prefill-0", WorkerState.READY, 1, pid=7)
 OTHER = WorkerView("decode-0", WorkerState.READY, 1, pid=8)
-NODE = NodeView(DAEMON, (READY, OTHER))
+NODE = NodeOverview(DAEMON, (READY, OTHER))
 PAUSED = replace(READY, paused_seconds=3.0)
 STOPPING = replace(READY, state=WorkerState.DRAINING)
 
 
-def node(*workers: WorkerView) -> NodeView:
-    return NodeView(DAEMON, workers)
+def node(*workers: WorkerView) -> NodeOverview:
+    return NodeOverview(DAEMON, workers)
 
 
-def orders(decided: Orders | Refusal) -> tuple[str, ...]:
+def orders(decided: Orders | ControlRefusal) -> tuple[str, ...]:
     assert isinstance(decided, Orders)
     return decided.workers
 
 
-def refusal(decided: Orders | Refusal) -> str:
-    assert isinstance(decided, Refusal)
+def refusal(decided: Orders | ControlRefusal) -> str:
+    assert isinstance(decided, ControlRefusal)
     return f"{decided.why}: {decided.way_out}"
 
 
 def test_a_worker_or_all_of_them_are_paused_and_resumed() -> None:
-    assert orders(decide(Pause("decode-0"), NODE)) == ("decode-0",)
-    assert orders(decide(Pause(), NODE)) == ("prefill-0", "decode-0")
-    assert orders(decide(Pause(), node(PAUSED, OTHER))) == ("decode-0",)
-    assert orders(decide(Resume(), node(PAUSED, OTHER))) == ("prefill-0",)
+    assert orders(decide(PauseWorkers("decode-0"), NODE)) == ("decode-0",)
+    assert orders(decide(PauseWorkers(), NODE)) == ("prefill-0", "decode-0")
+    assert orders(decide(PauseWorkers(), node(PAUSED, OTHER))) == ("decode-0",)
+    assert orders(decide(ResumeWorkers(), node(PAUSED, OTHER))) == ("prefill-0",)
 
 
 def test_what_is_so_already_is_done_without_an_order() -> None:
-    again = decide(Pause("prefill-0"), node(PAUSED, OTHER))
+    again = decide(PauseWorkers("prefill-0"), node(PAUSED, OTHER))
     assert orders(again) == ()
     assert isinstance(again, Orders)
     assert again.text == "prefill-0 is already paused"
-    assert orders(decide(Resume(), NODE)) == ()
+    assert orders(decide(ResumeWorkers(), NODE)) == ()
 
 
 def test_whoever_resumes_is_told_what_is_started_by_that() -> None:
     died = replace(PAUSED, state=WorkerState.BACKOFF, pid=None)
 
-    resumed = decide(Resume(), node(died, replace(OTHER, paused_seconds=1.0)))
+    resumed = decide(ResumeWorkers(), node(died, replace(OTHER, paused_seconds=1.0)))
     assert isinstance(resumed, Orders)
     assert resumed.text.endswith("started, as it is not running: prefill-0")
 
 
 def test_a_worker_that_is_not_there_is_refused_with_the_names_of_those_that_are() -> None:
-    assert refusal(decide(Restart("prefil-0"), NODE)) == (
+    assert refusal(decide(RestartWorker("prefil-0"), NODE)) == (
         "no worker 'prefil-0': did you mean prefill-0? the workers are prefill-0, decode-0"
     )
-    assert "only ever observed" in refusal(decide(Pause("x"), node()))
-    assert "launches no workers" in refusal(decide(Pause(), node()))
+    assert "only ever observed" in refusal(decide(PauseWorkers("x"), node()))
+    assert "launches no workers" in refusal(decide(PauseWorkers(), node()))
 
 
 def test_a_paused_worker_and_one_that_is_being_stopped_are_not_restarted() -> None:
-    paused = refusal(decide(Restart("prefill-0"), node(PAUSED)))
+    paused = refusal(decide(RestartWorker("prefill-0"), node(PAUSED)))
     assert paused == "prefill-0 is paused: disagg-node resume prefill-0, then restart it"
-    assert "being stopped" in refusal(decide(Restart("prefill-0"), node(STOPPING)))
-    assert "being stopped" in refusal(decide(Pause("prefill-0"), node(STOPPING)))
-    assert orders(decide(Pause(), node(STOPPING, OTHER))) == ("decode-0",)
+    assert "being stopped" in refusal(decide(RestartWorker("prefill-0"), node(STOPPING)))
+    assert "being stopped" in refusal(decide(PauseWorkers("prefill-0"), node(STOPPING)))
+    assert orders(decide(PauseWorkers(), node(STOPPING, OTHER))) == ("decode-0",)
 
 
 def test_one_that_restarts_may_be_asked_again_and_be_paused() -> None:
     restarting = replace(STOPPING, restarting=True)
 
-    assert orders(decide(Restart("prefill-0", drain=False), node(restarting))) == ("prefill-0",)
-    assert orders(decide(Pause("prefill-0"), node(restarting))) == ("prefill-0",)
+    assert orders(decide(RestartWorker("prefill-0", drain=False), node(restarting))) == (
+        "prefill-0",
+    )
+    assert orders(decide(PauseWorkers("prefill-0"), node(restarting))) == ("prefill-0",)
 
 
 def test_a_daemon_that_ends_changes_nothing_any_more() -> None:
     ending = replace(NODE, daemon=replace(DAEMON, stopping=True))
 
-    for verb in (Pause(), Resume(), Restart("decode-0")):
+    for verb in (PauseWorkers(), ResumeWorkers(), RestartWorker("decode-0")):
         assert "the daemon is stopping" in refusal(decide(verb, ending))

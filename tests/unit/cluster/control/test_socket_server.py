@@ -20,13 +20,13 @@ from disagg_cluster.control.client import BrokenOffError, NoDaemonError, ask, ne
 from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.messages import (
+    ControlReply,
+    DaemonStatus,
     DaemonView,
-    NodeView,
-    Outcome,
-    Pause,
-    Reply,
-    Restart,
-    Status,
+    NodeOverview,
+    PauseWorkers,
+    ReplyOutcome,
+    RestartWorker,
     Verb,
     WorkerView,
 )
@@ -46,10 +46,10 @@ class Node:
         self.orders: list[Orders] = []
         self.broken = False
 
-    def view(self) -> NodeView:
+    def view(self) -> NodeOverview:
         if self.broken:
             raise RuntimeError("a defect")
-        return NodeView(DaemonView("1.0", 1, "node", "/run/x", 1.0), self.workers)
+        return NodeOverview(DaemonView("1.0", 1, "node", "/run/x", 1.0), self.workers)
 
     def obey(self, orders: Orders) -> None:
         self.orders.append(orders)
@@ -64,7 +64,7 @@ class Site:
         self.core = ControlCore(self.node, LOG)
         self.socket = ControlSocket(path, self.core, LOG, **settings)
 
-    async def ask(self, verb: Verb, **settings: Any) -> list[Reply]:
+    async def ask(self, verb: Verb, **settings: Any) -> list[ControlReply]:
         return await asyncio.to_thread(lambda: list(ask(self.path, new_request(verb, **settings))))
 
     async def sent(self, data: bytes) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ def test_a_status_is_asked_for_and_told(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
-        worker, daemon = await site.ask(Status())
+        worker, daemon = await site.ask(DaemonStatus())
         assert worker.worker == READY
         assert daemon.daemon is not None
         assert daemon.daemon.version == "1.0"
@@ -109,7 +109,7 @@ def test_a_restart_is_told_as_it_goes_and_counted(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
-        asking = asyncio.create_task(site.ask(Restart("w")))
+        asking = asyncio.create_task(site.ask(RestartWorker("w")))
         while not site.node.orders:
             await asyncio.sleep(0)
         assert not asking.done()
@@ -121,7 +121,7 @@ def test_a_restart_is_told_as_it_goes_and_counted(path: Path) -> None:
             site.core.changed()
             while site.core.counts["restart", "done"] < worker.state.count("ready"):
                 await asyncio.sleep(0)
-        assert (await asking)[-1].outcome is Outcome.DONE
+        assert (await asking)[-1].outcome is ReplyOutcome.DONE
         assert site.core.counts["restart", "accepted"] == 1
 
     served(site, story)
@@ -131,7 +131,7 @@ def test_a_restart_goes_on_when_whoever_asked_has_gone(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
-        request = encode_request(new_request(Restart("w")))
+        request = encode_request(new_request(RestartWorker("w")))
         _, writer = await asyncio.open_unix_connection(path)
         writer.write(request)
         while not site.node.orders:
@@ -149,7 +149,7 @@ def test_who_has_gone_while_a_restart_takes_its_time_keeps_no_place(path: Path) 
     site = Site(path, most_connections=2)
 
     async def story() -> None:
-        line = encode_request(new_request(Restart("w")))
+        line = encode_request(new_request(RestartWorker("w")))
         gone, half_closed = [await asyncio.open_unix_connection(path) for _ in range(2)]
         for _, writer in (gone, half_closed):
             writer.write(line)
@@ -160,7 +160,7 @@ def test_who_has_gone_while_a_restart_takes_its_time_keeps_no_place(path: Path) 
         while len(site.socket._open) > 1:
             await site.socket.look()
             await asyncio.sleep(0)
-        assert len(await site.ask(Status())) == 2
+        assert len(await site.ask(DaemonStatus())) == 2
         site.node.workers = (replace(READY, incarnation=2),)
         site.core.changed()
         lines = (await half_closed[0].read()).splitlines()
@@ -178,7 +178,7 @@ def test_the_end_of_the_daemon_ends_who_waits_and_is_no_error(
     async def run() -> None:
         async with asyncio.timeout(30):
             async with site.socket.serving():
-                asking = asyncio.create_task(site.ask(Restart("w")))
+                asking = asyncio.create_task(site.ask(RestartWorker("w")))
                 while not site.node.orders:
                     await asyncio.sleep(0)
             with pytest.raises(BrokenOffError):
@@ -192,8 +192,8 @@ def test_who_waits_only_so_long_is_told_that_it_goes_on(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
-        late = (await site.ask(Restart("w"), deadline_seconds=0.01))[-1]
-        assert late.outcome is Outcome.TIMEOUT
+        late = (await site.ask(RestartWorker("w"), deadline_seconds=0.01))[-1]
+        assert late.outcome is ReplyOutcome.TIMEOUT
 
     served(site, story)
 
@@ -204,8 +204,8 @@ def test_another_user_is_refused_counted_and_said(
     site = Site(path, users=[os.geteuid() + 1])
 
     async def story() -> None:
-        (refused,) = await site.ask(Pause())
-        assert refused.outcome is Outcome.REFUSED
+        (refused,) = await site.ask(PauseWorkers())
+        assert refused.outcome is ReplyOutcome.REFUSED
         assert "only root and the daemon's own user" in refused.text
         assert site.node.orders == []
         assert site.core.counts["unknown", "denied"] == 1
@@ -233,7 +233,7 @@ def test_a_process_of_nobody_is_refused_also_if_somebody_opened_the_file(
     async def story() -> None:
         path.parent.chmod(0o755)
         path.chmod(mode)
-        line = encode_request(new_request(Pause())).decode()
+        line = encode_request(new_request(PauseWorkers())).decode()
         argv = [sys.executable, "-c", script, str(path), line]
         ran = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True)
         if mode == 0o600:
@@ -262,7 +262,7 @@ def test_garbage_is_refused_in_words_and_others_are_answered(
     async def story() -> None:
         (reply,) = await site.sent(data)
         assert reply["problems"] == [problem]
-        assert len(await site.ask(Status())) == 2
+        assert len(await site.ask(DaemonStatus())) == 2
         assert site.core.counts["unknown", "invalid"] == 1
 
     served(site, story)
@@ -277,8 +277,8 @@ def test_a_client_that_says_nothing_or_reads_nothing_holds_nobody_up(path: Path)
         with socket.socket(socket.AF_UNIX) as deaf:
             deaf.setblocking(False)
             await asyncio.get_running_loop().sock_connect(deaf, str(path))
-            deaf.send(encode_request(new_request(Status())))
-            assert len(await site.ask(Status())) == 2001
+            deaf.send(encode_request(new_request(DaemonStatus())))
+            assert len(await site.ask(DaemonStatus())) == 2001
             while len(site.socket._open) > 1:  # until the deaf one was given up
                 await asyncio.sleep(0.01)
         silent[1].close()
@@ -291,13 +291,13 @@ def test_no_more_than_so_many_are_answered_at_a_time(path: Path) -> None:
 
     async def story() -> None:
         waiting = [await asyncio.open_unix_connection(path) for _ in range(2)]
-        (refused,) = await site.ask(Status())
-        assert refused.outcome is Outcome.REFUSED
+        (refused,) = await site.ask(DaemonStatus())
+        assert refused.outcome is ReplyOutcome.REFUSED
         for _, writer in waiting:
             writer.close()
         while site.socket._open:
             await asyncio.sleep(0.01)
-        assert len(await site.ask(Status())) == 2
+        assert len(await site.ask(DaemonStatus())) == 2
 
     served(site, story)
 
@@ -310,9 +310,9 @@ def test_a_defect_in_answering_ends_that_request_only(
     async def story() -> None:
         site.node.broken = True
         with pytest.raises(BrokenOffError):
-            await site.ask(Status())
+            await site.ask(DaemonStatus())
         site.node.broken = False
-        assert len(await site.ask(Status())) == 2
+        assert len(await site.ask(DaemonStatus())) == 2
 
     served(site, story)
     assert "a defect" in caplog.text
@@ -322,12 +322,12 @@ def test_a_defect_in_following_a_change_leaves_nobody_waiting(path: Path) -> Non
     site = Site(path)
 
     async def story() -> None:
-        asking = asyncio.create_task(site.ask(Restart("w")))
+        asking = asyncio.create_task(site.ask(RestartWorker("w")))
         while not site.node.orders:
             await asyncio.sleep(0)
         site.node.broken = True
         site.core.changed()
-        assert (await asking)[-1].outcome is Outcome.FAILED
+        assert (await asking)[-1].outcome is ReplyOutcome.FAILED
 
     served(site, story)
 
@@ -338,9 +338,9 @@ def test_a_socket_that_vanished_or_was_replaced_is_made_anew(path: Path) -> None
     async def story() -> None:
         path.unlink()
         with pytest.raises(NoDaemonError):
-            await site.ask(Status())
+            await site.ask(DaemonStatus())
         await site.socket.look()
-        assert len(await site.ask(Status())) == 2
+        assert len(await site.ask(DaemonStatus())) == 2
 
         path.unlink()
         path.write_text("somebody's file")
@@ -350,7 +350,7 @@ def test_a_socket_that_vanished_or_was_replaced_is_made_anew(path: Path) -> None
         path.unlink()
         await site.socket.look()
         assert site.socket.status().success
-        assert len(await site.ask(Status())) == 2
+        assert len(await site.ask(DaemonStatus())) == 2
 
     served(site, story)
 

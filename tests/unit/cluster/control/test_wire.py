@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    DaemonStatus,
     DaemonView,
-    Outcome,
-    Pause,
-    Reply,
-    Request,
-    Restart,
-    Resume,
-    Status,
+    PauseWorkers,
+    ReplyOutcome,
+    RestartWorker,
+    ResumeWorkers,
     WorkerView,
 )
 from disagg_cluster.control.wire import (
@@ -31,12 +31,14 @@ from disagg_cluster.lifecycle.state import WorkerState
 IDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64)
 NAMES = st.text(min_size=1, max_size=40)
 VERBS = st.one_of(
-    st.builds(Pause, st.none() | NAMES),
-    st.builds(Resume, st.none() | NAMES),
-    st.builds(Restart, NAMES, st.booleans()),
-    st.just(Status()),
+    st.builds(PauseWorkers, st.none() | NAMES),
+    st.builds(ResumeWorkers, st.none() | NAMES),
+    st.builds(RestartWorker, NAMES, st.booleans()),
+    st.just(DaemonStatus()),
 )
-REQUESTS = st.builds(Request, IDS, VERBS, st.booleans(), st.none() | st.floats(0.001, 86_400))
+REQUESTS = st.builds(
+    ControlRequest, IDS, VERBS, st.booleans(), st.none() | st.floats(0.001, 86_400)
+)
 WORKERS = st.builds(
     WorkerView,
     worker=NAMES,
@@ -51,9 +53,9 @@ DAEMONS = st.builds(
     DaemonView, NAMES, st.integers(1, 2**22), NAMES, NAMES, st.floats(0, 1e9), st.booleans()
 )
 REPLIES = st.builds(
-    Reply,
+    ControlReply,
     IDS,
-    st.sampled_from(Outcome),
+    st.sampled_from(ReplyOutcome),
     st.text(max_size=300),
     st.text(max_size=300),
     st.lists(st.text(max_size=50), max_size=5).map(tuple),
@@ -71,7 +73,7 @@ def problems_of(told: Any) -> tuple[str, ...]:
 
 
 @given(REQUESTS)
-def test_a_request_comes_through(request: Request) -> None:
+def test_a_request_comes_through(request: ControlRequest) -> None:
     line = encode_request(request)
 
     assert line.count(b"\n") == 1
@@ -79,7 +81,7 @@ def test_a_request_comes_through(request: Request) -> None:
 
 
 @given(REPLIES)
-def test_a_reply_comes_through(reply: Reply) -> None:
+def test_a_reply_comes_through(reply: ControlReply) -> None:
     line = encode_reply(reply)
 
     assert line.count(b"\n") == 1
@@ -142,14 +144,16 @@ def test_hostile_lines_are_refused(line: bytes) -> None:
 def test_no_reply_is_longer_than_a_line_may_be() -> None:
     gpus = tuple(f"GPU-{number:036d}" for number in range(4000))
     worker = WorkerView("a" * 200, WorkerState.READY, reason="\u20ac" * 100_000, gpus=gpus)
-    long = Reply("1", Outcome.WORKER, "\0" * 10_000, "x" * 99_999, ("y" * 9999,) * 99, worker)
+    long = ControlReply(
+        "1", ReplyOutcome.WORKER, "\0" * 10_000, "x" * 99_999, ("y" * 9999,) * 99, worker
+    )
 
     assert len(encode_reply(long)) <= MOST_BYTES
 
 
 def test_what_a_newer_daemon_says_beside_is_not_read() -> None:
     worker = WorkerView("a", WorkerState.READY)
-    told = json.loads(encode_reply(Reply("1", Outcome.WORKER, worker=worker)))
+    told = json.loads(encode_reply(ControlReply("1", ReplyOutcome.WORKER, worker=worker)))
     told["mood"] = "good"
     told["worker"]["mood"] = "good"
 

@@ -13,7 +13,7 @@ from disagg_cluster.config import NodeConfig, Router
 from disagg_cluster.daemon.background_tasks import Part, Parts
 from disagg_cluster.daemon.router_handle import RouterWatch, router_post
 from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds
-from disagg_cluster.supervisor.health.readiness import Target
+from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_exporter.collectors import Backoff, keep_running
 from disagg_exporter.engine_pages.router import parse_router_page
 from disagg_exporter.errors import DisaggError
@@ -118,7 +118,9 @@ def test_the_router_is_kept_as_a_worker_whose_health_is_its_own() -> None:
 
     assert (post.name, post.log_path) == ("router", Path("/run/n/logs/router.log"))
     assert post.command == router_command(config, router)
-    assert post.target == Target(80, "", "127.0.0.1", health_path="/liveness", timeout_seconds=2.0)
+    assert post.target == ProbeTarget(
+        80, "", "127.0.0.1", health_path="/liveness", timeout_seconds=2.0
+    )
     assert (post.policy.start_seconds, post.policy.crash_limit) == (960.0, 9)
 
 

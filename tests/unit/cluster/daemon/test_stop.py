@@ -24,7 +24,7 @@ from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.ownership import run_folders as unrecorded_workers
 from disagg_cluster.supervisor.ownership.run_folders import unrecorded
 from disagg_cluster.supervisor.process.child_process import start
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from support.children import PYTHON, Ear, is_gone, wait_readable
 from support.crews import BACKOFF, READY, Bridge, aboard, tiny_post
 
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def leave(folder: RunFolder, *posts: Post) -> dict[str, int]:
+def leave(folder: RunFolder, *posts: WorkerSpec) -> dict[str, int]:
     """Let a crew bring workers up and go; their pids."""
     pids: dict[str, int] = {}
 

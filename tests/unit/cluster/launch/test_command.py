@@ -10,7 +10,7 @@ import pytest
 from disagg_cluster.config.layout import place
 from disagg_cluster.launch.command import build, child_environment
 from disagg_cluster.launch.sglang_command import transfer_backend
-from disagg_cluster.lifecycle.worker_identity import Command
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand
 from disagg_exporter.model import Device
 from support.node_files import gpu, node, worker
 
@@ -24,7 +24,7 @@ def built(
     name: str = "mixed-0",
     peers: str = "here",
     **keys: Any,
-) -> Command:
+) -> LaunchCommand:
     config = node(worker(name, **keys), peers=peers)
     return build(
         config.workers[0],
@@ -74,7 +74,7 @@ def test_an_instance_of_a_divided_gpu_is_pinned_by_uuid() -> None:
     assert built(devices, gpus=["MIG-b"]).env["CUDA_VISIBLE_DEVICES"] == "MIG-b"
 
 
-def kv_config(command: Command) -> dict[str, Any]:
+def kv_config(command: LaunchCommand) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(command.argv[command.argv.index("--kv-transfer-config") + 1])
     return told
 

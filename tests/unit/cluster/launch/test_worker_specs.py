@@ -12,7 +12,7 @@ from disagg_cluster.config.layout import place
 from disagg_cluster.host.run_dir.layout import RunFolder, default_run_dir, older_run_dirs
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.launch.worker_specs import api_key, post_of
-from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
+from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
@@ -151,7 +151,7 @@ def test_an_older_folder_is_used_on_while_engines_of_its_journal_run(tmp_path: P
         entry = post_of(
             config().workers[0], place(config(), None).of("w"), folder, config().restart, {}
         ).entry(child.start_ticks, 0.0)
-        life = Life(WorkerState.READY, Presence.RUNNING, incarnation=1)
+        life = Lifecycle(WorkerState.READY, Presence.RUNNING, incarnation=1)
         entry = entry.model_copy(update={"life": life, "pid": child.pid})
         Journal(folder.journal, logging.getLogger("test")).write([entry])
         assert usual_run_dir(user, 7) == cache

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.lifecycle.deadlines import PlannedStart
-from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
+from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
 
 S = 1_000_000_000
 POLICY = RestartPolicy(failed_retry_seconds=300)
@@ -15,7 +15,7 @@ POLICY = RestartPolicy(failed_retry_seconds=300)
 def test_it_is_told_while_it_waits_and_stays_the_same_as_long_as_the_plan() -> None:
     now = 100.0
     planned = PlannedStart(lambda: round(now * S), lambda: 7000.25 + now * 1.0001)
-    waits = Life(WorkerState.BACKOFF, since_ns=100 * S, retry_ns=108 * S)
+    waits = Lifecycle(WorkerState.BACKOFF, since_ns=100 * S, retry_ns=108 * S)
 
     assert planned.seconds(waits, POLICY) == 7000.25 + 100.01 + 8
     now = 104.0
@@ -26,14 +26,15 @@ def test_it_is_told_while_it_waits_and_stays_the_same_as_long_as_the_plan() -> N
 
 def test_nothing_is_told_where_nothing_is_planned() -> None:
     planned = PlannedStart(lambda: 0, lambda: 0.0)
-    runs = Life(WorkerState.STARTING, Presence.RUNNING)
-    ends = Life(WorkerState.BACKOFF, Presence.RUNNING, retry_ns=5)
+    runs = Lifecycle(WorkerState.STARTING, Presence.RUNNING)
+    ends = Lifecycle(WorkerState.BACKOFF, Presence.RUNNING, retry_ns=5)
 
     assert planned.seconds(runs, POLICY) is None
     assert planned.seconds(ends, POLICY) is None
-    assert planned.seconds(Life(), POLICY) is None
+    assert planned.seconds(Lifecycle(), POLICY) is None
     assert (
-        planned.seconds(Life(WorkerState.FAILED), replace(POLICY, failed_retry_seconds=0)) is None
+        planned.seconds(Lifecycle(WorkerState.FAILED), replace(POLICY, failed_retry_seconds=0))
+        is None
     )
-    paused = Life(WorkerState.BACKOFF, paused_ns=1, retry_ns=5)
+    paused = Lifecycle(WorkerState.BACKOFF, paused_ns=1, retry_ns=5)
     assert planned.seconds(paused, POLICY) is None

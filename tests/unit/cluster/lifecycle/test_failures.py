@@ -6,7 +6,15 @@ from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.lifecycle.failures import Failure, FailureKind, FailureReports, payload
-from disagg_cluster.lifecycle.state import Event, Exited, Health, Life, Probed, StartRequested, Tick
+from disagg_cluster.lifecycle.state import (
+    Event,
+    Exited,
+    Health,
+    Lifecycle,
+    Probed,
+    StartRequested,
+    Tick,
+)
 from disagg_cluster.lifecycle.state_machine import decide
 
 S = 1_000_000_000
@@ -23,7 +31,7 @@ class Told:
     def __init__(self, policy: RestartPolicy = POLICY) -> None:
         self.failures: list[Failure] = []
         self._reports = FailureReports("w", "decode", Path("/logs/w.log"), self.failures.append)
-        self._life, self._now_ns, self._policy = Life(), 0, policy
+        self._life, self._now_ns, self._policy = Lifecycle(), 0, policy
 
     def hear(self, event: Event, after_seconds: float = 1) -> "Told":
         self._now_ns += round(after_seconds * S)

@@ -13,7 +13,7 @@ from disagg_cluster.lifecycle.state import (
     Exited,
     Gone,
     Health,
-    Life,
+    Lifecycle,
     PauseRequested,
     Presence,
     Probed,
@@ -42,7 +42,7 @@ class Worker:
     """A worker that is told one thing after the other."""
 
     def __init__(self, *events: Event) -> None:
-        self.life = Life()
+        self.life = Lifecycle()
         self.now_ns = 0
         self.notes: list[str] = []
         for event in events:

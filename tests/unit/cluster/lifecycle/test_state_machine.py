@@ -24,7 +24,7 @@ from disagg_cluster.lifecycle.state import (
     Exited,
     Gone,
     Health,
-    Life,
+    Lifecycle,
     PauseRequested,
     Presence,
     Probed,
@@ -66,7 +66,7 @@ class Told:
     """A worker that is told one thing after the other, and what was done about it."""
 
     policy: RestartPolicy = POLICY
-    life: Life = field(default_factory=Life)
+    life: Lifecycle = field(default_factory=Lifecycle)
     now_ns: int = 0
     actions: list[Start | Signal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -732,7 +732,7 @@ class AnyOrder(RuleBasedStateMachine):
             stop_seconds=stop,
             failed_retry_seconds=retry,
         )
-        self.life = Life()
+        self.life = Lifecycle()
         self.now_ns = 0
         self.wanted = False
         self.leader: int | None = None  # the incarnation whose leader lives

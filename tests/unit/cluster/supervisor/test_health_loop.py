@@ -12,28 +12,28 @@ import pytest
 from disagg_cluster.lifecycle.state import (
     Event,
     Health,
-    Life,
+    Lifecycle,
     Presence,
     Probed,
     Unwatched,
     WorkerState,
 )
 from disagg_cluster.supervisor import health_loop as lookout_module
-from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
-from disagg_cluster.supervisor.health_loop import Lookout
+from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
+from disagg_cluster.supervisor.health_loop import HealthLoop
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
 from disagg_cluster.supervisor.process.retries import DescriptorReserve, SupervisionHealth
-from disagg_cluster.supervisor.worker_spec import Surroundings
+from disagg_cluster.supervisor.worker_spec import SupervisorContext
 
 HEALTH_SECONDS = 0.005
-READY = Life(WorkerState.READY, presence=Presence.RUNNING)
+READY = Lifecycle(WorkerState.READY, presence=Presence.RUNNING)
 
 
 def around(
-    probe: Callable[[Target, int, frozenset[int]], asyncio.Future[ProbeResult]],
-) -> Surroundings:
+    probe: Callable[[ProbeTarget, int, frozenset[int]], asyncio.Future[ProbeResult]],
+) -> SupervisorContext:
     log = logging.getLogger("test")
-    return Surroundings(
+    return SupervisorContext(
         on_change=lambda *_: None,
         page_of=lambda _worker: None,
         record=lambda: None,
@@ -59,14 +59,14 @@ def test_no_probe_follows_the_one_that_was_waited_for_at_the_end() -> None:
         begun = asyncio.Event()
 
         def probe(
-            _target: Target, _session: int, _proven: frozenset[int]
+            _target: ProbeTarget, _session: int, _proven: frozenset[int]
         ) -> asyncio.Future[ProbeResult]:
             probes.append(loop.create_future())
             begun.set()
             return probes[-1]
 
-        lookout = Lookout("w", around(probe), lambda: READY, lambda _event: None)
-        lookout.begin(7, Target(1, "tiny"), 0.0)
+        lookout = HealthLoop("w", around(probe), lambda: READY, lambda _event: None)
+        lookout.begin(7, ProbeTarget(1, "tiny"), 0.0)
         await begun.wait()
         # Timers go off in their order: when this one does, the next look has been due.
         await asyncio.sleep(4 * HEALTH_SECONDS)
@@ -92,15 +92,15 @@ def test_a_serving_worker_that_nobody_could_look_at_is_told_so_before_it_is_look
         probed = asyncio.Event()
 
         def probe(
-            _target: Target, _session: int, _proven: frozenset[int]
+            _target: ProbeTarget, _session: int, _proven: frozenset[int]
         ) -> asyncio.Future[ProbeResult]:
             result = loop.create_future()
             result.set_result(ProbeResult(Health.NO_ANSWER, "silent"))
             loop.call_soon(loop.call_soon, probed.set)
             return result
 
-        lookout = Lookout("w", around(probe), lambda: READY, told.append)
-        lookout.begin(7, Target(1, "tiny"), 0.0)
+        lookout = HealthLoop("w", around(probe), lambda: READY, told.append)
+        lookout.begin(7, ProbeTarget(1, "tiny"), 0.0)
         await probed.wait()
         probed.clear()
         seen = len(told)

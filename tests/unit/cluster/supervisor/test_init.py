@@ -10,7 +10,7 @@ import pytest
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.supervisor.init import Fate, fate
-from disagg_cluster.supervisor.process.child_process import Child, start
+from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from support.children import PYTHON, Ear, wait_readable
 
 INIT = """
@@ -73,11 +73,11 @@ def ear(tmp_path: Path) -> Iterator[Ear]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Child]]:
+def run(tmp_path: Path) -> Iterator[Callable[..., ChildProcess]]:
     """Start an init over a python script; all below it is killed at the end."""
-    started: list[Child] = []
+    started: list[ChildProcess] = []
 
-    def run(seconds: float, *command: str) -> Child:
+    def run(seconds: float, *command: str) -> ChildProcess:
         argv = [sys.executable, "-c", INIT, str(seconds), *command]
         child = start(argv, dict(os.environ), tmp_path / "log")
         started.append(child)
@@ -115,7 +115,7 @@ def test_a_planned_end_is_told_on_and_any_other_is_a_crash(
 
 
 @pytest.mark.parametrize("code", [0, 2])
-def test_it_ends_with_the_daemons_own_code(run: Callable[..., Child], code: int) -> None:
+def test_it_ends_with_the_daemons_own_code(run: Callable[..., ChildProcess], code: int) -> None:
     child = run(1000, *PYTHON, f"raise SystemExit({code})")
     assert wait_readable(child.pidfd)
 
@@ -123,7 +123,7 @@ def test_it_ends_with_the_daemons_own_code(run: Callable[..., Child], code: int)
 
 
 def test_a_crashed_daemon_is_started_again_and_its_engines_are_not_touched(
-    run: Callable[..., Child], ear: Ear, tmp_path: Path
+    run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
 ) -> None:
     child = run(0.0, *PYTHON, SPEAKS, str(ear.path), "engine")
     word, first, parent, group = ear.line().split()
@@ -147,7 +147,7 @@ def test_a_crashed_daemon_is_started_again_and_its_engines_are_not_touched(
     assert procfs.start_ticks(engine) is None, "an orphan was not buried"
 
 
-def test_signals_are_passed_on(run: Callable[..., Child], ear: Ear) -> None:
+def test_signals_are_passed_on(run: Callable[..., ChildProcess], ear: Ear) -> None:
     child = run(1000, *PYTHON, SPEAKS, str(ear.path))
     ear.line()
 
@@ -160,7 +160,7 @@ def test_signals_are_passed_on(run: Callable[..., Child], ear: Ear) -> None:
 
 
 def test_a_daemon_that_fails_is_tried_again_and_a_signal_ends_the_waiting(
-    run: Callable[..., Child], ear: Ear, tmp_path: Path
+    run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
 ) -> None:
     script = "import sys; print('up', file=open(sys.argv[1], 'w')); raise SystemExit(1)"
     child = run(0.0, *PYTHON, script, str(ear.path))
@@ -179,7 +179,7 @@ def test_a_daemon_that_fails_is_tried_again_and_a_signal_ends_the_waiting(
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGQUIT])
 def test_asked_to_end_while_the_daemon_is_down_it_has_another_drain_what_is_left(
-    run: Callable[..., Child], ear: Ear, tmp_path: Path, sign: signal.Signals
+    run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path, sign: signal.Signals
 ) -> None:
     """A daemon does not listen to a SIGQUIT."""
     child = run(1000, *PYTHON, DRAINS, str(ear.path))
@@ -197,7 +197,7 @@ def test_asked_to_end_while_the_daemon_is_down_it_has_another_drain_what_is_left
 
 
 def test_what_no_daemon_ends_is_told_to_end_by_itself(
-    run: Callable[..., Child], ear: Ear, tmp_path: Path
+    run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
 ) -> None:
     child = run(1000, *PYTHON, DRAINS, str(ear.path), "fails")
     engine = int(ear.line().split()[1])
@@ -214,7 +214,7 @@ def test_what_no_daemon_ends_is_told_to_end_by_itself(
 
 
 def test_a_daemon_that_was_told_to_end_before_it_listened_is_told_again(
-    run: Callable[..., Child], ear: Ear, tmp_path: Path
+    run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
 ) -> None:
     """It died of the signal, and the engines that an earlier one left would go on undrained."""
     child = run(0.0, *PYTHON, DRAINS, str(ear.path))
@@ -227,7 +227,9 @@ def test_a_daemon_that_was_told_to_end_before_it_listened_is_told_again(
     assert not procfs.is_alive(engine)
 
 
-def test_a_program_that_is_not_there_is_named(run: Callable[..., Child], tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_named(
+    run: Callable[..., ChildProcess], tmp_path: Path
+) -> None:
     child = run(0.0, "/nowhere/disagg-node")
     assert wait_readable(child.pidfd)
 
@@ -236,7 +238,7 @@ def test_a_program_that_is_not_there_is_named(run: Callable[..., Child], tmp_pat
 
 
 def test_a_program_that_is_replaced_while_the_daemon_is_down_is_tried_again(
-    run: Callable[..., Child], ear: Ear, tmp_path: Path
+    run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
 ) -> None:
     program = tmp_path / "daemon"
     program.write_text(f"#!/bin/sh\necho up $$ > {ear.path}\nread nothing < {tmp_path}/silence\n")

@@ -19,8 +19,8 @@ from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.supervisor import starting
 from disagg_cluster.supervisor.process import retries
-from disagg_cluster.supervisor.process.child_process import Child, StartError
-from disagg_cluster.supervisor.supervisor import Crew
+from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError
+from disagg_cluster.supervisor.supervisor import Supervisor
 from support.children import STUBBORN, Ear, is_gone
 from support.crews import BACKOFF, QUICK, READY, STARTING, Bridge, aboard, tiny_post
 
@@ -127,26 +127,26 @@ def test_a_zombie_that_cannot_be_buried_yet_is_not_killed_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[signal.Signals] = []
-    signal_group = Child.signal_group
-    survivors = Child.survivors
+    signal_group = ChildProcess.signal_group
+    survivors = ChildProcess.survivors
 
-    def counted(child: Child, sign: signal.Signals) -> bool:
+    def counted(child: ChildProcess, sign: signal.Signals) -> bool:
         sent.append(sign)
         return signal_group(child, sign)
 
-    def blind(_child: Child) -> tuple[int, ...]:
+    def blind(_child: ChildProcess) -> tuple[int, ...]:
         raise OSError(errno.EMFILE, "too many open files")
 
     async def story(ship: Bridge) -> None:
         first = await ship.until(READY)
         assert first.pid is not None
-        monkeypatch.setattr(Child, "signal_group", counted)
-        monkeypatch.setattr(Child, "survivors", blind)
+        monkeypatch.setattr(ChildProcess, "signal_group", counted)
+        monkeypatch.setattr(ChildProcess, "survivors", blind)
         stopping = asyncio.create_task(ship.crew.stop(drain=False))
         await until(lambda: not supervision_is_well(ship))
         await asyncio.sleep(1.5)  # longer than the deadline: what is not sent cannot be awaited
         assert signal.SIGKILL not in sent
-        monkeypatch.setattr(Child, "survivors", survivors)
+        monkeypatch.setattr(ChildProcess, "survivors", survivors)
         assert await stopping == ()
 
     quick = tiny_post(tmp_path)
@@ -160,7 +160,7 @@ def test_a_refused_start_is_tried_again_and_is_no_crash(
 ) -> None:
     start, refusals = starting.start, 0
 
-    def refuse(*arguments: object) -> Child:
+    def refuse(*arguments: object) -> ChildProcess:
         nonlocal refusals
         refusals += 1
         if refusals <= 5:
@@ -209,7 +209,7 @@ def test_a_daemon_that_was_stopped_itself_ends_no_start_that_it_did_not_watch(
     async def story() -> None:
         nonlocal ahead_ns
         states: list[WorkerState] = []
-        crew = Crew(
+        crew = Supervisor(
             [post],
             lambda _worker, _old, new, _pid, _why: states.append(new),
             lambda _worker: None,

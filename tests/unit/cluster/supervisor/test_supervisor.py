@@ -14,11 +14,11 @@ import pytest
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import Health, WorkerState
-from disagg_cluster.lifecycle.worker_identity import Command
-from disagg_cluster.supervisor.health.readiness import ProbeResult, Target, probe
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget, probe
 from disagg_cluster.supervisor.process.child_process import start
-from disagg_cluster.supervisor.supervisor import Crew
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.supervisor import Supervisor
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.model import EnginePage
 from support.children import (
     PYTHON,
@@ -45,12 +45,12 @@ from support.crews import (
 
 
 @pytest.fixture
-def post(tmp_path: Path) -> Callable[..., Post]:
+def post(tmp_path: Path) -> Callable[..., WorkerSpec]:
     """A post that runs a script, or the test server if there is none."""
 
     def post(
         script: str | None = None, *arguments: str, name: str = "w", policy: RestartPolicy = QUICK
-    ) -> Post:
+    ) -> WorkerSpec:
         return tiny_post(tmp_path, script, *arguments, name=name, policy=policy)
 
     return post
@@ -63,7 +63,9 @@ def ear(tmp_path: Path) -> Iterator[Ear]:
     ear.close()
 
 
-def test_workers_start_serve_and_stop_and_each_step_is_told(post: Callable[..., Post]) -> None:
+def test_workers_start_serve_and_stop_and_each_step_is_told(
+    post: Callable[..., WorkerSpec],
+) -> None:
     async def story(ship: Bridge) -> None:
         first = {(await ship.until(READY)).worker, (await ship.until(READY)).worker}
         assert first == {"a", "b"}
@@ -81,7 +83,7 @@ def test_workers_start_serve_and_stop_and_each_step_is_told(post: Callable[..., 
     aboard([post(name="a"), post(name="b")], story)
 
 
-def test_a_change_names_the_process_and_the_reason(post: Callable[..., Post]) -> None:
+def test_a_change_names_the_process_and_the_reason(post: Callable[..., WorkerSpec]) -> None:
     async def story(ship: Bridge) -> None:
         starting = await ship.until(STARTING)
         assert (starting.worker, starting.old, starting.why) == ("w", STOPPED, "start 1")
@@ -92,7 +94,7 @@ def test_a_change_names_the_process_and_the_reason(post: Callable[..., Post]) ->
     aboard([post()], story)
 
 
-def test_a_killed_worker_is_started_again_and_serves_again(post: Callable[..., Post]) -> None:
+def test_a_killed_worker_is_started_again_and_serves_again(post: Callable[..., WorkerSpec]) -> None:
     async def story(ship: Bridge) -> None:
         first = await ship.until(READY)
         assert first.pid is not None
@@ -108,7 +110,9 @@ def test_a_killed_worker_is_started_again_and_serves_again(post: Callable[..., P
     aboard([post()], story)
 
 
-def test_an_exit_with_code_0_that_nobody_asked_for_is_a_crash(post: Callable[..., Post]) -> None:
+def test_an_exit_with_code_0_that_nobody_asked_for_is_a_crash(
+    post: Callable[..., WorkerSpec],
+) -> None:
     async def story(ship: Bridge) -> None:
         crash = await ship.until(BACKOFF)
         assert crash.why.startswith("ended unasked with exit code 0")
@@ -118,7 +122,7 @@ def test_an_exit_with_code_0_that_nobody_asked_for_is_a_crash(post: Callable[...
 
 
 def test_a_crash_loop_is_given_up_with_its_last_words_and_the_others_go_on(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
 ) -> None:
     async def story(ship: Bridge) -> None:
         failed = await ship.until(FAILED, "bad")
@@ -136,7 +140,7 @@ def test_a_crash_loop_is_given_up_with_its_last_words_and_the_others_go_on(
 
 
 def test_a_program_that_does_not_exist_is_failed_and_the_others_go_on(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
 ) -> None:
     async def story(ship: Bridge) -> None:
         failed = await ship.until(FAILED, "bad")
@@ -145,13 +149,13 @@ def test_a_program_that_does_not_exist_is_failed_and_the_others_go_on(
         if ship.crew.statuses()[0].state != "ready":
             await ship.until(READY, "good")
 
-    bad = replace(post(name="bad"), command=Command(("/nowhere/python",), {}))
+    bad = replace(post(name="bad"), command=LaunchCommand(("/nowhere/python",), {}))
     bad.log_path.write_text("from an earlier run\n")
     aboard([post(name="good"), bad], story)
 
 
 def test_a_worker_that_ignores_sigterm_is_killed_at_the_deadline(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
 ) -> None:
     async def story(ship: Bridge) -> None:
         await ship.until(READY)
@@ -164,11 +168,11 @@ def test_a_worker_that_ignores_sigterm_is_killed_at_the_deadline(
     stubborn = post(policy=replace(QUICK, stop_seconds=0.1))
     argv = (*PYTHON, STUBBORN + SERVER, *stubborn.command.argv[5:])
     assert argv[-1] == "tiny"
-    aboard([replace(stubborn, command=Command(argv, {}))], story)
+    aboard([replace(stubborn, command=LaunchCommand(argv, {}))], story)
 
 
 def test_what_a_dead_leader_left_is_killed_before_its_successor_starts(
-    post: Callable[..., Post], ear: Ear
+    post: Callable[..., WorkerSpec], ear: Ear
 ) -> None:
     leaves = STUBBORN + (
         "import os, sys\n"
@@ -193,7 +197,7 @@ def test_what_a_dead_leader_left_is_killed_before_its_successor_starts(
 
 
 def test_nothing_is_started_into_a_port_that_somebody_else_holds(
-    post: Callable[..., Post], tmp_path: Path
+    post: Callable[..., WorkerSpec], tmp_path: Path
 ) -> None:
     """He is named and waited for; that is no crash, and when he has gone the worker starts."""
     worker = post(policy=replace(QUICK, crash_limit=1))
@@ -222,7 +226,7 @@ def test_nothing_is_started_into_a_port_that_somebody_else_holds(
 
 @pytest.mark.parametrize("hides", [False, True])
 def test_a_helper_that_left_the_session_ends_with_its_worker(
-    post: Callable[..., Post], tmp_path: Path, ear: Ear, hides: bool
+    post: Callable[..., WorkerSpec], tmp_path: Path, ear: Ear, hides: bool
 ) -> None:
     """It serves on in the worker's place, say; it may have left its environment behind, too."""
     helper = "import sys; print('up', file=open(sys.argv[1], 'w')); import signal; signal.pause()"
@@ -237,7 +241,7 @@ def test_a_helper_that_left_the_session_ends_with_its_worker(
         "while True:",
     )
     worker = post()
-    command = Command((*PYTHON, escapes, str(worker.target.port), "tiny", str(ear.path)), {})
+    command = LaunchCommand((*PYTHON, escapes, str(worker.target.port), "tiny", str(ear.path)), {})
 
     async def story(ship: Bridge) -> None:
         first = await ship.until(READY)
@@ -260,7 +264,7 @@ def test_a_helper_that_left_the_session_ends_with_its_worker(
 
 
 def test_a_start_that_never_becomes_ready_is_ended_and_finally_given_up(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
 ) -> None:
     async def story(ship: Bridge) -> None:
         first = await ship.until(STARTING)
@@ -272,10 +276,10 @@ def test_a_start_that_never_becomes_ready_is_ended_and_finally_given_up(
 
     worker = post(policy=replace(QUICK, start_seconds=0.5, crash_limit=2))
     loads = "echo loading; echo still loading; exec sleep 1000"
-    aboard([replace(worker, command=Command(("/bin/sh", "-c", loads), {}))], story)
+    aboard([replace(worker, command=LaunchCommand(("/bin/sh", "-c", loads), {}))], story)
 
 
-def test_a_worker_that_hangs_is_killed_and_started_again(post: Callable[..., Post]) -> None:
+def test_a_worker_that_hangs_is_killed_and_started_again(post: Callable[..., WorkerSpec]) -> None:
     async def story(ship: Bridge) -> None:
         first = await ship.until(READY)
         assert first.pid is not None
@@ -288,7 +292,7 @@ def test_a_worker_that_hangs_is_killed_and_started_again(post: Callable[..., Pos
     aboard([post()], story, probe_seconds=0.3)
 
 
-def test_the_end_of_a_failed_workers_process_is_told_too(post: Callable[..., Post]) -> None:
+def test_the_end_of_a_failed_workers_process_is_told_too(post: Callable[..., WorkerSpec]) -> None:
     async def story(ship: Bridge) -> None:
         first = await ship.until(STARTING)
         failed = await ship.until(FAILED)
@@ -301,16 +305,18 @@ def test_the_end_of_a_failed_workers_process_is_told_too(post: Callable[..., Pos
         )
 
     late = post(policy=replace(QUICK, start_seconds=0.1, crash_limit=1))
-    aboard([replace(late, command=Command(("/bin/sleep", "1000"), {}))], story)
+    aboard([replace(late, command=LaunchCommand(("/bin/sleep", "1000"), {}))], story)
 
 
 def test_a_probe_that_takes_long_is_waited_for_and_not_joined_by_another(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
 ) -> None:
     asked: list[int] = []
     answer = threading.Event()
 
-    def slow(target: Target, session: int, _seconds: float, _proven: frozenset[int]) -> ProbeResult:
+    def slow(
+        target: ProbeTarget, session: int, _seconds: float, _proven: frozenset[int]
+    ) -> ProbeResult:
         asked.append(target.port)
         answer.wait(20)
         return ProbeResult(Health.HEALTHY, "healthy")
@@ -326,7 +332,7 @@ def test_a_probe_that_takes_long_is_waited_for_and_not_joined_by_another(
 
 
 def test_a_drain_waits_for_a_page_of_its_own_time_that_shows_no_request(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
 ) -> None:
     async def story(ship: Bridge) -> None:
         await ship.until(READY)
@@ -345,7 +351,7 @@ def test_a_drain_waits_for_a_page_of_its_own_time_that_shows_no_request(
 
 
 def test_stopped_again_without_drain_nothing_more_is_waited_for(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
 ) -> None:
     async def story(ship: Bridge) -> None:
         await ship.until(READY)
@@ -358,7 +364,7 @@ def test_stopped_again_without_drain_nothing_more_is_waited_for(
     aboard([post(policy=replace(QUICK, drain_seconds=1000))], story)
 
 
-def test_a_stop_during_back_off_starts_nothing_more(post: Callable[..., Post]) -> None:
+def test_a_stop_during_back_off_starts_nothing_more(post: Callable[..., WorkerSpec]) -> None:
     async def story(ship: Bridge) -> None:
         await ship.until(BACKOFF)
         await ship.crew.stop()
@@ -369,11 +375,11 @@ def test_a_stop_during_back_off_starts_nothing_more(post: Callable[..., Post]) -
 
 
 def test_a_stop_while_the_crew_still_starts_ends_all_that_started(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
 ) -> None:
     async def story() -> None:
         states: list[WorkerState] = []
-        crew = Crew(
+        crew = Supervisor(
             [post(name=name) for name in "abc"],
             lambda _worker, _old, new, _pid, _why: states.append(new),
             lambda _worker: None,
@@ -388,7 +394,7 @@ def test_a_stop_while_the_crew_still_starts_ends_all_that_started(
 
 
 def test_fifty_quick_restarts_leave_no_descriptor_and_no_zombie(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
 ) -> None:
     others = children()
 
@@ -402,12 +408,12 @@ def test_fifty_quick_restarts_leave_no_descriptor_and_no_zombie(
         assert ship.crew.statuses()[0].restarts >= 50
 
     policy = replace(QUICK, backoff_first_seconds=0, crash_limit=1000)
-    crashes = replace(post(policy=policy), command=Command(("/bin/false",), {}))
+    crashes = replace(post(policy=policy), command=LaunchCommand(("/bin/false",), {}))
     aboard([crashes], story)
 
 
 def test_a_worker_gets_its_own_variables_and_those_of_the_node(
-    post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
+    post: Callable[..., WorkerSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FROM_THE_NODE", "1")
     worker = post("", policy=replace(QUICK, crash_limit=1))
@@ -417,5 +423,5 @@ def test_a_worker_gets_its_own_variables_and_those_of_the_node(
     async def story(ship: Bridge) -> None:
         await ship.until(FAILED)
 
-    aboard([replace(worker, command=Command(argv, {"OWN": "2"}))], story)
+    aboard([replace(worker, command=LaunchCommand(argv, {"OWN": "2"}))], story)
     assert worker.log_path.read_text() == "2 1\n"

@@ -14,16 +14,16 @@ import pytest
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.lifecycle.state import Health, Life, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import Command
-from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.lifecycle.state import Health, Lifecycle, Presence, WorkerState
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership import adoption
-from disagg_cluster.supervisor.ownership.adoption import Found
+from disagg_cluster.supervisor.ownership.adoption import FoundProcess
 from disagg_cluster.supervisor.process.child_process import start
-from disagg_cluster.supervisor.supervisor import Crew
-from disagg_cluster.supervisor.worker_spec import Post
+from disagg_cluster.supervisor.supervisor import Supervisor
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from support.children import PYTHON, SERVER, STUBBORN, is_gone, wait_readable
 from support.crews import (
     BACKOFF,
@@ -59,16 +59,16 @@ def journal(tmp_path: Path) -> Written:
 
 
 @pytest.fixture
-def post(tmp_path: Path) -> Callable[..., Post]:
+def post(tmp_path: Path) -> Callable[..., WorkerSpec]:
     def post(
         script: str | None = None, *arguments: str, name: str = "w", policy: RestartPolicy = QUICK
-    ) -> Post:
+    ) -> WorkerSpec:
         return tiny_post(tmp_path, script, *arguments, name=name, policy=policy)
 
     return post
 
 
-def leave_ready(posts: list[Post], journal: Journal) -> dict[str, int]:
+def leave_ready(posts: list[WorkerSpec], journal: Journal) -> dict[str, int]:
     """Let a crew bring its workers up and go; return their pids."""
     pids: dict[str, int] = {}
 
@@ -85,7 +85,7 @@ def leave_ready(posts: list[Post], journal: Journal) -> dict[str, int]:
 
 
 def test_workers_go_on_and_the_next_crew_adopts_them(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     posts = [post(name="a"), post(name="b")]
     pids = leave_ready(posts, journal)
@@ -106,7 +106,7 @@ def test_workers_go_on_and_the_next_crew_adopts_them(
 
 
 def test_an_adopted_worker_that_dies_has_crashed_and_is_started_again(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     pids = leave_ready([worker := post()], journal)
 
@@ -121,7 +121,7 @@ def test_an_adopted_worker_that_dies_has_crashed_and_is_started_again(
 
 
 def test_restarts_are_counted_on_over_an_adoption(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     worker = post()
 
@@ -142,7 +142,7 @@ def test_restarts_are_counted_on_over_an_adoption(
 
 
 def test_a_worker_that_died_while_nobody_looked_is_started_again(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     pids = leave_ready([worker := post()], journal)
     os.kill(pids["w"], signal.SIGKILL)
@@ -159,11 +159,11 @@ def test_a_worker_that_died_while_nobody_looked_is_started_again(
 
 
 def test_a_start_that_was_only_written_down_is_made_and_is_no_crash(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     """The daemon died between its journal and the fork."""
     worker = post()
-    life = Life(WorkerState.STARTING, Presence.RUNNING, incarnation=4, restarts=3, streak=3)
+    life = Lifecycle(WorkerState.STARTING, Presence.RUNNING, incarnation=4, restarts=3, streak=3)
     meant = worker.entry(procfs.now_ticks(), 0.0).model_copy(update={"life": life})
 
     async def story(ship: Bridge) -> None:
@@ -175,18 +175,18 @@ def test_a_start_that_was_only_written_down_is_made_and_is_no_crash(
 
 
 def test_those_left_that_die_just_after_they_were_seen_hold_no_start_up(
-    post: Callable[..., Post],
+    post: Callable[..., WorkerSpec],
     journal: Written,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worker = post()
-    life = Life(WorkerState.READY, Presence.RUNNING, incarnation=4)
+    life = Lifecycle(WorkerState.READY, Presence.RUNNING, incarnation=4)
     entry = worker.entry(1, 0.0).model_copy(update={"life": life, "pid": 1})
 
-    def find(_entry: Entry) -> Found:
+    def find(_entry: Entry) -> FoundProcess:
         dead = start([*PYTHON, "pass"], dict(os.environ), worker.log_path)
         assert wait_readable(dead.pidfd)
-        return Found(Presence.LEFTOVER, dead)
+        return FoundProcess(Presence.LEFTOVER, dead)
 
     monkeypatch.setattr("disagg_cluster.supervisor.supervisor.adoption.find", find)
 
@@ -197,7 +197,7 @@ def test_those_left_that_die_just_after_they_were_seen_hold_no_start_up(
 
 
 def test_a_worker_whose_command_has_changed_runs_on_as_it_was_started(
-    post: Callable[..., Post], journal: Written, caplog: pytest.LogCaptureFixture
+    post: Callable[..., WorkerSpec], journal: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Even on another port: it is probed where it is, until it is started again."""
     pids = leave_ready([worker := post()], journal)
@@ -218,7 +218,7 @@ def test_a_worker_whose_command_has_changed_runs_on_as_it_was_started(
 
 
 def test_a_worker_that_is_no_longer_named_goes_on_until_somebody_ends_it(
-    post: Callable[..., Post], journal: Written, caplog: pytest.LogCaptureFixture
+    post: Callable[..., WorkerSpec], journal: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
     posts = [post(name="kept"), post(name="dropped")]
     pids = leave_ready(posts, journal)
@@ -243,11 +243,11 @@ def test_a_worker_that_is_no_longer_named_goes_on_until_somebody_ends_it(
 
 
 def test_workers_that_are_not_wanted_are_drained_told_to_end_and_never_started(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     stubborn = post(name="b", policy=replace(QUICK, stop_seconds=0.1))
     argv = (*PYTHON, STUBBORN + SERVER, *stubborn.command.argv[-2:])
-    posts = [post(name="a"), replace(stubborn, command=Command(argv, {})), post(name="c")]
+    posts = [post(name="a"), replace(stubborn, command=LaunchCommand(argv, {})), post(name="c")]
     pids = leave_ready(posts, journal)
     os.kill(pids["c"], signal.SIGKILL)
     assert is_gone(pids["c"])
@@ -265,7 +265,7 @@ def test_workers_that_are_not_wanted_are_drained_told_to_end_and_never_started(
 
 
 def test_what_waits_for_a_restart_when_its_crew_leaves_is_started_afresh(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     slow = post("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
 
@@ -281,11 +281,13 @@ def test_what_waits_for_a_restart_when_its_crew_leaves_is_started_afresh(
     aboard([slow], story, journal=journal, entries=journal.read())
 
 
-def test_a_crew_that_has_left_starts_nothing(post: Callable[..., Post], journal: Written) -> None:
+def test_a_crew_that_has_left_starts_nothing(
+    post: Callable[..., WorkerSpec], journal: Written
+) -> None:
     """Not even if the last thing it waited for was heard while a worker waits for its restart."""
     asked, answer = threading.Event(), threading.Event()
 
-    def slow(_target: Target, _session: int, _seconds: float, _proven: object) -> ProbeResult:
+    def slow(_target: ProbeTarget, _session: int, _seconds: float, _proven: object) -> ProbeResult:
         asked.set()
         answer.wait(20)
         return ProbeResult(Health.HEALTHY, "healthy")
@@ -310,7 +312,7 @@ def test_a_crew_that_has_left_starts_nothing(post: Callable[..., Post], journal:
 
 
 def test_a_back_off_outlasts_a_crew_that_left_no_word(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     slow = post("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
     left: list[Entry] = []
@@ -328,7 +330,7 @@ def test_a_back_off_outlasts_a_crew_that_left_no_word(
 
 
 def test_a_failed_worker_stays_failed_under_the_next_crew(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     bad = post("raise SystemExit(1)", policy=replace(QUICK, crash_limit=1))
     left: list[Entry] = []
@@ -346,7 +348,7 @@ def test_a_failed_worker_stays_failed_under_the_next_crew(
 
 
 def test_without_a_journal_a_worker_is_known_by_its_log_and_arguments(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     pids = leave_ready([worker := post()], journal)
 
@@ -359,7 +361,7 @@ def test_without_a_journal_a_worker_is_known_by_its_log_and_arguments(
 
 
 def test_what_is_to_happen_is_written_before_it_is_done(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     """Who comes after a daemon that died between the two finds the process all the same."""
 
@@ -386,7 +388,7 @@ def test_what_is_to_happen_is_written_before_it_is_done(
 
 
 def test_a_start_whose_daemon_died_before_it_knew_the_pid_is_adopted(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     pids = leave_ready([worker := post()], journal)
     meant = journal.pages[0]
@@ -399,7 +401,7 @@ def test_a_start_whose_daemon_died_before_it_knew_the_pid_is_adopted(
 
 
 def test_a_crew_that_dies_while_it_adopts_has_forgotten_nobody(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     posts = [post(name=name) for name in "abc"]
     leave_ready(posts, journal)
@@ -412,13 +414,13 @@ def test_a_crew_that_dies_while_it_adopts_has_forgotten_nobody(
 
 
 def test_a_crew_that_cannot_look_for_a_worker_has_not_forgotten_it(
-    post: Callable[..., Post], journal: Written, monkeypatch: pytest.MonkeyPatch
+    post: Callable[..., WorkerSpec], journal: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_ready([worker := post()], journal)
     text = journal.read()
 
     async def story() -> None:
-        crew = Crew([worker], lambda *_: None, lambda _worker: None, journal=journal)
+        crew = Supervisor([worker], lambda *_: None, lambda _worker: None, journal=journal)
         with monkeypatch.context() as patch:
             patch.setattr(adoption, "find", lambda _entry: Path("/nowhere").readlink())
             with pytest.raises(FileNotFoundError):
@@ -435,14 +437,14 @@ async def _nothing(_ship: Bridge) -> None:
 
 
 def test_a_crew_that_has_not_looked_yet_overwrites_nothing(
-    post: Callable[..., Post], journal: Written
+    post: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     leave_ready([worker := post()], journal)
     text = journal.read()
     assert len(text) == 1
 
     async def story() -> None:
-        crew = Crew([worker], lambda *_: None, lambda _worker: None, journal=journal)
+        crew = Supervisor([worker], lambda *_: None, lambda _worker: None, journal=journal)
         crew.record()
         assert journal.read() == text
         crew.adopt(text, wanted=False)

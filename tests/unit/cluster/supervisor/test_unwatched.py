@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 from disagg_cluster.lifecycle.state import Health
-from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from support.crews import READY, Bridge, aboard, tiny_post
 
 
@@ -13,7 +13,9 @@ def test_a_probe_that_never_ends_leaves_its_worker_unwatched(tmp_path: Path) -> 
     goes_on = threading.Event()
     goes_on.set()
 
-    def probe(_target: Target, _pid: int, _seconds: float, _known: frozenset[int]) -> ProbeResult:
+    def probe(
+        _target: ProbeTarget, _pid: int, _seconds: float, _known: frozenset[int]
+    ) -> ProbeResult:
         goes_on.wait()
         return ProbeResult(Health.HEALTHY, "healthy")
 

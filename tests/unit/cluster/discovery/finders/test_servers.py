@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from disagg_cluster.discovery.finders.servers import Parts, engine_kind, find_servers, told_port
-from disagg_cluster.host.processes.process_table import Process, ancestors
+from disagg_cluster.host.processes.process_table import HostProcess, ancestors
 
 VLLM = "python3 /venv/bin/vllm serve m --port 8000"
 
 
-def table(*rows: tuple[int, int, str]) -> dict[int, Process]:
+def table(*rows: tuple[int, int, str]) -> dict[int, HostProcess]:
     """Processes as (pid, parent, command line)."""
     return {
-        pid: Process(
+        pid: HostProcess(
             pid, parent, 1, shlex.split(text)[0].rsplit("/", 1)[-1], tuple(shlex.split(text))
         )
         for pid, parent, text in rows

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from disagg_cluster.host.run_dir.claim import flock_holder
 from disagg_cluster.host.run_dir.lock import RunLock, RunLockError, holder
-from disagg_cluster.host.run_dir.presence import flock_holder
-from disagg_cluster.supervisor.process.child_process import Child, start
+from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from support.children import Ear, descriptors, wait_readable
 
 HOLDS = """
 import os, signal, sys, time
 from pathlib import Path
-from disagg_cluster.host.run_dir import presence
+from disagg_cluster.host.run_dir import claim
 from disagg_cluster.host.run_dir.lock import RunLock
 if sys.argv[3] == "with a short queue":
-    presence._BACKLOG = 4
+    claim._BACKLOG = 4
 with RunLock(Path(sys.argv[1])):
     if sys.argv[3] == "forked" and os.fork() == 0:
         time.sleep(0.3)  # as a worker between fork and exec
@@ -37,7 +37,7 @@ def lock(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def other(lock: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Child]:
+def other(lock: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ChildProcess]:
     """Another process that holds the lock."""
     ear = Ear(tmp_path)
     argv = [sys.executable, "-c", HOLDS, str(lock), str(ear.path), request.param]
@@ -53,7 +53,7 @@ def other(lock: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
 
 @pytest.mark.parametrize("other", ["plain"], indirect=True)
 def test_a_second_daemon_is_refused_at_once_and_told_how_to_end_the_first(
-    lock: Path, other: Child
+    lock: Path, other: ChildProcess
 ) -> None:
     with pytest.raises(RunLockError) as refused, RunLock(lock, patience_seconds=1000):
         pass
@@ -67,7 +67,7 @@ def test_a_second_daemon_is_refused_at_once_and_told_how_to_end_the_first(
 
 
 @pytest.mark.parametrize("other", ["plain"], indirect=True)
-def test_a_killed_daemon_leaves_the_lock_to_the_next(lock: Path, other: Child) -> None:
+def test_a_killed_daemon_leaves_the_lock_to_the_next(lock: Path, other: ChildProcess) -> None:
     os.kill(other.pid, signal.SIGKILL)
     assert wait_readable(other.pidfd)
     assert holder(lock) is None
@@ -77,7 +77,7 @@ def test_a_killed_daemon_leaves_the_lock_to_the_next(lock: Path, other: Child) -
 
 
 @pytest.mark.parametrize("other", ["forked"], indirect=True)
-def test_a_child_between_fork_and_exec_is_waited_for(lock: Path, other: Child) -> None:
+def test_a_child_between_fork_and_exec_is_waited_for(lock: Path, other: ChildProcess) -> None:
     os.kill(other.pid, signal.SIGKILL)
     assert wait_readable(other.pidfd)
     with (
@@ -131,7 +131,7 @@ def test_a_line_of_the_kernels_list_is_read_by_device_and_inode(tmp_path: Path) 
 @pytest.mark.parametrize("other", ["plain"], indirect=True)
 @pytest.mark.parametrize("removed", ["folder", "lock"])
 def test_a_removed_folder_or_lock_lets_no_second_daemon_in(
-    lock: Path, other: Child, removed: str
+    lock: Path, other: ChildProcess, removed: str
 ) -> None:
     shutil.rmtree(lock.parent) if removed == "folder" else lock.unlink()
 
@@ -145,7 +145,7 @@ def test_a_removed_folder_or_lock_lets_no_second_daemon_in(
 
 @pytest.mark.parametrize("other", ["with a short queue"], indirect=True)
 def test_a_daemon_that_answers_nobody_is_there_however_many_have_asked(
-    lock: Path, other: Child
+    lock: Path, other: ChildProcess
 ) -> None:
     """It was stopped, say: then its queue is full and a further asker is not even let in."""
     os.kill(other.pid, signal.SIGSTOP)

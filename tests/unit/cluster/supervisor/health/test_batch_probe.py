@@ -10,36 +10,36 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.host.tcp_listeners import listening_inodes
-from disagg_cluster.supervisor.health.prober import plainly_well
-from disagg_cluster.supervisor.health.readiness import Target
+from disagg_cluster.supervisor.health.prober import batch_probe
+from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_exporter.http.tls_words import Trust
 from support.page_server import NoPage, page_server
 from support.raw_server import raw_server
 
 
-def target_of(base: str, **more: str) -> Target:
-    return Target(int(base.rpartition(":")[2]), "tiny", **more)
+def target_of(base: str, **more: str) -> ProbeTarget:
+    return ProbeTarget(int(base.rpartition(":")[2]), "tiny", **more)
 
 
-def proven(target: Target) -> tuple[Target, frozenset[int]]:
+def proven(target: ProbeTarget) -> tuple[ProbeTarget, frozenset[int]]:
     return target, listening_inodes(target.host, target.port)
 
 
 @pytest.fixture
-def healthy() -> Iterator[Target]:
+def healthy() -> Iterator[ProbeTarget]:
     with page_server(lambda _path: b"") as base:
         yield target_of(base)
 
 
-def test_a_worker_that_answers_on_its_proven_sockets_is_well(healthy: Target) -> None:
-    assert plainly_well([proven(healthy)], 10.0) == (True,)
+def test_a_worker_that_answers_on_its_proven_sockets_is_well(healthy: ProbeTarget) -> None:
+    assert batch_probe([proven(healthy)], 10.0) == (True,)
 
 
 @pytest.mark.parametrize("sockets", [frozenset(), frozenset({7})])
 def test_one_with_other_sockets_or_none_proven_is_not_vouched_for(
-    healthy: Target, sockets: frozenset[int]
+    healthy: ProbeTarget, sockets: frozenset[int]
 ) -> None:
-    assert plainly_well([(healthy, sockets)], 10.0) == (False,)
+    assert batch_probe([(healthy, sockets)], 10.0) == (False,)
 
 
 def test_one_beside_which_another_listens_on_the_port_is_not_vouched_for() -> None:
@@ -48,15 +48,15 @@ def test_one_beside_which_another_listens_on_the_port_is_not_vouched_for() -> No
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         ours.bind(("127.0.0.1", 0))
         ours.listen()
-        target, sockets = proven(Target(ours.getsockname()[1], "tiny"))
+        target, sockets = proven(ProbeTarget(ours.getsockname()[1], "tiny"))
         theirs.bind(("127.0.0.1", target.port))
         theirs.listen()
 
         assert len(sockets) == 1
-        assert plainly_well([(target, sockets)], 0.2) == (False,)
+        assert batch_probe([(target, sockets)], 0.2) == (False,)
 
 
-def test_those_that_are_unwell_silent_or_gone_are_not_vouched_for(healthy: Target) -> None:
+def test_those_that_are_unwell_silent_or_gone_are_not_vouched_for(healthy: ProbeTarget) -> None:
     def unwell(_path: str) -> bytes:
         raise NoPage
 
@@ -68,7 +68,7 @@ def test_those_that_are_unwell_silent_or_gone_are_not_vouched_for(healthy: Targe
             gone = proven(target_of(base))
         workers = [proven(target_of(ill)), proven(target_of(silent)), gone, proven(healthy)]
 
-        assert plainly_well(workers, 0.5) == (False, False, False, True)
+        assert batch_probe(workers, 0.5) == (False, False, False, True)
 
 
 def test_the_path_and_the_key_are_those_of_the_worker() -> None:
@@ -77,16 +77,16 @@ def test_the_path_and_the_key_are_those_of_the_worker() -> None:
 
     with raw_server(answer) as (base, heads):
         target = target_of(base, health_path="/liveness", api_key="k1")
-        assert plainly_well([proven(target)], 10.0) == (True,)
+        assert batch_probe([proven(target)], 10.0) == (True,)
 
     assert heads[0].startswith(b"GET /liveness HTTP/1.1\r\n")
     assert b"\r\nAuthorization: Bearer k1\r\n" in heads[0]
 
 
 def test_one_whose_certificate_of_ours_is_gone_keeps_no_other_from_being_vouched_for(
-    healthy: Target, tmp_path: Path
+    healthy: ProbeTarget, tmp_path: Path
 ) -> None:
     gone = Trust(insecure=True, cert_file=tmp_path / "gone")
-    other = Target(healthy.port, "tiny", tls=gone), frozenset({7})
+    other = ProbeTarget(healthy.port, "tiny", tls=gone), frozenset({7})
 
-    assert plainly_well([other, proven(healthy), other], 10.0) == (False, True, False)
+    assert batch_probe([other, proven(healthy), other], 10.0) == (False, True, False)

@@ -10,20 +10,20 @@ import pytest
 
 from disagg_cluster.host.tcp_listeners import listening_inodes
 from disagg_cluster.lifecycle.state import Health
-from disagg_cluster.supervisor.health.prober import Probing
-from disagg_cluster.supervisor.health.readiness import ProbeResult, Target
+from disagg_cluster.supervisor.health.prober import Prober
+from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from support.page_server import page_server
 
 ILL = ProbeResult(Health.UNHEALTHY, "ill")
 
 
 def probing(
-    story: Callable[[Probing], Awaitable[None]],
-    probe: Callable[[Target, int, float, frozenset[int]], ProbeResult],
+    story: Callable[[Prober], Awaitable[None]],
+    probe: Callable[[ProbeTarget, int, float, frozenset[int]], ProbeResult],
     seconds: float = 10.0,
 ) -> None:
     async def run() -> None:
-        probing = Probing(probe, seconds, workers=2, late_seconds=0.1)
+        probing = Prober(probe, seconds, workers=2, late_seconds=0.1)
         async with asyncio.timeout(20):
             await story(probing)
         probing.close()
@@ -33,10 +33,10 @@ def probing(
 
 def test_who_plainly_still_is_well_is_not_probed() -> None:
     with page_server(lambda _path: b"") as base:
-        target = Target(int(base.rpartition(":")[2]), "tiny")
+        target = ProbeTarget(int(base.rpartition(":")[2]), "tiny")
         sockets = listening_inodes(target.host, target.port)
 
-        async def story(probing: Probing) -> None:
+        async def story(probing: Prober) -> None:
             results = [probing.probe(target, 1, sockets) for _ in range(2)]
             assert (
                 await asyncio.gather(*results)
@@ -49,13 +49,15 @@ def test_who_plainly_still_is_well_is_not_probed() -> None:
 def test_anybody_else_is_probed_with_what_was_proven() -> None:
     asked: list[tuple[int, int, float, frozenset[int]]] = []
 
-    def probe(target: Target, session: int, seconds: float, proven: frozenset[int]) -> ProbeResult:
+    def probe(
+        target: ProbeTarget, session: int, seconds: float, proven: frozenset[int]
+    ) -> ProbeResult:
         asked.append((target.port, session, seconds, proven))
         return ILL
 
-    async def story(probing: Probing) -> None:
-        assert await probing.probe(Target(1, "new"), 8, frozenset()) is ILL
-        assert await probing.probe(Target(1, "old"), 9, frozenset({7})) is ILL
+    async def story(probing: Prober) -> None:
+        assert await probing.probe(ProbeTarget(1, "new"), 8, frozenset()) is ILL
+        assert await probing.probe(ProbeTarget(1, "old"), 9, frozenset({7})) is ILL
 
     probing(story, probe)
 
@@ -65,14 +67,14 @@ def test_anybody_else_is_probed_with_what_was_proven() -> None:
 def test_a_probe_that_hangs_delays_no_other() -> None:
     over = threading.Event()
 
-    def probe(target: Target, *_: object) -> ProbeResult:
+    def probe(target: ProbeTarget, *_: object) -> ProbeResult:
         if target.served_model_name == "hangs":
             over.wait(20)
         return ILL
 
-    async def story(probing: Probing) -> None:
-        hangs = probing.probe(Target(1, "hangs"), 1, frozenset())
-        assert await probing.probe(Target(1, "other"), 1, frozenset({7})) is ILL
+    async def story(probing: Prober) -> None:
+        hangs = probing.probe(ProbeTarget(1, "hangs"), 1, frozenset())
+        assert await probing.probe(ProbeTarget(1, "other"), 1, frozenset({7})) is ILL
         assert not hangs.done()
         over.set()
         await hangs
@@ -83,9 +85,9 @@ def test_a_probe_that_hangs_delays_no_other() -> None:
 def test_a_glance_that_fails_says_nothing_of_anybody() -> None:
     """Nobody waits for ever, and the worker that it failed on harms no other."""
 
-    async def story(probing: Probing) -> None:
-        odd = probing.probe(Target(1, "odd", api_key="\N{SNOWMAN}"), 1, frozenset({7}))
-        other = probing.probe(Target(1, "other"), 1, frozenset({8}))
+    async def story(probing: Prober) -> None:
+        odd = probing.probe(ProbeTarget(1, "odd", api_key="\N{SNOWMAN}"), 1, frozenset({7}))
+        other = probing.probe(ProbeTarget(1, "other"), 1, frozenset({8}))
         assert await asyncio.gather(odd, other) == [ILL, ILL]
 
     probing(story, lambda *_: ILL)
@@ -96,8 +98,8 @@ def test_a_probe_that_raises_anything_decides_nothing_and_says_so(error: Excepti
     def probe(*_: object) -> ProbeResult:
         raise error
 
-    async def story(probing: Probing) -> None:
-        result = await probing.probe(Target(1, "odd"), 1, frozenset())
+    async def story(probing: Prober) -> None:
+        result = await probing.probe(ProbeTarget(1, "odd"), 1, frozenset())
         assert result.health is Health.UNDECIDED
         assert type(error).__name__ in result.why
 
@@ -105,11 +107,11 @@ def test_a_probe_that_raises_anything_decides_nothing_and_says_so(error: Excepti
 
 
 def test_without_a_thread_every_probe_comes_back_undecided_and_the_next_is_made() -> None:
-    async def story(probing: Probing) -> None:
+    async def story(probing: Prober) -> None:
         def both() -> list[asyncio.Future[ProbeResult]]:
             return [
-                probing.probe(Target(1, "new"), 1, frozenset()),
-                probing.probe(Target(1, "old"), 2, frozenset({7})),
+                probing.probe(ProbeTarget(1, "new"), 1, frozenset()),
+                probing.probe(ProbeTarget(1, "old"), 2, frozenset({7})),
             ]
 
         with pytest.MonkeyPatch.context() as patch:
@@ -132,8 +134,8 @@ def test_a_probe_that_never_comes_back_is_answered_for() -> None:
         over.wait(20)
         return ILL
 
-    async def story(probing: Probing) -> None:
-        stuck = await probing.probe(Target(1, "stuck"), 1, frozenset())
+    async def story(probing: Prober) -> None:
+        stuck = await probing.probe(ProbeTarget(1, "stuck"), 1, frozenset())
         assert (stuck.health, stuck.why) == (
             Health.UNDECIDED,
             "the probe itself failed: it took too long",
@@ -153,9 +155,9 @@ def test_a_failure_that_comes_much_too_late_says_nothing_of_the_worker() -> None
         proceed.wait(20)
         return ILL
 
-    async def story(probing: Probing) -> None:
+    async def story(probing: Prober) -> None:
         loop = asyncio.get_running_loop()
-        waiting = probing.probe(Target(1, "w"), 1, frozenset())
+        waiting = probing.probe(ProbeTarget(1, "w"), 1, frozenset())
         assert asked.wait(20)
         proceed.set()
         until = loop.time() + 0.5
@@ -169,13 +171,15 @@ def test_a_failure_that_comes_much_too_late_says_nothing_of_the_worker() -> None
 def test_a_worker_with_a_deadline_of_its_own_is_given_it() -> None:
     asked: list[float] = []
 
-    def probe(_target: Target, _session: int, seconds: float, _: frozenset[int]) -> ProbeResult:
+    def probe(
+        _target: ProbeTarget, _session: int, seconds: float, _: frozenset[int]
+    ) -> ProbeResult:
         asked.append(seconds)
         return ILL
 
-    async def story(probing: Probing) -> None:
-        await probing.probe(Target(1, "slow", timeout_seconds=4.5), 1, frozenset())
-        await probing.probe(Target(1, "usual"), 1, frozenset())
+    async def story(probing: Prober) -> None:
+        await probing.probe(ProbeTarget(1, "slow", timeout_seconds=4.5), 1, frozenset())
+        await probing.probe(ProbeTarget(1, "usual"), 1, frozenset())
 
     probing(story, probe)
 

@@ -25,26 +25,26 @@ from disagg_cluster.host.tcp_listeners import (
 )
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.supervisor.health.readiness import (
-    Answer,
-    Facts,
+    ProbeFacts,
+    ProbeResponse,
     ProbeResult,
-    Target,
+    ProbeTarget,
     get,
     judge,
     probe,
 )
-from disagg_cluster.supervisor.process.child_process import Child, start
+from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from disagg_exporter.http.tls_words import Trust
 from support.certificates import authority, server_context, write_files
 from support.children import PYTHON, SERVER, free_port, wait_readable
 from support.listening import listening
 from support.page_server import NoPage, page_server
 
-TARGET = Target(port=8100, served_model_name="tiny")
-TINY = Answer(200, b'{"data": [{"id": "tiny"}, {"id": "lora"}]}')
-OTHER = Answer(200, b'{"data": [{"id": "huge"}]}')
+TARGET = ProbeTarget(port=8100, served_model_name="tiny")
+TINY = ProbeResponse(200, b'{"data": [{"id": "tiny"}, {"id": "lora"}]}')
+OTHER = ProbeResponse(200, b'{"data": [{"id": "huge"}]}')
 INODES = frozenset({7})
-WELL = Facts(TARGET, health=Answer(200), owner=Owner.OURS, inodes=INODES, models=TINY)
+WELL = ProbeFacts(TARGET, health=ProbeResponse(200), owner=Owner.OURS, inodes=INODES, models=TINY)
 
 
 def test_a_worker_whose_own_socket_serves_its_own_model_is_healthy_and_proven() -> None:
@@ -60,10 +60,10 @@ def test_another_server_on_the_port_is_foreign_whatever_it_answers() -> None:
 @pytest.mark.parametrize(
     ("change", "health", "why"),
     [
-        ({"health": Answer(why="refused")}, Health.NO_ANSWER, "/health: refused"),
-        ({"health": Answer(503)}, Health.UNHEALTHY, "/health answers 503"),
-        ({"models": Answer(why="late")}, Health.NO_ANSWER, "/v1/models: late"),
-        ({"models": Answer(500)}, Health.UNHEALTHY, "/v1/models answers 500"),
+        ({"health": ProbeResponse(why="refused")}, Health.NO_ANSWER, "/health: refused"),
+        ({"health": ProbeResponse(503)}, Health.UNHEALTHY, "/health answers 503"),
+        ({"models": ProbeResponse(why="late")}, Health.NO_ANSWER, "/v1/models: late"),
+        ({"models": ProbeResponse(500)}, Health.UNHEALTHY, "/v1/models answers 500"),
         (
             {"models": OTHER},
             Health.UNHEALTHY,
@@ -75,14 +75,14 @@ def test_another_server_on_the_port_is_foreign_whatever_it_answers() -> None:
             "the server on port 8100 serves huge, not tiny",
         ),
         (
-            {"models": Answer(401), "owner": Owner.UNKNOWN},
+            {"models": ProbeResponse(401), "owner": Owner.UNKNOWN},
             Health.UNHEALTHY,
             "/v1/models answers 401",
         ),
     ],
 )
 def test_a_verdict_names_what_is_wrong(
-    change: dict[str, Answer | Owner], health: Health, why: str
+    change: dict[str, ProbeResponse | Owner], health: Health, why: str
 ) -> None:
     assert judge(replace(WELL, **change)) == ProbeResult(health, why)
 
@@ -96,7 +96,7 @@ def test_a_verdict_names_what_is_wrong(
     ],
 )
 def test_a_page_that_is_no_models_page_names_no_model(body: bytes) -> None:
-    result = judge(replace(WELL, models=Answer(200, body)))
+    result = judge(replace(WELL, models=ProbeResponse(200, body)))
 
     assert result.why == "the server on port 8100 serves no model, not tiny"
 
@@ -113,11 +113,11 @@ def test_where_the_socket_cannot_be_seen_the_model_alone_decides_and_it_is_said(
 
 
 def test_its_own_socket_is_enough_where_the_models_page_wants_an_unknown_key() -> None:
-    assert judge(replace(WELL, models=Answer(401))).health is Health.HEALTHY
+    assert judge(replace(WELL, models=ProbeResponse(401))).health is Health.HEALTHY
 
 
 def test_a_worker_without_a_model_is_known_by_its_socket_only() -> None:
-    router = replace(WELL, target=Target(8100, ""), models=Answer(why="not asked"))
+    router = replace(WELL, target=ProbeTarget(8100, ""), models=ProbeResponse(why="not asked"))
 
     assert judge(router).health is Health.HEALTHY
     assert judge(replace(router, owner=Owner.UNKNOWN)).health is Health.UNHEALTHY
@@ -126,7 +126,9 @@ def test_a_worker_without_a_model_is_known_by_its_socket_only() -> None:
 def test_a_worker_may_say_elsewhere_that_it_is_well() -> None:
     alive = replace(TARGET, health_path="/liveness")
 
-    assert judge(replace(WELL, target=alive, health=Answer(500))).why == "/liveness answers 500"
+    assert (
+        judge(replace(WELL, target=alive, health=ProbeResponse(500))).why == "/liveness answers 500"
+    )
 
 
 def test_sockets_proven_before_need_no_models_page() -> None:
@@ -220,11 +222,11 @@ def test_a_kernel_that_refuses_the_question_is_an_error_not_an_empty_answer() ->
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[[int, str], Child]]:
+def serve(tmp_path: Path) -> Iterator[Callable[[int, str], ChildProcess]]:
     """Start a server of its own session on a port; returns before it listens."""
-    servers: list[Child] = []
+    servers: list[ChildProcess] = []
 
-    def serve(port: int, model: str) -> Child:
+    def serve(port: int, model: str) -> ChildProcess:
         argv = [*PYTHON, SERVER, str(port), model]
         servers.append(start(argv, dict(os.environ), tmp_path / "log"))
         return servers[-1]
@@ -236,7 +238,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[int, str], Child]]:
         server.reap()
 
 
-def until_answered(target: Target, session: int) -> ProbeResult:
+def until_answered(target: ProbeTarget, session: int) -> ProbeResult:
     """Probe until something answers."""
     give_up = time.monotonic() + 20
     while True:
@@ -247,9 +249,9 @@ def until_answered(target: Target, session: int) -> ProbeResult:
 
 
 def test_a_real_server_is_healthy_to_its_own_session_and_foreign_to_any_other(
-    serve: Callable[[int, str], Child], tmp_path: Path
+    serve: Callable[[int, str], ChildProcess], tmp_path: Path
 ) -> None:
-    target = Target(free_port(), "tiny")
+    target = ProbeTarget(free_port(), "tiny")
     ours = serve(target.port, "tiny")
 
     own = until_answered(target, ours.pid)
@@ -260,9 +262,9 @@ def test_a_real_server_is_healthy_to_its_own_session_and_foreign_to_any_other(
 
 
 def test_what_was_proven_of_a_server_does_not_hold_for_its_successor(
-    serve: Callable[[int, str], Child],
+    serve: Callable[[int, str], ChildProcess],
 ) -> None:
-    target = Target(free_port(), "tiny")
+    target = ProbeTarget(free_port(), "tiny")
     first = serve(target.port, "tiny")
     proven = until_answered(target, first.pid).proven
     first.signal_group(signal.SIGKILL)
@@ -274,16 +276,16 @@ def test_what_was_proven_of_a_server_does_not_hold_for_its_successor(
 
 
 def test_a_server_of_ours_with_another_model_is_not_healthy(
-    serve: Callable[[int, str], Child],
+    serve: Callable[[int, str], ChildProcess],
 ) -> None:
-    target = Target(free_port(), "tiny")
+    target = ProbeTarget(free_port(), "tiny")
     server = serve(target.port, "huge")
 
     assert until_answered(target, server.pid).health is Health.UNHEALTHY
 
 
 def test_where_nothing_listens_there_is_no_answer() -> None:
-    result = probe(Target(free_port(), "tiny"), os.getpid(), 5)
+    result = probe(ProbeTarget(free_port(), "tiny"), os.getpid(), 5)
 
     assert result.health is Health.NO_ANSWER
     assert "refused" in result.why
@@ -307,7 +309,7 @@ def test_a_worker_that_serves_tls_is_probed_by_it(tmp_path: Path) -> None:
     def probed(context: ssl.SSLContext | None, tls: Trust | None, path: str) -> ProbeResult:
         with page_server(answer, context) as base:
             port = int(base.rpartition(":")[2])
-            target = Target(port, "tiny", health_path=path, tls=tls)
+            target = ProbeTarget(port, "tiny", health_path=path, tls=tls)
             return probe(target, os.getsid(0), 10)
 
     anybody = Trust(insecure=True)
@@ -323,16 +325,16 @@ def test_a_worker_that_serves_tls_is_probed_by_it(tmp_path: Path) -> None:
 
 
 def test_another_on_its_port_is_one_whatever_its_tls_is() -> None:
-    unasked = Answer(why="it speaks no TLS", was_asked=False)
-    target = Target(8000, "tiny", tls=Trust(insecure=True))
+    unasked = ProbeResponse(why="it speaks no TLS", was_asked=False)
+    target = ProbeTarget(8000, "tiny", tls=Trust(insecure=True))
 
-    found = judge(Facts(target, unasked, Owner.OTHER, frozenset({7}), None))
+    found = judge(ProbeFacts(target, unasked, Owner.OTHER, frozenset({7}), None))
 
     assert found.health is Health.FOREIGN
 
 
 @pytest.fixture
-def talker() -> Iterator[Callable[[bytes, bool], Target]]:
+def talker() -> Iterator[Callable[[bytes, bool], ProbeTarget]]:
     """A server in this process that says some bytes once, then closes or drips for ever."""
     listeners: list[socket.socket] = []
     threads: list[threading.Thread] = []
@@ -346,13 +348,13 @@ def talker() -> Iterator[Callable[[bytes, bool], Target]]:
             while drips and not enough.wait(0.02):
                 connection.sendall(b"x")
 
-    def talk(said: bytes, drips: bool) -> Target:
+    def talk(said: bytes, drips: bool) -> ProbeTarget:
         listener = socket.create_server(("127.0.0.1", 0))
         listeners.append(listener)
         thread = threading.Thread(target=serve, args=(listener, said, drips))
         thread.start()
         threads.append(thread)
-        return Target(listener.getsockname()[1], "tiny")
+        return ProbeTarget(listener.getsockname()[1], "tiny")
 
     yield talk
     enough.set()
@@ -363,21 +365,21 @@ def talker() -> Iterator[Callable[[bytes, bool], Target]]:
 
 
 def test_a_server_that_drips_is_left_at_the_deadline(
-    talker: Callable[[bytes, bool], Target],
+    talker: Callable[[bytes, bool], ProbeTarget],
 ) -> None:
     target = talker(b"HTTP/1.1 200 OK\r\n\r\n", True)
     begin = time.monotonic()
 
-    assert get(target, "/health", begin + 0.2) == Answer(why="no answer in time")
+    assert get(target, "/health", begin + 0.2) == ProbeResponse(why="no answer in time")
     assert time.monotonic() - begin < 5
 
 
 def test_a_server_that_never_accepts_is_left_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        target = Target(listener.getsockname()[1], "tiny")
+        target = ProbeTarget(listener.getsockname()[1], "tiny")
 
         answer = get(target, "/health", time.monotonic() + 0.1)
-    assert answer == Answer(why="no answer in time")
+    assert answer == ProbeResponse(why="no answer in time")
 
 
 MANY = b"HTTP/1.1 %b\r\n\r\n" % (b"2" * 5000)
@@ -388,15 +390,15 @@ MANY = b"HTTP/1.1 %b\r\n\r\n" % (b"2" * 5000)
     "said", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\r\n", MANY]
 )
 def test_something_that_does_not_speak_http_is_no_answer(
-    talker: Callable[[bytes, bool], Target], said: bytes
+    talker: Callable[[bytes, bool], ProbeTarget], said: bytes
 ) -> None:
     answer = get(talker(said, False), "/health", time.monotonic() + 5)
 
-    assert answer == Answer(why="the answer is not HTTP")
+    assert answer == ProbeResponse(why="the answer is not HTTP")
 
 
 def test_a_probe_that_cannot_be_made_is_undecided_not_a_failure_of_the_worker() -> None:
     # TCP has no broadcast: the kernel refuses the connection before anything is sent.
-    result = probe(Target(8100, "tiny", host="255.255.255.255"), os.getpid(), 1)
+    result = probe(ProbeTarget(8100, "tiny", host="255.255.255.255"), os.getpid(), 1)
 
     assert result.health is Health.UNDECIDED

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from disagg_cluster.daemon.stop import end_workers, left_behind
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import Command, WorkerIdentity
+from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand, WorkerIdentity
 from disagg_cluster.supervisor.journal.journal import Journal, here
 from disagg_cluster.supervisor.journal.journal_text import (
     Entry,
@@ -28,8 +28,8 @@ from disagg_cluster.supervisor.ownership import adoption
 from disagg_exporter.model import Role
 
 HERE = Where(boot_id="b-1", pid_namespace="pid:[1]")
-COMMAND = Command(("/bin/engine", "--port", "1"), {"TOKEN": "secret"})
-LIFE = Life(
+COMMAND = LaunchCommand(("/bin/engine", "--port", "1"), {"TOKEN": "secret"})
+LIFE = Lifecycle(
     WorkerState.READY,
     Presence.RUNNING,
     incarnation=3,
@@ -53,7 +53,7 @@ ENTRY = Entry(
 )
 
 lives = st.builds(
-    Life,
+    Lifecycle,
     state=st.sampled_from([s for s in WorkerState if s is not WorkerState.STOPPED]),
     presence=st.sampled_from(list(Presence)),
     incarnation=st.integers(0, 2**31),
@@ -80,7 +80,7 @@ def journal(path: Path) -> Journal:
 
 
 @given(life=lives, pid=st.none() | st.integers(2, 2**22), gpus=st.lists(st.text(), max_size=3))
-def test_what_is_written_comes_back(life: Life, pid: int | None, gpus: list[str]) -> None:
+def test_what_is_written_comes_back(life: Lifecycle, pid: int | None, gpus: list[str]) -> None:
     tag = ENTRY.tag.model_copy(update={"gpus": tuple(gpus)})
     entry = ENTRY.model_copy(update={"life": life, "pid": pid, "tag": tag})
 
@@ -89,7 +89,7 @@ def test_what_is_written_comes_back(life: Life, pid: int | None, gpus: list[str]
 
 def test_probes_that_failed_and_workers_that_stopped_are_not_worth_a_line() -> None:
     failing = ENTRY.model_copy(update={"life": replace(LIFE, failed_probes=3, probe_why="503")})
-    stopped = ENTRY.model_copy(update={"worker": "s", "life": Life()})
+    stopped = ENTRY.model_copy(update={"worker": "s", "life": Lifecycle()})
 
     assert decode(encode(HERE, [failing, stopped]), HERE) == (ENTRY,)
 
@@ -342,7 +342,7 @@ def nobody_is_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @given(
     fields=st.dictionaries(st.sampled_from(sorted(Entry.model_fields)), anything, max_size=4),
-    life=st.dictionaries(st.sampled_from(sorted(Life.__slots__)), anything, max_size=3),
+    life=st.dictionaries(st.sampled_from(sorted(Lifecycle.__slots__)), anything, max_size=3),
     pid=st.none() | st.integers(-2, 2**32),
     ticks=st.integers(-2, 2**64),
 )

@@ -21,18 +21,18 @@ from disagg_cluster.host.processes.process_traits import (
     writes_log,
 )
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.lifecycle.state import Life, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import Command, WorkerIdentity
+from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
+from disagg_cluster.lifecycle.worker_identity import LaunchCommand, WorkerIdentity
 from disagg_cluster.supervisor.journal.journal_text import Entry, digest
 from disagg_cluster.supervisor.ownership.adoption import (
-    Sought,
+    WorkerFingerprint,
     find,
     find_unrecorded,
     is_there,
     unrecorded_life,
 )
 from disagg_cluster.supervisor.ownership.run_folders import unrecorded
-from disagg_cluster.supervisor.process.child_process import Child, start
+from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from support.children import (
     PYTHON,
     SERVER,
@@ -67,11 +67,11 @@ def ear(tmp_path: Path) -> Iterator[Ear]:
 
 
 @pytest.fixture
-def begin(log: Path) -> Iterator[Callable[..., Child]]:
+def begin(log: Path) -> Iterator[Callable[..., ChildProcess]]:
     """Starts a program, whose session ends with the test, however that ends."""
-    started: list[Child] = []
+    started: list[ChildProcess] = []
 
-    def begin(*argv: str) -> Child:
+    def begin(*argv: str) -> ChildProcess:
         child = start(argv, dict(os.environ), log)
         started.append(child)
         # At the very moment of its exec a process has no arguments yet.
@@ -89,16 +89,16 @@ def begin(log: Path) -> Iterator[Callable[..., Child]]:
 
 
 @pytest.fixture
-def run(begin: Callable[..., Child]) -> Callable[..., Child]:
+def run(begin: Callable[..., ChildProcess]) -> Callable[..., ChildProcess]:
     """As `begin`, a script for Python."""
     return partial(begin, *PYTHON)
 
 
-def entry(log: Path, child: Child | None = None, **changes: object) -> Entry:
-    command = Command((*PYTHON, SLEEPS), {})
+def entry(log: Path, child: ChildProcess | None = None, **changes: object) -> Entry:
+    command = LaunchCommand((*PYTHON, SLEEPS), {})
     told = {
         "worker": "w",
-        "life": Life(WorkerState.READY, Presence.RUNNING, incarnation=1),
+        "life": Lifecycle(WorkerState.READY, Presence.RUNNING, incarnation=1),
         "pid": None if child is None else child.pid,
         "start_ticks": procfs.now_ticks() if child is None else child.start_ticks,
         "argv": command.argv,
@@ -113,7 +113,7 @@ def entry(log: Path, child: Child | None = None, **changes: object) -> Entry:
     return Entry(**(told | changes))  # type: ignore[arg-type]
 
 
-def leave(run: Callable[..., Child], ear: Ear, output: str) -> tuple[Child, int]:
+def leave(run: Callable[..., ChildProcess], ear: Ear, output: str) -> tuple[ChildProcess, int]:
     """A session without its leader; the other process that is left in it."""
     child = run(LEAVES, str(ear.path), output)
     left = int(ear.line())
@@ -123,7 +123,9 @@ def leave(run: Callable[..., Child], ear: Ear, output: str) -> tuple[Child, int]
     return child, left
 
 
-def test_a_living_process_is_found_and_can_be_ended(run: Callable[..., Child], log: Path) -> None:
+def test_a_living_process_is_found_and_can_be_ended(
+    run: Callable[..., ChildProcess], log: Path
+) -> None:
     child = run(SLEEPS)
 
     found = find(entry(log, child))
@@ -135,7 +137,7 @@ def test_a_living_process_is_found_and_can_be_ended(run: Callable[..., Child], l
     found.child.let_go()
 
 
-def test_a_pid_that_was_used_again_is_nobody(run: Callable[..., Child], log: Path) -> None:
+def test_a_pid_that_was_used_again_is_nobody(run: Callable[..., ChildProcess], log: Path) -> None:
     child = run(SLEEPS)
     before = descriptors()
 
@@ -151,7 +153,7 @@ def test_a_pid_that_is_not_there_any_more_is_gone(log: Path) -> None:
 
 
 def test_a_dead_leader_that_nobody_buries_is_no_process(
-    run: Callable[..., Child], log: Path
+    run: Callable[..., ChildProcess], log: Path
 ) -> None:
     child = run("pass")
     assert wait_readable(child.pidfd)
@@ -163,7 +165,7 @@ def test_a_dead_leader_that_nobody_buries_is_no_process(
 
 
 def test_those_left_in_a_session_without_its_leader_are_found_by_its_log(
-    run: Callable[..., Child], ear: Ear, log: Path
+    run: Callable[..., ChildProcess], ear: Ear, log: Path
 ) -> None:
     leader, left = leave(run, ear, "log")
 
@@ -178,7 +180,7 @@ def test_those_left_in_a_session_without_its_leader_are_found_by_its_log(
 
 
 def test_a_session_whose_number_proves_nothing_is_left_alone(
-    run: Callable[..., Child], ear: Ear, log: Path
+    run: Callable[..., ChildProcess], ear: Ear, log: Path
 ) -> None:
     leader, left = leave(run, ear, "elsewhere")
     before = descriptors()
@@ -189,7 +191,7 @@ def test_a_session_whose_number_proves_nothing_is_left_alone(
 
 
 def test_those_left_behind_a_dead_leader_that_nobody_buries_are_found(
-    run: Callable[..., Child], ear: Ear, log: Path
+    run: Callable[..., ChildProcess], ear: Ear, log: Path
 ) -> None:
     child = run(LEAVES, str(ear.path), "elsewhere")
     left = int(ear.line())
@@ -203,7 +205,7 @@ def test_those_left_behind_a_dead_leader_that_nobody_buries_are_found(
 
 
 def test_a_start_that_was_only_meant_is_found_by_its_log(
-    run: Callable[..., Child], log: Path
+    run: Callable[..., ChildProcess], log: Path
 ) -> None:
     meant = entry(log)
     assert find(meant).presence is Presence.GONE
@@ -218,7 +220,7 @@ def test_a_start_that_was_only_meant_is_found_by_its_log(
 
 
 def test_one_that_is_older_than_the_start_that_was_meant_is_not_it(
-    run: Callable[..., Child], log: Path
+    run: Callable[..., ChildProcess], log: Path
 ) -> None:
     child = run(SLEEPS)
 
@@ -227,9 +229,9 @@ def test_one_that_is_older_than_the_start_that_was_meant_is_not_it(
 
 @pytest.mark.parametrize("presence", [Presence.RUNNING, Presence.GONE])
 def test_a_successor_that_could_not_be_written_down_is_found_by_log_and_arguments(
-    run: Callable[..., Child], log: Path, presence: Presence
+    run: Callable[..., ChildProcess], log: Path, presence: Presence
 ) -> None:
-    life = Life(WorkerState.BACKOFF, presence, incarnation=1)
+    life = Lifecycle(WorkerState.BACKOFF, presence, incarnation=1)
     old = entry(log, None, pid=2**22 + 1, life=life)
     child = run(SLEEPS)
 
@@ -242,7 +244,7 @@ def test_a_successor_that_could_not_be_written_down_is_found_by_log_and_argument
 
 
 def test_an_interpreter_before_the_arguments_is_no_difference(
-    begin: Callable[..., Child], log: Path, tmp_path: Path
+    begin: Callable[..., ChildProcess], log: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "engine"
     os.mkfifo(tmp_path / "silence")
@@ -250,14 +252,14 @@ def test_an_interpreter_before_the_arguments_is_no_difference(
     script.chmod(0o755)
     child = begin(str(script), "--port", "1")
 
-    found = find_unrecorded(Sought(log, (str(script), "--port", "1"), "127.0.0.1", 0))
+    found = find_unrecorded(WorkerFingerprint(log, (str(script), "--port", "1"), "127.0.0.1", 0))
     assert found.child is not None
     assert found.child.pid == child.pid
     found.child.let_go()
 
 
 def test_one_that_does_not_lead_its_session_is_not_a_worker(
-    run: Callable[..., Child], ear: Ear, log: Path
+    run: Callable[..., ChildProcess], ear: Ear, log: Path
 ) -> None:
     child = run(LEAVES, str(ear.path), "log")
     left = int(ear.line())
@@ -277,8 +279,10 @@ ctypes.memmove(begin, b"VLLM::APIServer", 15)
 """
 
 
-def sought(log: Path, port: int = 0, argv: tuple[str, ...] = (*PYTHON, SLEEPS)) -> Sought:
-    return Sought(log, argv, "127.0.0.1", port)
+def sought(
+    log: Path, port: int = 0, argv: tuple[str, ...] = (*PYTHON, SLEEPS)
+) -> WorkerFingerprint:
+    return WorkerFingerprint(log, argv, "127.0.0.1", port)
 
 
 def take_away(log: Path, how: str) -> None:
@@ -353,7 +357,7 @@ def test_an_engine_with_a_title_of_its_own_is_found_by_log_and_port(
 
 @pytest.mark.parametrize("how", ["deleted", "moved and made anew"])
 def test_those_left_by_a_leader_are_found_when_their_log_has_been_moved(
-    run: Callable[..., Child], ear: Ear, log: Path, how: str
+    run: Callable[..., ChildProcess], ear: Ear, log: Path, how: str
 ) -> None:
     leader, left = leave(run, ear, "log")
     take_away(log, how)
@@ -500,7 +504,9 @@ def test_what_a_process_runs_and_where_it_lives_is_told_by_the_kernel() -> None:
 
 
 def test_a_process_that_was_found_is_in_no_restart_that_was_asked_of_the_one_before() -> None:
-    draining = Life(WorkerState.DRAINING, Presence.RUNNING, 3, sent=signal.SIGTERM, restarting=True)
+    draining = Lifecycle(
+        WorkerState.DRAINING, Presence.RUNNING, 3, sent=signal.SIGTERM, restarting=True
+    )
     found = unrecorded_life(draining, 5)
 
     assert (found.state, found.incarnation, found.sent) == (WorkerState.STARTING, 4, None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from disagg_cluster.supervisor.ownership.adoption import Traits, proves_worker
+from disagg_cluster.supervisor.ownership.adoption import ProcessEvidence, proves_worker
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from disagg_cluster.supervisor.ownership.adoption import Traits, proves_worker
 def test_the_log_and_one_more_prove_it_and_without_the_log_arguments_and_mark(
     writes: bool, fits: bool, mark: bool, port: bool, proven: bool
 ) -> None:
-    assert proves_worker(Traits(writes, fits, mark, port)) is proven
+    assert proves_worker(ProcessEvidence(writes, fits, mark, port)) is proven

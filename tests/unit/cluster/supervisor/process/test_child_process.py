@@ -11,7 +11,7 @@ import pytest
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.worker_logs import last_lines
-from disagg_cluster.supervisor.process.child_process import Child, StartError, start
+from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError, start
 from support.children import PYTHON, STUBBORN, Ear, children, descriptors, is_gone, wait_readable
 
 FORKS = """
@@ -41,11 +41,11 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(log: Path) -> Iterator[Callable[..., Child]]:
+def run(log: Path) -> Iterator[Callable[..., ChildProcess]]:
     """Start python on a script; whatever of it is left at the end is killed."""
-    started: list[Child] = []
+    started: list[ChildProcess] = []
 
-    def run(script: str, *arguments: str) -> Child:
+    def run(script: str, *arguments: str) -> ChildProcess:
         child = start([*PYTHON, script, *arguments], dict(os.environ), log)
         started.append(child)
         return child
@@ -59,7 +59,7 @@ def run(log: Path) -> Iterator[Callable[..., Child]]:
 
 
 def test_a_child_leads_its_own_session_reads_nothing_and_logs_both_outputs(
-    run: Callable[..., Child], log: Path
+    run: Callable[..., ChildProcess], log: Path
 ) -> None:
     child = run(
         "import os, sys; print(os.getsid(0), repr(sys.stdin.read()), flush=True);"
@@ -71,7 +71,9 @@ def test_a_child_leads_its_own_session_reads_nothing_and_logs_both_outputs(
     assert child.start_ticks == procfs.start_ticks(child.pid)
 
 
-def test_a_child_inherits_no_descriptor_of_ours(run: Callable[..., Child], log: Path) -> None:
+def test_a_child_inherits_no_descriptor_of_ours(
+    run: Callable[..., ChildProcess], log: Path
+) -> None:
     ours, other_end = os.pipe()
     os.set_inheritable(ours, True)
     try:
@@ -85,7 +87,7 @@ def test_a_child_inherits_no_descriptor_of_ours(run: Callable[..., Child], log: 
 
 
 def test_a_log_is_appended_to_and_the_new_part_is_known(
-    run: Callable[..., Child], log: Path
+    run: Callable[..., ChildProcess], log: Path
 ) -> None:
     log.parent.mkdir()
     log.write_text("from before\n")
@@ -97,7 +99,7 @@ def test_a_log_is_appended_to_and_the_new_part_is_known(
 
 
 def test_a_log_cut_by_copy_truncate_is_written_on_from_its_beginning(
-    run: Callable[..., Child], log: Path, ear: Ear
+    run: Callable[..., ChildProcess], log: Path, ear: Ear
 ) -> None:
     child = run(
         "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]);"
@@ -122,7 +124,7 @@ def test_a_log_cut_by_copy_truncate_is_written_on_from_its_beginning(
     ],
 )
 def test_the_exit_code_is_known_before_and_only_after_the_end(
-    run: Callable[..., Child], script: str, code: int
+    run: Callable[..., ChildProcess], script: str, code: int
 ) -> None:
     child = run(script)
     assert wait_readable(child.pidfd)
@@ -132,7 +134,9 @@ def test_the_exit_code_is_known_before_and_only_after_the_end(
     assert child.pid not in children()
 
 
-def test_a_running_child_has_no_exit_code_and_is_not_reaped(run: Callable[..., Child]) -> None:
+def test_a_running_child_has_no_exit_code_and_is_not_reaped(
+    run: Callable[..., ChildProcess],
+) -> None:
     child = run("import signal; signal.pause()")
 
     child.reap()
@@ -140,8 +144,8 @@ def test_a_running_child_has_no_exit_code_and_is_not_reaped(run: Callable[..., C
     assert procfs.is_alive(child.pid)
 
 
-def test_the_end_of_a_child_wakes_a_loop_without_polling(run: Callable[..., Child]) -> None:
-    async def until_dead(child: Child) -> None:
+def test_the_end_of_a_child_wakes_a_loop_without_polling(run: Callable[..., ChildProcess]) -> None:
+    async def until_dead(child: ChildProcess) -> None:
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_reader(child.pidfd, ended.set)
@@ -158,7 +162,7 @@ def test_the_end_of_a_child_wakes_a_loop_without_polling(run: Callable[..., Chil
 
 @pytest.mark.parametrize("group", ["same group", "own group"])
 def test_a_signal_reaches_all_of_the_session(
-    run: Callable[..., Child], ear: Ear, group: str
+    run: Callable[..., ChildProcess], ear: Ear, group: str
 ) -> None:
     child = run(FORKS, str(ear.path), group, "stay")
     grandchild = int(ear.line())
@@ -171,12 +175,12 @@ def test_a_signal_reaches_all_of_the_session(
 
 @pytest.mark.parametrize("group", ["same group", "own group"])
 def test_all_of_a_session_that_another_reaps_are_reached_one_by_one(
-    run: Callable[..., Child], ear: Ear, group: str, monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., ChildProcess], ear: Ear, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody holds the number of such a group for us: it is never signalled as a whole."""
     child = run(FORKS, str(ear.path), group, "stay")
     grandchild = int(ear.line())
-    monkeypatch.setattr(Child, "_is_our_child", lambda _child: False)
+    monkeypatch.setattr(ChildProcess, "_is_our_child", lambda _child: False)
     monkeypatch.setattr(os, "killpg", None)
 
     assert child.signal_group(signal.SIGTERM)
@@ -185,14 +189,14 @@ def test_all_of_a_session_that_another_reaps_are_reached_one_by_one(
 
 
 def test_a_stranger_whose_group_got_the_number_of_an_adopted_one_is_not_signalled(
-    run: Callable[..., Child],
+    run: Callable[..., ChildProcess],
 ) -> None:
     """It got it after our last look: its start was still the adopted one's then."""
     adopted = run("pass")
     assert wait_readable(adopted.pidfd)
     os.waitpid(adopted.pid, 0)  # as whoever else it is a child of would
     stranger = run("import signal; signal.pause()")
-    late = Child(stranger.pid, stranger.start_ticks, adopted.pidfd, 0)
+    late = ChildProcess(stranger.pid, stranger.start_ticks, adopted.pidfd, 0)
 
     late.signal_group(signal.SIGKILL)
 
@@ -201,7 +205,7 @@ def test_a_stranger_whose_group_got_the_number_of_an_adopted_one_is_not_signalle
 
 @pytest.mark.parametrize("group", ["same group", "own group"])
 def test_those_left_behind_are_found_and_killed_after_the_leader_died(
-    run: Callable[..., Child], ear: Ear, group: str
+    run: Callable[..., ChildProcess], ear: Ear, group: str
 ) -> None:
     child = run(FORKS, str(ear.path), group, "leave")
     grandchild = int(ear.line())
@@ -214,7 +218,7 @@ def test_those_left_behind_are_found_and_killed_after_the_leader_died(
 
 
 def test_a_member_that_moved_to_another_session_is_not_watched(
-    run: Callable[..., Child],
+    run: Callable[..., ChildProcess],
 ) -> None:
     child = run("import signal; signal.pause()")
 
@@ -224,7 +228,7 @@ def test_a_member_that_moved_to_another_session_is_not_watched(
     os.close(pidfd)
 
 
-def test_a_pid_with_another_start_time_is_never_touched(run: Callable[..., Child]) -> None:
+def test_a_pid_with_another_start_time_is_never_touched(run: Callable[..., ChildProcess]) -> None:
     child = run("import signal; signal.pause()")
     ours, child.start_ticks = child.start_ticks, 1
 
@@ -235,7 +239,7 @@ def test_a_pid_with_another_start_time_is_never_touched(run: Callable[..., Child
     child.start_ticks = ours
 
 
-def test_a_reaped_child_is_never_signalled_again(run: Callable[..., Child]) -> None:
+def test_a_reaped_child_is_never_signalled_again(run: Callable[..., ChildProcess]) -> None:
     child = run("pass")
     assert wait_readable(child.pidfd)
     child.reap()
@@ -244,7 +248,9 @@ def test_a_reaped_child_is_never_signalled_again(run: Callable[..., Child]) -> N
     assert child.signal_group(signal.SIGKILL) is False
 
 
-def test_a_child_that_ignores_sigterm_ends_by_sigkill(run: Callable[..., Child], ear: Ear) -> None:
+def test_a_child_that_ignores_sigterm_ends_by_sigkill(
+    run: Callable[..., ChildProcess], ear: Ear
+) -> None:
     child = run(
         STUBBORN + "import sys; print('up', file=open(sys.argv[1], 'w'), flush=True)\n"
         "while True: signal.pause()",
@@ -314,7 +320,7 @@ def test_the_last_lines_of_a_huge_or_garbled_log_are_cheap_and_readable(tmp_path
 
 
 def test_a_process_with_brackets_in_its_name_is_read_right(
-    run: Callable[..., Child], ear: Ear
+    run: Callable[..., ChildProcess], ear: Ear
 ) -> None:
     child = run(
         "import signal, sys; open('/proc/self/comm', 'w').write('x) Z 1 (2');"

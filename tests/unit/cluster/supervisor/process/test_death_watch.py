@@ -12,7 +12,7 @@ import pytest
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import WORKER_MARK
-from disagg_cluster.supervisor.process.child_process import Child, start
+from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
 from disagg_cluster.supervisor.process.family import OwnProcesses, SharedScan
 from disagg_cluster.supervisor.process.retries import DescriptorReserve, Retried, SupervisionHealth
@@ -148,7 +148,7 @@ def test_each_turn_of_the_loop_looks_anew_and_a_look_that_fails_is_not_kept() ->
 
 
 def test_who_is_seen_lives_and_has_a_session(tmp_path: Path) -> None:
-    child: Child = start([*PYTHON, SLEEPS], {WORKER_MARK: "/x/w.log"}, tmp_path / "w.log")
+    child: ChildProcess = start([*PYTHON, SLEEPS], {WORKER_MARK: "/x/w.log"}, tmp_path / "w.log")
     try:
         seen = OwnProcesses()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from disagg_cluster.host.libc import is_subreaper, subreaping
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.supervisor.process.child_process import Child, start
+from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from disagg_cluster.supervisor.process.family import Descendants, below
 from support.children import PYTHON, Ear, children, is_gone, wait_readable
 
@@ -48,7 +48,7 @@ def test_below_is_whoever_has_a_root_among_his_ancestors(
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Iterator[tuple[Child, int]]:
+def tree(tmp_path: Path) -> Iterator[tuple[ChildProcess, int]]:
     """A leader, its child in another session, and the child of that one, whose pid is known."""
     ear = Ear(tmp_path)
     # Nothing is inherited by which they could be known.
@@ -65,7 +65,7 @@ def tree(tmp_path: Path) -> Iterator[tuple[Child, int]]:
 
 
 def test_who_was_seen_below_a_leader_is_still_its_own_when_those_between_have_died(
-    tree: tuple[Child, int],
+    tree: tuple[ChildProcess, int],
 ) -> None:
     child, grandchild = tree
     middle = procfs.parent_of(grandchild)
@@ -87,7 +87,7 @@ def test_who_was_seen_below_a_leader_is_still_its_own_when_those_between_have_di
 
 
 def test_a_pid_that_is_somebody_elses_by_now_is_nobodys_descendant(
-    tree: tuple[Child, int],
+    tree: tuple[ChildProcess, int],
 ) -> None:
     child, grandchild = tree
     ticks = procfs.start_ticks(grandchild)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.supervisor.process.child_process import Child
+from disagg_cluster.supervisor.process.child_process import ChildProcess
 from disagg_cluster.supervisor.process.death_watch import StuckWorkersError
-from disagg_cluster.supervisor.supervisor import Crew
+from disagg_cluster.supervisor.supervisor import Supervisor
 from support.children import STUBBORN, Ear
 from support.crews import QUICK, STARTING, tiny_post
 
@@ -44,7 +44,7 @@ def test_a_crew_that_is_hurried_while_a_worker_is_stuck_ends_once_and_names_it(
 
     async def story() -> None:
         states: asyncio.Queue[tuple[object, int | None]] = asyncio.Queue()
-        crew = Crew(
+        crew = Supervisor(
             [post],
             lambda _worker, _old, new, pid, _why: states.put_nowait((new, pid)),
             lambda _worker: None,
@@ -54,7 +54,7 @@ def test_a_crew_that_is_hurried_while_a_worker_is_stuck_ends_once_and_names_it(
         assert (state, crew.pid("w")) == (STARTING, pid)
         assert pid is not None
         with monkeypatch.context() as patch:
-            patch.setattr(Child, "signal_group", lambda _child, _sign: True)
+            patch.setattr(ChildProcess, "signal_group", lambda _child, _sign: True)
             both = await asyncio.gather(crew.stop(), crew.stop(drain=False))
         assert both == [("w",), ("w",)]
         os.killpg(pid, signal.SIGKILL)
@@ -73,7 +73,7 @@ def test_a_daemon_that_was_stopped_itself_gives_up_no_worker_that_it_has_not_kil
     post = tiny_post(tmp_path, STUBBORN + says, str(ear.path), policy=policy)
 
     async def story() -> None:
-        crew = Crew([post], lambda *_: None, lambda _worker: None)
+        crew = Supervisor([post], lambda *_: None, lambda _worker: None)
         await crew.start()
         assert ear.line() == "deaf"
         stopping = asyncio.create_task(crew.stop())

@@ -17,7 +17,11 @@ import pytest
 from disagg_cluster.lifecycle.failures import Failure, FailureKind
 from disagg_cluster.supervisor.hooks import post_delivery
 from disagg_cluster.supervisor.hooks.command_delivery import CommandDelivery
-from disagg_cluster.supervisor.hooks.failure_hook import MOST_WAITING, FailureHook, HookError
+from disagg_cluster.supervisor.hooks.failure_notifier import (
+    MOST_WAITING,
+    FailureNotifier,
+    HookError,
+)
 from disagg_cluster.supervisor.hooks.post_delivery import PostDelivery
 from support.children import children, descriptors, free_port, is_gone
 
@@ -231,7 +235,7 @@ class Slow:
 def test_one_is_delivered_at_a_time_and_the_oldest_give_way_when_too_many_wait() -> None:
     async def story() -> None:
         slow = Slow()
-        hook = FailureHook(slow, ["crashed"], "n", "c", LOG)
+        hook = FailureNotifier(slow, ["crashed"], "n", "c", LOG)
         running = asyncio.create_task(hook.run())
         hook.tell(FAILURE)
         await slow.begun.get()
@@ -257,11 +261,11 @@ def test_one_is_delivered_at_a_time_and_the_oldest_give_way_when_too_many_wait()
 
 def test_kinds_that_nobody_asked_for_are_not_told_and_without_a_hook_nothing_is() -> None:
     async def story() -> None:
-        hook = FailureHook(Slow(), ["failed"], "n", "c", LOG)
+        hook = FailureNotifier(Slow(), ["failed"], "n", "c", LOG)
         hook.tell(FAILURE)
         assert hook._waiting.empty()
 
-        none = FailureHook(None, [], "n", "c", LOG)
+        none = FailureNotifier(None, [], "n", "c", LOG)
         none.tell(FAILURE)
         assert (none.counts(), none.collectors()) == ({}, ())
 

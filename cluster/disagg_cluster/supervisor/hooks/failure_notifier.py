@@ -31,7 +31,7 @@ class Delivery(Protocol):
         """Deliver within the deadline, or raise `HookError`."""
 
 
-class FailureHook:
+class FailureNotifier:
     """A bounded queue of failures and the one delivery that is under way.
 
     Args:
@@ -86,9 +86,9 @@ class FailureHook:
         return () if self._delivery is None else (self._health.status(),)
 
 
-def failure_hook(
+def failure_notifier(
     config: NodeConfig, log_path: Path, environ: Mapping[str, str], log: logging.Logger
-) -> FailureHook:
+) -> FailureNotifier:
     """What is to be told of the failures of workers; if nothing is, it does nothing.
 
     Args:
@@ -99,14 +99,14 @@ def failure_hook(
     """
     hook, names = config.on_worker_failure, (config.node, config.cluster)
     if hook is None:
-        return FailureHook(None, (), *names, log)
+        return FailureNotifier(None, (), *names, log)
     if hook.command is None:
         # A node without a URL does without OpenSSL in its memory.
         from disagg_cluster.supervisor.hooks.post_delivery import PostDelivery
 
         post = PostDelivery(hook.url or "", hook.deadline_seconds)
-        return FailureHook(post, hook.events, *names, log)
+        return FailureNotifier(post, hook.events, *names, log)
     from disagg_cluster.supervisor.hooks.command_delivery import CommandDelivery
 
     command = CommandDelivery(hook.command, environ, log_path, hook.deadline_seconds)
-    return FailureHook(command, hook.events, *names, log)
+    return FailureNotifier(command, hook.events, *names, log)

@@ -20,7 +20,7 @@ class NoThreadError(RuntimeError):
     """No thread is there, and the system gives none."""
 
 
-class JobThreads:
+class DaemonThreads:
     """Runs jobs on at most `limit` daemon threads, made when they are first needed.
 
     Args:

@@ -24,7 +24,7 @@ _SOCKETS = Path("/proc/net/unix")
 _LISTENS = 0x10000  # __SO_ACCEPTCON of linux/net.h
 
 
-class Presence:
+class RunDirClaim:
     """The name of one run folder, once `take` was given it; `close` gives it back."""
 
     def __init__(self, folder: Path) -> None:
@@ -44,7 +44,7 @@ class Presence:
             mine.listen(_BACKLOG)
         except OSError as error:
             mine.close()
-            return present(self._folder) if error.errno == errno.EADDRINUSE else None
+            return claim_holder(self._folder) if error.errno == errno.EADDRINUSE else None
         self._socket = mine
         return None
 
@@ -64,7 +64,7 @@ class Presence:
             self._socket = None
 
 
-def present(folder: Path) -> int | None:
+def claim_holder(folder: Path) -> int | None:
     """The daemon that has the name of a run folder; None if none has, or not of this folder."""
     name = _name(folder)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:

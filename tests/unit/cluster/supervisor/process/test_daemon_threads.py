@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from disagg_cluster.supervisor.process.job_threads import JobThreads, NoThreadError
+from disagg_cluster.supervisor.process.daemon_threads import DaemonThreads, NoThreadError
 
 
 def test_jobs_run_side_by_side_up_to_the_limit_and_threads_are_kept() -> None:
-    threads = JobThreads(2, "test")
+    threads = DaemonThreads(2, "test")
     both, third = threading.Barrier(3), threading.Event()
     names: set[str] = set()
 
@@ -29,7 +29,7 @@ def test_jobs_run_side_by_side_up_to_the_limit_and_threads_are_kept() -> None:
 
 
 def test_a_job_that_fails_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
-    threads, done = JobThreads(1, "test"), threading.Event()
+    threads, done = DaemonThreads(1, "test"), threading.Event()
 
     def fail() -> None:
         raise ValueError("odd")
@@ -45,7 +45,7 @@ def test_a_job_that_fails_ends_no_thread(caplog: pytest.LogCaptureFixture) -> No
 def test_a_job_that_gets_no_thread_is_refused_and_never_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    threads, done, ran = JobThreads(2, "test"), threading.Event(), []
+    threads, done, ran = DaemonThreads(2, "test"), threading.Event(), []
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", _refused)
         with pytest.raises(NoThreadError):
@@ -60,7 +60,7 @@ def test_a_job_that_gets_no_thread_is_refused_and_never_run(
 def test_a_job_waits_for_a_thread_that_is_busy_if_no_more_can_be_had(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    threads, busy, free, done = JobThreads(2, "test"), *(threading.Event() for _ in range(3))
+    threads, busy, free, done = DaemonThreads(2, "test"), *(threading.Event() for _ in range(3))
     threads.run(lambda: (busy.set(), free.wait(20))[0])
     assert busy.wait(20)
     with monkeypatch.context() as patch:
