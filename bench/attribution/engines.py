@@ -16,7 +16,7 @@ from disagg_cluster.simulator.engine.roofline import Noise, Roofline, StepNoise
 from disagg_cluster.simulator.engine.scheduler import Scheduler
 from disagg_cluster.simulator.load import Arrivals, Lengths, Mix, Shifting
 from disagg_cluster.simulator.telemetry.telemetry_emitter import TelemetryEmitter
-from disagg_exporter.attribution.cost_model.work import BatchWork
+from disagg_exporter.attribution.cost_model.samples import StepWork
 from disagg_exporter.model import Role, Step
 
 NOISE = Noise(step_ratio=0.10, drift_ratio=0.10, drift_period_seconds=600.0)
@@ -59,7 +59,7 @@ class Seen:
     fpm: Step
     seconds: float
     share: float
-    full: BatchWork
+    full: StepWork
     reading: int
     running: int
     first_tokens: int
@@ -113,7 +113,7 @@ def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[S
             fpm=fpm,
             seconds=outcome.elapsed_ns / 1e9,
             share=true_share(costs, prefill, decode),
-            full=BatchWork(
+            full=StepWork(
                 prefill.context_tokens,
                 prefill.context_pairs,
                 decode.writers,

@@ -29,8 +29,8 @@ from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.capacity.curves.utilization import used_ratio
 from disagg_exporter.capacity.engine import EngineFullness
-from disagg_exporter.capacity.inbox import Arrived
 from disagg_exporter.capacity.stream import learn
+from disagg_exporter.capacity.work import Arrived
 from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
 from disagg_exporter.steps.messages import Message, MessageKind
 from disagg_exporter.steps.rows import rows_of

@@ -7,7 +7,7 @@ import random
 from disagg_cluster.simulator.cluster.spec import EngineSpec
 from disagg_cluster.simulator.engine.roofline import BatchWork
 from disagg_cluster.simulator.load import Arrivals, Constant, Lengths, Mix
-from disagg_exporter.capacity.curves.knee import KNEE_SHARE
+from disagg_exporter.capacity.curves.limits import KNEE_SHARE
 
 _DRAWN_PROMPTS = 2000
 _COARSE = 1.02

@@ -13,11 +13,10 @@ from disagg_cluster.telemetry.source_selection import Sourcing, Subject
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.cost_model.cost import StepCost
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
-from disagg_exporter.attribution.cost_model.work import StepWork
-from disagg_exporter.attribution.pages.learned_shares import LearnedShares
-from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
+from disagg_exporter.attribution.cost_model.samples import StepWork
+from disagg_exporter.attribution.pages.prefill_shares import Counts, LearnedShares, PhaseShares
 from disagg_exporter.capacity import Fullness
-from disagg_exporter.capacity.curves.learned_limits import LearnedClass, LearnedLimits
+from disagg_exporter.capacity.curves.curve import LearnedClass, LearnedLimits
 from disagg_exporter.model import Assignment, Device, EnginePage, EngineState, EngineStatus, Role
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from disagg_exporter.attribution.cost_model.cost import StepCost
-from disagg_exporter.attribution.cost_model.work import Proxies
+from disagg_exporter.attribution.cost_model.samples import Proxies
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Step
 from disagg_exporter.steps.rows import kind_of

@@ -10,7 +10,7 @@ from collections import deque
 from statistics import median
 
 from disagg_exporter.capacity.curves.curve import Curve, class_of
-from disagg_exporter.capacity.curves.window import Tally, Window
+from disagg_exporter.capacity.curves.utilization import Tally, Window
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
 from disagg_exporter.steps.rows import kind_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from disagg_exporter.attribution.cost_model.samples import Proxies, StepWork
 from disagg_exporter.attribution.cost_model.split import StepSplit
-from disagg_exporter.attribution.cost_model.work import Proxies, StepWork
 from disagg_exporter.model import Step
 from disagg_exporter.steps.rows import rows_of
 

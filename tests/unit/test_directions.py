@@ -79,7 +79,7 @@ CORE = [
     "disagg_exporter.http.server.admission",
     "disagg_exporter.http.server.request_head",
     "disagg_exporter.landing.view",
-    "disagg_exporter.steps.fpm.stream",
+    "disagg_exporter.steps.fpm.message",
     "disagg_exporter.steps.messages",
     "disagg_exporter.steps.rows",
 ]

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from disagg_cluster.config.values import Section
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
-from disagg_exporter.attribution.pages.learned_shares import LearnedShares
-from disagg_exporter.capacity.curves.learned_limits import LearnedLimits
+from disagg_exporter.attribution.pages.prefill_shares import LearnedShares
+from disagg_exporter.capacity.curves.curve import LearnedLimits
 from disagg_exporter.errors import DisaggError
 
 VERSION: Final = 1

@@ -21,14 +21,15 @@ from disagg_cluster.control.messages import Caller, ControlReply, ReplyOutcome
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, encode_reply
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
-from disagg_exporter.steps.peer import PeerLink, peer_credentials
-from disagg_exporter.steps.rate_limiter import Allowance
-from disagg_exporter.steps.socket_folder import (
+from disagg_exporter.steps.local_sockets import (
     FileIdentity,
+    PeerLink,
     identity_of,
     listening_socket,
+    peer_credentials,
     unlink_if_same,
 )
+from disagg_exporter.steps.rate_limiter import Allowance
 
 COLLECTOR = "control"
 

@@ -14,7 +14,7 @@ from disagg_cluster.config import Listen
 from disagg_cluster.host.files.atomic_write import write_whole
 from disagg_cluster.host.processes import procfs
 from disagg_exporter.http.listen import ListenAddress, ListenError, parse_listen
-from disagg_exporter.steps.socket_folder import FileIdentity, identity_of, unlink_if_same
+from disagg_exporter.steps.local_sockets import FileIdentity, identity_of, unlink_if_same
 
 _MOST_BYTES = 10_000
 # Whatever lies there: a pipe would keep us waiting, a link lead to what was not meant for us.

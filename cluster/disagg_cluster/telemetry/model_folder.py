@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from disagg_cluster.config import Worker
-from disagg_exporter.capacity.model_size import size_from_config
+from disagg_exporter.capacity.compute_rates import size_from_config
 from disagg_exporter.model import ModelSize
 
 MAX_CONFIG_BYTES = 1024 * 1024

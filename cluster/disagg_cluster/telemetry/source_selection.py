@@ -17,7 +17,7 @@ from disagg_exporter.attribution.pages import (
     choose,
     role_window,
 )
-from disagg_exporter.attribution.pages.learned_shares import LearnedShares
+from disagg_exporter.attribution.pages.prefill_shares import LearnedShares
 from disagg_exporter.model import EnginePage, Method, Phase, Role, WorkWindow
 from disagg_exporter.roles.command_line.spanning import EnginePart
 

@@ -1,17 +1,24 @@
-"""One engine: the limits its steps have taught, and the load it stands under."""
+"""One engine: limits and load, learned from its steps or, more coarsely, from its page."""
 
 from __future__ import annotations
 
-from disagg_exporter.capacity.curves.curve import Curve
-from disagg_exporter.capacity.curves.itl import find_batch
-from disagg_exporter.capacity.curves.knee import find_knee
-from disagg_exporter.capacity.curves.learned_limits import LearnedLimits
-from disagg_exporter.capacity.curves.utilization import Load, load_of
-from disagg_exporter.capacity.curves.window import CONCLUDE_EVERY_NS
-from disagg_exporter.capacity.inbox import Told
+from collections import deque
+from statistics import median
+
+from disagg_exporter.capacity.curves.curve import MOST_RATES, Curve, LearnedLimits
+from disagg_exporter.capacity.curves.limits import KNEE_SHARE, find_batch, find_knee
+from disagg_exporter.capacity.curves.utilization import (
+    CONCLUDE_EVERY_NS,
+    SECOND_NS,
+    WINDOW_NS,
+    Load,
+    Tally,
+    Window,
+    load_of,
+)
 from disagg_exporter.capacity.stream import Stream
-from disagg_exporter.capacity.work import Stretch
-from disagg_exporter.model import DecodeLimit, PrefillLimit, StreamKey
+from disagg_exporter.capacity.work import Stretch, Told
+from disagg_exporter.model import DecodeLimit, EnginePage, LimitConfidence, PrefillLimit, StreamKey
 
 SILENT_NS = 30 * 1_000_000_000
 """A stream that tells nothing for so long is no engine's any more."""
@@ -84,3 +91,116 @@ class EngineFullness:
         self.prefill = find_knee(self._prefill_curve.points(now_ns), self._gap_seconds)
         target_seconds = self._itl_seconds - self._gap_seconds
         self.decode = find_batch(self._decode_curve.points(now_ns), target_seconds)
+
+
+SATURATED_NS = 10 * SECOND_NS
+"""So long must requests wait without a break before the rate is called the engine's best."""
+ENOUGH_SATURATED = 3
+STALE_NS = 30 * SECOND_NS
+_STEADY_RATIO = 0.1
+
+
+class PagedFullness:
+    """Learns from two pages at a time what happened between them.
+
+    * Between pages on which as many requests run, and no prompt is computed, each step writes one
+      token of each: requests × seconds ÷ tokens is the time of a step, and a sample of it.
+    * Pages say nothing of the size of prefill steps, so there is no knee to be found. But while
+      requests wait all the time an engine computes as fast as it can; nine tenths of that, once it
+      was seen three times for ten seconds each, are taken for the rate at the knee.
+    """
+
+    def __init__(self, itl_seconds: float) -> None:
+        self.load: Load | None = None
+        self.prefill: PrefillLimit | None = None
+        self.decode: DecodeLimit | None = None
+        self._itl_seconds = itl_seconds
+        self._curve = Curve()
+        self._window = Window()
+        self._page: EnginePage | None = None
+        self._rates: deque[float] = deque(maxlen=MOST_RATES)
+        self._waited_ns = 0
+        self._waited_tokens = 0.0
+        self._conclude_ns = 0
+
+    def look(self, page: EnginePage | None, now_ns: int) -> None:
+        """Take the engine's last page, which may be the one that was seen before."""
+        before, self._page = self._page, page
+        if page is None or now_ns - page.t_ns > STALE_NS:
+            self.load = None
+            return
+        if before is None or page.t_ns == before.t_ns:
+            return
+        self._read(before, page)
+        self.load = load_of([self._window.total])
+        if now_ns < self._conclude_ns:
+            return
+        self._conclude_ns = now_ns + CONCLUDE_EVERY_NS
+        self._conclude(now_ns)
+
+    def save(self, now_ns: int) -> LearnedLimits:
+        """Return what the limits are read off, as plain values."""
+        return LearnedLimits(page_decode=self._curve.save(now_ns), page_rates=tuple(self._rates))
+
+    def restore(self, saved: LearnedLimits, now_ns: int) -> None:
+        """Go on with what was saved, instead of what is known; the limits are there at once."""
+        self._curve.restore(saved.page_decode, now_ns)
+        self._rates = deque(saved.page_rates, maxlen=MOST_RATES)
+        self._conclude(now_ns)
+
+    def _conclude(self, now_ns: int) -> None:
+        self.decode = find_batch(self._curve.points(now_ns), self._itl_seconds)
+        enough = len(self._rates) >= ENOUGH_SATURATED
+        rate = median(self._rates) if enough else None
+        self.prefill = (
+            PrefillLimit(KNEE_SHARE * rate, LimitConfidence.ONE) if rate is not None else None
+        )
+
+    def _read(self, before: EnginePage, page: EnginePage) -> None:
+        length_ns = page.t_ns - before.t_ns
+        prefilled = _grown(before.computed_tokens_total, page.computed_tokens_total)
+        written = _grown(before.generation_tokens_total, page.generation_tokens_total)
+        if (
+            not 0 < length_ns < WINDOW_NS
+            or prefilled is None
+            or written is None
+            or before.running is None
+            or page.running is None
+            or page.kv_usage_ratio is None
+        ):
+            self._window, self._waited_ns = Window(), 0
+            return
+        running = (before.running + page.running) / 2
+        waited = bool(before.waiting and page.waiting)
+        self._window.add(
+            Tally(
+                length_ns=length_ns,
+                prefill_tokens=prefilled,
+                batch_ns=running * length_ns if written else 0.0,
+                kv_ns=page.kv_usage_ratio * length_ns,
+                blocked_ns=length_ns if waited else 0,
+                waiting_ns=length_ns if waited else 0,
+            )
+        )
+        steady = abs(page.running - before.running) <= _STEADY_RATIO * running
+        if written and steady and not prefilled:
+            self._curve.add(running, running * length_ns / 1e9 / written, page.t_ns)
+        self._saturate(length_ns, prefilled, waited=waited)
+
+    def _saturate(self, length_ns: int, prefilled: float, *, waited: bool) -> None:
+        if not waited:
+            self._waited_ns, self._waited_tokens = 0, 0.0
+            return
+        self._waited_ns += length_ns
+        self._waited_tokens += prefilled
+        if self._waited_ns >= SATURATED_NS:
+            if self._waited_tokens:
+                self._rates.append(self._waited_tokens / self._waited_ns * 1e9)
+            self._waited_ns, self._waited_tokens = 0, 0.0
+
+
+def _grown(before: float | None, after: float | None) -> float | None:
+    """Return by how much a counter grew; None where it is not told, or began anew."""
+    if before is None or after is None or after < before:
+        return None
+    return after - before

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from disagg_exporter.capacity.activity import Activity
-from disagg_exporter.capacity.bottleneck import Evidence, bound_of
-from disagg_exporter.capacity.curves.learned_limits import LearnedLimits
+from disagg_exporter.capacity.bottleneck import Activity, Evidence, bound_of
+from disagg_exporter.capacity.compute_rates import bytes_per_second, flops_per_second
+from disagg_exporter.capacity.curves.curve import LearnedLimits
 from disagg_exporter.capacity.curves.utilization import used_ratio
-from disagg_exporter.capacity.engine import EngineFullness
-from disagg_exporter.capacity.inbox import Arrived
-from disagg_exporter.capacity.paged import PagedFullness
-from disagg_exporter.capacity.rates import bytes_per_second, flops_per_second
+from disagg_exporter.capacity.engine import EngineFullness, PagedFullness
 from disagg_exporter.capacity.stream import Stream, learn
-from disagg_exporter.capacity.work import Stretch
+from disagg_exporter.capacity.work import Arrived, Stretch
 from disagg_exporter.model import (
     Bottleneck,
     CapacitySource,

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.capacity.curves.curve import Curve
-from disagg_exporter.capacity.curves.window import Tally, Window
-from disagg_exporter.capacity.inbox import Told
-from disagg_exporter.capacity.work import Batch, Stretch, Work, work_of
+from disagg_exporter.capacity.curves.utilization import Tally, Window
+from disagg_exporter.capacity.work import Batch, Stretch, Told, Work, work_of
 from disagg_exporter.model import Step
 from disagg_exporter.steps.rows import ROW, Rows, joined, rows_of, unfinished_tokens
 

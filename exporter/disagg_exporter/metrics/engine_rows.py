@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from disagg_exporter.capacity.peaks import peak_of
+from disagg_exporter.capacity.compute_rates import peak_of
 from disagg_exporter.engine_pages.adapters import is_known_version
 from disagg_exporter.metrics.device_rows import engine_namespaces, present_engines
 from disagg_exporter.metrics.family import MetricRows

@@ -19,16 +19,17 @@ from disagg_exporter.errors import DisaggError
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import StreamKey
 from disagg_exporter.steps.batched_poller import Beat, beat_of
-from disagg_exporter.steps.messages import Message, MessageKind, Records, Told, runs_of
-from disagg_exporter.steps.peer import in_session_of, peer_pid
-from disagg_exporter.steps.rate_limiter import Allowance
-from disagg_exporter.steps.socket_folder import (
+from disagg_exporter.steps.local_sockets import (
     FileIdentity,
     StepsSocketError,
     identity_of,
+    in_session_of,
     listening_socket,
+    peer_pid,
     unlink_if_same,
 )
+from disagg_exporter.steps.messages import Message, MessageKind, Records, Told, runs_of
+from disagg_exporter.steps.rate_limiter import Allowance
 
 __all__ = [
     "ListenerCounts",

@@ -13,7 +13,7 @@ from disagg_cluster.discovery.attached.engines import Tells
 from disagg_cluster.discovery.sightings.types import FoundEngine
 from disagg_cluster.telemetry.steps.fpm_addresses import of_dynamo, of_sglang
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.attribution.pages.choice import PATIENCE_NS
+from disagg_exporter.attribution.pages.page_windows import PATIENCE_NS
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, EnginePage, Method

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import leads_to_the_same, own_processes
-from disagg_exporter.steps.peer import peer_credentials
+from disagg_exporter.steps.local_sockets import peer_credentials
 
 # So many may ask whom nobody answers before it takes a look at all processes to know who is there.
 _BACKLOG = 4096

@@ -24,7 +24,7 @@ from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.run_dir.claim import RunDirClaim, claim_holder, flock_holder
 from disagg_cluster.host.run_dir.layout import is_ours
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.steps.socket_folder import identity_of
+from disagg_exporter.steps.local_sockets import identity_of
 
 # A worker that is just being started keeps the lock of a killed daemon until it runs.
 _PATIENCE_SECONDS = 2.0

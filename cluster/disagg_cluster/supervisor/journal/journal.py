@@ -19,7 +19,7 @@ from disagg_cluster.supervisor.journal.journal_text import (
 )
 from disagg_exporter.collectors import CollectorHealth, explain
 from disagg_exporter.model import CollectorStatus
-from disagg_exporter.steps.socket_folder import FileIdentity, identity_of
+from disagg_exporter.steps.local_sockets import FileIdentity, identity_of
 
 _MOST_BYTES = 64 << 20
 _AHEAD_TICKS = 100

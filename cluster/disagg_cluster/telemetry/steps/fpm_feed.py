@@ -18,8 +18,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import Fullness
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
-from disagg_exporter.steps.fpm.message import FpmMessage
-from disagg_exporter.steps.fpm.stream import FpmStream
+from disagg_exporter.steps.fpm.message import FpmMessage, FpmStream
 from disagg_exporter.steps.fpm.subscriber import FpmSocketError, FpmSubscriber
 
 _log = logging.getLogger("disagg_node")

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from disagg_exporter.attribution.cost_model.fit import Form, Lines, best
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
-from disagg_exporter.attribution.cost_model.sample_bins import Cells
-from disagg_exporter.attribution.cost_model.speed_factor import Pace
-from disagg_exporter.attribution.cost_model.work import StepWork
+from disagg_exporter.attribution.cost_model.samples import Cells, Pace, StepWork
 
 ENOUGH_MIXED_STEPS = 100
 ENOUGH_PURE_STEPS = 30

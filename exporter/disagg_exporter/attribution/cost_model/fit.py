@@ -14,7 +14,7 @@ from operator import mul, sub
 from typing import NamedTuple
 
 from disagg_exporter.attribution.cost_model.nnls import solve
-from disagg_exporter.attribution.cost_model.work import StepWork
+from disagg_exporter.attribution.cost_model.samples import StepWork
 
 # A coefficient stays 0 until it explains more than noise would, and the weights of experts until
 # there is no doubt: they are three coefficients that bend where a dense model has noise only.

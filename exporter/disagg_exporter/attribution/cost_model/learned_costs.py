@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from disagg_exporter.attribution.cost_model.bounds import MOST_COUNT, MOST_SECONDS, check_range
+MOST_SECONDS = 1e6
+"""Of one step, or of a stretch: eleven days."""
+MOST_COUNT = 1e12
+"""Of tokens, requests or steps at once."""
+
+
+def check_range(name: str, values: Iterable[float], least: float, most: float) -> None:
+    """Raise `ValueError` unless all values are finite numbers within a range, ends included."""
+    for value in values:
+        if not least <= value <= most:
+            raise ValueError(f"{name} is {value}, expected {least:g} to {most:g}")
+
 
 LearnedCell = tuple[int, int, int, float, float, float, float, float, float]
 """Steps alike: their key (bins of tokens, of decode cache, of attention), then their weight and

@@ -13,7 +13,7 @@ from disagg_exporter.attribution.cost_model.cost import (
     StepCost,
 )
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
-from disagg_exporter.attribution.cost_model.work import Proxies, StepWork
+from disagg_exporter.attribution.cost_model.samples import Proxies, StepWork
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.steps.rows import NOT_TOLD, Rows
 

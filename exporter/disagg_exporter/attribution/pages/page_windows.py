@@ -1,8 +1,8 @@
-"""One engine's metrics pages, in; stretches of work for the books, out."""
+"""Windows of work of engines that report no steps, and which source an engine is measured by."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
@@ -12,6 +12,7 @@ from disagg_exporter.model import (
     EnginePage,
     Histogram,
     Method,
+    Phase,
     Role,
     ServingCounts,
     Split,
@@ -157,3 +158,53 @@ def role_window(role: Role, start_ns: int, end_ns: int) -> WorkWindow | None:
 
 def _whole(count: float | None) -> int | None:
     return None if count is None else round(count)
+
+
+# Long enough for a share of many steps, short enough for a change of the load.
+LEAST_SECONDS = 5.0
+
+
+class LeadersShare:
+    """Follows the books of a leader that is on this node; `prefill_share` is None before any."""
+
+    def __init__(self) -> None:
+        self.prefill_share: float | None = None
+        self._before: dict[Phase, float] | None = None
+
+    def take(self, gpu_seconds: Mapping[tuple[Role, Phase], float]) -> None:
+        """Take what the leader has used up to now; less than `LEAST_SECONDS` more is waited for."""
+        now = dict.fromkeys(Phase, 0.0)
+        for (_, phase), seconds in gpu_seconds.items():
+            now[phase] += seconds
+        before = self._before
+        if before is None or any(now[phase] < before[phase] for phase in Phase):
+            self._before = now
+            return
+        used = {phase: now[phase] - before[phase] for phase in Phase}
+        total = sum(used.values())
+        if total >= LEAST_SECONDS:
+            self.prefill_share = used[Phase.PREFILL] / total
+            self._before = now
+
+
+PATIENCE_NS = 10_000_000_000
+"""How long the source in use may be silent before a worse one takes over.
+
+Steps come with a heartbeat a second, pages are looked at once a second, and an engine that loads
+or captures graphs may stall for some seconds without being lost.
+"""
+
+BEST_FIRST = tuple(method for method in Method if method is not Method.NONE)
+
+Heard = Mapping[Method, int]
+"""When each source told something last, in nanoseconds of CLOCK_MONOTONIC."""
+
+
+def choose(current: Method, heard: Heard, now_ns: int) -> Method:
+    """Return the source to book an engine by from now on.
+
+    A better source than the one in use is taken as soon as it tells something; a worse one when the
+    one in use has been silent for `PATIENCE_NS`. Without any that tells, it stays as it is.
+    """
+    fresh = {method for method, t_ns in heard.items() if now_ns - t_ns <= PATIENCE_NS}
+    return next((method for method in BEST_FIRST if method in fresh), current)

@@ -1,8 +1,4 @@
-"""A ForwardPassMetrics message: bytes to what an engine says of one step.
-
-The body is a MessagePack map by name (schema version 1; read from ai-dynamo 1.6.1 and sglang
-0.5.23). Fields that we do not know are passed over, those that are missing are 0.
-"""
+"""ForwardPassMetrics messages: bytes to steps with running totals."""
 
 from __future__ import annotations
 
@@ -11,6 +7,8 @@ import math
 import msgspec
 
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Step, StepTotals, StreamKey
+from disagg_exporter.steps.rows import kind_of, tokens_of
 
 # A message has some 500 bytes. The room is for fields to come.
 MAX_BODY_BYTES = 64 * 1024
@@ -118,3 +116,106 @@ def _check(message: FpmMessage) -> None:
             count = getattr(part, name)
             if not 0 <= count <= _LARGEST:
                 raise FpmError(f"{name} is {count}, which no count can be")
+
+
+# A number that is smaller than the last one by no more than this is a repetition; by more, its
+# publisher counts anew.
+REPEATED_WITHIN = 1024
+
+
+class FpmStream:
+    """One publisher's messages, numbered, counted and turned into steps.
+
+    A message carries no totals, so they are kept here: what a gap has swallowed is in none of
+    them, only counted as lost. A sign of life becomes a step that took no time and left nothing
+    running, which is what it says.
+
+    Args:
+        engine: Our name of the engine.
+        pid: The process above all of its own.
+        rank: Its data-parallel rank.
+    """
+
+    def __init__(self, engine: str, pid: int, rank: int) -> None:
+        self.key = StreamKey(engine, pid, 0, rank)
+        self.lost = self.repeated = 0
+        self._totals = StepTotals()
+        self._number: int | None = None
+        self._sequence = 0
+        self._worker: str | int | None = None
+
+    def take(
+        self, number: int, message: FpmMessage, t_ns: int, kv_cache_tokens: float | None = None
+    ) -> Step | None:
+        """Return the step of a message; None for one that came before.
+
+        Args:
+            number: Counted by the publisher, one up each message.
+            message: What it says.
+            t_ns: When it came, on CLOCK_MONOTONIC: it carries no time itself.
+            kv_cache_tokens: What the engine's cache can hold, where that is known.
+        """
+        last = self._number
+        if last is not None and message.worker_id == self._worker:
+            if last - REPEATED_WITHIN <= number <= last:
+                self.repeated += 1
+                return None
+            if number > last:
+                self.lost += number - last - 1
+                self._sequence += number - last - 1
+                self._totals = self._totals._replace(drops=self.lost)
+            else:
+                self._begin_anew()
+        elif last is not None:
+            self._begin_anew()
+        self._number, self._worker = number, message.worker_id
+        self._sequence += 1
+        return self._step(message, t_ns, kv_cache_tokens)
+
+    def _begin_anew(self) -> None:
+        self.key = self.key._replace(incarnation=self.key.incarnation + 1)
+        self._totals, self._sequence = StepTotals(), 0
+
+    def _step(self, message: FpmMessage, t_ns: int, kv_cache_tokens: float | None) -> Step:
+        done, queued = message.scheduled_requests, message.queued_requests
+        # A request whose KV was transferred computes one token anew in its first step.
+        recompute = 0 < done.sum_prefill_tokens == done.num_prefill_requests
+        received = recompute and done.sum_prefill_kv_tokens > 0
+        kv_tokens = done.sum_decode_kv_tokens + done.sum_prefill_kv_tokens + done.sum_prefill_tokens
+        step = Step(
+            t_ns=t_ns,
+            elapsed_ns=round(message.wall_time * 1e9),
+            sequence=self._sequence,
+            context_requests=done.num_prefill_requests,
+            context_tokens=done.sum_prefill_tokens,
+            generation_requests=done.num_decode_requests,
+            generation_tokens=done.num_decode_requests,
+            # Whether a prompt ended is not told. Each chunk is taken for a prompt of its own, of
+            # which all that came before was cached: it costs the same.
+            computed_tokens=0 if received else done.sum_prefill_tokens,
+            cached_tokens=0 if received else done.sum_prefill_kv_tokens,
+            external_tokens=done.sum_prefill_kv_tokens if received else 0,
+            running=done.num_prefill_requests + done.num_decode_requests,
+            waiting=queued.num_prefill_requests + queued.num_decode_requests,
+            kv_usage_ratio=min(kv_tokens / kv_cache_tokens, 1.0) if kv_cache_tokens else 0.0,
+            # A rank that only keeps the others company: time, and no request.
+            dummy=not (message.idle or done.num_prefill_requests or done.num_decode_requests),
+            decode_kv_tokens=done.sum_decode_kv_tokens,
+        )
+        if not message.idle:
+            self._totals = _counted(self._totals, step)
+        return step._replace(totals=self._totals)
+
+
+def _counted(totals: StepTotals, step: Step) -> StepTotals:
+    kind = kind_of(step)
+    steps, elapsed_ns = list(totals.steps), list(totals.elapsed_ns)
+    steps[kind] += 1
+    elapsed_ns[kind] += step.elapsed_ns
+    prefill, decode = tokens_of(step, kind)
+    return totals._replace(
+        steps=(steps[0], steps[1], steps[2], steps[3]),
+        elapsed_ns=(elapsed_ns[0], elapsed_ns[1], elapsed_ns[2], elapsed_ns[3]),
+        prefill_tokens=totals.prefill_tokens + prefill,
+        decode_tokens=totals.decode_tokens + decode,
+    )

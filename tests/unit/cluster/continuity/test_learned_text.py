@@ -25,8 +25,8 @@ from disagg_cluster.continuity.learned_text import (
     encode_entry,
 )
 from disagg_exporter.attribution.cost_model.cost import StepCost
-from disagg_exporter.attribution.cost_model.work import StepWork
-from disagg_exporter.capacity.curves.learned_limits import LearnedClass, LearnedLimits
+from disagg_exporter.attribution.cost_model.samples import StepWork
+from disagg_exporter.capacity.curves.curve import LearnedClass, LearnedLimits
 from support.learned import SHARES, costs_of
 
 NOW = 1_790_000_000.0

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_exporter.capacity.activity import Activity, Parts
-from disagg_exporter.capacity.bottleneck import Evidence, bound_of
+from disagg_exporter.capacity.bottleneck import Activity, Evidence, Parts, bound_of
 from disagg_exporter.model import Bottleneck, DeviceReading
 
 BUSY = Evidence(kv_usage_ratio=0.4, used_ratio=0.8, gap_ratio=0.05)

@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
+from disagg_exporter.capacity.compute_rates import (
+    PEAKS,
+    Peak,
+    bytes_per_second,
+    flops_per_second,
+    peak_of,
+    size_from_config,
+)
 from disagg_exporter.capacity.curves.utilization import Load
-from disagg_exporter.capacity.model_size import size_from_config
-from disagg_exporter.capacity.peaks import PEAKS, Peak, peak_of
-from disagg_exporter.capacity.rates import bytes_per_second, flops_per_second
 from disagg_exporter.model import ModelSize
 
 LLAMA_8B: dict[str, Any] = {

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from disagg_exporter.capacity import Fullness
-from disagg_exporter.capacity.paged import PagedFullness
+from disagg_exporter.capacity.engine import PagedFullness
 from disagg_exporter.model import (
     CapacitySource,
     EnginePage,

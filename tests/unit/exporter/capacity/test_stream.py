@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.capacity.curves.curve import Curve, Point
-from disagg_exporter.capacity.inbox import Arrived
 from disagg_exporter.capacity.stream import Stream, learn
-from disagg_exporter.capacity.work import Stretch
+from disagg_exporter.capacity.work import Arrived, Stretch
 from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.rows import rows_of
 from support.books import Teller, ns

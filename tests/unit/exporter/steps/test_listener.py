@@ -28,7 +28,7 @@ from disagg_exporter.steps.listener import (
     StepsSocketError,
     Told,
 )
-from disagg_exporter.steps.socket_folder import identity_of, unlink_if_same
+from disagg_exporter.steps.local_sockets import identity_of, unlink_if_same
 from support.told_steps import one_by_one
 
 HELLO, STEP, HEARTBEAT, DISCONNECTED = MessageKind

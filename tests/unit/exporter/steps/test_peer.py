@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_exporter.steps.peer import in_session_of, peer_pid
+from disagg_exporter.steps.local_sockets import in_session_of, peer_pid
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.attribution.cost_model.cost import StepCost
-from disagg_exporter.attribution.cost_model.work import StepWork
+from disagg_exporter.attribution.cost_model.samples import StepWork
 
 
 def _price(work: StepWork, compute: float = 1.0) -> float:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from disagg_exporter.attribution.cost_model.fit import Cell, Form, Lines, best
-from disagg_exporter.attribution.cost_model.work import StepWork
+from disagg_exporter.attribution.cost_model.samples import StepWork
 
 FORMS = [Form(requests=r, experts=e) for r in (False, True) for e in (False, True)]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from disagg_exporter.attribution.cost_model.cost import StepCost
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
-from disagg_exporter.attribution.cost_model.work import StepWork
+from disagg_exporter.attribution.cost_model.samples import StepWork
 
 WORKS = st.builds(
     StepWork,

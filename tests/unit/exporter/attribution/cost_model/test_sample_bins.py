@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from disagg_exporter.attribution.cost_model.sample_bins import Cells
-from disagg_exporter.attribution.cost_model.work import StepWork
+from disagg_exporter.attribution.cost_model.samples import Cells, StepWork
 
 
 def test_steps_alike_are_one_cell_of_their_weighted_means() -> None:

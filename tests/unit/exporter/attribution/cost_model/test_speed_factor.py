@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.attribution.cost_model.speed_factor import Pace
+from disagg_exporter.attribution.cost_model.samples import Pace
 
 
 def test_it_stays_where_steps_take_what_they_cost() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disagg_exporter.attribution.cost_model.samples import Proxies, StepWork
 from disagg_exporter.attribution.cost_model.split import StepSplit, token_share
-from disagg_exporter.attribution.cost_model.work import Proxies, StepWork
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Split, Step
 from disagg_exporter.steps.rows import kind_of, rows_of

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.attribution.pages import LeadersShare
-from disagg_exporter.attribution.pages.leader_share import LEAST_SECONDS
+from disagg_exporter.attribution.pages.page_windows import LEAST_SECONDS
 from disagg_exporter.model import Phase, Role
 
 

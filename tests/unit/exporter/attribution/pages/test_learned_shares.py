@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.attribution.pages.learned_shares import LearnedShares
-from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
+from disagg_exporter.attribution.pages.prefill_shares import Counts, LearnedShares, PhaseShares
 from disagg_exporter.model import Role
 
 COUNTS = st.builds(

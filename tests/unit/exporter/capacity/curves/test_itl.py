@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.capacity.curves.curve import Point
-from disagg_exporter.capacity.curves.itl import FARTHEST, find_batch, growing
+from disagg_exporter.capacity.curves.limits import FARTHEST, find_batch, growing
 from disagg_exporter.model import DecodeLimit, LimitConfidence
 
 

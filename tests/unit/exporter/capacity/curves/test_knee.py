@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from disagg_exporter.capacity.curves.curve import Point
-from disagg_exporter.capacity.curves.knee import KNEE_SHARE, find_knee
+from disagg_exporter.capacity.curves.limits import KNEE_SHARE, find_knee
 from disagg_exporter.model import LimitConfidence, PrefillLimit
 
 BASE_SECONDS, TOKEN_SECONDS = 0.010, 50e-6

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.capacity.curves.curve import FORGET_NS, Curve
-from disagg_exporter.capacity.curves.learned_limits import LearnedClass, LearnedLimits
-from disagg_exporter.capacity.engine import EngineFullness
-from disagg_exporter.capacity.paged import PagedFullness
+from disagg_exporter.capacity.curves.curve import FORGET_NS, Curve, LearnedClass, LearnedLimits
+from disagg_exporter.capacity.engine import EngineFullness, PagedFullness
 
 NOW_NS = 10**15
 STEPS = st.lists(

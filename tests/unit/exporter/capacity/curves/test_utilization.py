@@ -2,8 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_exporter.capacity.curves.utilization import LEAST_SECONDS, Load, load_of, used_ratio
-from disagg_exporter.capacity.curves.window import Tally
+from disagg_exporter.capacity.curves.utilization import (
+    LEAST_SECONDS,
+    Load,
+    Tally,
+    load_of,
+    used_ratio,
+)
 from disagg_exporter.model import DecodeLimit, LimitConfidence, PrefillLimit, Role
 
 PREFILL = PrefillLimit(20_000.0, LimitConfidence.BOTH, 400.0)

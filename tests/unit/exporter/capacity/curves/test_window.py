@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_exporter.capacity.curves.window import WINDOW_NS, Tally, Window
+from disagg_exporter.capacity.curves.utilization import WINDOW_NS, Tally, Window
 
 SECOND = 1_000_000_000
 

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.attribution.cost_model.work import Proxies, StepWork
+from disagg_exporter.attribution.cost_model.samples import Proxies, StepWork
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Method, Phase, Reason, Step, StepTotals, StreamKey, Use
-from disagg_exporter.steps.fpm.message import FpmMessage, Queued, Scheduled, decode
-from disagg_exporter.steps.fpm.stream import FpmStream
+from disagg_exporter.steps.fpm.message import FpmMessage, FpmStream, Queued, Scheduled, decode
 from disagg_exporter.steps.rows import kind_of
 from support.books import Books
 from support.single_steps import read

@@ -1,0 +1,216 @@
+"""What an engine's steps had to do, and what is kept of it: samples by work, a speed factor."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from math import floor, log2
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.attribution.cost_model.learned_costs import MOST_CELLS, LearnedCell
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.steps.rows import NOT_TOLD, Rows, unfinished_tokens
+
+_MEMORY_SECONDS = 40.0
+_LIMIT = 4.0
+
+
+class Pace:
+    """A factor common to all steps: clocks, throttling, a neighbour on the same GPU.
+
+    Brown's double exponential smoothing (R. G. Brown, Smoothing, Forecasting and Prediction of
+    Discrete Time Series, 1963): it follows a steady drift without lagging behind it, which a
+    plain mean does, and what it lags the costs would take up.
+    """
+
+    __slots__ = ("_mean", "_mean_of_means")
+
+    def __init__(self) -> None:
+        self._mean = self._mean_of_means = 1.0
+
+    @property
+    def ratio(self) -> float:
+        """Seconds of a step now, over what it is known to cost."""
+        ratio = 2 * self._mean - self._mean_of_means
+        return max(min(ratio, _LIMIT), 1 / _LIMIT)
+
+    def save(self) -> tuple[float, float]:
+        """Return the mean and the mean of means."""
+        return self._mean, self._mean_of_means
+
+    def restore(self, saved: tuple[float, float]) -> None:
+        """Go on with what was saved."""
+        self._mean, self._mean_of_means = saved
+
+    def follow(self, ratio: float, seconds: float) -> None:
+        """Take one step: its length over its known cost, and its length."""
+        part = seconds / (seconds + _MEMORY_SECONDS)
+        self._mean += part * (ratio - self._mean)
+        self._mean_of_means += part * (self._mean - self._mean_of_means)
+
+
+class StepWork(NamedTuple):
+    """The features of a step's cost.
+
+    `prefill_attended` is Σ over prefill tokens of the tokens each attends to. `decode_kv` is the
+    cache that decode reads, in any one unit (tokens, or a share of the cache).
+    """
+
+    prefill_tokens: float = 0.0
+    prefill_attended: float = 0.0
+    decode_requests: float = 0.0
+    decode_kv: float = 0.0
+
+
+class Proxies:
+    """Reads a vLLM engine's records, in order, and guesses what they do not say.
+
+    A record has counts of requests and tokens, and the share of the cache in use. Not in it:
+
+    * how long a chunk's context is: the tokens computed so far of prompts that have not ended,
+      tracked from record to record, plus the cached tokens of those that end in this step. Two
+      chunks in one step are taken to be equally long; a cached prefix is known only at the end.
+      A step that only decodes ends all tracking: no prompt is under way then. So prompts that
+      were aborted or preempted, which never end, are not carried on for ever.
+    * how much cache decode reads: the share of the cache in use when the step began (prompts that
+      are still being computed included). The size of the cache is not known and not needed, a
+      coefficient takes it up. Engines that tell the tokens read (FPM) are taken at their word.
+
+    docs/benchmarks.md says what that costs in error.
+    """
+
+    __slots__ = ("_kv_usage_ratio", "_unfinished_tokens")
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget where prompts stand: records are missing, or the engine is another process."""
+        self._unfinished_tokens = 0.0
+        self._kv_usage_ratio: float | None = None
+
+    def read(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what the steps of the next records had to do, a `StepWork` in each line.
+
+        `kinds` are those of `wire.step_kind`.
+        """
+        decodes, tokens = kinds == wire.GENERATION, rows["context_tokens"]
+        before = self._follow(rows, decodes)
+        usage = rows["kv_usage_ratio"]
+        known = usage[:1] if self._kv_usage_ratio is None else [self._kv_usage_ratio]
+        told = rows["decode_kv_tokens"]
+        read = np.where(told == NOT_TOLD, np.concatenate((known, usage[:-1])), told)
+        self._kv_usage_ratio = float(usage[-1])
+        chunk = tokens / np.maximum(rows["context_requests"], 1)
+        attended = chunk * (before + rows["cached_tokens"]) + tokens * (chunk + 1) / 2
+        # Transferred requests write their first token like any other (accounting A4).
+        decoding = rows["generation_requests"] + decodes * rows["context_requests"]
+        columns = tokens * ~decodes, attended * ~decodes, decoding, read * (decoding > 0)
+        return np.stack(columns, axis=1)
+
+    def pass_over(self, rows: Rows, kinds: NDArray[np.int64]) -> None:
+        """Take note of the next records, whose work nobody asks for."""
+        self._kv_usage_ratio = float(rows["kv_usage_ratio"][-1])
+        if kinds[-1] == wire.GENERATION:
+            self._unfinished_tokens = 0.0  # whatever was before it
+        else:
+            self._follow(rows, kinds == wire.GENERATION)
+
+    def _follow(self, rows: Rows, decodes: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the unfinished prompts' tokens before each record."""
+        grown, known = rows["context_tokens"] - rows["computed_tokens"], self._unfinished_tokens
+        left = unfinished_tokens(grown, decodes, known)
+        self._unfinished_tokens = float(left[-1])
+        return np.concatenate(([known], left[:-1]))
+
+
+# Bins to a doubling. Where computing overtakes reading is a matter of tokens: they are told
+# apart best. Within a cell only means are kept, which is exact as long as costs are lines.
+_TOKEN_BINS, _KV_BINS, _ATTENDED_BINS = 8, 2, 1
+_HEAVY = 1e6
+# Against one step of now. What weighs less tells nothing, and would fade to a weight of 0.
+_LEAST_WEIGHT = 1e-9
+_WEIGHT, _SECONDS = 0, 5
+
+
+class Cells:
+    """What is remembered of an engine's steps: weighted means over steps of about the same work.
+
+    A step n steps back weighs e^(−n / memory_steps), and in the end nothing. Of more than 1200
+    kinds of work the half that weighs least is forgotten; memory is about 300 bytes for each.
+    """
+
+    __slots__ = ("_cells", "_grown", "_now")
+
+    def __init__(self, memory_steps: int) -> None:
+        self._cells: dict[tuple[int, int, int], array[float]] = {}
+        # Instead of fading what is old, what is new weighs more.
+        self._grown = 1 + 1 / memory_steps
+        self._now = 1.0
+
+    def add(self, work: StepWork, seconds: float, weight: float, steps: int = 1) -> None:
+        """Count a step in, or one that stands for several."""
+        prefill, attended, decode, decode_kv = work
+        key = (
+            floor(_TOKEN_BINS * log2(prefill + decode)),
+            floor(_KV_BINS * log2(decode_kv)) if decode_kv > 0 else -9999,
+            floor(_ATTENDED_BINS * log2(attended)) if attended > 0 else -9999,
+        )
+        cell = self._cells.get(key)
+        if cell is None:
+            if len(self._cells) >= MOST_CELLS:
+                self._forget()
+            cell = self._cells[key] = array("d", bytes(48))
+        weight *= self._now * steps
+        self._now *= self._grown**steps
+        cell[_WEIGHT] += weight
+        cell[1] += weight * prefill
+        cell[2] += weight * attended
+        cell[3] += weight * decode
+        cell[4] += weight * decode_kv
+        cell[_SECONDS] += weight * seconds
+        if self._now > _HEAVY:
+            self._lighten()
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def means(self) -> list[tuple[float, StepWork, float]]:
+        """Return the weight, the mean work and the mean seconds of every cell."""
+        found = []
+        for cell in self._cells.values():
+            weight, *sums, seconds = cell
+            work = StepWork(*[number / weight for number in sums])
+            found.append((weight / self._now, work, seconds / weight))
+        return found
+
+    def save(self) -> tuple[float, tuple[LearnedCell, ...]]:
+        """Return what a step of now weighs, and all cells."""
+        return self._now, tuple((*key, *_sums(cell)) for key, cell in self._cells.items())
+
+    def restore(self, now: float, cells: Iterable[LearnedCell]) -> None:
+        """Go on with what was saved, instead of what is here."""
+        self._now = now
+        self._cells = {cell[:3]: array("d", cell[3:]) for cell in cells}
+
+    def _lighten(self) -> None:
+        lightest = _LEAST_WEIGHT * self._now
+        self._cells = {
+            key: array("d", [number / self._now for number in cell])
+            for key, cell in self._cells.items()
+            if cell[_WEIGHT] > lightest
+        }
+        self._now = 1.0
+
+    def _forget(self) -> None:
+        cells = self._cells
+        heaviest = sorted(cells, key=lambda key: cells[key][_WEIGHT], reverse=True)
+        self._cells = {key: cells[key] for key in heaviest[: MOST_CELLS // 2]}
+
+
+def _sums(cell: array[float]) -> tuple[float, float, float, float, float, float]:
+    weight, prefill, attended, decode, decode_kv, seconds = cell
+    return weight, prefill, attended, decode, decode_kv, seconds
