@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from disagg_exporter.accounting.devices.energy import CommittedTime, EnergyLedger
-from disagg_exporter.accounting.devices.time_sharing import uses_within
+from disagg_exporter.accounting.intervals.intervals import uses_within
 from disagg_exporter.model import Cell, Reason, Use
 
 
@@ -21,9 +21,9 @@ class PlainEnergyBooks(EnergyLedger):
         """Split what was told over a stretch of time that has been committed."""
         if self.microjoules is None:
             return
-        end_ns = int(spent.slices.edges_ns[-1])
+        end_ns = int(spent.intervals.edges_ns[-1])
         for interval in [one for one in self._waiting if one.start_ns < end_ns]:
-            uses = uses_within(spent.slices, [interval.start_ns], [interval.end_ns])
+            uses = uses_within(spent.intervals, [interval.start_ns], [interval.end_ns])
             added: defaultdict[Cell, float] = defaultdict(float)
             for (engine, use), [length_ns] in uses.held.items():
                 owner = spent.owners[engine]

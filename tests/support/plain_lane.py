@@ -10,9 +10,9 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from disagg_exporter.accounting.intervals.phase import Overflow, WorkShares
 from disagg_exporter.accounting.intervals.rules import Rules
-from disagg_exporter.accounting.timelines.restore import restored
+from disagg_exporter.accounting.intervals.timeline import Overflow, WorkShares
+from disagg_exporter.accounting.timelines.streams import restored
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
@@ -101,7 +101,7 @@ class PlainLane:
         self.late_records = 0
         self.lost_records = 0
         self.last_record_ns = since_ns
-        self.promises_work = False
+        self.work_pending = False
         self._rules = rules
         self._split = split or StepSplit()
         self._overlapped = False
@@ -122,11 +122,11 @@ class PlainLane:
         if stream is None:
             # An engine adopted in the middle of its work says so, before its next step can.
             stream = self._streams[key] = Stream(said.sequence, said.totals)
-            self.promises_work = promises_work(said)
+            self.work_pending = promises_work(said)
         knows_more = said.sequence > max(stream.seen, default=stream.sequence)
         if knows_more:
-            self.promises_work = promises_work(said)
-        if not self.promises_work:
+            self.work_pending = promises_work(said)
+        if not self.work_pending:
             self._committing_ns = max(self._committing_ns, t_ns)
         if knows_more:
             marker = Entry(t_ns, said.sequence, 0, PREFILL, stream, said, marker=True, divided=True)
@@ -160,7 +160,7 @@ class PlainLane:
         self._last_message_ns = max(self._last_message_ns, t_ns)
         self._committing_ns = max(self._committing_ns, t_ns)
         if t_ns >= self.last_record_ns:
-            self.last_record_ns, self.promises_work = t_ns, entry.pending_work
+            self.last_record_ns, self.work_pending = t_ns, entry.pending_work
 
     def live(self, now_ns: int) -> bool:
         """Say whether the engine may hold the watermark back (A6)."""
@@ -187,7 +187,7 @@ class PlainLane:
         if silent:
             self._freeze(self._last_message_ns + 1)
         self._freeze(end_ns, silent=silent)
-        self.promises_work = False
+        self.work_pending = False
 
     def _believable(self, t_ns: int, elapsed_ns: int) -> int:
         """Clip a step's length: to nothing negative, to one step, and to what began after birth."""

@@ -1,60 +1,91 @@
-"""Whose an engine's tokens are: an engine that changes its role keeps what it did before."""
+"""Tokens by what their engine was: one that changes its role keeps what it did before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from disagg_exporter.accounting.timelines.entry import Tokens
-from disagg_exporter.model import Assignment
-from disagg_exporter.model.checkpoints import AssignmentCheckpoint
+from disagg_exporter.accounting.timelines.records import Tokens
+from disagg_exporter.model import Assignment, Phase, Role, TokenAccount
+from disagg_exporter.model.checkpoints import AssignmentCheckpoint, TokenCheckpoint
 
 MOST_KEPT = 64
 
 
 class AssignmentHistory:
-    """What an engine was, and since when, as far back as its tokens may still come from.
+    """Roles and models of an engine, and since when, as far back as its tokens may come from.
 
-    Of one that tells nothing nobody knows how far that is; its last changes are kept.
+    Of an engine without reports that is not known; its last changes are kept.
     """
 
     def __init__(self, first: Assignment) -> None:
-        self._since_ns: list[int] = [first.since_ns]
-        self._owners: list[Assignment] = [first]
+        self._changes = [AssignmentCheckpoint(first.since_ns, first)]
 
     def checkpoint(self) -> tuple[AssignmentCheckpoint, ...]:
-        """Return what it was, and since when, as far back as is kept."""
-        return tuple(map(AssignmentCheckpoint, self._since_ns, self._owners))
+        """Return the history, as far back as it is kept."""
+        return tuple(self._changes)
 
     @classmethod
     def resumed(cls, before: Sequence[AssignmentCheckpoint]) -> AssignmentHistory:
-        """Return the owners of before; there is one at least."""
-        owners = cls(before[0].assignment)
-        owners._since_ns = [each.since_ns for each in before]
-        owners._owners = [each.assignment for each in before]
-        return owners
+        """Return the history of a checkpoint, of one change at least."""
+        history = cls(before[0].assignment)
+        history._changes = list(before)
+        return history
 
-    def change(self, assignment: Assignment) -> None:
-        """Take what it is from `since_ns` on; changes are told in the order of time."""
-        if _owner(assignment) != _owner(self._owners[-1]):
-            self._since_ns.append(max(assignment.since_ns, self._since_ns[-1]))
-            self._owners.append(assignment)
-            del self._since_ns[:-MOST_KEPT], self._owners[:-MOST_KEPT]
+    def add(self, assignment: Assignment) -> None:
+        """Add a change from its `since_ns` on; changes come in the order of time."""
+        since_ns, last = self._changes[-1]
+        if _owner(assignment) != _owner(last):
+            self._changes.append(
+                AssignmentCheckpoint(max(assignment.since_ns, since_ns), assignment)
+            )
+            del self._changes[:-MOST_KEPT]
 
     def shares(self, tokens: Tokens) -> Iterator[tuple[Assignment, int, int]]:
-        """Yield what it was when it told of tokens, and how many of prefill and of decode."""
-        number = np.searchsorted(self._since_ns[1:], tokens.t_ns, side="right")
-        for place, owner in enumerate(self._owners):
-            ours = number == place
-            if ours.any():
-                yield owner, int(tokens.prefill[ours].sum()), int(tokens.decode[ours].sum())
+        """Yield each assignment that tokens were computed under, and their (prefill, decode)."""
+        starts_ns = [since_ns for since_ns, _ in self._changes[1:]]
+        number = np.searchsorted(starts_ns, tokens.t_ns, side="right")
+        for place, (_, assignment) in enumerate(self._changes):
+            own = number == place
+            if own.any():
+                yield assignment, int(tokens.prefill[own].sum()), int(tokens.decode[own].sum())
 
     def forget_before(self, t_ns: int) -> None:
-        """Forget what it was before an instant: nothing older will be asked for."""
-        while len(self._owners) > 1 and self._since_ns[1] <= t_ns:
-            del self._since_ns[0], self._owners[0]
+        """Drop assignments that ended before an instant."""
+        while len(self._changes) > 1 and self._changes[1].since_ns <= t_ns:
+            del self._changes[0]
 
 
-def _owner(assignment: Assignment) -> tuple[str, str, str]:
+class NodeTokens:
+    """The tokens of a node by role, phase and model, those of engines long gone included."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[Role, Phase, str, str]] = Counter()
+
+    def count(self, assignment: Assignment, phase: Phase, tokens: int) -> None:
+        """Add tokens of one phase, computed under an assignment."""
+        role, model_name, engine_namespace = _owner(assignment)
+        self._counts[role, phase, model_name, engine_namespace] += tokens
+
+    def forget_model(self, model_name: str) -> None:
+        """Drop the tokens of a model: there is no sum that they would be missing from."""
+        for key in [key for key in self._counts if key[2] == model_name]:
+            del self._counts[key]
+
+    def checkpoint(self) -> tuple[TokenCheckpoint, ...]:
+        """Return them as they are kept."""
+        return tuple(TokenCheckpoint(*key, tokens) for key, tokens in self._counts.items())
+
+    def resume(self, before: Iterable[TokenCheckpoint]) -> None:
+        """Continue with the tokens of before."""
+        self._counts.update({each[:4]: each.tokens for each in before})
+
+    def accounts(self) -> tuple[TokenAccount, ...]:
+        """Return them as shown."""
+        return tuple(TokenAccount(*key, tokens) for key, tokens in self._counts.items())
+
+
+def _owner(assignment: Assignment) -> tuple[Role, str, str]:
     return assignment.role, assignment.model_name, assignment.engine_namespace

@@ -1,4 +1,4 @@
-"""What one engine has used: its lanes, and the sums that outlive its processes."""
+"""Per-engine accounting: its timelines, and the sums that outlive its processes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,58 @@ from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.timeline import Pieces
 from disagg_exporter.accounting.reported_totals import ReportedTotals
-from disagg_exporter.accounting.splits import RankCostModels
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.accounting.timelines.window_timeline import WindowTimeline
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
+from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.model import (
     SLICE_NS_PER_GPU_SECOND,
     Assignment,
     EngineAccount,
+    EngineState,
     Method,
     Phase,
     Role,
     Split,
     StreamKey,
 )
-from disagg_exporter.model.checkpoints import EngineCheckpoint
+from disagg_exporter.model.checkpoints import EngineCheckpoint, TimelineCheckpoint
+
+
+class RankCostModels:
+    """The cost models of an engine's ranks; they outlive its processes, not its model."""
+
+    def __init__(self) -> None:
+        self._splits: dict[int, StepSplit] = {}
+
+    def begin(self, engine_index: int) -> StepSplit:
+        """Return what is known of a rank, for a new process of it."""
+        split = self._splits.setdefault(engine_index, StepSplit())
+        split.restart()
+        return split
+
+    def save(self) -> dict[int, LearnedCost]:
+        """Return the learned costs of each rank."""
+        return {rank: split.save() for rank, split in self._splits.items()}
+
+    def restore(self, saved: Mapping[int, LearnedCost]) -> None:
+        """Continue with saved costs; of a rank without any nothing is known."""
+        for rank in self._splits.keys() | saved.keys():
+            self._splits.setdefault(rank, StepSplit()).restore(saved.get(rank))
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that all ranks' costs were learned from."""
+        return sum(split.state.steps for split in self._splits.values())
+
+    def state(self, ranks: Collection[int]) -> tuple[Split, float | None, int]:
+        """Return how these ranks' mixed steps are divided, the worst residual, the steps seen."""
+        states = [self._splits[rank].state for rank in ranks if rank in self._splits]
+        if not states:
+            return Split.NONE, None, 0
+        residuals = [s.residual_ratio for s in states if s.residual_ratio is not None]
+        split = Split.MODEL if all(s.trusted for s in states) else Split.TOKENS
+        return split, max(residuals, default=None), sum(s.steps for s in states)
 
 
 @dataclass(slots=True)
@@ -35,12 +73,12 @@ class EngineLedger:
     """
 
     assignment: Assignment
-    owners: AssignmentHistory
+    history: AssignmentHistory
     method: Method = Method.STEPS
-    lanes: dict[int, StepTimeline | WindowTimeline] = field(default_factory=dict)
+    timelines: dict[int, StepTimeline | WindowTimeline] = field(default_factory=dict)
     ended: list[tuple[int, StepTimeline | WindowTimeline]] = field(default_factory=list)
-    told: ReportedTotals = field(default_factory=ReportedTotals)
-    splits: RankCostModels = field(default_factory=RankCostModels)
+    reported: ReportedTotals = field(default_factory=ReportedTotals)
+    costs: RankCostModels = field(default_factory=RankCostModels)
     gpu_slice_ns: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     tokens: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     lost_records: int = 0
@@ -49,17 +87,18 @@ class EngineLedger:
 
     def checkpoint(self, read_ns: Collection[int]) -> EngineCheckpoint:
         """Return what it has used; `read_ns`: up to where its devices have read its timelines."""
-        stepwise = {
-            rank: lane for rank, lane in self.lanes.items() if isinstance(lane, StepTimeline)
-        }
-        others = [(rank, lane) for rank, lane in self.lanes.items() if rank not in stepwise]
+        ended = [each.checkpoint(rank, read_ns) for rank, each in self.ended]
+        live: list[TimelineCheckpoint] = []
+        for rank, each in self.timelines.items():
+            group = live if isinstance(each, StepTimeline) else ended
+            group.append(each.checkpoint(rank, read_ns))
         return EngineCheckpoint(
             self.assignment,
-            self.owners.checkpoint(),
+            self.history.checkpoint(),
             self.method,
-            live=tuple(lane.checkpoint(rank, read_ns) for rank, lane in stepwise.items()),
-            ended=tuple(lane.checkpoint(rank, read_ns) for rank, lane in (*self.ended, *others)),
-            reported=self.told.totals,
+            live=tuple(live),
+            ended=tuple(ended),
+            reported=self.reported.totals,
             gpu_slice_ns=tuple((*key, ns) for key, ns in self.gpu_slice_ns.items()),
             tokens=tuple((*key, count) for key, count in self.tokens.items()),
             lost_records=self.lost_records,
@@ -69,85 +108,92 @@ class EngineLedger:
 
     @classmethod
     def resumed(cls, before: EngineCheckpoint, resumed_ns: int, rules: Rules) -> EngineLedger:
-        """Return the books of a checkpoint; nothing is known of timelines that only pages told."""
-        engine = before.assignment.engine
-        books = cls(before.assignment, AssignmentHistory.resumed(before.history), before.method)
-        for lane in before.live:
-            split = books.splits.begin(lane.engine_index)
-            resumed = StepTimeline.resumed(engine, lane, resumed_ns, rules, split)
-            books.lanes[lane.engine_index] = resumed
-        for lane in before.ended:
-            books.ended.append(
-                (lane.engine_index, StepTimeline.resumed(engine, lane, resumed_ns, rules))
-            )
+        """Return the accounting of a checkpoint; window timelines end with their daemon."""
+        engine, history = before.assignment.engine, AssignmentHistory.resumed(before.history)
+        ledger = cls(before.assignment, history, before.method)
+        for saved in before.live:
+            split = ledger.costs.begin(saved.engine_index)
+            timeline = StepTimeline.resumed(engine, saved, resumed_ns, rules, split)
+            ledger.timelines[saved.engine_index] = timeline
+        for saved in before.ended:
+            timeline = StepTimeline.resumed(engine, saved, resumed_ns, rules)
+            ledger.ended.append((saved.engine_index, timeline))
         # The streams of another source are numbered by the daemon that received them.
         streams = {
-            StreamKey(engine, stream.pid, stream.incarnation, lane.engine_index): stream.totals
-            for lane in (before.live if before.method is Method.STEPS else ())
-            for stream in lane.streams
+            StreamKey(engine, stream.pid, stream.incarnation, saved.engine_index): stream.totals
+            for saved in (before.live if before.method is Method.STEPS else ())
+            for stream in saved.streams
         }
-        books.told.resume(before.reported, streams)
-        books.gpu_slice_ns.update({(role, phase): ns for role, phase, ns in before.gpu_slice_ns})
-        books.tokens.update({(role, phase): count for role, phase, count in before.tokens})
-        books.lost_records, books.late_records = before.lost_records, before.late_records
-        books.cut_ns = before.cut_ns
-        return books
+        ledger.reported.resume(before.reported, streams)
+        ledger.gpu_slice_ns.update({(role, phase): ns for role, phase, ns in before.gpu_slice_ns})
+        ledger.tokens.update({(role, phase): count for role, phase, count in before.tokens})
+        ledger.lost_records, ledger.late_records = before.lost_records, before.late_records
+        ledger.cut_ns = before.cut_ns
+        return ledger
 
-    def step_lane(self, rank: int, devices: Sequence[DeviceLedger], rules: Rules) -> StepTimeline:
-        """Return where the steps of a rank go."""
-        lane = self.lanes.get(rank)
-        if not isinstance(lane, StepTimeline):
-            split = self.splits.begin(rank)
-            lane = StepTimeline(self._since(self.assignment.since_ns, devices), rules, split)
-            self.lanes[rank] = lane
-        return lane
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process is gone."""
+        return self.assignment.state is EngineState.GONE
 
-    def window_lane(
+    def step_timeline(
+        self, rank: int, devices: Sequence[DeviceLedger], rules: Rules
+    ) -> StepTimeline:
+        """Return the timeline of a rank's steps."""
+        timeline = self.timelines.get(rank)
+        if not isinstance(timeline, StepTimeline):
+            start_ns = self._start_ns(self.assignment.since_ns, devices)
+            timeline = StepTimeline(start_ns, rules, self.costs.begin(rank))
+            self.timelines[rank] = timeline
+        return timeline
+
+    def window_timeline(
         self, start_ns: int, devices: Sequence[DeviceLedger], rules: Rules
     ) -> WindowTimeline:
-        """Return where its windows go, the first of which begins then."""
-        lane = self.lanes.get(0)
-        if not isinstance(lane, WindowTimeline):
-            lane = self.lanes[0] = WindowTimeline(self._since(start_ns, devices), rules)
-        return lane
+        """Return the timeline of its windows, the first of which begins at `start_ns`."""
+        timeline = self.timelines.get(0)
+        if not isinstance(timeline, WindowTimeline):
+            timeline = WindowTimeline(self._start_ns(start_ns, devices), rules)
+            self.timelines[0] = timeline
+        return timeline
 
     def between(self, start_ns: int, end_ns: int) -> list[tuple[int, Pieces]]:
-        """Return what is frozen of the stretch, lane by lane, each with its rank."""
-        lanes = (*self.ended, *self.lanes.items())
-        return [(rank, lane.timeline.between(start_ns, end_ns)) for rank, lane in lanes]
+        """Return the finalized pieces of a stretch, timeline by timeline, each with its rank."""
+        timelines = (*self.ended, *self.timelines.items())
+        return [(rank, each.timeline.between(start_ns, end_ns)) for rank, each in timelines]
 
     def drop_read(self, read_ns: int | None) -> None:
-        """Forget the timeline up to where all devices have read it; all of it if none reads it."""
-        for _, lane in (*self.ended, *self.lanes.items()):
-            lane.timeline.forget_before(lane.mark_ns if read_ns is None else read_ns)
-        # A lane ends one nanosecond after its engine, up to whose end devices read.
+        """Drop the pieces up to where all devices have read them; all if none reads them."""
+        for _, each in (*self.ended, *self.timelines.items()):
+            each.timeline.drop_before(each.mark_ns if read_ns is None else read_ns)
+        # A timeline ends one nanosecond after its engine, up to whose end devices read.
         self.ended = [
-            (rank, lane)
-            for rank, lane in self.ended
-            if read_ns is not None and lane.mark_ns > read_ns + 1
+            (rank, each)
+            for rank, each in self.ended
+            if read_ns is not None and each.mark_ns > read_ns + 1
         ]
 
     def account(self, now_ns: int, devices: Sequence[DeviceLedger], cut_ns: int) -> EngineAccount:
-        """Return the books as shown; `cut_ns` is what was cut on devices that are there."""
-        owner = self.assignment
-        heard = {rank: lane for rank, lane in self.lanes.items() if lane.live(now_ns)}
-        split, residual_ratio, fitted_steps = self._division(heard)
-        last = [lane.last_step for lane in heard.values() if lane.last_step is not None]
-        owed_ns = sum(device.debts.owed_ns(owner.engine) for device in devices)
+        """Return the sums as shown; `cut_ns` is what was cut on devices that are there."""
+        assignment = self.assignment
+        live = {rank: each for rank, each in self.timelines.items() if each.is_live(now_ns)}
+        split, residual_ratio, fitted_steps = self._split_state(live)
+        last = [each.last_step for each in live.values() if each.last_step is not None]
+        deferred_ns = sum(each.carry_over.deferred_ns(assignment.engine) for each in devices)
         return EngineAccount(
-            engine=owner.engine,
-            role=owner.role,
-            model_name=owner.model_name,
-            engine_namespace=owner.engine_namespace,
-            watermark_ns=min((lane.mark_ns for lane in self.lanes.values()), default=None),
-            method=self.method if heard else Method.NONE,
+            engine=assignment.engine,
+            role=assignment.role,
+            model_name=assignment.model_name,
+            engine_namespace=assignment.engine_namespace,
+            watermark_ns=min((each.mark_ns for each in self.timelines.values()), default=None),
+            method=self.method if live else Method.NONE,
             gpu_seconds={
                 key: ns / SLICE_NS_PER_GPU_SECOND for key, ns in self.gpu_slice_ns.items()
             },
             phase_tokens=dict(self.tokens),
-            reported=self.told.totals,
+            reported=self.reported.totals,
             cut_seconds=(self.cut_ns + cut_ns) / SECOND_NS,
-            carry_over_seconds=owed_ns / SECOND_NS,
+            carry_over_seconds=deferred_ns / SECOND_NS,
             lost_records=self.lost_records,
             late_records=self.late_records,
             running=sum(step.running for step in last) if last else None,
@@ -159,18 +205,18 @@ class EngineLedger:
             fitted_steps=fitted_steps,
         )
 
-    def _since(self, wanted_ns: int, devices: Sequence[DeviceLedger]) -> int:
-        """Return from when on a new lane may book: nothing that is committed moves again."""
+    def _start_ns(self, desired_ns: int, devices: Sequence[DeviceLedger]) -> int:
+        """Return when a new timeline may begin: nothing that is committed moves again."""
         marks = [device.watermark_ns for device in devices]
-        ended = [lane.mark_ns for _, lane in self.ended]
-        return max([wanted_ns, self.assignment.since_ns, *marks, *ended])
+        ended = [timeline.mark_ns for _, timeline in self.ended]
+        return max([desired_ns, self.assignment.since_ns, *marks, *ended])
 
-    def _division(
-        self, heard: Mapping[int, StepTimeline | WindowTimeline]
+    def _split_state(
+        self, live: Mapping[int, StepTimeline | WindowTimeline]
     ) -> tuple[Split, float | None, int]:
         """Return how time is divided between phases, the residual, and what was learned from."""
-        for lane in heard.values():
-            if isinstance(lane, WindowTimeline) and lane.last_window is not None:
-                told = lane.last_window
-                return told.split, told.residual_ratio, told.fitted
-        return self.splits.state(list(heard))
+        for timeline in live.values():
+            if isinstance(timeline, WindowTimeline) and timeline.last_window is not None:
+                window = timeline.last_window
+                return window.split, window.residual_ratio, window.fitted
+        return self.costs.state(list(live))

@@ -1,32 +1,32 @@
-"""The fast gauges: work of the last moments, known now, provisional (accounting A8)."""
+"""The fast gauges: work of the last second, provisional (accounting A8)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from disagg_exporter.accounting.devices.assignments import role_of
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
-from disagg_exporter.accounting.intervals.intervals import role_of
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.accounting.timelines.window_timeline import WindowTimeline
 from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
 
 
-def window_ns(lanes: Iterable[StepTimeline | WindowTimeline], now_ns: int) -> int:
+def window_ns(timelines: Iterable[StepTimeline | WindowTimeline], now_ns: int) -> int:
     """Return the width of the window: 1 s, or twice the longest recent step if that is longer."""
-    return max((_reach_ns(lane, now_ns) for lane in lanes), default=SECOND_NS)
+    return max((_reach_ns(timeline, now_ns) for timeline in timelines), default=SECOND_NS)
 
 
-def _reach_ns(lane: StepTimeline | WindowTimeline, now_ns: int) -> int:
-    reach_ns = max(SECOND_NS, 2 * lane.recents.longest_ns)
+def _reach_ns(timeline: StepTimeline | WindowTimeline, now_ns: int) -> int:
+    reach_ns = max(SECOND_NS, 2 * timeline.recent.longest_ns)
     # Nothing is forgotten while an engine rests: its last steps may be of long ago.
-    recent = _running(lane, now_ns) or now_ns - lane.last_record_ns < reach_ns
+    recent = _running(timeline, now_ns) or now_ns - timeline.last_record_ns < reach_ns
     return reach_ns if recent else SECOND_NS
 
 
-def _running(lane: StepTimeline | WindowTimeline, now_ns: int) -> bool:
-    return lane.promises_work and lane.live(now_ns)
+def _running(timeline: StepTimeline | WindowTimeline, now_ns: int) -> bool:
+    return timeline.work_pending and timeline.is_live(now_ns)
 
 
 def busy_gpus(
@@ -37,51 +37,52 @@ def busy_gpus(
 ) -> tuple[BusyGpus, ...]:
     """Return devices' worth of work per role, phase and owner over the last `width_ns` at most.
 
-    `working` are the lanes of each engine, by rank. An engine's own steps say how far it looks
-    back: a neighbour's long ones would thin out what it keeps of its short ones, and a hostile
+    `working` are each engine's timelines, by rank. Its own steps say how far its window reaches:
+    a neighbour's long ones would thin out what it keeps of its short ones, and a hostile
     one's could make everybody look idle.
     Both phases of every assigned engine are there, at 0 when it rests, so that a sum over nodes
     never lacks a term. A device counts as at most one, however many engines crowd it.
     """
     widths_ns = {
-        name: min(width_ns, window_ns(lanes.values(), now_ns)) for name, lanes in working.items()
+        name: min(width_ns, window_ns(timelines.values(), now_ns))
+        for name, timelines in working.items()
     }
     known: dict[tuple[str, tuple[int, ...]], dict[Phase, float]] = {}
     sums: defaultdict[tuple[Role, Phase, str, str, str], float] = defaultdict(float)
-    for ledger in devices:
-        gpu = ledger.device.gpu
+    for device in devices:
+        gpu = device.device.gpu
         engines = {
             name: a
-            for name, a in ledger.engines().items()
+            for name, a in device.engines().items()
             if name in working and a.state is not EngineState.GONE
         }
         shares: dict[str, dict[Phase, float]] = {}
         for name, a in engines.items():
             ranks = tuple(rank for rank in working[name] if gpu in a.of_rank(rank))
             if (name, ranks) not in known:
-                lanes = [working[name][rank] for rank in ranks]
-                known[name, ranks] = _shares(lanes, now_ns, widths_ns[name])
+                timelines = [working[name][rank] for rank in ranks]
+                known[name, ranks] = _shares(timelines, now_ns, widths_ns[name])
             shares[name] = known[name, ranks]
         crowd = max(sum(sum(share.values()) for share in shares.values()), 1.0)
         role = role_of(engines)
         for name, a in engines.items():
             for phase in Phase:
-                key = (role, phase, a.model_name, a.engine_namespace, ledger.device.gpu_name)
-                sums[key] += shares[name][phase] * ledger.device.weight / crowd
+                key = (role, phase, a.model_name, a.engine_namespace, device.device.gpu_name)
+                sums[key] += shares[name][phase] * device.device.weight / crowd
     return tuple(BusyGpus(*key, gpus) for key, gpus in sums.items())
 
 
 def _shares(
-    lanes: Iterable[StepTimeline | WindowTimeline], now_ns: int, width_ns: int
+    timelines: Iterable[StepTimeline | WindowTimeline], now_ns: int, width_ns: int
 ) -> dict[Phase, float]:
     """Return the share of the window that an engine spent in each phase."""
     worked_ns = dict.fromkeys(Phase, 0)
-    for lane in lanes:
+    for timeline in timelines:
         # A step still running is not known yet: a busy engine's window ends at its last record.
-        end_ns = lane.last_record_ns if _running(lane, now_ns) else now_ns
-        if lane.last_record_ns <= end_ns - width_ns:
+        end_ns = timeline.last_record_ns if _running(timeline, now_ns) else now_ns
+        if timeline.last_record_ns <= end_ns - width_ns:
             continue  # as of all engines that rest
-        for phase, length_ns in lane.recents.seconds_ns(end_ns - width_ns, end_ns).items():
+        for phase, length_ns in timeline.recent.phases_ns(end_ns - width_ns, end_ns).items():
             worked_ns[phase] += length_ns
     total_ns = max(sum(worked_ns.values()), width_ns)
     return {phase: length_ns / total_ns for phase, length_ns in worked_ns.items()}

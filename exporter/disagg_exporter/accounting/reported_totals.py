@@ -1,4 +1,4 @@
-"""What an engine says of itself: steps and step time by kind, over all its processes."""
+"""Steps and step time by kind as an engine reports them, over all its processes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class _Stream:
 
 
 class ReportedTotals:
-    """Sums the running totals of an engine's streams since we first heard of each.
+    """Sums the running totals of an engine's streams since each one's first message.
 
-    Nothing is placed in time here, so it can be held against what the books say was used.
+    Nothing is placed in time here, so it can be compared with what is accounted for.
     """
 
     def __init__(self) -> None:
@@ -30,16 +30,16 @@ class ReportedTotals:
         self._steps = [0, 0, 0, 0]
         self._elapsed_ns = [0, 0, 0, 0]
 
-    def knows(self, key: StreamKey) -> bool:
+    def has_room(self, key: StreamKey) -> bool:
         """Say whether a stream is known, or there is room for it."""
         return key in self._streams or len(self._streams) < MOST_STREAMS
 
     def has(self, key: StreamKey) -> bool:
-        """Say whether anything was heard of a stream."""
+        """Say whether anything was received of a stream."""
         return key in self._streams
 
-    def take(self, key: StreamKey, totals: StepTotals) -> None:
-        """Take the totals of one message; an older message than the last changes nothing."""
+    def add(self, key: StreamKey, totals: StepTotals) -> None:
+        """Add the totals of one message; an older message than the last changes nothing."""
         stream = self._streams.get(key)
         if stream is None:
             self._streams[key] = _Stream(totals, totals)
@@ -48,7 +48,7 @@ class ReportedTotals:
             stream.latest = totals
 
     def resume(self, reported: StepTotals, streams: Mapping[StreamKey, StepTotals]) -> None:
-        """Go on with the sums of before, and with streams that were summed up to these totals."""
+        """Continue with the sums of before, and with streams summed up to these totals."""
         self._steps, self._elapsed_ns = list(reported.steps), list(reported.elapsed_ns)
         self._streams = {key: _Stream(totals, totals) for key, totals in streams.items()}
 

@@ -1,87 +1,83 @@
-"""Step time that found no room, and the idle time that pays for it (accounting A2)."""
+"""Step time that found no room, carried over to later idle time (accounting A2)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from disagg_exporter.accounting.intervals.phase import Overflow
+from disagg_exporter.accounting.intervals.timeline import Overflow
 from disagg_exporter.model import Assignment, EngineState, Reason, Role
 from disagg_exporter.model.checkpoints import CarryOverCheckpoint
 
-# Time that owed step time may be paid into, best first: idle, and what no daemon saw.
-PAYABLE = (Reason.HOST_GAP, Reason.NO_REQUEST, Reason.KV_WAIT, Reason.NO_DAEMON)
+# Time that deferred step time may be settled in, best first: idle, and what no daemon saw.
+SETTLED_IN = (Reason.HOST_GAP, Reason.NO_REQUEST, Reason.KV_WAIT, Reason.NO_DAEMON)
 
 
 class CarryOver:
-    """What one device owes to the engines on it: prefill and decode nanoseconds, by role.
+    """Deferred prefill and decode nanoseconds of one device, by engine and role.
 
-    `cut_ns` counts, for each engine, what will never be paid.
+    `cut_ns` counts, for each engine, what will never be settled.
     """
 
     def __init__(self, limit_ns: int) -> None:
         self.cut_ns: Counter[str] = Counter()
         self._limit_ns = limit_ns
-        self._owed: dict[tuple[str, Role], list[int]] = {}
+        self._deferred: dict[tuple[str, Role], list[int]] = {}
 
-    def owe(self, engine: str, owner: Assignment | None, overflow: Overflow) -> None:
-        """Add an engine's overflow, up to the limit; without an owner it is cut."""
+    def defer(self, engine: str, assignment: Assignment | None, overflow: Overflow) -> None:
+        """Add an engine's overflow, up to the limit; that of an unassigned engine is cut."""
         prefill_ns, decode_ns, _ = overflow.work.divide(overflow.length_ns)
-        if owner is None:
+        if assignment is None:
             self.cut_ns[engine] += prefill_ns + decode_ns
             return
-        owed = self._owed.setdefault((engine, owner.role), [0, 0])
-        room_ns = max(self._limit_ns - sum(owed), 0)
+        deferred = self._deferred.setdefault((engine, assignment.role), [0, 0])
+        room_ns = max(self._limit_ns - sum(deferred), 0)
         self.cut_ns[engine] += max(prefill_ns + decode_ns - room_ns, 0)
-        taken_ns = min(prefill_ns, room_ns)
-        owed[0] += taken_ns
-        owed[1] += min(decode_ns, room_ns - taken_ns)
+        carried_ns = min(prefill_ns, room_ns)
+        deferred[0] += carried_ns
+        deferred[1] += min(decode_ns, room_ns - carried_ns)
 
-    def owed_ns(self, engine: str) -> int:
-        """Return what is still owed to an engine."""
-        return sum(sum(owed) for (name, _), owed in self._owed.items() if name == engine)
-
-    def lost_ns(self, engine: str) -> int:
-        """Return what an engine is never paid if the device is no more."""
-        return self.cut_ns[engine] + self.owed_ns(engine)
+    def deferred_ns(self, engine: str) -> int:
+        """Return what is still to be settled for an engine."""
+        return sum(sum(deferred) for key, deferred in self._deferred.items() if key[0] == engine)
 
     def close(self, engines: Mapping[str, Assignment]) -> None:
-        """Cut what is owed to an engine that left or changed its role: its idle will not come."""
-        for engine, role in list(self._owed):
-            here = engines.get(engine)
-            if here is None or here.role is not role:
-                self.cut_ns[engine] += sum(self._owed.pop((engine, role)))
+        """Cut what is deferred for an engine that left or changed its role."""
+        for engine, role in list(self._deferred):
+            assignment = engines.get(engine)
+            if assignment is None or assignment.role is not role:
+                self.cut_ns[engine] += sum(self._deferred.pop((engine, role)))
 
     def forget(self, engine: str) -> None:
         """Drop all that is known of an engine that has gone for good."""
         self.cut_ns.pop(engine, None)
-        self._owed = {key: owed for key, owed in self._owed.items() if key[0] != engine}
+        self._deferred = {key: ns for key, ns in self._deferred.items() if key[0] != engine}
 
     def checkpoint(self) -> tuple[CarryOverCheckpoint, ...]:
-        """Return what is owed."""
+        """Return what is deferred."""
         return tuple(
-            CarryOverCheckpoint(*key, *owed) for key, owed in self._owed.items() if any(owed)
+            CarryOverCheckpoint(*key, *ns) for key, ns in self._deferred.items() if any(ns)
         )
 
     def resume(
-        self, debts: Iterable[CarryOverCheckpoint], cut_ns: Iterable[tuple[str, int]]
+        self, before: Iterable[CarryOverCheckpoint], cut_ns: Iterable[tuple[str, int]]
     ) -> None:
-        """Go on with what was owed, and with what had been cut."""
-        self._owed = {(d.engine, d.role): [d.prefill_ns, d.decode_ns] for d in debts}
+        """Continue with what was deferred and cut before."""
+        self._deferred = {(d.engine, d.role): [d.prefill_ns, d.decode_ns] for d in before}
         self.cut_ns.update(dict(cut_ns))
 
-    def pay(
+    def settle(
         self, idle: Counter[Reason], engines: Mapping[str, Assignment]
     ) -> Iterator[tuple[str, Reason, int, int]]:
-        """Pay out of idle time, which shrinks: (engine, reason, prefill, decode nanoseconds)."""
-        for (engine, _), owed in self._owed.items():
+        """Settle in idle time, which shrinks: (engine, reason, prefill, decode nanoseconds)."""
+        for (engine, _), deferred in self._deferred.items():
             if engines[engine].state is not EngineState.READY:
                 continue
-            for reason in PAYABLE:
-                paid_ns = min(sum(owed), max(idle[reason], 0))
-                if paid_ns:
-                    prefill_ns = min(owed[0], paid_ns)
-                    owed[0] -= prefill_ns
-                    owed[1] -= paid_ns - prefill_ns
-                    idle[reason] -= paid_ns
-                    yield engine, reason, prefill_ns, paid_ns - prefill_ns
+            for reason in SETTLED_IN:
+                settled_ns = min(sum(deferred), max(idle[reason], 0))
+                if settled_ns:
+                    prefill_ns = min(deferred[0], settled_ns)
+                    deferred[0] -= prefill_ns
+                    deferred[1] -= settled_ns - prefill_ns
+                    idle[reason] -= settled_ns
+                    yield engine, reason, prefill_ns, settled_ns - prefill_ns

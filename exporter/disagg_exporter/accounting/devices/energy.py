@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.devices.time_sharing import uses_within
-from disagg_exporter.accounting.intervals.intervals import Intervals
+from disagg_exporter.accounting.intervals.intervals import Intervals, uses_within
 from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
 from disagg_exporter.model.checkpoints import EnergyCheckpoint
 
@@ -29,13 +28,13 @@ _MOST_MICROJOULES = 10**15
 
 
 class CommittedTime(NamedTuple):
-    """What a committed stretch of a device's time was spent on: all under one role.
+    """The uses of a committed stretch of a device's time, all under one role.
 
     `owners`: (model name, namespace) of each engine. `unheld`: for each reason why nobody held the
     device, the cells (without a reason) that its time went to; their lengths are its shares.
     """
 
-    slices: Intervals
+    intervals: Intervals
     role: Role
     owners: Mapping[str, tuple[str, str]]
     unheld: Mapping[Reason, Counter[Cell]]
@@ -43,7 +42,7 @@ class CommittedTime(NamedTuple):
 
 @dataclass(slots=True)
 class _EnergyInterval:
-    """The energy told between two readings, and how its time was spent so far."""
+    """The energy between two readings, and the uses of its time so far."""
 
     start_ns: int
     end_ns: int
@@ -54,10 +53,10 @@ class _EnergyInterval:
 
 
 class EnergyLedger:
-    """The energy of one device: told between readings, split once that time is committed.
+    """The energy of one device: read as a running total, split once its time is committed.
 
-    `microjoules` is the committed energy by cell (without reasons), None until the device tells
-    of energy. Whole numbers, so that the parts of an interval sum to what was told of it.
+    `microjoules` is the committed energy by cell (without reasons), None until the device reports
+    energy. Whole numbers, so that the parts of an interval sum to its energy.
     """
 
     def __init__(self) -> None:
@@ -74,7 +73,7 @@ class EnergyLedger:
     def checkpoint(self) -> EnergyCheckpoint | None:
         """Return what is committed, and the reading after which nothing is.
 
-        What waits to be split is told again by the next reading, as part of one long interval.
+        What waits to be split is in the next reading again, as part of one long interval.
         """
         if self.microjoules is None:
             return None
@@ -82,11 +81,11 @@ class EnergyLedger:
         if self._waiting:
             read_ns = self._waiting[0].start_ns
             read_microjoules -= sum(interval.microjoules for interval in self._waiting)
-        books = tuple(self.microjoules.items())
-        return EnergyCheckpoint(books, self.baseline_watts, read_ns, max(read_microjoules, 0))
+        microjoules = tuple(self.microjoules.items())
+        return EnergyCheckpoint(microjoules, self.baseline_watts, read_ns, max(read_microjoules, 0))
 
     def resume(self, before: EnergyCheckpoint | None) -> None:
-        """Go on with what was committed before."""
+        """Continue with what was committed before."""
         if before is None:
             return
         self.microjoules = Counter(dict(before.microjoules))
@@ -95,10 +94,10 @@ class EnergyLedger:
             self._last = before.read_ns, before.read_microjoules
 
     def read(self, reading: DeviceReading, watermark_ns: int) -> None:
-        """Take a device's running total; the interval since it last moved waits to be split.
+        """Ingest a device's running total; the interval since it last moved waits to be split.
 
-        A driver may move its total less often than it is read, so one that stands still tells
-        nothing yet: what it shows next was used in all the time since.
+        A driver may move its total less often than it is read, so one that stands still is
+        no news yet: what it shows next was used in all the time since.
         An interval that ends below the watermark cannot be split any more and is left out, as is
         one over which the driver's total fell (it began anew) or rose beyond all reason.
         """
@@ -120,15 +119,15 @@ class EnergyLedger:
         if len(self._waiting) > LONGEST_BUFFER:
             self._join_neighbours()
 
-    def commit(self, spent: CommittedTime) -> None:
-        """Split what was told over a stretch of time that has been committed."""
+    def commit(self, committed: CommittedTime) -> None:
+        """Split the energy of a stretch of time that has been committed."""
         if not self._waiting or self.microjoules is None:
             return
-        end_ns = int(spent.slices.edges_ns[-1])
+        end_ns = int(committed.intervals.edges_ns[-1])
         touched = [interval for interval in self._waiting if interval.start_ns < end_ns]
         if not touched:
             return
-        shares, held = _shares(spent, touched)
+        shares, held = _shares(committed, touched)
         done = sum(interval.end_ns <= end_ns for interval in touched)
         # Those that reach beyond go on being explained by what is committed next.
         for number, interval in enumerate(touched[done:], start=done):
@@ -144,15 +143,15 @@ class EnergyLedger:
         intervals: Sequence[_EnergyInterval],
         shares: Mapping[Cell, _Lengths],
         held: NDArray[np.bool_],
-        books: Counter[Cell],
+        sums: Counter[Cell],
     ) -> None:
-        told = np.array([interval.microjoules for interval in intervals], np.int64)
+        wholes = np.array([interval.microjoules for interval in intervals], np.int64)
         lengths_ns = np.array([each.end_ns - each.start_ns for each in intervals], np.int64)
-        # What is not told is a NaN, as is what the driver itself tells so.
+        # A driver may report NaN, too.
         watts = np.array([one.watts for one in intervals], np.float64)
         watts[np.isnan(watts)] = np.inf
         known = np.inf if self.baseline_watts is None else self.baseline_watts
-        # The baseline at each interval: what the intervals before it told, and it itself.
+        # The baseline at each interval: the least of those before it and its own.
         lowest = np.minimum.accumulate(np.append(known, np.where(held, np.inf, watts)))
         if np.isfinite(lowest[-1]):
             self.baseline_watts = float(lowest[-1])
@@ -164,9 +163,9 @@ class EnergyLedger:
         idle_share = np.divide(idle_ns, spent_ns, out=np.zeros_like(spent_ns), where=spent_ns > 0)
         most = np.minimum(lowest[1:], _NO_LIMIT_WATTS) * (lengths_ns * idle_share) / 1e3
         most[rest_ns == 0] = np.inf
-        for_idle = np.rint(np.minimum(told * idle_share, most)).astype(np.int64)
-        _split(for_idle, idle, idle_ns, books)
-        _split(told - for_idle, rest, rest_ns, books)
+        for_idle = np.rint(np.minimum(wholes * idle_share, most)).astype(np.int64)
+        _split(for_idle, idle, idle_ns, sums)
+        _split(wholes - for_idle, rest, rest_ns, sums)
 
     def _join_neighbours(self) -> None:
         intervals = list(self._waiting)
@@ -191,11 +190,11 @@ def _joined(first: _EnergyInterval, second: _EnergyInterval) -> _EnergyInterval:
 
 
 def _shares(
-    spent: CommittedTime, intervals: Sequence[_EnergyInterval]
+    committed: CommittedTime, intervals: Sequence[_EnergyInterval]
 ) -> tuple[dict[Cell, _Lengths], NDArray[np.bool_]]:
-    """How the time of each interval was spent, and whether anybody held the device in it.
+    """Return the uses of each interval's time, and whether anybody held the device in it.
 
-    With what was known of them before, which is of the first one at most.
+    Those known before, which are of the first one at most, are included.
     """
     shares: defaultdict[Cell, _Lengths] = defaultdict(lambda: np.zeros(len(intervals)))
     held = np.array([interval.held for interval in intervals], np.bool_)
@@ -203,14 +202,13 @@ def _shares(
         for cell, share in interval.shares.items():
             shares[cell][number] += share
     uses = uses_within(
-        spent.slices, [one.start_ns for one in intervals], [one.end_ns for one in intervals]
+        committed.intervals, [one.start_ns for one in intervals], [one.end_ns for one in intervals]
     )
-    for (engine, use), told_ns in uses.held.items():
-        lengths_ns = np.asarray(told_ns)
-        shares[Cell(spent.role, use, Reason.NONE, *spent.owners[engine])] += lengths_ns
+    for (engine, use), lengths_ns in uses.held.items():
+        shares[Cell(committed.role, use, Reason.NONE, *committed.owners[engine])] += lengths_ns
         held |= lengths_ns > 0
-    for reason, told_ns in uses.unheld.items():
-        parts, lengths_ns = spent.unheld[reason], np.asarray(told_ns)
+    for reason, lengths_ns in uses.unheld.items():
+        parts = committed.unheld[reason]
         for cell, part in parts.items():
             if part:
                 shares[cell] += lengths_ns * part / parts.total()
@@ -221,12 +219,12 @@ def _split(
     wholes: NDArray[np.int64],
     shares: Mapping[Cell, _Lengths],
     totals: _Lengths,
-    books: Counter[Cell],
+    sums: Counter[Cell],
 ) -> None:
     """Divide whole numbers by shares; the parts are whole numbers that sum to them."""
     so_far, given = np.zeros(len(wholes)), np.zeros(len(wholes), np.int64)
     for cell, share in shares.items():
         so_far += share
         upto = np.rint(wholes * so_far / np.where(totals > 0, totals, 1.0)).astype(np.int64)
-        books[cell] += int((upto - given).sum())
+        sums[cell] += int((upto - given).sum())
         given = upto

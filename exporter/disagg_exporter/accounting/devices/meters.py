@@ -1,4 +1,4 @@
-"""What a device tells of itself, added up over time as it is read (activity, throttling).
+"""Activity and throttling of a device, added up over time as it is read.
 
 Nothing here waits for the watermark: an engine's late record changes who used a second, not how
 active the device was in it.
@@ -18,7 +18,7 @@ _UNITS = (Unit.GRAPHICS, Unit.SM, Unit.TENSOR, Unit.DRAM)
 class Meters:
     """Activity and throttling of one device, in (fractions of) nanoseconds.
 
-    A key exists from the first time the device tells of it, at 0; what it never tells has none.
+    A key exists from the first time the device reports it, at 0; what it never reports has none.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Meters:
         activity: Iterable[tuple[ActivityCell, int]],
         throttled: Iterable[tuple[Throttle, int]],
     ) -> None:
-        """Go on with what was added up before."""
+        """Continue with the sums of before."""
         self._activity.update(dict(activity))
         self.throttled.update(dict(throttled))
 
@@ -50,8 +50,8 @@ class Meters:
         """Add a reading's values over the time since the one before, a second of it at most.
 
         Args:
-            reading: What the device told.
-            before_ns: When it told something last; None at its first reading.
+            reading: The device's reading.
+            before_ns: When it was read before; None at its first reading.
             role: The device's role at the reading.
             owner: The (model name, namespace) it serves then.
         """

@@ -1,19 +1,33 @@
-"""What devices had used that are no more: the node's sums must not go down when one goes."""
+"""Sums that outlive a device, or the name of a model: no counter of the node may fall.
+
+Names of models are labels, and engines choose them. A device's cells sum to its time, so nothing
+may be taken out of them; sums of a forgotten name are in the device's and in none of a model's.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from disagg_exporter.accounting.devices.forgotten import fold
-from disagg_exporter.model import ActivityCell, Cell, Device, DeviceAccount, Role
+from disagg_exporter.model import FORGOTTEN_MODEL, ActivityCell, Cell, Device, DeviceAccount, Role
 from disagg_exporter.model.checkpoints import RemovedCheckpoint
+
+_Key = TypeVar("_Key", Cell, ActivityCell)
+
+
+def fold(sums: Counter[_Key] | None, model_name: str) -> None:
+    """Move a model's sums to those without a name."""
+    for key in [key for key in sums or () if key.model_name == model_name]:
+        assert sums is not None
+        unnamed = key._replace(model_name=FORGOTTEN_MODEL, engine_namespace="")
+        sums[unnamed] += sums.pop(key)
 
 
 @dataclass(slots=True)
 class _Sums:
-    """All closed books of devices of one name."""
+    """The final sums of all devices of one name."""
 
     slice_ns: Counter[Cell] = field(default_factory=Counter)
     active_slice_ns: Counter[ActivityCell] = field(default_factory=Counter)
@@ -21,13 +35,13 @@ class _Sums:
 
 
 class RemovedDevices:
-    """The closed books of devices that have gone, added up by the devices' names."""
+    """The final sums of removed devices, by the devices' names."""
 
     def __init__(self) -> None:
         self._by_gpu_name: defaultdict[str, _Sums] = defaultdict(_Sums)
 
-    def take(self, account: DeviceAccount) -> None:
-        """Take over the books of a device; they do not change any more."""
+    def add(self, account: DeviceAccount) -> None:
+        """Add the final sums of a device."""
         sums = self._by_gpu_name[account.device.gpu_name]
         sums.slice_ns.update(account.slice_ns)
         sums.active_slice_ns.update(account.active_slice_ns)
@@ -55,7 +69,7 @@ class RemovedDevices:
         )
 
     def resume(self, before: Iterable[RemovedCheckpoint]) -> None:
-        """Go on with the sums of before."""
+        """Continue with the sums of before."""
         for removed in before:
             self._by_gpu_name[removed.gpu_name] = _Sums(
                 Counter(dict(removed.slice_ns)),

@@ -1,15 +1,16 @@
-"""One device's time cut into slices: who holds it, or why nobody does (accounting A3, A5)."""
+"""One device's time cut into intervals, each with its holders (A3) or the reason for none (A5)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.accounting.intervals.timeline import CODES, REASONS, WORK, Pieces
-from disagg_exporter.model import Assignment, EngineState, Reason, Role
+from disagg_exporter.model import Assignment, EngineState, Reason, Use
 
 # What explains an idle device best, when several engines share it.
 PRECEDENCE = (
@@ -22,18 +23,19 @@ PRECEDENCE = (
     Reason.NO_ENGINE,
 )
 
-NEVER_NS = 2**63
-_UNHEARD = -1
-"""In place of a reason's code: nothing is known of the engine there."""
+_HELD_USES = (Use.PREFILL, Use.DECODE, Use.UNATTRIBUTED)
+_UNKNOWN = -1
+"""In place of a reason's code: nothing was received of the engine there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
     """A stretch of a device's time, cut wherever one of its engines' timelines changes.
 
-    Slice k lies from `edges_ns[k]` to `edges_ns[k + 1]`. Each line of `held`, `prefill_share` and
-    `dummy_share` is one lane, of the engine in `engines`: whether it holds the device in a slice,
-    and with what work; who hold it share it equally. `reasons` are the codes of why nobody does.
+    Interval k lies from `edges_ns[k]` to `edges_ns[k + 1]`. Each line of `held`, `prefill_share`
+    and `dummy_share` is one timeline, of the engine in `engines`: whether it holds the device in
+    an interval, and with what work; holders share it equally. `reasons` are the codes of why there
+    are none.
     """
 
     edges_ns: NDArray[np.int64]
@@ -45,61 +47,36 @@ class Intervals:
 
     @property
     def lengths_ns(self) -> NDArray[np.int64]:
-        """How long each slice is."""
+        """The length of each interval."""
         return np.diff(self.edges_ns)
 
     @property
     def busy(self) -> NDArray[np.bool_]:
-        """Whether anybody holds the device in each slice."""
+        """Whether anybody holds the device in each interval."""
         return np.equal(self.reasons, WORK)
-
-
-def role_of(engines: Mapping[str, Assignment]) -> Role:
-    """Return a device's role: that of its ready engines, `mixed` if they differ, else `none`."""
-    roles = {a.role for a in engines.values() if a.state is EngineState.READY}
-    if not roles:
-        return Role.NONE
-    return roles.pop() if len(roles) == 1 else Role.MIXED
-
-
-def model_of(engines: Mapping[str, Assignment]) -> tuple[str, str]:
-    """Return the (model name, namespace) that all engines of a device share, else empty."""
-    owners = {(a.model_name, a.engine_namespace) for a in engines.values()}
-    return owners.pop() if len(owners) == 1 else ("", "")
-
-
-def leaving(assignment: Assignment) -> Assignment:
-    """Return what a device is told of an engine that is assigned to it no longer."""
-    return Assignment(
-        assignment.engine,
-        assignment.role,
-        assignment.devices,
-        EngineState.GONE,
-        assignment.since_ns,
-    )
 
 
 def cut(
     start_ns: int,
     end_ns: int,
     engines: Mapping[str, Assignment],
-    lanes: Sequence[tuple[str, Pieces]],
+    timelines: Sequence[tuple[str, Pieces]],
     *,
     absent: bool = False,
 ) -> Intervals:
     """Cut [start, end) at every boundary of any engine's pieces.
 
-    `lanes` are the frozen timelines of those that hold the device, each with its engine; where an
-    engine has no piece it has not been heard. `absent`: no daemon ran, so that nobody knows why a
-    device was not held.
+    `timelines` are the finalized pieces of those that hold the device, each with its engine; where
+    an engine has no piece nothing was received of it. `absent`: no daemon ran, so that it is not
+    known why a device was not held.
     """
-    bounds = [lane[side] for _, lane in lanes for side in ("start_ns", "end_ns")]
+    bounds = [timeline[side] for _, timeline in timelines for side in ("start_ns", "end_ns")]
     edges = np.unique(np.concatenate([*bounds, [start_ns, end_ns]]))
     edges = edges[(edges >= start_ns) & (edges <= end_ns)]
-    found = [_read(lane, edges[:-1]) for _, lane in lanes]
-    reasons = np.array([lane[0] for lane in found]).reshape(len(lanes), len(edges) - 1)
+    found = [_read(timeline, edges[:-1]) for _, timeline in timelines]
+    reasons = np.array([timeline[0] for timeline in found]).reshape(len(timelines), len(edges) - 1)
     held = reasons == WORK
-    names = tuple(engine for engine, _ in lanes)
+    names = tuple(engine for engine, _ in timelines)
     if absent:
         why = np.where(held.any(axis=0), WORK, CODES[Reason.NO_DAEMON])
     else:
@@ -108,23 +85,23 @@ def cut(
         edges,
         names,
         held,
-        np.array([lane[1] for lane in found]).reshape(held.shape),
-        np.array([lane[2] for lane in found]).reshape(held.shape),
+        np.array([timeline[1] for timeline in found]).reshape(held.shape),
+        np.array([timeline[2] for timeline in found]).reshape(held.shape),
         why,
     )
 
 
 def _read(
-    lane: Pieces, starts_ns: NDArray[np.int64]
+    timeline: Pieces, starts_ns: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return what a lane does from each of these instants on: reason, prefill and dummy share."""
-    if not len(lane):
-        unheard = np.full(len(starts_ns), _UNHEARD)
-        return unheard, np.zeros(len(starts_ns)), np.zeros(len(starts_ns))
-    at = np.searchsorted(lane["start_ns"], starts_ns, side="right") - 1
-    there = (at >= 0) & (lane["end_ns"][at] > starts_ns)
-    reasons = np.where(there, lane["reason"][at], _UNHEARD)
-    return reasons, lane["prefill_share"][at], lane["dummy_share"][at]
+    """Return reason, prefill and dummy share of a timeline from each of these instants on."""
+    if not len(timeline):
+        unknown = np.full(len(starts_ns), _UNKNOWN)
+        return unknown, np.zeros(len(starts_ns)), np.zeros(len(starts_ns))
+    at = np.searchsorted(timeline["start_ns"], starts_ns, side="right") - 1
+    there = (at >= 0) & (timeline["end_ns"][at] > starts_ns)
+    reasons = np.where(there, timeline["reason"][at], _UNKNOWN)
+    return reasons, timeline["prefill_share"][at], timeline["dummy_share"][at]
 
 
 def _why_idle(
@@ -133,13 +110,13 @@ def _why_idle(
     reasons: NDArray[np.int64],
     held: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Return why nobody holds the device in each slice; `WORK` where somebody does."""
+    """Return why nobody holds the device in each interval; `WORK` where somebody does."""
     why = np.full(len(held), WORK)
     idle = np.flatnonzero(~held)
-    # Few cases differ: they are numbered, lane by lane, and each is judged once.
+    # Few cases differ: they are numbered, timeline by timeline, and each is judged once.
     cases = np.zeros(len(idle), np.int64)
-    for lane in reasons:
-        _, cases = np.unique(cases * (len(REASONS) + 1) + lane[idle], return_inverse=True)
+    for timeline in reasons:
+        _, cases = np.unique(cases * (len(REASONS) + 1) + timeline[idle], return_inverse=True)
     _, first, cases = np.unique(cases, return_index=True, return_inverse=True)
     judged = [_best_reason(engines, names, reasons[:, idle[place]]) for place in first]
     why[idle] = np.array([CODES[reason] for reason in judged], np.int64)[cases]
@@ -150,8 +127,8 @@ def _best_reason(
     engines: Mapping[str, Assignment], names: Sequence[str], codes: NDArray[np.int64]
 ) -> Reason:
     """Return the reason that explains best why no engine holds the device."""
-    told = zip(names, codes.tolist(), strict=True)
-    reasons = {name: REASONS[code] for name, code in told if code != _UNHEARD}
+    coded = zip(names, codes.tolist(), strict=True)
+    reasons = {name: REASONS[code] for name, code in coded if code != _UNKNOWN}
     found = []
     for name, assignment in engines.items():
         match assignment.state:
@@ -162,3 +139,65 @@ def _best_reason(
             case _:
                 found.append(reasons.get(name, Reason.NO_RECORD))
     return min(found, key=PRECEDENCE.index, default=Reason.NO_ENGINE)
+
+
+class Uses(NamedTuple):
+    """Nanoseconds of some stretches: by engine and use, or by the reason for no holder."""
+
+    held: dict[tuple[str, Use], NDArray[np.float64]]
+    unheld: dict[Reason, NDArray[np.float64]]
+
+
+def shared(intervals: Intervals) -> dict[str, tuple[int, int, int]]:
+    """Give each of k holders 1/k of every interval; (prefill, decode, dummy) ns of each engine.
+
+    To the nanosecond: what k holders get of an interval, and the phases of each part, sum to it.
+    """
+    sums: dict[str, tuple[int, int, int]] = {}
+    for engine, parts in zip(intervals.engines, _parts(intervals), strict=True):
+        prefill_ns, decode_ns, dummy_ns = (int(part.sum()) for part in parts)
+        before = sums.get(engine, (0, 0, 0))
+        sums[engine] = before[0] + prefill_ns, before[1] + decode_ns, before[2] + dummy_ns
+    return sums
+
+
+def uses_within(intervals: Intervals, starts_ns: Sequence[int], ends_ns: Sequence[int]) -> Uses:
+    """Return the uses within other stretches, so far as these lie within the intervals."""
+    # Counted from the first interval on, so that a float tells them apart.
+    edges = (intervals.edges_ns - intervals.edges_ns[0]).astype(np.float64)
+    bounds = [np.asarray(side, np.int64) - intervals.edges_ns[0] for side in (starts_ns, ends_ns)]
+
+    def inside(lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+        sums = np.concatenate(([0.0], np.cumsum(lengths)))
+        first, last = (np.interp(side, edges, sums) for side in bounds)
+        return np.asarray(np.maximum(last - first, 0.0), np.float64)
+
+    held: dict[tuple[str, Use], NDArray[np.float64]] = {}
+    each_ns = intervals.lengths_ns / np.maximum(intervals.held.sum(axis=0), 1)
+    for number, engine in enumerate(intervals.engines):
+        own_ns = np.where(intervals.held[number], each_ns, 0.0)
+        dummy_ns = own_ns * intervals.dummy_share[number]
+        prefill_ns = (own_ns - dummy_ns) * intervals.prefill_share[number]
+        parts = prefill_ns, own_ns - dummy_ns - prefill_ns, dummy_ns
+        for use, part_ns in zip(_HELD_USES, parts, strict=True):
+            if part_ns.any():
+                held[engine, use] = held.get((engine, use), 0.0) + inside(part_ns)
+    unheld = {
+        REASONS[code]: inside(np.where(intervals.reasons == code, intervals.lengths_ns, 0.0))
+        for code in np.unique(intervals.reasons[~intervals.busy])
+    }
+    return Uses(held, unheld)
+
+
+def _parts(intervals: Intervals) -> Iterator[tuple[NDArray[np.int64], ...]]:
+    """Yield each timeline's prefill, decode and dummy nanoseconds, interval by interval."""
+    lengths_ns, count = intervals.lengths_ns, np.maximum(intervals.held.sum(axis=0), 1)
+    number = np.zeros_like(lengths_ns)
+    timelines = zip(intervals.held, intervals.prefill_share, intervals.dummy_share, strict=True)
+    for held, prefill_share, dummy_share in timelines:
+        upto_ns = lengths_ns * (number + 1) // count
+        own_ns = np.where(held, upto_ns - lengths_ns * number // count, 0)
+        dummy_ns = np.rint(own_ns * dummy_share).astype(np.int64)
+        prefill_ns = np.rint((own_ns - dummy_ns) * prefill_share).astype(np.int64)
+        yield prefill_ns, own_ns - dummy_ns - prefill_ns, dummy_ns
+        number += held

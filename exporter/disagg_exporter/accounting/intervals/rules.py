@@ -9,12 +9,12 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How long we wait, carry and believe. All in nanoseconds.
+    """Delays, limits and ages of the accounting. All in nanoseconds.
 
     `packing_delay_ns`: how far before its record a span may still be moved (A2, A6).
     `live_ns`: silence after which an engine no longer holds the watermark back (A6).
     `seam_ns`: silence between two messages or windows that is none: they come each second (A2).
-    `debt_limit_ns`: step time one engine may owe one device before it is cut (A2).
+    `carry_over_limit_ns`: step time carried over per engine and device before it is cut (A2).
     `block_ns`: unattributed activity is committed per whole block (A5).
     `longest_step_ns`: an engine that promises work for longer than this is treated as silent, so
     that a hung engine with a living heartbeat cannot hold memory and watermark for ever.
@@ -24,7 +24,7 @@ class Rules:
     packing_delay_ns: int = 6 * SECOND_NS
     live_ns: int = 30 * SECOND_NS
     seam_ns: int = 2 * SECOND_NS
-    debt_limit_ns: int = 60 * SECOND_NS
+    carry_over_limit_ns: int = 60 * SECOND_NS
     block_ns: int = 5 * SECOND_NS
     longest_step_ns: int = 600 * SECOND_NS
     activity_fresh_ns: int = 15 * SECOND_NS

@@ -1,19 +1,18 @@
-"""An engine's time that no longer changes: a gapless sequence of pieces, read by its devices."""
+"""An engine's finalized time: a gapless sequence of pieces, each work or the reason for none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.accounting.intervals.row_queue import RowQueue
 from disagg_exporter.model import Reason
 from disagg_exporter.model.checkpoints import PieceCheckpoint
-
-Pieces = NDArray[np.void]
-"""Stretches of an engine's time: an array of `PIECE`, in order."""
 
 PIECE = np.dtype(
     [
@@ -24,29 +23,76 @@ PIECE = np.dtype(
         ("reason", np.int64),
     ]
 )
-"""A stretch of time: the shares of its work, or its reason for there being none."""
+"""A stretch of time: the shares of its work, or the code of the reason for there being none."""
 
-_SAME = ("reason", "prefill_share", "dummy_share")
+Pieces = NDArray[np.void]
+"""Stretches of an engine's time: an array of `PIECE`, in order."""
 
 REASONS = tuple(Reason)
 CODES = {reason: code for code, reason in enumerate(REASONS)}
 """Reasons as they stand in a piece; `WORK` is that of a piece of work."""
 WORK = CODES[Reason.NONE]
 
+_SAME = ("reason", "prefill_share", "dummy_share")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkShares:
+    """How a span of work divides between the phases (A4).
+
+    `dummy_share` of it held the device without doing work (data-parallel filler); of the rest
+    `prefill_share` is prefill and what remains is decode.
+    """
+
+    prefill_share: float
+    dummy_share: float = 0.0
+
+    def divide(self, length_ns: int) -> tuple[int, int, int]:
+        """Return whole (prefill, decode, dummy) nanoseconds that sum to `length_ns`."""
+        dummy_ns = round(length_ns * self.dummy_share) if self.dummy_share else 0
+        prefill_ns = round((length_ns - dummy_ns) * self.prefill_share)
+        return prefill_ns, length_ns - dummy_ns - prefill_ns, dummy_ns
+
+
+class Overflow(NamedTuple):
+    """Step time that found no room above the mark: carried over on every device of the engine."""
+
+    work: WorkShares
+    length_ns: int
+
 
 class Timeline:
-    """Pieces are added at its end and forgotten at its beginning."""
+    """Pieces are added at the end and dropped at the beginning."""
 
     def __init__(self) -> None:
         self._pieces = RowQueue(PIECE)
 
     @classmethod
     def resumed(cls, pieces: Iterable[PieceCheckpoint]) -> Timeline:
-        """Return the pieces of a checkpoint."""
+        """Return the timeline of a checkpoint."""
         timeline = cls()
         rows = [(*piece[:4], CODES[piece.reason]) for piece in pieces]
         timeline.extend(np.array(rows, PIECE))
         return timeline
+
+    def checkpoint(self, read_ns: Iterable[int]) -> tuple[PieceCheckpoint, ...]:
+        """Return fewer pieces with the same sums: rests by reason, then the work.
+
+        `read_ns` are the instants up to which the engine's devices have read the timeline: the
+        sums are equal between each two of them, so that each device still finds the same.
+        """
+        if not len(self._pieces):
+            return ()
+        columns = [self.pieces[name].copy() for name in PIECE.names or ()]
+        starts_ns, ends_ns = columns[:2]
+        first_ns, last_ns = int(starts_ns[0]), int(ends_ns[-1])
+        edges = sorted({min(max(edge, first_ns), last_ns) for edge in (*read_ns, last_ns)})
+        made: list[PieceCheckpoint] = []
+        for start_ns, end_ns in pairwise(edges):
+            first = int(ends_ns.searchsorted(start_ns, side="right"))
+            last = int(starts_ns.searchsorted(end_ns, side="left"))
+            made += _condensed(start_ns, end_ns, *(column[first:last] for column in columns))
+        return tuple(made)
 
     @property
     def pieces(self) -> Pieces:
@@ -59,7 +105,7 @@ class Timeline:
             return
         shares = (0.0, 0.0) if work is None else (work.prefill_share, work.dummy_share)
         piece = np.array([(start_ns, end_ns, *shares, CODES[reason])], PIECE)
-        if self._goes_on(piece[0]):
+        if self._continues(piece[0]):
             self.pieces["end_ns"][-1] = end_ns
         else:
             self._pieces.add(piece)
@@ -70,7 +116,7 @@ class Timeline:
         if not len(pieces):
             return
         new = np.empty(len(pieces), np.bool_)
-        new[0] = not self._goes_on(pieces[0])
+        new[0] = not self._continues(pieces[0])
         new[1:] = pieces["start_ns"][1:] != pieces["end_ns"][:-1]
         for name in _SAME:
             new[1:] |= pieces[name][1:] != pieces[name][:-1]
@@ -83,19 +129,64 @@ class Timeline:
         self._pieces.add(merged)
 
     def between(self, start_ns: int, end_ns: int) -> Pieces:
-        """Return the pieces that overlap the stretch, uncut."""
+        """Return the pieces that overlap a stretch, uncut."""
         first = np.searchsorted(self.pieces["end_ns"], start_ns, side="right")
         last = np.searchsorted(self.pieces["start_ns"], end_ns, side="left")
         return self.pieces[first:last]
 
-    def forget_before(self, t_ns: int) -> None:
+    def drop_before(self, t_ns: int) -> None:
         """Drop the pieces that every device has read."""
         self._pieces.drop(int(np.searchsorted(self.pieces["end_ns"], t_ns, side="right")))
 
-    def _goes_on(self, piece: np.void) -> bool:
-        """Whether a piece only goes on with the last one."""
+    def _continues(self, piece: np.void) -> bool:
+        """Whether a piece only continues the last one."""
         if not len(self._pieces):
             return False
         last = self.pieces[-1]
         same = all(last[name] == piece[name] for name in _SAME)
         return bool(same and last["end_ns"] == piece["start_ns"])
+
+
+def mean_shares(
+    lengths_ns: NDArray[np.int64] | NDArray[np.float64],
+    prefill_shares: NDArray[np.float64],
+    dummy_shares: NDArray[np.float64],
+) -> tuple[float, float]:
+    """Return the (prefill, dummy) shares by which the whole divides as its parts do."""
+    whole, dummy_ns = float(lengths_ns.sum()), float(np.dot(lengths_ns, dummy_shares))
+    useful = whole - dummy_ns
+    if dummy_ns:
+        lengths_ns = lengths_ns * (1 - dummy_shares)
+    prefill = float(np.dot(lengths_ns, prefill_shares))
+    return (
+        min(prefill / useful, 1.0) if useful > 0 else 0.0,
+        min(dummy_ns / whole, 1.0) if whole > 0 else 0.0,
+    )
+
+
+def _condensed(
+    start_ns: int,
+    end_ns: int,
+    starts_ns: NDArray[np.int64],
+    ends_ns: NDArray[np.int64],
+    prefill_shares: NDArray[np.float64],
+    dummy_shares: NDArray[np.float64],
+    reasons: NDArray[np.int64],
+) -> Iterator[PieceCheckpoint]:
+    """Yield one piece for each reason, and one for all work, of pieces that fill a stretch."""
+    if len(reasons) == 1:
+        shares = float(prefill_shares[0]), float(dummy_shares[0])
+        yield PieceCheckpoint(start_ns, end_ns, *shares, REASONS[reasons[0]])
+        return
+    lengths_ns = np.minimum(ends_ns, end_ns) - np.maximum(starts_ns, start_ns)
+    # Exact: a device's uncommitted time has fewer nanoseconds than a float has bits for.
+    sums = np.bincount(reasons, lengths_ns, len(REASONS))
+    for code in np.flatnonzero(sums).tolist():
+        if code != WORK:
+            until_ns = start_ns + int(sums[code])
+            yield PieceCheckpoint(start_ns, until_ns, 0.0, 0.0, REASONS[code])
+            start_ns = until_ns
+    if end_ns > start_ns:
+        work_ns = np.where(reasons == WORK, lengths_ns, 0)
+        shares = mean_shares(work_ns, prefill_shares, dummy_shares)
+        yield PieceCheckpoint(start_ns, end_ns, *shares, Reason.NONE)

@@ -1,4 +1,4 @@
-"""What an engine told and is not frozen yet: its records, and the spans of time they make."""
+"""Records of an engine that are not finalized yet, and the spans of time they make."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from numpy.typing import NDArray
 
 from disagg_exporter.accounting.intervals.row_queue import RowQueue
 from disagg_exporter.accounting.intervals.timeline import CODES
-from disagg_exporter.accounting.timelines.entry import MARK, NO_GAP, Marks, Spans
-from disagg_exporter.accounting.timelines.restore import MOST, restored
+from disagg_exporter.accounting.timelines.records import MARK, NO_GAP, Marks, Spans
 from disagg_exporter.accounting.timelines.streams import (
+    MOST_MISSING,
     MissingRecords,
     RecordStream,
     held_totals_since,
     missing,
+    restored,
 )
 from disagg_exporter.model.checkpoints import TimelineCheckpoint
 from disagg_exporter.steps.rows import ELAPSED_TOTALS, ROW, Rows, steps_of
 
 
 class StepLength(Enum):
-    """How long the steps of a lane hold their devices.
+    """The source of the time for which steps hold their devices.
 
-    `ELAPSED`: each says so itself. Of an overlapped engine `elapsed` is only a wait; its running
-    totals tell held time (`HELD_TOTALS`), or, told by an older plugin, its records follow each
+    `ELAPSED`: each step's own. Of an overlapped engine `elapsed` is only a wait; its running
+    totals are of held time (`HELD_TOTALS`), or, from an older plugin, its records follow each
     other without a break while work is pending (`RECORD_TO_RECORD`).
     """
 
@@ -36,9 +37,9 @@ class StepLength(Enum):
 
 
 class PendingRecords:
-    """The records of one lane.
+    """The pending records of one timeline.
 
-    `begun_ns` is when the lane began: before its first record there was no work. No step is
+    `begun_ns` is when the timeline began: before its first record there was no work. No step is
     believed to be longer than `longest_step_ns`.
     """
 
@@ -47,12 +48,12 @@ class PendingRecords:
         self._rows = RowQueue(ROW)
         self._marks = RowQueue(MARK)
         self._markers = False
-        # The last record that is frozen whole: when it was made, and whether it left work.
-        self._settled = begun_ns, False
+        # The last record that is finalized whole: when it was made, and whether it left work.
+        self._finalized = begun_ns, False
 
     def resume(self, before: TimelineCheckpoint) -> None:
-        """Go on with the records of a checkpoint, which are one entry that is partly frozen."""
-        self._settled = before.last_record_ns, before.work_left
+        """Continue with the records of a checkpoint: one entry that is partly finalized."""
+        self._finalized = before.last_record_ns, before.work_left
         if before.pending is None:
             return
         length_ns, prefill_share, dummy_share, prefill_tokens, decode_tokens, lost = before.pending
@@ -69,29 +70,29 @@ class PendingRecords:
     def last_record(self, gap: int) -> tuple[int, bool, int]:
         """Return when the last record was made, whether it left work, and why its engine rests.
 
-        `gap` is the code of the reason of the last one that is frozen.
+        `gap` is the code of the reason of the last one that is finalized.
         """
         if not len(self._rows):
-            return *self._settled, gap
+            return *self._finalized, gap
         rows, marks = self._rows.rows, self._marks.rows
-        # Nearly always it is the very last: only markers tell nothing.
-        telling = np.flatnonzero(marks["gap"] != NO_GAP) if self._markers else [len(marks) - 1]
-        if not len(telling):
-            return *self._settled, gap
-        last = telling[-1]
+        # Nearly always it is the very last: only markers say nothing.
+        known = np.flatnonzero(marks["gap"] != NO_GAP) if self._markers else [len(marks) - 1]
+        if not len(known):
+            return *self._finalized, gap
+        last = known[-1]
         return int(rows["t_ns"][last]), bool(marks["pending"][last]), int(marks["gap"][last])
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, rows: Rows, marks: Marks) -> None:
-        """Take records of one stream, or a heartbeat's marker."""
-        known = len(self._rows)
+        """Add records of one stream, or a heartbeat's marker."""
+        count = len(self._rows)
         self._rows.add(rows)
         self._marks.add(marks)
         self._markers = self._markers or bool(marks["marker"].any())
-        t_ns = self._rows.rows["t_ns"][max(known - 1, 0) :]
-        # Nearly all come in order, which the times alone can tell.
+        t_ns = self._rows.rows["t_ns"][max(count - 1, 0) :]
+        # Nearly all come in order, which the times alone can show.
         if (t_ns[1:] <= t_ns[:-1]).any():
             rows = self._rows.rows
             order = np.lexsort((rows["sequence"], rows["t_ns"]))
@@ -99,10 +100,10 @@ class PendingRecords:
             self._marks.replace(self._marks.rows[order])
 
     def sequences(self, stream: int) -> NDArray[np.int64]:
-        """Return the numbers of a stream's records here."""
+        """Return the sequence numbers of a stream's pending records."""
         marks = self._marks.rows
-        ours = (marks["stream"] == stream) & ~marks["marker"] & (marks["lost"] == 0)
-        numbers: NDArray[np.int64] = self._rows.rows["sequence"][ours]
+        own = (marks["stream"] == stream) & ~marks["marker"] & (marks["lost"] == 0)
+        numbers: NDArray[np.int64] = self._rows.rows["sequence"][own]
         return numbers
 
     def spans(self, streams: Sequence[RecordStream], length: StepLength) -> Spans:
@@ -113,27 +114,27 @@ class PendingRecords:
         lengths_ns = rows["elapsed_ns"]
         lost = list(missing(rows, marks, streams))
         if length is StepLength.HELD_TOTALS:
-            lengths_ns = self._held(streams, lost)
+            lengths_ns = self._by_totals(streams, lost)
         elif length is StepLength.RECORD_TO_RECORD:
-            lengths_ns = self._reaching(lost)
+            lengths_ns = self._record_to_record(lost)
         spans = Spans(rows, marks, lengths_ns)
         return _with_lost(spans, lost, length) if lost else spans
 
-    def keep(self, spans: Spans, settled: int) -> None:
-        """Forget the first spans, which are settled; the next may have been begun."""
+    def drop(self, spans: Spans, count: int) -> None:
+        """Drop the first spans, which are finalized; the next may have been begun."""
         rows, marks = spans.rows, spans.marks
-        telling = np.flatnonzero(marks["gap"][:settled] != NO_GAP)
-        if len(telling):
-            last = telling[-1]
-            self._settled = int(rows["t_ns"][last]), bool(marks["pending"][last])
+        known = np.flatnonzero(marks["gap"][:count] != NO_GAP)
+        if len(known):
+            last = known[-1]
+            self._finalized = int(rows["t_ns"][last]), bool(marks["pending"][last])
         if not spans.made_up:
-            self._rows.drop(settled)
-            self._marks.drop(settled)
+            self._rows.drop(count)
+            self._marks.drop(count)
             return
-        rows, marks = rows[settled:], marks[settled:]
-        told = (marks["lost"] == 0) | marks["begun"]
-        self._rows.replace(rows[told])
-        self._marks.replace(marks[told])
+        rows, marks = rows[count:], marks[count:]
+        kept = (marks["lost"] == 0) | marks["begun"]
+        self._rows.replace(rows[kept])
+        self._marks.replace(marks[kept])
 
     def cut(self, t_ns: int) -> None:
         """Let no record be later than its engine's end."""
@@ -145,16 +146,16 @@ class PendingRecords:
         rows, marks = self._rows.rows, self._marks.rows
         known = np.zeros(len(rows), np.bool_)
         for stream in np.unique(marks["stream"][marks["marker"]]).tolist():
-            ours = marks["marker"] & (marks["stream"] == stream)
-            known |= ours & np.isin(rows["sequence"], self.sequences(stream))
+            own = marks["marker"] & (marks["stream"] == stream)
+            known |= own & np.isin(rows["sequence"], self.sequences(stream))
         self._rows.replace(rows[~known])
         self._marks.replace(marks[~known])
         self._markers = bool(self._marks.rows["marker"].any())
 
-    def _reaching(self, lost: Iterable[MissingRecords]) -> NDArray[np.int64]:
+    def _record_to_record(self, lost: Iterable[MissingRecords]) -> NDArray[np.int64]:
         """Return lengths where a span reaches from record to record while work is pending.
 
-        It does not reach across what was told to no daemon: the engine may have rested meanwhile.
+        It does not reach across what no daemon received: the engine may have rested meanwhile.
         """
         rows, marks = self._rows.rows, self._marks.rows
         t_ns = rows["t_ns"]
@@ -163,22 +164,22 @@ class PendingRecords:
         before[:1] = -1
         before[1:] = np.maximum.accumulate(records)[:-1]
         first = before < 0
-        before_ns = np.where(first, self._settled[0], t_ns[before])
-        chained = np.where(first, self._settled[1], marks["pending"][before])
+        before_ns = np.where(first, self._finalized[0], t_ns[before])
+        chained = np.where(first, self._finalized[1], marks["pending"][before])
         chained &= ~marks["begun"] & ~marks["marker"]
         for gap in lost:
-            if gap.unheard:
+            if gap.no_daemon:
                 # What stands there may be a marker, and the record comes after it.
                 chained[gap.place + int((~marks["marker"][gap.place :]).argmax())] = False
         # A record that comes late is from before the last one, and reaches back to nothing.
         return np.where(chained, np.maximum(t_ns - before_ns, 0), rows["elapsed_ns"])
 
-    def _held(
+    def _by_totals(
         self, streams: Sequence[RecordStream], lost: Iterable[MissingRecords]
     ) -> NDArray[np.int64]:
-        """Return lengths where the totals say how long each step held its devices.
+        """Return lengths where the totals are of the time for which steps held their devices.
 
-        After a gap they say it of all steps together: a step's own part is then its `elapsed`.
+        After a gap they are of all steps together: a step's own part is then its `elapsed`.
         """
         rows, marks = self._rows.rows, self._marks.rows
         held_ns = np.clip(held_totals_since(rows, marks, streams), 0, self._longest_step_ns)
@@ -188,7 +189,7 @@ class PendingRecords:
 
 
 def _with_lost(spans: Spans, lost: Iterable[MissingRecords], length: StepLength) -> Spans:
-    """Put one entry before each that records are missing before."""
+    """Put one entry before each that records are missing before, in their stead."""
     gaps = sorted(lost, key=lambda one: one.place)
     places = [gap.place for gap in gaps]
     rows, marks = spans.rows[places], np.zeros(len(places), MARK)
@@ -199,12 +200,12 @@ def _with_lost(spans: Spans, lost: Iterable[MissingRecords], length: StepLength)
         made = restored(gap.totals, step, kind, timed=length is not StepLength.RECORD_TO_RECORD)
         rows["sequence"][number] = step.sequence - own
         if kind is not None:
-            # Frozen by itself it must leave the step its own time, which only these totals tell.
+            # Finalized by itself it must leave the step its own time, which only these totals have.
             held = rows[ELAPSED_TOTALS[kind]]
             held[number] = max(held[number] - step.elapsed_ns, 0)
         rows["elapsed_ns"][number] = made.elapsed_ns
         one = marks[number]
-        one["lost"], one["unheard"] = min(gap.records, MOST), gap.unheard
+        one["lost"], one["no_daemon"] = min(gap.records, MOST_MISSING), gap.no_daemon
         one["prefill_share"], one["dummy_share"] = made.work.prefill_share, made.work.dummy_share
         one["prefill_tokens"], one["decode_tokens"] = made.tokens
     return Spans(

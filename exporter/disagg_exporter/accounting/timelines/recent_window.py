@@ -1,18 +1,18 @@
-"""The last steps of an engine as they arrived: what the fast gauges look back on."""
+"""The steps of the last seconds as they arrived, for the fast gauges (accounting A8)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.accounting.intervals.row_queue import RowQueue
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
+from disagg_exporter.accounting.intervals.timeline import WorkShares
 from disagg_exporter.model import Phase
 
-# How far the gauges may look back, unless steps are longer than half of it.
+# How far the gauges may reach back, unless steps are longer than half of it.
 _HORIZON_NS = 2 * SECOND_NS
-# However long a step may be that all others are held against.
+# However long the longest step may be.
 _MOST_KEPT = 2**16
 
 _RECENT = np.dtype(
@@ -39,7 +39,7 @@ class RecentWindow:
         prefill_share: NDArray[np.float64],
         dummy_share: NDArray[np.float64],
     ) -> None:
-        """Take more steps, in any order, and forget what the gauges can no longer reach."""
+        """Add steps, in any order, and drop what the gauges can no longer reach."""
         new = np.empty(len(t_ns), _RECENT)
         new["t_ns"], new["length_ns"] = t_ns, length_ns
         new["prefill_share"], new["dummy_share"] = prefill_share, dummy_share
@@ -57,14 +57,14 @@ class RecentWindow:
         self.longest_ns = int(self._kept.rows["length_ns"].max())
 
     def add_one(self, t_ns: int, length_ns: int, work: WorkShares) -> None:
-        """Take one more stretch of work."""
+        """Add one stretch of work."""
         shares = np.array([work.prefill_share]), np.array([work.dummy_share])
         self.add(np.array([t_ns]), np.array([length_ns]), *shares)
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def seconds_ns(self, start_ns: int, end_ns: int) -> dict[Phase, int]:
+    def phases_ns(self, start_ns: int, end_ns: int) -> dict[Phase, int]:
         """Return the time of each phase within a stretch."""
         kept = self._kept.rows
         t_ns = kept["t_ns"]

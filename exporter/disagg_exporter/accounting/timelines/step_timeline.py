@@ -1,8 +1,8 @@
 """One engine's execution: from its messages to a timeline that no longer changes.
 
-A lane collects step records, packs them into spans (`packing`), and freezes what lies below its
-*mark*: the point up to which no later record may move anything (accounting A2, A6). Frozen time
-is a gapless sequence of pieces, each work or a reason for there being none; devices read them.
+A timeline collects step records, packs them into spans and finalizes what lies below its *mark*:
+the point up to which no later record may move anything (accounting A2, A6). Finalized time is a
+gapless sequence of pieces, each work or a reason for there being none; devices read them.
 """
 
 from __future__ import annotations
@@ -13,38 +13,39 @@ from itertools import groupby
 
 import numpy as np
 
-from disagg_exporter.accounting.intervals.phase import Overflow, before_step
 from disagg_exporter.accounting.intervals.rules import Rules
-from disagg_exporter.accounting.intervals.timeline import CODES, REASONS, Timeline
-from disagg_exporter.accounting.timelines.arriving import fresh, gathered, marked
-from disagg_exporter.accounting.timelines.condensing import (
-    condensed_pieces,
-    condensed_work,
-    lost_records,
-)
-from disagg_exporter.accounting.timelines.entry import MARK, NO_GAP, Marks, Spans, Tokens
-from disagg_exporter.accounting.timelines.finalizing import divide, gaps_after, laid_out, owed
-from disagg_exporter.accounting.timelines.packing import pack
+from disagg_exporter.accounting.intervals.timeline import CODES, REASONS, Overflow, Timeline
+from disagg_exporter.accounting.timelines import finalization, streams
 from disagg_exporter.accounting.timelines.pending_records import PendingRecords, StepLength
 from disagg_exporter.accounting.timelines.recent_window import RecentWindow
-from disagg_exporter.accounting.timelines.streams import RecordStream, enter
+from disagg_exporter.accounting.timelines.records import (
+    MARK,
+    NO_GAP,
+    Marks,
+    Spans,
+    Tokens,
+    gathered,
+    lost_records,
+    marked,
+)
+from disagg_exporter.accounting.timelines.streams import RecordStream
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.model import Reason, Step, StreamKey
 from disagg_exporter.model.checkpoints import StreamCheckpoint, TimelineCheckpoint
 from disagg_exporter.steps.rows import Rows, rows_of, steps_of
 
-# Records that are put aside at most until the next look.
-_MOST_ARRIVED = 4096
-# Steps of minutes, of an engine that takes some hundred a second. One that tells more without
-# letting time be frozen holds up nobody any longer.
-_MOST_UNFROZEN = 2**17
+# Records that are queued at most.
+_MOST_QUEUED = 4096
+# Steps of minutes, of an engine that takes some hundred a second. One that reports more without
+# letting time be finalized holds up nobody any longer.
+_MOST_PENDING = 2**17
 
 
 class StepTimeline:
-    """The messages of one engine (one data-parallel rank of it), in; frozen pieces, out.
+    """Messages of one engine (one data-parallel rank of it) → finalized pieces.
 
-    Records are put aside as they come, because many are looked at as fast as one: what a lane
-    shows is what it knew at its last `look`. All other calls look first.
+    Records are queued as they come, because many are ingested as fast as one: attributes are as
+    of the last `ingest`. All other calls ingest first.
     """
 
     def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:
@@ -52,20 +53,20 @@ class StepTimeline:
         self.timeline = Timeline()
         self.overflows: list[Overflow] = []
         self.tokens: list[Tokens] = []
-        self.recents = RecentWindow()
+        self.recent = RecentWindow()
         self.late_records = 0
         self.lost_records = 0
         self.last_step: Step | None = None
         self.last_record_ns = since_ns
-        self.promises_work = False
-        self._born_ns = since_ns
+        self.work_pending = False
+        self._start_ns = since_ns
         self._rules = rules
         self._split = split or StepSplit()
         self._overlapped = self._held_totals = False
         self._numbers: dict[StreamKey, int] = {}
         self._streams: list[RecordStream] = []
-        self._arrived: list[tuple[StreamKey, Step | Rows, int]] = []
-        self._unfrozen = PendingRecords(since_ns, rules.longest_step_ns)
+        self._queued: list[tuple[StreamKey, Step | Rows, int]] = []
+        self._pending = PendingRecords(since_ns, rules.longest_step_ns)
         self._last_message_ns = since_ns
         self._committing_ns = since_ns
         self._resumed_ns = since_ns
@@ -74,97 +75,99 @@ class StepTimeline:
     def heartbeat(
         self,
         key: StreamKey,
-        said: Step,
+        message: Step,
         *,
         overlapped: bool,
         held_totals: bool = False,
         now_ns: int,
     ) -> None:
-        """Take a hello or a heartbeat: `said` carries the sequence and totals reached, no work.
+        """Ingest a hello or a heartbeat: `message` has the sequence and totals reached, no work.
 
-        `overlapped` and `held_totals` say how its engine tells how long steps last (`StepLength`).
+        `overlapped` and `held_totals` say where the length of steps comes from (`StepLength`).
         """
-        self.look()
+        self.ingest()
         self._overlapped, self._held_totals = overlapped, overlapped and held_totals
-        t_ns = max(min(said.t_ns, now_ns), 0)  # like those of records
+        t_ns = max(min(message.t_ns, now_ns), 0)  # like those of records
         self._last_message_ns = max(self._last_message_ns, t_ns)
         number = self._numbers.get(key)
         if number is None:
-            # An engine adopted in the middle of its work says so, before its next step can.
-            number = self._begin(key, RecordStream(said.sequence, said.totals, said.sequence))
-            self.promises_work = said.running > 0 or said.waiting > 0
+            # An engine adopted in the middle of its work reports it, before its next step can.
+            number = self._add_stream(
+                key, RecordStream(message.sequence, message.totals, message.sequence)
+            )
+            self.work_pending = message.running > 0 or message.waiting > 0
         stream = self._streams[number]
-        stream.confirm(said.sequence)
-        knows_more = said.sequence > stream.highest
+        stream.confirm(message.sequence)
+        knows_more = message.sequence > stream.highest
         if knows_more:
             # Of a record that was lost: its state is the latest.
-            self.promises_work = said.running > 0 or said.waiting > 0
-        if not self.promises_work:
+            self.work_pending = message.running > 0 or message.waiting > 0
+        if not self.work_pending:
             self._committing_ns = max(self._committing_ns, t_ns)
         if knows_more:
             marks = np.zeros(1, MARK)
             marks["stream"], marks["gap"], marks["marker"] = number, NO_GAP, True
-            rows = rows_of([said._replace(t_ns=t_ns, elapsed_ns=0)])
-            self._unfrozen.add(rows, marks)
+            rows = rows_of([message._replace(t_ns=t_ns, elapsed_ns=0)])
+            self._pending.add(rows, marks)
 
-    def add(self, key: StreamKey, told: Step | Rows, *, now_ns: int) -> None:
-        """Take one step record, or many; duplicates, and what is older than the books, are late."""
-        self._arrived.append((key, told, now_ns))
-        if len(self._arrived) >= _MOST_ARRIVED:
-            self.look()
+    def add(self, key: StreamKey, records: Step | Rows, *, now_ns: int) -> None:
+        """Queue one step record, or many; duplicates, and what is finalized already, are late."""
+        self._queued.append((key, records, now_ns))
+        if len(self._queued) >= _MOST_QUEUED:
+            self.ingest()
 
-    def look(self) -> None:
-        """Look at the records that have come since the last look."""
-        arrived, self._arrived = self._arrived, []
-        for key, told in groupby(arrived, key=lambda one: one[0]):
-            self._take(key, gathered([(what, now_ns) for _, what, now_ns in told]))
+    def ingest(self) -> None:
+        """Ingest the records that have been queued."""
+        queued, self._queued = self._queued, []
+        for key, received in groupby(queued, key=lambda one: one[0]):
+            self._ingest(key, gathered([(records, now_ns) for _, records, now_ns in received]))
 
-    def live(self, now_ns: int) -> bool:
+    def is_live(self, now_ns: int) -> bool:
         """Say whether the engine may hold the watermark back (A6)."""
-        self.look()
+        self.ingest()
         return (
             now_ns - self._last_message_ns <= self._rules.live_ns
             and now_ns - max(self._committing_ns, self._resumed_ns) <= self._rules.longest_step_ns
-            and len(self._unfrozen) <= _MOST_UNFROZEN
+            and len(self._pending) <= _MOST_PENDING
         )
 
     def advance(self, now_ns: int) -> None:
-        """Freeze all time that no believable record can change any more."""
+        """Finalize all time that no believable record can change any more."""
         delay_ns = self._rules.packing_delay_ns
-        if self.live(now_ns):
-            self._freeze(self._committing_ns - delay_ns)
+        if self.is_live(now_ns):
+            self._finalize(self._committing_ns - delay_ns)
         else:
-            self._freeze(now_ns - delay_ns, silent=True)
+            self._finalize(now_ns - delay_ns, silent=True)
 
     def end(self, t_ns: int) -> None:
-        """Freeze everything at the engine's death: nothing can follow."""
-        self.look()
-        self._unfrozen.cut(t_ns)
+        """Finalize everything at the engine's death: nothing can follow."""
+        self.ingest()
+        self._pending.cut(t_ns)
         # One past the death, so that a record stamped at that very instant is inside.
         end_ns = max(t_ns, self.mark_ns) + 1
         silent = t_ns - self._last_message_ns > self._rules.seam_ns
         if silent:
-            self._freeze(self._last_message_ns + 1)
-        self._freeze(end_ns, silent=silent)
-        self.promises_work = False
+            self._finalize(self._last_message_ns + 1)
+        self._finalize(end_ns, silent=silent)
+        self.work_pending = False
 
     def checkpoint(self, engine_index: int, read_ns: Iterable[int]) -> TimelineCheckpoint:
         """Return all that a successor has to know to go on; `read_ns`: up to where devices read."""
-        self.look()
-        streams, work = self._streams, None
-        if self._unfrozen:
-            spans = self._unfrozen.spans(streams, self._step_length)
-            streams, work = [replace(stream) for stream in streams], condensed_work(spans)
-            enter(spans, len(spans.rows), streams)
-        last_record_ns, work_left, gap = self._unfrozen.last_record(self._gap)
+        self.ingest()
+        reached, work = self._streams, None
+        if self._pending:
+            spans = self._pending.spans(reached, self._step_length)
+            reached, work = [replace(stream) for stream in reached], spans.checkpoint()
+            streams.finalize(spans, len(spans.rows), reached)
+        last_record_ns, work_left, gap = self._pending.last_record(self._gap)
         return TimelineCheckpoint(
             engine_index,
-            self._born_ns,
+            self._start_ns,
             self.mark_ns,
-            condensed_pieces(self.timeline.pieces, read_ns),
+            self.timeline.checkpoint(read_ns),
             tuple(
                 StreamCheckpoint(key.pid, key.incarnation, stream.sequence, stream.totals)
-                for key, stream in zip(self._numbers, streams, strict=True)
+                for key, stream in zip(self._numbers, reached, strict=True)
             ),
             work,
             last_record_ns,
@@ -184,23 +187,23 @@ class StepTimeline:
         rules: Rules,
         split: StepSplit | None = None,
     ) -> StepTimeline:
-        """Return the lane of a checkpoint; it waits for its engine as for one just heard (A6)."""
-        lane = cls(before.born_ns, rules, split)
-        lane.mark_ns = before.mark_ns
-        lane.timeline = Timeline.resumed(before.pieces)
+        """Return the timeline of a checkpoint, its engine taken for live at `resumed_ns` (A6)."""
+        timeline = cls(before.born_ns, rules, split)
+        timeline.mark_ns = before.mark_ns
+        timeline.timeline = Timeline.resumed(before.pieces)
         for pid, incarnation, sequence, totals in before.streams:
             key = StreamKey(engine, pid, incarnation, before.engine_index)
-            lane._begin(key, RecordStream(sequence, totals, sequence, resumed=True))
-        lane._unfrozen.resume(before)
-        lane.promises_work = before.work_left
-        lane._committing_ns = before.last_record_ns
-        lane.last_record_ns = lane._last_message_ns = lane._resumed_ns = resumed_ns
-        lane._gap = CODES[before.earlier_gap]
-        lane._overlapped, lane._held_totals = before.overlapped, before.held_totals
-        return lane
+            timeline._add_stream(key, RecordStream(sequence, totals, sequence, resumed=True))
+        timeline._pending.resume(before)
+        timeline.work_pending = before.work_left
+        timeline._committing_ns = before.last_record_ns
+        timeline.last_record_ns = timeline._last_message_ns = timeline._resumed_ns = resumed_ns
+        timeline._gap = CODES[before.earlier_gap]
+        timeline._overlapped, timeline._held_totals = before.overlapped, before.held_totals
+        return timeline
 
-    def start_counting_anew(self) -> None:
-        """Reset what the ledger has just taken over."""
+    def reset_counts(self) -> None:
+        """Reset what the ledger has just collected."""
         self.overflows.clear()
         self.tokens.clear()
         self.lost_records = self.late_records = 0
@@ -211,92 +214,93 @@ class StepTimeline:
             return StepLength.ELAPSED
         return StepLength.HELD_TOTALS if self._held_totals else StepLength.RECORD_TO_RECORD
 
-    def _begin(self, key: StreamKey, stream: RecordStream) -> int:
+    def _add_stream(self, key: StreamKey, stream: RecordStream) -> int:
         number = self._numbers[key] = len(self._streams)
         self._streams.append(stream)
         return number
 
-    def _take(self, key: StreamKey, rows: Rows) -> None:
-        """Take some records of one stream in."""
+    def _ingest(self, key: StreamKey, rows: Rows) -> None:
+        """Ingest records of one stream."""
         number = self._numbers.get(key)
         if number is None:
             # The first message of a stream is its baseline: what came before is not ours to count.
             first = steps_of(rows[:1])[0]
-            totals = before_step(first) if self._held_totals else first.totals
-            stream = RecordStream(first.sequence - 1, totals, first.sequence - 1)
-            number = self._begin(key, stream)
+            stream = RecordStream.before(first, held_totals=self._held_totals)
+            number = self._add_stream(key, stream)
         stream = self._streams[number]
-        new = fresh(rows, stream, lambda: self._unfrozen.sequences(number))
+        new = stream.fresh(rows, lambda: self._pending.sequences(number))
         self.late_records += len(rows) - len(new)
         if not len(new):
             return
         stream.highest = max(stream.highest, int(new["sequence"].max()))
         longest_ns, lengths_ns = self._rules.longest_step_ns, new["elapsed_ns"]
         # Clipped to nothing negative, to one step, and to what began after birth.
-        lengths_ns = np.minimum(np.minimum(lengths_ns, longest_ns), new["t_ns"] - self._born_ns)
+        lengths_ns = np.minimum(np.minimum(lengths_ns, longest_ns), new["t_ns"] - self._start_ns)
         new["elapsed_ns"] = np.maximum(lengths_ns, 0)
         marks = marked(new, number, self._split)
-        self._unfrozen.add(new, marks)
-        self._note(new, marks)
+        self._pending.add(new, marks)
+        self._update_state(new, marks)
 
-    def _note(self, rows: Rows, marks: Marks) -> None:
-        """Note what the newest records say of the engine's state, and what the gauges look at."""
+    def _update_state(self, rows: Rows, marks: Marks) -> None:
+        """Update the engine's state and the fast gauges' window by the newest records."""
         t_ns, pending = rows["t_ns"], marks["pending"]
         lengths_ns = rows["elapsed_ns"]
         newest_ns = np.maximum.accumulate(np.concatenate(([self.last_record_ns], t_ns)))
         in_order = np.flatnonzero(t_ns >= newest_ns[:-1])
         if len(in_order):
             if self._overlapped:
-                before = np.concatenate(([self.promises_work], pending[in_order[:-1]]))
+                before = np.concatenate(([self.work_pending], pending[in_order[:-1]]))
                 chained = in_order[before]
                 lengths_ns = lengths_ns.copy()
                 lengths_ns[chained] = t_ns[chained] - newest_ns[chained]
             last = in_order[-1]
-            self.last_record_ns, self.promises_work = int(t_ns[last]), bool(pending[last])
+            self.last_record_ns, self.work_pending = int(t_ns[last]), bool(pending[last])
             self.last_step = steps_of(rows[last : last + 1])[0]
         latest_ns = int(newest_ns[-1])
         self._last_message_ns = max(self._last_message_ns, latest_ns)
         self._committing_ns = max(self._committing_ns, latest_ns)
-        self.recents.add(t_ns, lengths_ns, marks["prefill_share"], marks["dummy_share"])
+        self.recent.add(t_ns, lengths_ns, marks["prefill_share"], marks["dummy_share"])
 
-    def _freeze(self, target_ns: int, *, silent: bool = False) -> None:
+    def _finalize(self, target_ns: int, *, silent: bool = False) -> None:
         if target_ns <= self.mark_ns:
             return
-        if not self._unfrozen:
+        if not self._pending:
             reason = Reason.NO_RECORD if silent else REASONS[self._gap]
             self.timeline.add(self.mark_ns, target_ns, None, reason)
             self.mark_ns = target_ns
             return
-        spans = self._unfrozen.spans(self._streams, self._step_length)
-        placed = pack(spans.rows["t_ns"], spans.lengths_ns, self.mark_ns)
+        spans = self._pending.spans(self._streams, self._step_length)
+        placed = finalization.pack(spans.rows["t_ns"], spans.lengths_ns, self.mark_ns)
         count = int(np.searchsorted(placed.start_ns, target_ns))
-        divide(spans, count, self._streams, self._split)
-        enter(spans, count, self._streams)
-        settled = count
+        finalization.divide(spans, count, self._streams, self._split)
+        streams.finalize(spans, count, self._streams)
+        finalized = count
         if count and placed.end_ns[count - 1] > target_ns:
-            # It straddles the mark: what is left of it is laid out later, its past is settled.
-            settled -= 1
-            left_ns = placed.end_ns[settled] - target_ns + placed.overflow_ns[settled]
-            spans.rows["elapsed_ns"][settled] = left_ns
-            spans.marks["begun"][settled] = True
-        gaps = gaps_after(spans.marks[:count], self._gap)
-        self._gap = int(gaps[settled])
+            # It straddles the mark: what is left of it is laid out later.
+            finalized -= 1
+            left_ns = placed.end_ns[finalized] - target_ns + placed.overflow_ns[finalized]
+            spans.rows["elapsed_ns"][finalized] = left_ns
+            spans.marks["begun"][finalized] = True
+        gaps = finalization.gaps_after(spans.marks[:count], self._gap)
+        self._gap = int(gaps[finalized])
         if silent:
             gaps[-1] = CODES[Reason.NO_RECORD]
         starts_ns, ends_ns = placed.start_ns[:count], np.minimum(placed.end_ns[:count], target_ns)
         within_ns = self.mark_ns, target_ns
-        self.timeline.extend(laid_out(spans.marks[:count], starts_ns, ends_ns, within_ns, gaps))
-        self._settle(spans, settled, placed.overflow_ns[:settled].tolist())
+        pieces = finalization.laid_out(spans.marks[:count], starts_ns, ends_ns, within_ns, gaps)
+        self.timeline.extend(pieces)
+        self._drop(spans, finalized, placed.overflow_ns[:finalized].tolist())
         self.mark_ns = target_ns
 
-    def _settle(self, spans: Spans, count: int, overflows_ns: list[int]) -> None:
+    def _drop(self, spans: Spans, count: int, overflows_ns: list[int]) -> None:
+        """Drop finalized records, having counted their tokens, losses and overflows."""
         marks = spans.marks[:count]
         self.lost_records += lost_records(marks)
         t_ns = spans.rows["t_ns"][:count]
-        # What was told to no daemon is from before we came: so are those whose it was.
-        t_ns = np.where(marks["unheard"], np.minimum(t_ns, self._resumed_ns - 1), t_ns)
-        told = t_ns, marks["prefill_tokens"], marks["decode_tokens"]
-        # Copies: the memory of what is settled is used again.
-        self.tokens.append(Tokens._make(column.copy() for column in told))
-        self.overflows += owed(marks, overflows_ns)
-        self._unfrozen.keep(spans, count)
+        # What no daemon received is from before we came: so is the role it was used in.
+        t_ns = np.where(marks["no_daemon"], np.minimum(t_ns, self._resumed_ns - 1), t_ns)
+        columns = t_ns, marks["prefill_tokens"], marks["decode_tokens"]
+        # Copies: the memory of what is finalized is used again.
+        self.tokens.append(Tokens._make(column.copy() for column in columns))
+        self.overflows += finalization.overflows(marks, overflows_ns)
+        self._pending.drop(spans, count)

@@ -1,26 +1,45 @@
-"""The sequence numbers of an engine's streams: what is in the books, and what is missing."""
+"""The sequence numbers of an engine's streams: what is finalized, repeated or missing.
+
+Every message carries its stream's totals. Where a sequence number is missing between two
+messages, the totals tell how much step time and how many tokens the missing records held
+(accounting invariant e).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.timelines.entry import Marks, Spans
-from disagg_exporter.model import StepTotals
-from disagg_exporter.steps.rows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, totals_of
+from disagg_exporter.accounting.intervals.timeline import WorkShares
+from disagg_exporter.accounting.timelines.records import Marks, Spans
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import Step, StepTotals
+from disagg_exporter.steps.rows import (
+    ELAPSED_TOTALS,
+    LARGEST,
+    STEPS_TOTALS,
+    Rows,
+    kind_of,
+    tokens_of,
+    totals_of,
+)
+
+MOST_MISSING = 2**40
+"""So many tokens, or records, are believed to be missing at once: beyond what any engine reaches,
+and few enough for sums of millions of such gaps."""
 
 
 @dataclass(slots=True, eq=False)
 class RecordStream:
     """One counter of an engine.
 
-    Everything up to `sequence` is in the books, where its totals were `totals`; `highest` is the
+    Everything up to `sequence` is finalized, where its totals were `totals`; `highest` is the
     newest record of it that came, or is known to be lost. `resumed`: that was in another daemon's
-    time, and what is missing after it was told to nobody.
+    time, and what is missing after it was sent to nobody.
     """
 
     sequence: int
@@ -28,79 +47,147 @@ class RecordStream:
     highest: int
     resumed: bool = False
 
+    @classmethod
+    def before(cls, first: Step, *, held_totals: bool) -> RecordStream:
+        """Return the stream whose first record this is, which is its baseline.
+
+        With `held_totals`, its totals without its own time, so far as the step tells it.
+        """
+        totals = first.totals
+        if held_totals:
+            elapsed_ns, kind = list(totals.elapsed_ns), kind_of(first)
+            elapsed_ns[kind] = max(elapsed_ns[kind] - first.elapsed_ns, 0)
+            context, generation, mixed, dummy = elapsed_ns
+            totals = totals._replace(elapsed_ns=(context, generation, mixed, dummy))
+        return cls(first.sequence - 1, totals, first.sequence - 1)
+
     def confirm(self, sequence: int) -> None:
-        """Take that its engine has got no further: what is missing from now on was told to us."""
+        """Note that its engine has got no further: what is missing from now on was sent to us."""
         if sequence == self.sequence == self.highest:
             self.resumed = False
+
+    def fresh(self, rows: Rows, known: Callable[[], NDArray[np.int64]]) -> Rows:
+        """Return the records that are neither pending already (`known`) nor finalized."""
+        sequence = rows["sequence"]
+        if sequence[0] > self.highest and (sequence[1:] > sequence[:-1]).all():
+            return rows  # as nearly always
+        first = np.zeros(len(rows), np.bool_)
+        first[np.unique(sequence, return_index=True)[1]] = True
+        return rows[first & (sequence > self.sequence) & ~np.isin(sequence, known())]
 
 
 class MissingRecords(NamedTuple):
     """`records` are missing before the entry at `place`; `totals` are those before them.
 
-    `unheard`: no daemon was there to receive them.
+    `no_daemon`: no daemon was there to receive them.
     """
 
     place: int
     records: int
     totals: StepTotals
-    unheard: bool
+    no_daemon: bool
 
 
-def steps_told(spans: Spans, count: int, streams: Sequence[RecordStream]) -> NDArray[np.int64]:
-    """Return how many steps each of the first entries tells of: since the one settled before it."""
+class Restored(NamedTuple):
+    """What the records held that are missing between two messages."""
+
+    elapsed_ns: int
+    work: WorkShares
+    tokens: tuple[int, int]
+
+
+def steps_since(spans: Spans, count: int, streams: Sequence[RecordStream]) -> NDArray[np.int64]:
+    """Return by how many steps each of the first entries exceeds the one finalized before it."""
     rows, marks = spans.rows[:count], spans.marks[:count]
-    made = np.sum([rows[name] for name in STEPS_TOTALS], axis=0)
-    told = np.zeros(count, np.int64)
-    for stream, ours in _each(streams, marks):
-        sequence = rows["sequence"][ours]
-        _, newest = _newest_before(sequence, stream.sequence)
-        sums = made[ours]
-        told[ours] = sums - np.where(newest < 0, sum(stream.totals.steps), sums[newest])
-    return told
-
-
-def enter(spans: Spans, count: int, streams: Sequence[RecordStream]) -> None:
-    """Note in their streams that the first entries are in the books."""
-    rows, marks = spans.rows[:count], spans.marks[:count]
-    for stream, ours in _each(streams, marks):
-        sequence = rows["sequence"][ours]
-        if len(sequence) and sequence.max() > stream.sequence:
-            newest = rows[ours][int(sequence.argmax())]
-            stream.sequence = int(newest["sequence"])
-            stream.highest = max(stream.highest, stream.sequence)
-            stream.totals = totals_of(newest)
-            stream.resumed = False
+    return _growth(rows, marks, streams, STEPS_TOTALS, lambda totals: totals.steps)
 
 
 def held_totals_since(
     rows: Rows, marks: Marks, streams: Sequence[RecordStream]
 ) -> NDArray[np.int64]:
     """Return by how much each entry's totals of held time exceed those of the one before it."""
-    held = np.sum([rows[name] for name in ELAPSED_TOTALS], axis=0)
-    grown = np.zeros(len(rows), np.int64)
-    for stream, ours in _each(streams, marks):
-        _, newest = _newest_before(rows["sequence"][ours], stream.sequence)
-        sums = held[ours]
-        grown[ours] = sums - np.where(newest < 0, sum(stream.totals.elapsed_ns), sums[newest])
-    return grown
+    return _growth(rows, marks, streams, ELAPSED_TOTALS, lambda totals: totals.elapsed_ns)
+
+
+def finalize(spans: Spans, count: int, streams: Sequence[RecordStream]) -> None:
+    """Note in their streams that the first entries are finalized."""
+    rows, marks = spans.rows[:count], spans.marks[:count]
+    for stream, own in _each(streams, marks):
+        sequence = rows["sequence"][own]
+        if len(sequence) and sequence.max() > stream.sequence:
+            newest = rows[own][int(sequence.argmax())]
+            stream.sequence = int(newest["sequence"])
+            stream.highest = max(stream.highest, stream.sequence)
+            stream.totals = totals_of(newest)
+            stream.resumed = False
 
 
 def missing(rows: Rows, marks: Marks, streams: Sequence[RecordStream]) -> Iterator[MissingRecords]:
     """Yield where records are missing."""
-    for stream, ours in _each(streams, marks):
-        sequence, marker = rows["sequence"][ours], marks["marker"][ours]
+    for stream, own in _each(streams, marks):
+        sequence, marker = rows["sequence"][own], marks["marker"][own]
         if _is_whole(sequence, stream.sequence) and not marker.any():
             continue  # as nearly always
         before, newest = _newest_before(sequence, stream.sequence)
         lost = sequence - before - ~marker
         if not (lost > 0).any():
             continue
-        at = np.arange(len(rows))[ours]
+        at = np.arange(len(rows))[own]
         for place in np.flatnonzero(lost > 0).tolist():
             last = newest[place]
             totals = stream.totals if last < 0 else totals_of(rows[at[last]])
-            unheard = last < 0 and stream.resumed
-            yield MissingRecords(int(at[place]), int(lost[place]), totals, bool(unheard))
+            no_daemon = bool(last < 0 and stream.resumed)
+            yield MissingRecords(int(at[place]), int(lost[place]), totals, no_daemon)
+
+
+def restored(before: StepTotals, after: Step, kind: int | None, *, timed: bool) -> Restored:
+    """Return what lies between a stream's totals and a later message that follows a gap.
+
+    `kind` is that of the later message's own step, None for a heartbeat. The time is the lost step
+    time of all kinds together, its phase the time-weighted mean of theirs (a lost mixed step
+    counts by the tokens lost). Without `timed` only tokens are restored: the totals
+    are of mere waits, as an older plugin reports them of an overlapped engine (A2).
+    """
+    totals = after.totals
+    pairs = zip(totals.elapsed_ns, before.elapsed_ns, strict=True)
+    elapsed = [max(late - early, 0) for late, early in pairs]
+    own_tokens = (0, 0)
+    if kind is not None:
+        elapsed[kind] = max(elapsed[kind] - after.elapsed_ns, 0)
+        own_tokens = tokens_of(after, kind)
+    prefill_tokens = totals.prefill_tokens - before.prefill_tokens - own_tokens[0]
+    decode_tokens = totals.decode_tokens - before.decode_tokens - own_tokens[1]
+    tokens = min(max(prefill_tokens, 0), MOST_MISSING), min(max(decode_tokens, 0), MOST_MISSING)
+    elapsed_ns = min(sum(elapsed), LARGEST) if timed else 0
+    return Restored(elapsed_ns, _mean_work(elapsed, tokens), tokens)
+
+
+def _mean_work(elapsed: list[int], tokens: tuple[int, int]) -> WorkShares:
+    whole_ns, dummy_ns = sum(elapsed), elapsed[wire.DUMMY_STEP]
+    useful_ns = whole_ns - dummy_ns
+    mixed_share = tokens[0] / sum(tokens) if sum(tokens) else 0.5
+    prefill_ns = elapsed[wire.CONTEXT] + elapsed[wire.MIXED] * mixed_share
+    return WorkShares(
+        prefill_share=prefill_ns / useful_ns if useful_ns else 0.0,
+        dummy_share=dummy_ns / whole_ns if whole_ns else 0.0,
+    )
+
+
+def _growth(
+    rows: Rows,
+    marks: Marks,
+    streams: Sequence[RecordStream],
+    fields: Sequence[str],
+    totals_of_kinds: Callable[[StepTotals], Sequence[int]],
+) -> NDArray[np.int64]:
+    """Return by how much the sum of some totals exceeds that of the newest entry before."""
+    sums = np.sum([rows[name] for name in fields], axis=0)
+    grown = np.zeros(len(rows), np.int64)
+    for stream, own in _each(streams, marks):
+        _, newest = _newest_before(rows["sequence"][own], stream.sequence)
+        ours, finalized = sums[own], sum(totals_of_kinds(stream.totals))
+        grown[own] = ours - np.where(newest < 0, finalized, ours[newest])
+    return grown
 
 
 def _each(
@@ -115,21 +202,21 @@ def _each(
         yield streams[number], numbers == number
 
 
-def _is_whole(sequence: NDArray[np.int64], settled: int) -> bool:
-    """Say whether numbers follow each other, and the last one settled, without a gap."""
+def _is_whole(sequence: NDArray[np.int64], finalized: int) -> bool:
+    """Say whether numbers follow each other, and the last one finalized, without a gap."""
     if not len(sequence):
         return True
     first = int(sequence[0])
-    if first != settled + 1 or int(sequence[-1]) - first + 1 != len(sequence):
+    if first != finalized + 1 or int(sequence[-1]) - first + 1 != len(sequence):
         return False
     return bool((sequence[1:] > sequence[:-1]).all())
 
 
 def _newest_before(
-    sequence: NDArray[np.int64], settled: int
+    sequence: NDArray[np.int64], finalized: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the highest number before each record, and where it stands (-1: in the books)."""
-    highest = np.maximum.accumulate(np.concatenate(([settled], sequence)))
+    """Return the highest number before each record, and where it stands (-1: finalized)."""
+    highest = np.maximum.accumulate(np.concatenate(([finalized], sequence)))
     places = np.where(sequence > highest[:-1], np.arange(len(sequence)), -1)
     newest = np.maximum.accumulate(np.concatenate(([-1], places)))
     return highest[:-1], newest[:-1]

@@ -1,7 +1,7 @@
-"""One engine's execution where nobody tells single steps: from windows to a frozen timeline.
+"""One engine's execution without step records: from page windows to a finalized timeline.
 
-A window says how much of a stretch an engine was busy and with what. Nothing can come later that
-would change it, so its time is frozen at once: no packing, no carrying (docs/accounting.md, A2).
+A window reports for how much of a stretch an engine was busy and with what. Nothing later can
+change it, so its time is finalized at once: no packing, no carry-over (docs/accounting.md, A2).
 Its busy time lies where the devices were active, sample by sample, so that activity which the
 engine explains is not taken for a stranger's.
 """
@@ -12,124 +12,122 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from disagg_exporter.accounting.intervals.activity import ActivitySample
-from disagg_exporter.accounting.intervals.phase import Overflow, WorkShares
 from disagg_exporter.accounting.intervals.rules import Rules
-from disagg_exporter.accounting.intervals.timeline import Timeline
-from disagg_exporter.accounting.timelines.condensing import condensed_pieces
-from disagg_exporter.accounting.timelines.entry import Tokens
+from disagg_exporter.accounting.intervals.timeline import Overflow, Timeline, WorkShares
+from disagg_exporter.accounting.intervals.unattributed import ActivitySample
 from disagg_exporter.accounting.timelines.recent_window import RecentWindow
+from disagg_exporter.accounting.timelines.records import Tokens
 from disagg_exporter.model import Reason, Step, WorkWindow
 from disagg_exporter.model.checkpoints import TimelineCheckpoint
 
 
 class WindowTimeline:
-    """The windows of one engine, in; frozen pieces, out. It is read like a `StepTimeline`."""
+    """Windows of one engine → finalized pieces, read like those of a `StepTimeline`."""
 
     def __init__(self, since_ns: int, rules: Rules) -> None:
         self.mark_ns = since_ns
         self.timeline = Timeline()
         self.overflows: list[Overflow] = []
         self.tokens: list[Tokens] = []
-        self.recents = RecentWindow()
+        self.recent = RecentWindow()
         self.late_records = 0
         self.lost_records = 0
         self.last_step: Step | None = None
         self.last_record_ns = since_ns
-        self.promises_work = False
+        self.work_pending = False
         self.last_window: WorkWindow | None = None
         self._rules = rules
 
-    def take(self, window: WorkWindow, samples: Sequence[ActivitySample]) -> None:
-        """Book one window; one that ends below the mark is late and changes nothing.
+    def add(self, window: WorkWindow, samples: Sequence[ActivitySample]) -> None:
+        """Finalize one window; one that ends below the mark is late and changes nothing.
 
         `samples` are the activity of the engine's devices since the mark, averaged over them. They
-        say when the engine was busy where the window does not say for how long; what comes after
-        the last of them is booked with the next window.
+        are the engine's busy time where the window has none itself; what comes after the last of
+        them is finalized with the next window.
         """
         if window.end_ns <= max(self.mark_ns, self.last_record_ns):
             self.late_records += 1
             return
         if window.start_ns > self.last_record_ns + self._rules.seam_ns:
-            self._give_up(window.start_ns)
+            self._skip(window.start_ns)
         if window.busy_ns is not None:
             samples = (_whole(self.mark_ns, window.end_ns, window.busy_ns),)
         for sample in samples:
-            self._book(sample, window)
+            self._finalize(sample, window)
         self.last_record_ns = window.end_ns
-        told = window.end_ns, window.prefill_tokens, window.decode_tokens
-        self.tokens.append(Tokens._make(np.array([number], np.int64) for number in told))
-        self.promises_work = window.pending
+        numbers = window.end_ns, window.prefill_tokens, window.decode_tokens
+        self.tokens.append(Tokens._make(np.array([number], np.int64) for number in numbers))
+        self.work_pending = window.pending
         self.last_window, self.last_step = window, _load(window)
 
     def checkpoint(self, engine_index: int, read_ns: Iterable[int]) -> TimelineCheckpoint:
         """Return what devices have still to read; `read_ns`: up to where they have read."""
-        pieces = condensed_pieces(self.timeline.pieces, read_ns)
+        pieces = self.timeline.checkpoint(read_ns)
         return TimelineCheckpoint(engine_index, self.mark_ns, self.mark_ns, pieces)
 
-    def look(self) -> None:
-        """Do nothing: every window is looked at as it comes."""
+    def ingest(self) -> None:
+        """Do nothing: windows are not queued."""
 
-    def live(self, now_ns: int) -> bool:
+    def is_live(self, now_ns: int) -> bool:
         """Say whether the engine may hold the watermark back (A6)."""
         return now_ns - self.mark_ns <= self._rules.live_ns
 
     def advance(self, now_ns: int) -> None:
-        """Give up the time of an engine, or of devices, that have fallen silent."""
-        if not self.live(now_ns):
-            self._give_up(now_ns - self._rules.packing_delay_ns)
+        """Finalize as unknown the time of an engine, or of devices, that have fallen silent."""
+        if not self.is_live(now_ns):
+            self._skip(now_ns - self._rules.packing_delay_ns)
 
     def end(self, t_ns: int) -> None:
-        """Close the timeline at the engine's death, or where a better source takes over."""
+        """Finalize everything at the engine's death, or where a better source takes over."""
         end_ns = max(t_ns, self.mark_ns) + 1
-        gap = Reason.HOST_GAP if self.promises_work else Reason.NO_REQUEST
+        gap = Reason.HOST_GAP if self.work_pending else Reason.NO_REQUEST
         if t_ns - self.last_record_ns > self._rules.seam_ns:
             gap = Reason.NO_RECORD
         self.timeline.add(self.mark_ns, end_ns, None, gap)
         self.mark_ns = end_ns
-        self.promises_work = False
+        self.work_pending = False
 
-    def start_counting_anew(self) -> None:
-        """Begin the next round of sums."""
+    def reset_counts(self) -> None:
+        """Reset what the ledger has just collected."""
         self.tokens.clear()
         self.lost_records = self.late_records = 0
 
-    def _book(self, sample: ActivitySample, window: WorkWindow) -> None:
-        """Freeze the time up to the end of a sample: its busy part lies at its end."""
+    def _finalize(self, sample: ActivitySample, window: WorkWindow) -> None:
+        """Finalize the time up to the end of a sample: its busy part lies at its end."""
         end_ns = min(sample.end_ns, window.end_ns)
         open_ns = end_ns - max(sample.start_ns, self.mark_ns)
         if open_ns <= 0:
             return
         if sample.start_ns - self.mark_ns > self._rules.seam_ns:
-            self._give_up(sample.start_ns)
+            self._skip(sample.start_ns)
         busy_ns = round(open_ns * min(max(sample.busy_ratio, 0.0), 1.0))
         self.timeline.add(self.mark_ns, end_ns - busy_ns, None, _gap(window))
         if busy_ns:
             work = WorkShares(window.prefill_share)
             self.timeline.add(end_ns - busy_ns, end_ns, work, Reason.NONE)
-            self.recents.add_one(end_ns, busy_ns, work)
+            self.recent.add_one(end_ns, busy_ns, work)
         self.mark_ns = end_ns
 
-    def _give_up(self, until_ns: int) -> None:
-        """Freeze time of which nobody told what was done in it."""
+    def _skip(self, until_ns: int) -> None:
+        """Finalize time for which there is no report."""
         self.timeline.add(self.mark_ns, until_ns, None, Reason.NO_RECORD)
         self.mark_ns = max(self.mark_ns, until_ns)
 
 
 def _whole(start_ns: int, end_ns: int, busy_ns: int) -> ActivitySample:
-    """Return a stretch whose engine says itself how long it was busy."""
+    """Return a window with busy time of its own as one sample."""
     return ActivitySample(start_ns, end_ns, busy_ns / max(end_ns - start_ns, 1))
 
 
 def _gap(window: WorkWindow) -> Reason:
-    """Say why the devices rest in a window when they rest."""
+    """Return the reason for the rests within a window."""
     if window.pending:
         return Reason.HOST_GAP
     return Reason.KV_WAIT if window.deferred else Reason.NO_REQUEST
 
 
 def _load(window: WorkWindow) -> Step | None:
-    """Return the window's requests in the form in which steps tell them; None if it tells none."""
+    """Return the window's requests in the form of a step; None if it has none."""
     if window.running is None:
         return None
     return Step(

@@ -64,7 +64,7 @@ class Node:
     def told_steps(self, engine: str) -> int:
         """How many steps an engine has told."""
         account = self.account(engine)
-        return sum(account.told.steps) if account else 0
+        return sum(account.reported.steps) if account else 0
 
 
 @pytest.fixture

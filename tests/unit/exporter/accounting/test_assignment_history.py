@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from disagg_exporter.accounting.assignment_history import MOST_KEPT, AssignmentHistory
-from disagg_exporter.accounting.timelines.entry import Tokens
+from disagg_exporter.accounting.timelines.records import Tokens
 from disagg_exporter.model import Assignment, EngineState, Role
 
 
@@ -19,7 +19,7 @@ def _tokens(*t_ns: int) -> Tokens:
 
 def test_tokens_are_of_what_the_engine_was_when_it_told_them() -> None:
     owners = AssignmentHistory(_as(Role.PREFILL, 0))
-    owners.change(_as(Role.DECODE, 10))
+    owners.add(_as(Role.DECODE, 10))
 
     shares = list(owners.shares(_tokens(9, 10, 11)))
 
@@ -32,7 +32,7 @@ def test_tokens_are_of_what_the_engine_was_when_it_told_them() -> None:
 def test_an_engine_that_changes_for_ever_and_tells_nothing_is_not_remembered_for_ever() -> None:
     owners, roles = AssignmentHistory(_as(Role.DECODE, 0)), (Role.PREFILL, Role.DECODE)
     for t_ns in range(1000):
-        owners.change(_as(roles[t_ns % 2], t_ns))
+        owners.add(_as(roles[t_ns % 2], t_ns))
 
     shares = list(owners.shares(_tokens(*range(1000))))
 

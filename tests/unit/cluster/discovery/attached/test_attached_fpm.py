@@ -83,7 +83,7 @@ def follow(told: ToldFpm, publish: Callable[[], object], until: Callable[[], boo
 
 
 def decode_steps(ledger: Ledger) -> int:
-    return ledger.engine_accounts(0)[0].told.steps[1]
+    return ledger.engine_accounts(0)[0].reported.steps[1]
 
 
 def test_an_unforeseen_error_is_a_failed_collector_of_that_engine_alone(
@@ -208,7 +208,7 @@ def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publish
                     now_ns = time.monotonic_ns()
                     sourcing.look(attaching.subjects(pages), now_ns)
                     for account in ledger.engine_accounts(now_ns):
-                        known = account.engine == name and account.told.steps[1] > 5
+                        known = account.engine == name and account.reported.steps[1] > 5
                         if known and account.method is Method.FPM:
                             return account
         finally:
@@ -221,4 +221,4 @@ def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publish
         account = asyncio.run(story(f"dynamo-{engine.port}"))
 
     assert account.running == 4
-    assert account.told.elapsed_ns[1] == account.told.steps[1] * 10_000_000
+    assert account.reported.elapsed_ns[1] == account.reported.steps[1] * 10_000_000

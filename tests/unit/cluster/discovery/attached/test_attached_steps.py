@@ -109,7 +109,7 @@ async def _patience(seconds: float) -> AsyncIterator[None]:
 
 
 def _steps(ledger: Ledger) -> int:
-    return sum(sum(account.told.steps) for account in ledger.engine_accounts(0))
+    return sum(sum(account.reported.steps) for account in ledger.engine_accounts(0))
 
 
 def test_the_steps_of_a_found_engine_are_booked_under_its_name(folder: RunFolder) -> None:

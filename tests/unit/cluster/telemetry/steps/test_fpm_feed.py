@@ -40,7 +40,7 @@ def feed(
 
 def told(ledger: Ledger) -> tuple[int, int]:
     """The decode steps heard after the first message, and their milliseconds."""
-    totals = ledger.engine_accounts(0)[0].told
+    totals = ledger.engine_accounts(0)[0].reported
     return totals.steps[1], totals.elapsed_ns[1] // 1_000_000
 
 

@@ -70,7 +70,7 @@ def test_a_message_that_trips_us_up_is_shown_and_those_behind_it_are_heard(
 
     assert False in {status.success for status in shown if status.unexpected_failures}
     assert shown[-1].unexpected_failures == 1
-    assert sum(sum(account.told.steps) for account in ledger.engine_accounts(0)) > 0
+    assert sum(sum(account.reported.steps) for account in ledger.engine_accounts(0)) > 0
 
 
 def test_who_was_refused_beside_the_process_before_does_not_explain_the_silence_of_this_one(

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from disagg_exporter.accounting.devices.energy import LONGEST_BUFFER, CommittedTime, EnergyLedger
 from disagg_exporter.accounting.intervals.intervals import Intervals
-from disagg_exporter.accounting.intervals.phase import WorkShares
-from disagg_exporter.accounting.intervals.timeline import CODES
+from disagg_exporter.accounting.intervals.timeline import CODES, WorkShares
 from disagg_exporter.model import Cell, DeviceReading, EngineState, Reason, Role, Use
 from support.books import Books, Teller, ns
 from support.plain_energy import PlainEnergyBooks

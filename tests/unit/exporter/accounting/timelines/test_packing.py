@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.timelines.packing import pack
+from disagg_exporter.accounting.timelines.finalization import pack
 from support.plain_lane import plain_pack
 
 SPANS = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), max_size=30).map(

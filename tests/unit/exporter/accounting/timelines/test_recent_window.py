@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
+from disagg_exporter.accounting.intervals.timeline import WorkShares
 from disagg_exporter.accounting.timelines.recent_window import RecentWindow
 from disagg_exporter.model import Phase
 from support.plain_lane import DECODE, DUMMY, PREFILL
@@ -32,7 +32,7 @@ def test_whoever_looks_back_two_seconds_sees_everything(
         inside = [
             max(end - max(end - length, start_ns), 0) for end, length in told[: first + at_once]
         ]
-        assert recents.seconds_ns(start_ns, end_ns)[Phase.DECODE] == sum(inside)
+        assert recents.phases_ns(start_ns, end_ns)[Phase.DECODE] == sum(inside)
 
 
 def test_steps_out_of_reach_are_forgotten() -> None:
@@ -59,7 +59,7 @@ def test_a_late_step_is_forgotten_as_soon_as_one_that_came_in_time() -> None:
         recents.add_one(tenths * SECOND_NS // 10, 1, DECODE)
 
     assert len(recents) == 2
-    assert recents.seconds_ns(0, 12 * SECOND_NS)[Phase.DECODE] == 2
+    assert recents.phases_ns(0, 12 * SECOND_NS)[Phase.DECODE] == 2
 
 
 def test_phases_are_told_apart_and_fillers_are_neither() -> None:
@@ -67,5 +67,5 @@ def test_phases_are_told_apart_and_fillers_are_neither() -> None:
     for t_ns, work in ((10, PREFILL), (20, WorkShares(0.25)), (30, DUMMY)):
         recents.add_one(t_ns, 10, work)
 
-    assert recents.seconds_ns(0, 30) == {Phase.PREFILL: 12, Phase.DECODE: 8}
-    assert recents.seconds_ns(5, 15) == {Phase.PREFILL: 6, Phase.DECODE: 4}
+    assert recents.phases_ns(0, 30) == {Phase.PREFILL: 12, Phase.DECODE: 8}
+    assert recents.phases_ns(5, 15) == {Phase.PREFILL: 6, Phase.DECODE: 4}

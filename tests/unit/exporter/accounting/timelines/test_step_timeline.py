@@ -7,9 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.intervals.phase import WorkShares
 from disagg_exporter.accounting.intervals.rules import Rules
-from disagg_exporter.accounting.intervals.timeline import REASONS, WORK
+from disagg_exporter.accounting.intervals.timeline import REASONS, WORK, WorkShares
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.model import Phase, Step
 from support.books import Teller, ns
@@ -63,7 +62,7 @@ def _played(
         if number % look_every == 0:
             lane.advance(ns(now))
             seen.append((lane.mark_ns, _pieces(lane), list(lane.overflows), _tokens(lane)))
-            seen.append((lane.lost_records, lane.late_records, lane.promises_work))
+            seen.append((lane.lost_records, lane.late_records, lane.work_pending))
     return seen
 
 

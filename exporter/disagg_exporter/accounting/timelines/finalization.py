@@ -1,0 +1,113 @@
+"""Placing steps in time (accounting A2) and laying them out as pieces that no longer change.
+
+An engine stamps a step when it *reports* it, and reports burst and stall. What is certain is the
+order, the length of each step and that none ends after its report. So spans are packed: in
+order, without overlap, each as late as possible but ending no later than its limit. Pushing a
+span earlier to make room is allowed down to the floor, below which time is already committed;
+what does not fit there is the span's overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from disagg_exporter.accounting.intervals.timeline import PIECE, WORK, Overflow, Pieces, WorkShares
+from disagg_exporter.accounting.timelines.records import NO_GAP, Marks, Spans
+from disagg_exporter.accounting.timelines.streams import RecordStream, steps_since
+from disagg_exporter.attribution.cost_model.split import StepSplit
+from disagg_exporter.inside_engine.disagg_steps import wire
+
+
+class Placed(NamedTuple):
+    """Where spans came to lie, and how much of each found no room."""
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    overflow_ns: NDArray[np.int64]
+
+
+def pack(limits_ns: ArrayLike, lengths_ns: ArrayLike, floor_ns: int) -> Placed:
+    """Place spans of the given lengths, each ending by its limit, none below the floor.
+
+    The spans come in order. Placed length plus overflow is always the span's length.
+
+    A span ends by its own limit and by each later one's less all that lies in between: with sums
+    of the lengths, by the least of (limit − sum) from it on, plus its own sum.
+    """
+    limits, desired = np.asarray(limits_ns, np.int64), np.asarray(lengths_ns, np.int64)
+    # No more than there is room for: the sum of what hostile engines claim has more than 63 bits.
+    lengths = np.minimum(desired, np.maximum(limits - floor_ns, 0))
+    sums = np.cumsum(lengths)
+    ends = np.minimum.accumulate((limits - sums)[::-1])[::-1] + sums
+    starts = np.maximum(ends - lengths, floor_ns)
+    ends = np.maximum(ends, floor_ns)
+    return Placed(starts, ends, desired - (ends - starts))
+
+
+def divide(spans: Spans, count: int, streams: Sequence[RecordStream], split: StepSplit) -> None:
+    """Divide the first entries' time between the phases: once each, in the order of records."""
+    marks = spans.marks[:count]
+    single = steps_since(spans, count, streams) == 1
+    # Nothing is known across a gap, so those between two are divided together.
+    gaps = np.flatnonzero(marks["lost"])
+    for first, last in zip([0, *gaps + 1], [*gaps, count], strict=True):
+        if first:
+            split.skip()
+        new = first + np.flatnonzero(marks["undivided"][first:last])
+        if not len(new):
+            continue
+        kinds, rows = marks["kind"][new], spans.rows[new[0] : new[-1] + 1]
+        if len(rows) > len(new):  # one among them was begun before
+            rows = spans.rows[new]
+        shares = split.settle(rows, kinds, spans.lengths_ns[new], single[new])
+        mixed = kinds == wire.MIXED
+        marks["prefill_share"][new[mixed]] = shares[mixed]
+    marks["undivided"] = False
+
+
+def laid_out(
+    marks: Marks,
+    starts_ns: NDArray[np.int64],
+    ends_ns: NDArray[np.int64],
+    within_ns: tuple[int, int],
+    gaps: NDArray[np.int64],
+) -> Pieces:
+    """Return the pieces of a stretch of time that entries lie in.
+
+    Args:
+        marks: The entries.
+        starts_ns: Where they begin.
+        ends_ns: Where they end.
+        within_ns: The stretch: from the end of the last one finalized to the new mark.
+        gaps: Why the engine rests before the first, and after each, as codes.
+    """
+    # Entry k has the piece 2 k + 1; before each, and after the last, there is a gap.
+    pieces = np.zeros(2 * len(marks) + 1, PIECE)
+    pieces["start_ns"][1::2], pieces["end_ns"][1::2] = starts_ns, ends_ns
+    pieces["start_ns"][0], pieces["start_ns"][2::2] = within_ns[0], ends_ns
+    pieces["end_ns"][:-1:2], pieces["end_ns"][-1] = starts_ns, within_ns[1]
+    pieces["prefill_share"][1::2] = marks["prefill_share"]
+    pieces["dummy_share"][1::2] = marks["dummy_share"]
+    pieces["reason"][1::2], pieces["reason"][0::2] = WORK, gaps
+    return pieces
+
+
+def gaps_after(marks: Marks, gap: int) -> NDArray[np.int64]:
+    """Return why the engine rests before the first entry, and after each, as codes."""
+    known = np.where(marks["gap"] == NO_GAP, -1, np.arange(len(marks)))
+    latest = np.maximum.accumulate(np.concatenate(([-1], known)))
+    gaps: NDArray[np.int64] = np.concatenate(([gap], marks["gap"]))[latest + 1]
+    return gaps
+
+
+def overflows(marks: Marks, overflows_ns: Sequence[int]) -> list[Overflow]:
+    """Return the step time of entries that found no room."""
+    return [
+        Overflow(WorkShares(float(mark["prefill_share"]), float(mark["dummy_share"])), overflow_ns)
+        for mark, overflow_ns in zip(marks, overflows_ns, strict=True)
+        if overflow_ns
+    ]
