@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from disagg_cluster.demo.nodefile import free_ports
-from disagg_cluster.prometheus.local_server import Target
+from disagg_cluster.prometheus.local_server import ScrapeTarget
 from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
@@ -94,7 +94,7 @@ def test_a_crash_loop_pages_by_name_and_a_calm_node_pages_nobody(folder: Path) -
     run_dir = folder / "run"
     run_dir.mkdir()
     crashing, calm = (f"127.0.0.1:{port}" for port in free_ports(2))
-    targets = [Target(crashing, CRASHING, "test"), Target(calm, CALM, "test")]
+    targets = [ScrapeTarget(crashing, CRASHING, "test"), ScrapeTarget(calm, CALM, "test")]
     loop = ("DisaggWorkerCrashLoop", CRASHING, "decode-0")
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(inbox())

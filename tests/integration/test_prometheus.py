@@ -16,7 +16,7 @@ import pytest
 from disagg_cluster.demo.nodefile import free_ports
 from disagg_cluster.host.files.package_data import asset_dir
 from disagg_cluster.prometheus.local_server import (
-    Target,
+    ScrapeTarget,
     find_prometheus,
     prepare_prometheus,
     scrape_config,
@@ -63,7 +63,7 @@ def test_the_fast_ratio_of_a_scraped_node_is_recorded_under_its_cluster(
     if binary is None:
         pytest.skip("prometheus is not installed: apt-get install prometheus")
     config = scrape_config(
-        [Target(page_address, "n1", "east")],
+        [ScrapeTarget(page_address, "n1", "east")],
         interval_seconds=0.5,
         rule_files=[str(asset_dir("alerts").joinpath("rules", "*.yaml"))],
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from disagg_cluster.prometheus.local_server import Target, scrape_config
+from disagg_cluster.prometheus.local_server import ScrapeTarget, scrape_config
 from support.alert_rules import (
     ALERTS,
     RULE_FILES,
@@ -64,7 +64,7 @@ def test_every_rule_file_has_a_test() -> None:
 
 
 def test_the_scrape_config_is_one_with_our_rules(tmp_path: Path) -> None:
-    targets = [Target("127.0.0.1:9847", "gpu-7", "east"), Target("[::1]:9847", "gpu-8")]
+    targets = [ScrapeTarget("127.0.0.1:9847", "gpu-7", "east"), ScrapeTarget("[::1]:9847", "gpu-8")]
     config = tmp_path / "prometheus.yaml"
     config.write_text(
         scrape_config(targets, interval_seconds=0.5, rule_files=[str(ALERTS / "rules" / "*.yaml")]),

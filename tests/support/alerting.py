@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from disagg_cluster.demo.nodefile import free_ports
-from disagg_cluster.prometheus.local_server import Target, prepare_prometheus, scrape_config
+from disagg_cluster.prometheus.local_server import ScrapeTarget, prepare_prometheus, scrape_config
 from support.alert_rules import ALERTS, RULE_FILES, groups, hasten
 
 
@@ -88,7 +88,7 @@ def alertmanager(folder: Path, hooks: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def paging_prometheus(
-    folder: Path, targets: Sequence[Target], pager: str, divisor: float
+    folder: Path, targets: Sequence[ScrapeTarget], pager: str, divisor: float
 ) -> Iterator[str]:
     """Run a Prometheus that scrapes every second, on the shipped rules with their times divided."""
     rules = folder / "rules"

@@ -18,7 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from disagg_cluster.host.files.package_data import asset_dir
-from disagg_cluster.prometheus.local_server import Target, prepare_prometheus, scrape_config
+from disagg_cluster.prometheus.local_server import ScrapeTarget, prepare_prometheus, scrape_config
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 from support.children import free_port
@@ -156,7 +156,7 @@ def prometheus_beside(
     node: RunningNode, folder: Path, interval_seconds: float = 1.0
 ) -> Iterator[str]:
     """Run a Prometheus that scrapes the node on a clock; yield its address."""
-    target = Target(node.page_url.split("/")[2], "test-node", "test")
+    target = ScrapeTarget(node.page_url.split("/")[2], "test-node", "test")
     text = scrape_config(
         [target],
         interval_seconds=interval_seconds,

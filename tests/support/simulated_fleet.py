@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from disagg_cluster.prometheus.local_server import Target
+from disagg_cluster.prometheus.local_server import ScrapeTarget
 from disagg_cluster.simulator.cluster.event_queue import Event, SimulatedPage
 from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting
 from disagg_cluster.simulator.fault_injector import Fault
@@ -184,7 +184,7 @@ class _Cluster:
 
 
 @contextlib.contextmanager
-def fleet(scenes: Sequence[Scene]) -> Iterator[list[Target]]:
+def fleet(scenes: Sequence[Scene]) -> Iterator[list[ScrapeTarget]]:
     """Serve the pages of all nodes of all clusters; yield where."""
     clusters = {
         scene.name: _Cluster(scene, time.monotonic_ns() - round(WARM_SECONDS * SECOND_NS))
@@ -205,7 +205,7 @@ def fleet(scenes: Sequence[Scene]) -> Iterator[list[Target]]:
 
     with contextlib.ExitStack() as stack:
         targets = [
-            Target(stack.enter_context(_served(node)), node.name, name)
+            ScrapeTarget(stack.enter_context(_served(node)), node.name, name)
             for name, cluster in clusters.items()
             for node in cluster.nodes.values()
         ]

@@ -85,11 +85,23 @@ CORE = [
 ]
 # Its parser cannot be had without its HTTP server.
 READ_BY_PROMETHEUS_CLIENT = {"disagg_exporter.engine_pages", "disagg_exporter.attribution"}
-EDGES = {"pynvml", "requests", "grpc", "vllm", "torch", "click", "http.client", "http.server"}
+EDGES = {
+    "pynvml",
+    "requests",
+    "urllib3",
+    "grpc",
+    "vllm",
+    "torch",
+    "click",
+    "http.client",
+    "http.server",
+}
 ONLY_USERS = {
     "pynvml": {"devices/nvml/device_source.py"},
     "click": {"cli"},
     "grpc": {"devices/pod_resources/client.py"},
+    "requests": {"prometheus/http_session.py"},
+    "urllib3": {"prometheus/deadline_connection.py", "prometheus/http_session.py"},
     "subprocess": {
         "demo/real_vllm/environment.py",
         "demo/real_vllm/pair.py",

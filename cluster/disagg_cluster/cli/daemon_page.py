@@ -1,4 +1,4 @@
-"""How `phases` and `doctor` find the daemon that they ask, and what opens its door."""
+"""How `phases` and `doctor` find the daemon that they ask, and the credentials for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
 from disagg_cluster.inspect.views import NodePage
 from disagg_cluster.nodefile import load
 from disagg_cluster.prometheus import http_config_file
-from disagg_cluster.prometheus.http_client import Door, NobodyAnswersError, RefusedError, fetch
+from disagg_cluster.prometheus.http_client import RefusedError, Target, UnansweredError, fetch
 from disagg_cluster.supervisor.ownership.run_folders import possible_run_dirs
 from disagg_exporter.errors import DisaggError
 
@@ -67,7 +67,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def door_of(url: str | None, file: Path | None, http_config: Path | None) -> Door:
+def target_of(url: str | None, file: Path | None, http_config: Path | None) -> Target:
     """Where to ask for the daemon's page, and how.
 
     Raises:
@@ -75,20 +75,26 @@ def door_of(url: str | None, file: Path | None, http_config: Path | None) -> Doo
         ConfigError: The node file or the HTTP config file cannot be used.
         CannotLookError: The daemon's web-config file cannot be read.
     """
-    key = http_config_file.Pass() if http_config is None else http_config_file.load(http_config)
+    credentials = (
+        http_config_file.Credentials()
+        if http_config is None
+        else http_config_file.load(http_config)
+    )
     told = _whereabouts(None if file is None else load(file))
     if url is None:
-        return Door(DEFAULT_URL, key) if told is None else replace(_own_door(told), key=key)
-    door = Door(_root(url), key)
-    if told is not None and _leads_to(door.url, told):
+        if told is None:
+            return Target(DEFAULT_URL, credentials)
+        return replace(_own_target(told), credentials=credentials)
+    target = Target(_root(url), credentials)
+    if told is not None and _leads_to(target.url, told):
         # Who says where to ask need not be allowed to read the daemon's files.
         with contextlib.suppress(CannotLookError):
-            own = _own_door(told)
-            return replace(door, pinned=own.pinned, pinned_by=own.pinned_by)
-    return door
+            own = _own_target(told)
+            return replace(target, pinned=own.pinned, pinned_by=own.pinned_by)
+    return target
 
 
-def read_page(door: Door) -> NodePage | None:
+def read_page(target: Target) -> NodePage | None:
     """The page of a daemon; None if it should be on this node and nobody answers.
 
     Raises:
@@ -96,14 +102,14 @@ def read_page(door: Door) -> NodePage | None:
             another node, at which nobody but its daemon can look.
     """
     try:
-        return read_node_page(fetch(door, "/metrics", _DEADLINE_SECONDS))
+        return read_node_page(fetch(target, "/metrics", _DEADLINE_SECONDS))
     except RefusedError as error:
         raise CannotLookError(f"cannot look: {error}") from None
     except NotOurPageError as error:
         hint = "another program answers; --url says where yours is"
-        raise CannotLookError(f"cannot look: {door.url}: {error} ({hint})") from None
-    except NobodyAnswersError as error:
-        if not is_own_address(urlsplit(door.url).hostname or ""):
+        raise CannotLookError(f"cannot look: {target.url}: {error} ({hint})") from None
+    except UnansweredError as error:
+        if not is_own_address(urlsplit(target.url).hostname or ""):
             raise CannotLookError(f"cannot look: {error}") from None
         return None
 
@@ -121,9 +127,9 @@ def _run_folders() -> list[Path]:
     return list(possible_run_dirs(os.environ, os.getuid()))
 
 
-def _own_door(told: Whereabouts) -> Door:
+def _own_target(told: Whereabouts) -> Target:
     if told.web_config is None:
-        return Door(near_url(told.address))
+        return Target(near_url(told.address))
     # A node without such a file does without all that understands it.
     from disagg_cluster.nodefile.web.reading import certificate
 
@@ -135,8 +141,8 @@ def _own_door(told: Whereabouts) -> Door:
             f"cannot look: {error}\n    without it say --url {url} and --http-config FILE"
         ) from None
     if pinned is None:
-        return Door(near_url(told.address))
-    return Door(near_url(told.address, "https"), pinned=pinned, pinned_by=str(told.web_config))
+        return Target(near_url(told.address))
+    return Target(near_url(told.address, "https"), pinned=pinned, pinned_by=str(told.web_config))
 
 
 def _leads_to(url: str, told: Whereabouts) -> bool:

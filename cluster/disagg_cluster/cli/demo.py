@@ -154,7 +154,7 @@ def _prometheus(folder: Path, config: NodeConfig, address: ListenAddress) -> Ite
         click.echo(local_server.HOW_TO_GET, err=True)
         yield
         return
-    target = local_server.Target(f"127.0.0.1:{address.port}", config.node, config.cluster)
+    target = local_server.ScrapeTarget(f"127.0.0.1:{address.port}", config.node, config.cluster)
     text = local_server.scrape_config(
         [target], interval_seconds=1.0, rule_files=[f"{asset_dir('alerts')}/rules/*.yaml"]
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.cli.daemon_page import door_of, options, read_page
+from disagg_cluster.cli.daemon_page import options, read_page, target_of
 from disagg_cluster.cli.start import chosen_devices
 from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.inspect import one_look
@@ -21,7 +21,7 @@ from disagg_cluster.inspect.doctor.findings import examine, next_step
 from disagg_cluster.inspect.phase_table import Row, as_json, as_text, moved, rows_of
 from disagg_cluster.inspect.views import NodePage
 from disagg_cluster.nodefile import load
-from disagg_cluster.prometheus.http_client import Door
+from disagg_cluster.prometheus.http_client import Target
 
 
 @click.command
@@ -40,15 +40,15 @@ def doctor(
     Asks the daemon of this node; where none runs, looks itself for some seconds. Ends with the one
     step that makes most better. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look.
     """
-    facts = _facts(door_of(url, file, http_config), file)
+    facts = _facts(target_of(url, file, http_config), file)
     findings = examine(facts)
     click.echo(_doctor_json(findings) if as_json else _doctor_text(findings))
     ctx.exit(int(any(finding.level is Level.WRONG for finding in findings)))
 
 
-def _facts(door: Door, file: Path | None) -> Facts:
-    facts = gathering.surroundings(door.url, os.environ)
-    page = read_page(door)
+def _facts(target: Target, file: Path | None) -> Facts:
+    facts = gathering.surroundings(target.url, os.environ)
+    page = read_page(target)
     if page is not None:
         return gathering.of_daemon(facts, page)
     config = NodeConfig() if file is None else load(file)
@@ -97,7 +97,7 @@ def phases(
     the last second that the daemon has booked (five with GPUs), which is some seconds ago.
     """
     try:
-        for rows in _tables(partial(door_of, url, file, http_config), file):
+        for rows in _tables(partial(target_of, url, file, http_config), file):
             if watch and not as_json_:
                 click.clear()
             if not rows:
@@ -110,18 +110,18 @@ def phases(
             raise
 
 
-def _tables(door_now: Callable[[], Door], file: Path | None) -> Iterator[tuple[Row, ...]]:
+def _tables(target_now: Callable[[], Target], file: Path | None) -> Iterator[tuple[Row, ...]]:
     before: NodePage | None = None
     told = False
     while True:
         # Anew each time: its address and its certificate may have changed.
-        before = before or read_page(door_now())
-        after = None if before is None else _next_page(lambda: read_page(door_now()), before)
+        before = before or read_page(target_now())
+        after = None if before is None else _next_page(lambda: read_page(target_now()), before)
         if after is not None:
             yield rows_of(after, before)
         else:
             if not told:
-                click.echo(f"no daemon answers at {door_now().url}: looking myself", err=True)
+                click.echo(f"no daemon answers at {target_now().url}: looking myself", err=True)
             yield _look(file)
         before, told = after, after is None
 

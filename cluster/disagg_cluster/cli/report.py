@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -73,6 +74,8 @@ def report(
         raise click.UsageError(f"{output.parent} is no folder")
     if not url.startswith(("http://", "https://")):
         raise click.UsageError(f"{url!r} is no address: give one such as http://127.0.0.1:9090")
+    if "@" in urlsplit(url).netloc:
+        raise click.UsageError("--prometheus: a name and its password are told by --http-config")
     period = period_until(time.time(), parse_since(since))
     sent = dict(map(_header, headers))
     tls = None

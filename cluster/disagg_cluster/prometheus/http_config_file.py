@@ -63,8 +63,8 @@ class HttpConfig(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """What opens doors: the text of an Authorization header, and how TLS is spoken.
+class Credentials:
+    """The value of an Authorization header, and how TLS is spoken.
 
     `source` is the file that says so, and the folder in which it stands that of its files.
     """
@@ -116,7 +116,7 @@ class Pass:
         return config_error([Finding(("tls_config", key), why)], str(self.source))
 
 
-def load(path: Path) -> Pass:
+def load(path: Path) -> Credentials:
     """Read an HTTP config file; the files that it names lie beside it.
 
     Raises:
@@ -142,7 +142,7 @@ def load(path: Path) -> Pass:
         findings.append(Finding(("tls_config", "server_name"), "no certificate has such a name"))
     if findings:
         raise config_error(findings, str(path), marked.lines)
-    return Pass("".join(shown), config.tls_config, path)
+    return Credentials("".join(shown), config.tls_config, path)
 
 
 def _may_be_a_name(text: str) -> bool:

@@ -18,7 +18,7 @@ HOW_TO_GET = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ScrapeTarget:
     """One metrics page to scrape. `cluster` and `node` become labels of all its series."""
 
     address: str
@@ -36,7 +36,10 @@ class PrometheusLaunch:
 
 
 def scrape_config(
-    targets: Sequence[Target], *, interval_seconds: float = 5.0, rule_files: Sequence[str] = ()
+    targets: Sequence[ScrapeTarget],
+    *,
+    interval_seconds: float = 5.0,
+    rule_files: Sequence[str] = (),
 ) -> str:
     """The configuration file of a Prometheus that scrapes `targets` and evaluates our rules.
 

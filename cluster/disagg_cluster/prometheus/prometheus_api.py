@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
-from disagg_cluster.prometheus.http_client import why_no_tls
+from disagg_cluster.prometheus.http_client import TransportError
 from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
     import ssl
 
 _BODY_BYTES = 64 << 20
-_WHO_ARE_YOU = (401, 403)
+_UNAUTHORIZED = (401, 403)
 
 
 class PrometheusError(DisaggError):
@@ -27,26 +25,7 @@ class PrometheusError(DisaggError):
 
 
 class NoAnswerError(PrometheusError):
-    """Nobody answers there."""
-
-
-def query(
-    base_url: str, expr: str, deadline_seconds: float = 5.0
-) -> list[tuple[dict[str, str], float]]:
-    """Evaluate `expr` now: labels and value of each series; a scalar is one without labels.
-
-    Raises:
-        PrometheusError: no answer in time, an answer that is none, or a bad expression.
-    """
-    data = _ask(base_url, "query", {"query": expr}, deadline_seconds, {})
-    try:
-        if data["resultType"] == "scalar":
-            return [({}, float(data["result"][1]))]
-        if data["resultType"] == "vector":
-            return [(dict(row["metric"]), float(row["value"][1])) for row in data["result"]]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise PrometheusError(f"{base_url} does not answer like a Prometheus: {error}") from error
-    raise PrometheusError(f"{expr!r} is a {data['resultType']}: only an instant has one value")
+    """Nothing answers there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,121 +36,122 @@ class Samples:
     values: tuple[tuple[float, float], ...]
 
 
-def query_range(
-    base_url: str,
-    expr: str,
-    start_seconds: float,
-    end_seconds: float,
-    step_seconds: float,
-    deadline_seconds: float = 60.0,
-    headers: Mapping[str, str] = MappingProxyType({}),
-    tls: ssl.SSLContext | None = None,
-) -> list[Samples]:
-    """Evaluate `expr` at each step from start to end; a step at which it is nothing is left out.
+class Prometheus:
+    """A client of one Prometheus; close it.
 
-    Raises:
-        PrometheusError: no answer in time, an answer that is none, or a bad expression.
+    Args:
+        base_url: Its root.
+        headers: Sent along, for one that wants to know who asks.
+        tls: How it is asked by https; the machine's authorities are trusted if None.
     """
-    range_ = {"start": start_seconds, "end": end_seconds, "step": step_seconds}
-    told = {"query": expr, **{key: f"{value:.3f}" for key, value in range_.items()}}
-    return _matrix(_ask(base_url, "query_range", told, deadline_seconds, headers, tls), base_url)
 
+    def __init__(
+        self,
+        base_url: str,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        # Takes 0.1 s, which no command pays that asks nobody.
+        from disagg_cluster.prometheus.http_session import HttpSession
 
-def query_samples(
-    base_url: str,
-    selector: str,
-    at_seconds: float,
-    deadline_seconds: float = 60.0,
-    headers: Mapping[str, str] = MappingProxyType({}),
-    tls: ssl.SSLContext | None = None,
-) -> list[Samples]:
-    """The samples as they were stored, of a range such as `up[5m]` that ends at an instant.
+        self._url = base_url
+        self._session = HttpSession(headers, tls, is_api=True)
 
-    Raises:
-        PrometheusError: as `query_range`.
-    """
-    told = {"query": selector, "time": f"{at_seconds:.3f}"}
-    return _matrix(_ask(base_url, "query", told, deadline_seconds, headers, tls), base_url)
+    def close(self) -> None:
+        """Hang up."""
+        self._session.close()
 
+    def query(self, expr: str, deadline_seconds: float = 5.0) -> list[tuple[dict[str, str], float]]:
+        """Evaluate `expr` now: labels and value of each series; a scalar is one without labels.
 
-def _ask(
-    base_url: str,
-    what: str,
-    told: Mapping[str, str],
-    deadline_seconds: float,
-    headers: Mapping[str, str],
-    tls: ssl.SSLContext | None = None,
-) -> dict[str, Any]:
-    url = f"{base_url.rstrip('/')}/api/v1/{what}?{urllib.parse.urlencode(told)}"
-    return _data(_get(url, deadline_seconds, headers, tls), base_url)
+        Raises:
+            PrometheusError: No answer in time, an answer that is none, or a bad expression.
+        """
+        data = self._get("query", {"query": expr}, deadline_seconds)
+        try:
+            if data["resultType"] == "scalar":
+                return [({}, float(data["result"][1]))]
+            if data["resultType"] == "vector":
+                return [(dict(row["metric"]), float(row["value"][1])) for row in data["result"]]
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise self._nonsense(error) from error
+        raise PrometheusError(f"{expr!r} is a {data['resultType']}: only an instant has one value")
 
+    def query_range(
+        self,
+        expr: str,
+        start_seconds: float,
+        end_seconds: float,
+        step_seconds: float,
+        deadline_seconds: float = 60.0,
+    ) -> list[Samples]:
+        """Evaluate `expr` at each step from start to end; one at which it is nothing is left out.
 
-def _matrix(data: dict[str, Any], base_url: str) -> list[Samples]:
-    try:
-        if data["resultType"] != "matrix":
-            raise PrometheusError(f"a {data['resultType']} is no series over time")
-        return [
-            Samples(
-                dict(row["metric"]),
-                tuple((float(t), float(v)) for t, v in row["values"] if v != "NaN"),
-            )
-            for row in data["result"]
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise PrometheusError(f"{base_url} does not answer like a Prometheus: {error}") from error
+        Raises:
+            PrometheusError: As `query`.
+        """
+        span = {"start": start_seconds, "end": end_seconds, "step": step_seconds}
+        parameters = {"query": expr, **{key: f"{value:.3f}" for key, value in span.items()}}
+        return self._matrix(self._get("query_range", parameters, deadline_seconds))
 
+    def query_samples(
+        self, selector: str, at_seconds: float, deadline_seconds: float = 60.0
+    ) -> list[Samples]:
+        """The samples as they were stored, of a range such as `up[5m]` that ends at an instant.
 
-def _get(
-    url: str, deadline_seconds: float, headers: Mapping[str, str], tls: ssl.SSLContext | None
-) -> bytes:
-    # A proxy meant for the internet must not see what goes to the node's own Prometheus.
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if tls is not None:
-        handlers.append(urllib.request.HTTPSHandler(context=tls))
-    opener, root = urllib.request.build_opener(*handlers), url.partition("/api/")[0]
-    try:
-        request = urllib.request.Request(url)
-        for name, value in headers.items():
-            # Whoever we are redirected to is not told who we are.
-            request.add_unredirected_header(name, value)
-        with opener.open(request, timeout=deadline_seconds) as answer:
-            return bytes(answer.read(_BODY_BYTES))
-    except urllib.error.HTTPError as error:
+        Raises:
+            PrometheusError: As `query`.
+        """
+        parameters = {"query": selector, "time": f"{at_seconds:.3f}"}
+        return self._matrix(self._get("query", parameters, deadline_seconds))
+
+    def _get(
+        self, endpoint: str, parameters: Mapping[str, str], deadline_seconds: float
+    ) -> dict[str, Any]:
+        root = self._url.rstrip("/")
+        url = f"{root}/api/v1/{endpoint}?{urlencode(parameters)}"
+        try:
+            response = self._session.get(url, deadline_seconds, _BODY_BYTES)
+        except TransportError as error:
+            raise NoAnswerError(f"no answer from {root}: {error}") from None
+        if response.status in _UNAUTHORIZED:
+            why = f"({response.status}, {response.body[:80]!r})"
+            hint = "--http-config or --header says who asks"
+            raise PrometheusError(f"{root} does not let us in {why}; {hint}")
+        return self._data(response.body)
+
+    def _data(self, body: bytes) -> dict[str, Any]:
         # Prometheus explains a bad expression in the body of its 400.
-        with error:
-            body = _rest_of(error)
-        if error.code in _WHO_ARE_YOU:
-            told = f"({error.code}, {body[:80]!r}); --http-config or --header says who asks"
-            raise PrometheusError(f"{root} does not let us in {told}") from None
-        return body
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        why = _tls_fault(reason) or getattr(reason, "strerror", None) or reason
-        raise NoAnswerError(f"no answer from {root}: {why}") from error
+        try:
+            answer = json.loads(body)
+            if answer["status"] == "success":
+                return dict(answer["data"])
+            raise PrometheusError(f"{self._url} refuses: {answer['error']}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._nonsense(body[:80]) from error
+
+    def _matrix(self, data: dict[str, Any]) -> list[Samples]:
+        try:
+            if data["resultType"] != "matrix":
+                raise PrometheusError(f"a {data['resultType']} is no series over time")
+            return [
+                Samples(
+                    dict(row["metric"]),
+                    tuple((float(t), float(v)) for t, v in row["values"] if v != "NaN"),
+                )
+                for row in data["result"]
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._nonsense(error) from error
+
+    def _nonsense(self, what: object) -> PrometheusError:
+        said = repr(what) if isinstance(what, bytes) else str(what)
+        return PrometheusError(f"{self._url} does not answer like a Prometheus: {said}")
 
 
-def _rest_of(error: urllib.error.HTTPError) -> bytes:
-    """What comes of the body of an error: of one that is cut off or stalls, nothing."""
-    try:
-        return bytes(error.read(_BODY_BYTES))
-    except (OSError, http.client.HTTPException):
-        return b""
-
-
-def _tls_fault(reason: object) -> str:
-    """Why TLS does not come about; empty for another reason."""
-    import ssl
-
-    return why_no_tls(reason) if isinstance(reason, ssl.SSLError) else ""
-
-
-def _data(body: bytes, base_url: str) -> dict[str, Any]:
-    try:
-        answer = json.loads(body)
-        if answer["status"] == "success":
-            return dict(answer["data"])
-        raise PrometheusError(f"{base_url} refuses: {answer['error']}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise PrometheusError(
-            f"{base_url} does not answer like a Prometheus: {body[:80]!r}"
-        ) from error
+def query(
+    base_url: str, expr: str, deadline_seconds: float = 5.0
+) -> list[tuple[dict[str, str], float]]:
+    """Evaluate `expr` now, once; as `Prometheus.query`."""
+    with closing(Prometheus(base_url)) as prometheus:
+        return prometheus.query(expr, deadline_seconds)

@@ -13,7 +13,7 @@ import yaml
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.deploy.install.plan import Action, DesiredFile, FileChange
 from disagg_cluster.deploy.install.texts import unit_text
-from disagg_cluster.prometheus.local_server import Target, scrape_config
+from disagg_cluster.prometheus.local_server import ScrapeTarget, scrape_config
 from disagg_exporter.http.listen import ListenAddress
 
 NAME = "disagg-node"
@@ -144,10 +144,12 @@ def _prometheus(
         yield DesiredFile(paths.prometheus / name, rule)
 
 
-def _target(node: NodeToInstall) -> Target:
+def _target(node: NodeToInstall) -> ScrapeTarget:
     address = node.config.listen.metrics_address
     host = "127.0.0.1" if address.host in ("", "0.0.0.0", "::") else address.host
-    return Target(str(ListenAddress(host, address.port)), node.config.node, node.config.cluster)
+    return ScrapeTarget(
+        str(ListenAddress(host, address.port)), node.config.node, node.config.cluster
+    )
 
 
 def _encrypted(text: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from disagg_cluster.inspect.report.past import LABELS, NODE_GPUS, SPLIT, Curve, Firing, History, Key
 from disagg_cluster.inspect.report.period import Period
-from disagg_cluster.prometheus import prometheus_api
-from disagg_cluster.prometheus.prometheus_api import Samples
+from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
 from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
@@ -47,9 +47,8 @@ class Reader:
     ) -> None:
         self._url = url
         self._cluster = cluster
-        self._headers = headers
         self._say = say
-        self._tls = tls
+        self._prometheus = Prometheus(url, headers, tls)
 
     def read(self, period: Period) -> History:
         """Read all rules and alerts.
@@ -58,6 +57,10 @@ class Reader:
             PrometheusError: It does not answer, or refuses.
             NoHistoryError: It holds none of our rules in this period.
         """
+        with closing(self._prometheus):
+            return self._read(period)
+
+    def _read(self, period: Period) -> History:
         curves = {}
         for rule in LABELS:
             self._say(f"reading {rule}")
@@ -118,22 +121,15 @@ class Reader:
     def _interval(self, selector: str, counts: Samples) -> float | None:
         """How often the rule is evaluated, by the samples of the fullest bucket; None for one."""
         fullest = max(counts.values, key=lambda value: value[1])[0]
-        stored = prometheus_api.query_samples(
-            self._url,
-            f"{selector}[{_INTERVAL_SPAN_SECONDS}s]",
-            fullest,
-            headers=self._headers,
-            tls=self._tls,
-        )
+        window = f"{selector}[{_INTERVAL_SPAN_SECONDS}s]"
+        stored = self._prometheus.query_samples(window, fullest)
         longest = max((each.values for each in stored), key=len, default=())
         times = [t for t, _ in longest]
         gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
         return statistics.median(gaps) if gaps else None
 
     def _range(self, expr: str, start: float, end: float, step: float) -> list[Samples]:
-        return prometheus_api.query_range(
-            self._url, expr, start, end, step, headers=self._headers, tls=self._tls
-        )
+        return self._prometheus.query_range(expr, start, end, step)
 
     def _selector(self, name: str, *matchers: str) -> str:
         asked = list(matchers)

@@ -139,7 +139,22 @@ def test_the_help_imports_no_command_and_nothing_heavy() -> None:
         *("disagg_cluster", "disagg_cluster.cli", "disagg_cluster.cli.main"),
         *("disagg_exporter", "disagg_exporter.errors"),
     }
-    assert not {"pydantic", "yaml", "asyncio", "pynvml", "prometheus_client"} & set(loaded)
+    heavy = {"pydantic", "yaml", "asyncio", "pynvml", "prometheus_client", "requests", "urllib3"}
+    assert not heavy & set(loaded)
+
+
+@pytest.mark.parametrize("command", ["phases", "doctor", "report"])
+def test_the_help_of_a_command_that_asks_loads_no_http_client(command: str) -> None:
+    loaded = in_a_fresh_interpreter(
+        "import contextlib, io, sys\n"
+        "from disagg_cluster.cli.main import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        f"    main(['{command}', '--help'], standalone_mode=False)\n"
+        "print(*sys.modules)\n"
+    ).split()
+
+    assert "disagg_cluster.prometheus.http_client" in loaded
+    assert not {"requests", "urllib3"} & set(loaded)
 
 
 def test_the_help_costs_no_more_than_its_budget() -> None:

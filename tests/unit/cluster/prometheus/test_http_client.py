@@ -12,7 +12,7 @@ import trustme
 
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.prometheus import http_config_file
-from disagg_cluster.prometheus.http_client import Door, NobodyAnswersError, RefusedError, fetch
+from disagg_cluster.prometheus.http_client import RefusedError, Target, UnansweredError, fetch
 from disagg_exporter.http.server.authentication import OPEN, Access
 from disagg_exporter.http.server.passwords import Passwords
 from support.certificates import authority, server_certificate, server_context, write_files
@@ -38,7 +38,7 @@ def asking_for_certificates() -> ssl.SSLContext:
     return context
 
 
-def key(folder: Path, text: str = NAMED) -> http_config_file.Pass:
+def key(folder: Path, text: str = NAMED) -> http_config_file.Credentials:
     """What a person's file says; beside it lies what it names."""
     write_files(folder, {"client.yml": text, "word": "secret\n"})
     client = authority().issue_cert("scraper.example")
@@ -46,19 +46,19 @@ def key(folder: Path, text: str = NAMED) -> http_config_file.Pass:
     return http_config_file.load(folder / "client.yml")
 
 
-def why(door: Door) -> str:
+def why(target: Target) -> str:
     """Why there is no page, without the address."""
     with pytest.raises(RefusedError) as caught:
-        fetch(door, "/metrics", 10.0)
+        fetch(target, "/metrics", 10.0)
     address, _, told = str(caught.value).partition("/metrics: ")
-    assert address == door.url
+    assert address == target.url
     return told
 
 
 def test_the_page_comes_over_tls_from_whom_the_file_trusts(tmp_path: Path) -> None:
     with serving(Access(tls=server_context())) as port:
         for host in ("127.0.0.1", "localhost"):
-            page = fetch(Door(f"https://{host}:{port}", key(tmp_path)), "/metrics", 10.0)
+            page = fetch(Target(f"https://{host}:{port}", key(tmp_path)), "/metrics", 10.0)
 
             assert b"disagg_build_info{" in page
 
@@ -71,8 +71,10 @@ def test_the_certificate_of_ones_own_node_needs_no_authority_and_no_name() -> No
     with serving(Access(tls=context)) as port:
         url = f"https://127.0.0.1:{port}"
 
-        assert b"disagg_build_info{" in fetch(Door(url, pinned=pinned), "/metrics", 10.0)
-        assert "not the one that web.yml names" in why(Door(url, pinned=other, pinned_by="web.yml"))
+        assert b"disagg_build_info{" in fetch(Target(url, pinned=pinned), "/metrics", 10.0)
+        assert "not the one that web.yml names" in why(
+            Target(url, pinned=other, pinned_by="web.yml")
+        )
 
 
 def test_a_certificate_that_the_pinned_one_signed_is_not_the_pinned_one() -> None:
@@ -81,9 +83,11 @@ def test_a_certificate_that_the_pinned_one_signed_is_not_the_pinned_one() -> Non
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     signer.issue_cert("127.0.0.1").configure_cert(context)
     with serving(Access(tls=context)) as port:
-        door = Door(f"https://127.0.0.1:{port}", pinned=signer.cert_pem.bytes(), pinned_by="w.yml")
+        target = Target(
+            f"https://127.0.0.1:{port}", pinned=signer.cert_pem.bytes(), pinned_by="w.yml"
+        )
 
-        assert "not the one that w.yml names" in why(door)
+        assert "not the one that w.yml names" in why(target)
 
 
 def test_a_file_that_trusts_others_opens_no_other_door_than_the_pinned(tmp_path: Path) -> None:
@@ -91,7 +95,7 @@ def test_a_file_that_trusts_others_opens_no_other_door_than_the_pinned(tmp_path:
     pinned = authority().issue_cert("gpu-7.example").cert_chain_pems[0].bytes()
     skipping = key(tmp_path, "tls_config: {ca_file: ca.pem, insecure_skip_verify: true}\n")
     with serving(Access(tls=server_context())) as port:
-        told = why(Door(f"https://127.0.0.1:{port}", skipping, pinned, "web.yml"))
+        told = why(Target(f"https://127.0.0.1:{port}", skipping, pinned, "web.yml"))
 
     assert "not the one that web.yml names" in told
 
@@ -100,12 +104,12 @@ def test_the_file_may_name_the_certificate_itself(tmp_path: Path) -> None:
     with serving(Access(tls=server_context())) as port:
         opened = key(tmp_path, "tls_config: {ca_file: cert.pem}\n")
 
-        assert fetch(Door(f"https://127.0.0.1:{port}", opened), "/metrics", 10.0)
+        assert fetch(Target(f"https://127.0.0.1:{port}", opened), "/metrics", 10.0)
 
 
 def test_a_stranger_is_not_trusted_and_the_way_out_is_told() -> None:
     with serving(Access(tls=server_context())) as port:
-        told = why(Door(f"https://127.0.0.1:{port}"))
+        told = why(Target(f"https://127.0.0.1:{port}"))
 
     assert told.startswith("its certificate is not trusted (")
     assert "`tls_config: ca_file:` in the file of --http-config" in told
@@ -122,7 +126,7 @@ def test_what_is_wrong_with_a_certificate_is_told(
     context: Callable[[], ssl.SSLContext], told: str, tmp_path: Path
 ) -> None:
     with serving(Access(tls=context())) as port:
-        assert why(Door(f"https://127.0.0.1:{port}", key(tmp_path))).startswith(told)
+        assert why(Target(f"https://127.0.0.1:{port}", key(tmp_path))).startswith(told)
 
 
 @pytest.mark.parametrize("more", ["server_name: gpu-8.example", "insecure_skip_verify: true"])
@@ -130,7 +134,7 @@ def test_the_file_says_which_name_to_expect_or_that_none_matters(more: str, tmp_
     with serving(Access(tls=context_of("gpu-8.example"))) as port:
         opened = key(tmp_path, f"tls_config: {{ca_file: ca.pem, {more}}}\n")
 
-        assert fetch(Door(f"https://127.0.0.1:{port}", opened), "/metrics", 10.0)
+        assert fetch(Target(f"https://127.0.0.1:{port}", opened), "/metrics", 10.0)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -143,8 +147,8 @@ def test_a_certificate_of_ours_is_shown_and_missed_where_it_is_wanted(
         url = f"https://127.0.0.1:{port}"
         ours = key(tmp_path, "tls_config: {ca_file: ca.pem, cert_file: client.pem}\n")
 
-        assert fetch(Door(url, ours), "/metrics", 10.0)
-        assert "`tls_config: cert_file: key_file:`" in why(Door(url, key(tmp_path)))
+        assert fetch(Target(url, ours), "/metrics", 10.0)
+        assert "`tls_config: cert_file: key_file:`" in why(Target(url, key(tmp_path)))
 
 
 def test_one_that_is_for_nobody_it_knows_is_hung_up_on_and_that_is_told(tmp_path: Path) -> None:
@@ -152,7 +156,7 @@ def test_one_that_is_for_nobody_it_knows_is_hung_up_on_and_that_is_told(tmp_path
     with serving(access) as port:
         ours = key(tmp_path, "tls_config: {ca_file: ca.pem, cert_file: client.pem}\n")
 
-        assert why(Door(f"https://127.0.0.1:{port}", ours)).startswith("it hung up (")
+        assert why(Target(f"https://127.0.0.1:{port}", ours)).startswith("it hung up (")
 
 
 def test_a_password_is_shown_and_missed_where_it_is_wanted(tmp_path: Path) -> None:
@@ -160,41 +164,41 @@ def test_a_password_is_shown_and_missed_where_it_is_wanted(tmp_path: Path) -> No
     with serving(Access(passwords=Passwords({"me": ""}, lambda word, _: word == b"secret"))) as at:
         url = f"http://127.0.0.1:{at}"
 
-        assert fetch(Door(url, key(tmp_path, basic)), "/metrics", 10.0)
-        assert why(Door(url)).startswith("it wants a name and a password (401); `basic_auth:")
+        assert fetch(Target(url, key(tmp_path, basic)), "/metrics", 10.0)
+        assert why(Target(url)).startswith("it wants a name and a password (401); `basic_auth:")
         wrong = key(tmp_path, basic.replace("_file: word", ": wrong"))
-        assert why(Door(url, wrong)) == f"it does not let in who {wrong.source} says we are (401)"
+        assert why(Target(url, wrong)) == f"it does not let in who {wrong.source} says we are (401)"
 
 
 def test_each_protocol_asked_of_the_other_is_told(tmp_path: Path) -> None:
     with serving(Access(tls=server_context())) as encrypted, serving(OPEN) as plain:
-        assert "is asked by https://" in why(Door(f"http://127.0.0.1:{encrypted}"))
-        told = why(Door(f"https://127.0.0.1:{plain}", key(tmp_path)))
+        assert "is asked by https://" in why(Target(f"http://127.0.0.1:{encrypted}"))
+        told = why(Target(f"https://127.0.0.1:{plain}", key(tmp_path)))
         assert told.startswith("TLS does not come about (WRONG_VERSION_NUMBER)")
         assert "is asked by http://" in told
 
 
 def test_where_nobody_listens_nobody_answers() -> None:
-    with pytest.raises(NobodyAnswersError, match="/metrics: Connection refused"):
-        fetch(Door(f"https://127.0.0.1:{free_port()}"), "/metrics", 10.0)
+    with pytest.raises(UnansweredError, match="/metrics: Connection refused"):
+        fetch(Target(f"https://127.0.0.1:{free_port()}"), "/metrics", 10.0)
 
 
 def test_who_hangs_up_in_the_clear_is_nobody() -> None:
     """A daemon that ends does so, and so does whatever held its port."""
     with (
         raw_server(lambda _connection, _over: None) as (url, _),
-        pytest.raises(NobodyAnswersError, match="closed without an answer"),
+        pytest.raises(UnansweredError, match="closed without an answer"),
     ):
-        fetch(Door(url), "/metrics", 10.0)
+        fetch(Target(url), "/metrics", 10.0)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_server_that_says_nothing_is_not_waited_for(scheme: str) -> None:
     with (
         raw_server(lambda _connection, over: over.wait(10)) as (url, _),
-        pytest.raises(NobodyAnswersError, match=r"no whole answer in 0\.3 s"),
+        pytest.raises(UnansweredError, match=r"no whole answer in 0\.3 s"),
     ):
-        fetch(Door(url.replace("http", scheme)), "/metrics", 0.3)
+        fetch(Target(url.replace("http", scheme)), "/metrics", 0.3)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +213,7 @@ def test_a_page_that_is_cut_off_or_endless_is_none(rest: bytes, told: str) -> No
         connection.sendall(b"HTTP/1.1 200 OK\r\n" + rest)
 
     with raw_server(answer) as (url, _):
-        assert why(Door(url)) == told
+        assert why(Target(url)) == told
 
 
 @pytest.mark.parametrize(
@@ -222,4 +226,4 @@ def test_a_page_that_is_cut_off_or_endless_is_none(rest: bytes, told: str) -> No
 )
 def test_files_that_cannot_be_used_are_named(text: str, told: str, tmp_path: Path) -> None:
     with serving(Access(tls=server_context())) as port, pytest.raises(ConfigError, match=told):
-        fetch(Door(f"https://127.0.0.1:{port}", key(tmp_path, text)), "/metrics", 10.0)
+        fetch(Target(f"https://127.0.0.1:{port}", key(tmp_path, text)), "/metrics", 10.0)

@@ -8,7 +8,7 @@ import yaml
 
 from disagg_cluster.prometheus.local_server import (
     HOW_TO_GET,
-    Target,
+    ScrapeTarget,
     find_prometheus,
     prepare_prometheus,
     scrape_config,
@@ -18,7 +18,10 @@ from disagg_cluster.prometheus.local_server import (
 def test_cluster_and_node_are_labels_of_the_target() -> None:
     config = yaml.safe_load(
         scrape_config(
-            [Target("127.0.0.1:9847", "gpu-7", "east"), Target("10.0.0.2:9847", "gpu-8")],
+            [
+                ScrapeTarget("127.0.0.1:9847", "gpu-7", "east"),
+                ScrapeTarget("10.0.0.2:9847", "gpu-8"),
+            ],
             interval_seconds=2,
             rule_files=["/r/*.yaml"],
         )
@@ -44,7 +47,7 @@ def test_an_interval_below_a_second_is_written_in_milliseconds() -> None:
 
 
 def test_a_name_that_yaml_would_misread_stays_text() -> None:
-    config = yaml.safe_load(scrape_config([Target("h:1", "0123", "no")]))
+    config = yaml.safe_load(scrape_config([ScrapeTarget("h:1", "0123", "no")]))
 
     labels = config["scrape_configs"][0]["static_configs"][0]["labels"]
     assert labels == {"node": "0123", "cluster": "no"}

@@ -6,7 +6,7 @@ import contextlib
 import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
@@ -14,13 +14,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from disagg_cluster.prometheus.prometheus_api import (
+    Prometheus,
     PrometheusError,
     Samples,
     query,
-    query_range,
-    query_samples,
 )
 from support.certificates import client_context, server_context
+
+Client = Callable[..., Prometheus]
 
 
 class Stub(BaseHTTPRequestHandler):
@@ -48,6 +49,15 @@ class Stub(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Client]:
+    """Makes clients, and closes them at the end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **kwargs: stack.enter_context(
+            contextlib.closing(Prometheus(*args, **kwargs))
+        )
 
 
 def success(kind: str, result: object) -> tuple[int, str]:
@@ -124,16 +134,18 @@ def test_a_base_url_that_is_none_is_an_error_of_ours() -> None:
         query("localhost", "up")
 
 
-def test_a_range_gives_the_values_with_their_times_and_no_nan(base_url: str) -> None:
-    found = query_range(base_url, "over time", 60, 180, 60, headers={"X-Scope-OrgID": "me"})
+def test_a_range_gives_the_values_with_their_times_and_no_nan(
+    base_url: str, prometheus: Client
+) -> None:
+    found = prometheus(base_url, {"X-Scope-OrgID": "me"}).query_range("over time", 60, 180, 60)
 
     assert found == [Samples({"job": "a"}, ((60.0, 1.5), (180.0, 2.0)))]
     steps = {"start": "60.000", "end": "180.000", "step": "60.000"}
     assert Stub.asked == [("/api/v1/query_range", {"query": "over time", **steps}, "me")]
 
 
-def test_stored_samples_are_asked_for_at_an_instant(base_url: str) -> None:
-    assert query_samples(base_url, "up[1m]", 90.5) == []
+def test_stored_samples_are_asked_for_at_an_instant(base_url: str, prometheus: Client) -> None:
+    assert prometheus(base_url).query_samples("up[1m]", 90.5) == []
     assert Stub.asked == [("/api/v1/query", {"query": "up[1m]", "time": "90.500"}, None)]
 
 
@@ -146,32 +158,36 @@ def test_stored_samples_are_asked_for_at_an_instant(base_url: str) -> None:
         ("odd over time", "does not answer like a Prometheus"),
     ],
 )
-def test_an_answer_without_series_says_why(base_url: str, expr: str, said: str) -> None:
+def test_an_answer_without_series_says_why(
+    base_url: str, expr: str, said: str, prometheus: Client
+) -> None:
     with pytest.raises(PrometheusError, match=said):
-        query_range(base_url, expr, 0, 60, 60)
+        prometheus(base_url).query_range(expr, 0, 60, 60)
 
 
-def test_a_prometheus_that_asks_who_asks_is_told(base_url: str) -> None:
+def test_a_prometheus_that_asks_who_asks_is_told(base_url: str, prometheus: Client) -> None:
     me = {"Authorization": "Basic bWU6czNjcmV0"}
 
-    assert query_range(base_url, "mine", 0, 60, 60, headers=me) == []
+    assert prometheus(base_url, me).query_range("mine", 0, 60, 60) == []
     with pytest.raises(PrometheusError, match=r"not let us in \(401, b'Unauth.*--http-config"):
-        query_range(base_url, "mine", 0, 60, 60)
+        prometheus(base_url).query_range("mine", 0, 60, 60)
 
 
-def test_whoever_it_sends_us_to_is_not_told_who_we_are(base_url: str) -> None:
+def test_whoever_it_sends_us_to_is_not_told_who_we_are(base_url: str, prometheus: Client) -> None:
     me = {"Authorization": "Basic bWU6czNjcmV0", "X-Scope-OrgID": "me"}
 
     with pytest.raises(PrometheusError, match="does not let us in"):
-        query_range(f"{base_url}elsewhere", "mine", 0, 60, 60, headers=me)
+        prometheus(f"{base_url}elsewhere", me).query_range("mine", 0, 60, 60)
     assert [tenant for _, _, tenant in Stub.asked] == [None]
 
 
 @pytest.mark.usefixtures("base_url")
-def test_a_prometheus_behind_tls_is_trusted_as_we_say() -> None:
+def test_a_prometheus_behind_tls_is_trusted_as_we_say(
+    prometheus: Client,
+) -> None:
     with served(server_context()) as port:
         url = f"https://127.0.0.1:{port}"
 
-        assert query_samples(url, "up[1m]", 90.5, tls=client_context()) == []
+        assert prometheus(url, tls=client_context()).query_samples("up[1m]", 90.5) == []
         with pytest.raises(PrometheusError, match="its certificate is not trusted"):
-            query_samples(url, "up[1m]", 90.5)
+            prometheus(url).query_samples("up[1m]", 90.5)

@@ -1,0 +1,49 @@
+"""Connections of urllib3 on which everything, from connecting on, shares one deadline."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from disagg_exporter.http.deadline_socket import Limited, LimitedSocket
+
+
+class DeadlineConnection(HTTPConnection):
+    """A connection on which everything, from connecting on, shares one deadline.
+
+    urllib3 sets `timeout` to what is left of it before connecting, and again before reading.
+    """
+
+    def _new_conn(self) -> socket.socket:
+        end_seconds = time.monotonic() + float(self.timeout or 0.0)
+        limited = LimitedSocket(fileno=super()._new_conn().detach())
+        left_seconds = max(end_seconds - time.monotonic(), 0.001)
+        limited.limit(left_seconds)
+        limited.settimeout(left_seconds)  # of the TLS handshake
+        return limited
+
+    def getresponse(self) -> Any:
+        """Return the head of the answer, in what is left of the time."""
+        if isinstance(self.sock, Limited):
+            self.sock.limit(float(self.timeout or 0.0))
+        return super().getresponse()
+
+
+class DeadlineTlsConnection(DeadlineConnection, HTTPSConnection):
+    """The same over TLS."""
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = DeadlineConnection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = DeadlineTlsConnection
+
+
+POOLS: dict[str, type[HTTPConnectionPool]] = {"http": _Pool, "https": _TlsPool}
+"""What a pool manager makes of these connections, by scheme."""

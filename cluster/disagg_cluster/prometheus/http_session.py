@@ -1,0 +1,267 @@
+"""HTTP sessions of commands: `requests`, with one deadline for everything and bounded answers.
+
+`requests` counts its timeout anew for every piece that arrives, so a server that sends a byte a
+second would hold a command for ever; the sockets below it have an end instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import socket
+import ssl
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urljoin, urlsplit
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
+
+from disagg_cluster.prometheus.deadline_connection import POOLS
+from disagg_cluster.prometheus.http_client import (
+    CLIENT_CERTIFICATE_HINT,
+    TransportError,
+    not_the_pinned_one,
+    why_no_tls,
+)
+from disagg_exporter.http.tls_socket import LimitedTlsSocket
+
+PAUSES_SECONDS = (0.2, 0.4, 0.8)
+"""The pauses before further attempts, usually."""
+_TRANSIENT = (502, 503, 504)
+_MOST_REDIRECTS = 10
+_READ_BYTES = 64 * 1024
+_CUT_OFF = "the answer is cut off"
+_HEADERS = {"User-Agent": "disagg-node", "Accept-Encoding": "identity"}
+_UNSENDABLE = (requests.exceptions.InvalidHeader, UnicodeEncodeError)
+_ERRORS = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a server answered; of an error's body, what came of it."""
+
+    status: int
+    body: bytes
+
+
+class HttpSession:
+    """GETs with kept connections, retried with back-off while that may help and time is left.
+
+    Proxies are those of the environment (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`), except for
+    servers of this machine; nothing else is taken from it, neither `.netrc` nor authorities.
+
+    Args:
+        headers: Sent along; not to where a server redirects.
+        tls: The client's end of TLS; None trusts the machine's authorities.
+        server_name: The name in a server's certificate, where that is not its host.
+        pinned: The one certificate that is accepted, in PEM; `tls` trusts it, too.
+        pinned_by: The file that names it.
+        pauses_seconds: Before each further attempt.
+        is_api: Whether redirects are followed, and bodies of errors read.
+        sleep: Seam.
+    """
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        tls: ssl.SSLContext | None = None,
+        *,
+        server_name: str = "",
+        pinned: bytes = b"",
+        pinned_by: str = "",
+        pauses_seconds: tuple[float, ...] = PAUSES_SECONDS,
+        is_api: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._headers = headers
+        self._pinned_by = pinned_by
+        self._pauses_seconds = pauses_seconds
+        self._is_api = is_api
+        self._sleep = sleep
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.headers.clear()
+        self._session.headers.update(_HEADERS)
+        adapter = _Adapter(tls or ssl.create_default_context(), server_name, pinned)
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, adapter)
+
+    def get(self, url: str, deadline_seconds: float, max_bytes: int) -> Response:
+        """Return the answer of a server, whatever its status.
+
+        Raises:
+            TransportError: None came in time, or one that is none or too large.
+        """
+        end_seconds = time.monotonic() + deadline_seconds
+        for pause_seconds in (*self._pauses_seconds, None):
+            last = pause_seconds is None or time.monotonic() + pause_seconds >= end_seconds
+            try:
+                response = self._follow(url, end_seconds, max_bytes)
+            except TransportError as error:
+                if last or not error.transient:
+                    raise
+            except TimeoutError:
+                why = f"no whole answer in {deadline_seconds:g} s"
+                raise TransportError(why) from None
+            else:
+                if last or response.status not in _TRANSIENT:
+                    return response
+            # What failed on a kept connection is asked on a new one.
+            self._session.close()
+            self._sleep(pause_seconds or 0.0)
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Hang up on all servers."""
+        self._session.close()
+
+    def _follow(self, url: str, end_seconds: float, max_bytes: int) -> Response:
+        headers = self._headers
+        for _ in range(_MOST_REDIRECTS + 1):
+            with self._send(url, headers, end_seconds) as answer:
+                to = self._session.get_redirect_target(answer) if self._is_api else None
+                if to is None:
+                    return Response(answer.status_code, self._body(answer, max_bytes))
+            # Credentials are meant for the server that was asked, and for no other.
+            url, headers = urljoin(url, to), {}
+        raise TransportError("too many redirects", answered=True)
+
+    def _send(self, url: str, headers: Mapping[str, str], end_seconds: float) -> requests.Response:
+        try:
+            left_seconds = end_seconds - time.monotonic()
+            if left_seconds <= 0:
+                raise TimeoutError
+            with warnings.catch_warnings():
+                # `insecure_skip_verify` is what somebody asked for.
+                warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
+                return self._session.get(
+                    url,
+                    headers=dict(headers),
+                    timeout=cast(Any, urllib3.Timeout(total=left_seconds)),
+                    allow_redirects=False,
+                    stream=True,
+                    proxies=_proxies(url),
+                )
+        except _ERRORS as error:
+            raise self._why(error, url) from None
+
+    def _body(self, answer: requests.Response, max_bytes: int) -> bytes:
+        if answer.status_code != 200 and not self._is_api:
+            return b""
+        body = bytearray()
+        try:
+            for part in answer.raw.stream(_READ_BYTES, decode_content=False):
+                body += part
+                if len(body) > max_bytes:
+                    why = f"the page is larger than {max_bytes} bytes"
+                    raise TransportError(why, answered=True)
+        except _ERRORS as error:
+            if answer.status_code != 200:
+                return b""
+            if _is_timeout(list(_causes(error))):
+                raise TimeoutError from None
+            raise TransportError(_CUT_OFF, answered=True) from None
+        return bytes(body)
+
+    def _why(self, error: Exception, url: str) -> Exception:
+        """What became of a request that got no answer, in words without a header's value."""
+        causes, parts = list(_causes(error)), urlsplit(url)
+        if _is_timeout(causes):
+            return TimeoutError()
+        system = next((each for each in causes if _is_system_error(each)), None)
+        why = getattr(system, "strerror", None)
+        if any(isinstance(each, urllib3.exceptions.ProxyError) for each in causes):
+            return TransportError(f"its proxy does not answer: {why or 'it refuses'}")
+        if isinstance(system, ssl.SSLError) and not isinstance(system, ssl.SSLEOFError):
+            return TransportError(why_no_tls(system, self._pinned_by), answered=True)
+        if any(isinstance(each, urllib3.exceptions.SSLError) for each in causes) and not system:
+            return TransportError(not_the_pinned_one(self._pinned_by), answered=True)
+        if isinstance(system, socket.gaierror):
+            return TransportError(why or "its name is unknown")
+        connected = not any(
+            isinstance(each, urllib3.exceptions.NewConnectionError) for each in causes
+        )
+        if system is not None and connected and parts.scheme == "https":
+            # A client that shows no certificate is hung up on; why may get lost on the way.
+            reason = getattr(system, "reason", None) or why or "no reason was given"
+            text = f"it hung up ({reason}), as a server without TLS does, or one that wants"
+            return TransportError(f"{text} {CLIENT_CERTIFICATE_HINT}", answered=True)
+        if system is not None:
+            return TransportError(why or "closed without an answer", transient=True)
+        if any(isinstance(each, http.client.HTTPException) for each in causes):
+            return TransportError("the answer is not HTTP", answered=True)
+        if any(isinstance(each, _UNSENDABLE) for each in causes):
+            return TransportError("a header holds what HTTP does not allow there")
+        return TransportError(f"{parts.netloc.rpartition('@')[2]!a} is no host")
+
+
+class _Adapter(HTTPAdapter):
+    """Connects by the classes above, and trusts whom our own TLS context trusts, nobody else."""
+
+    def __init__(self, context: ssl.SSLContext, server_name: str, pinned: bytes) -> None:
+        context.sslsocket_class = LimitedTlsSocket
+        self._tls: dict[str, Any] = {"ssl_context": context}
+        if server_name:
+            self._tls["server_hostname"] = server_name
+        if pinned:
+            # OpenSSL is content with what the pinned one has signed.
+            der = ssl.PEM_cert_to_DER_cert(pinned.decode("ascii"))
+            self._tls["assert_fingerprint"] = hashlib.sha256(der).hexdigest()
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = dict(POOLS)
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **kwargs)
+        manager.pool_classes_by_scheme = dict(POOLS)
+        return manager
+
+    def build_connection_pool_key_attributes(
+        self, request: Any, verify: Any, cert: Any = None
+    ) -> tuple[Any, Any]:
+        host, _ = super().build_connection_pool_key_attributes(request, verify, cert)
+        return host, self._tls if host["scheme"] == "https" else {}
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        """Leave all of it to the context: `requests` would add authorities of its own."""
+
+
+def _proxies(url: str) -> dict[str, str]:
+    # A proxy meant for the internet must not see what goes to this machine's own servers.
+    if not (found := get_environ_proxies(url)):
+        return {}
+    from disagg_cluster.discovery.finders.listed import is_own_address
+
+    return {} if is_own_address(urlsplit(url).hostname or "") else found
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and all that it was made of: libraries wrap each other's in several ways."""
+    yield error
+    inner = [*error.args, getattr(error, "reason", None), error.__cause__]
+    for each in dict.fromkeys(one for one in inner if isinstance(one, BaseException)):
+        yield from _causes(each)
+
+
+def _is_timeout(causes: list[BaseException]) -> bool:
+    ours = (TimeoutError, urllib3.exceptions.ReadTimeoutError)
+    return any(isinstance(each, ours) for each in causes)
+
+
+def _is_system_error(error: BaseException) -> bool:
+    """Whether the kernel or OpenSSL says it: errors of `requests` are OSErrors, too."""
+    return isinstance(error, OSError) and not isinstance(error, requests.RequestException)

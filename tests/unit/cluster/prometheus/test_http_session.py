@@ -1,0 +1,235 @@
+"""Sessions of commands: retries, deadlines, bounds, proxies, and what they keep to themselves."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import certifi
+import pytest
+
+from disagg_cluster.prometheus.http_client import TransportError
+from disagg_cluster.prometheus.http_session import HttpSession, Response
+from support.children import free_port
+from support.raw_server import raw_server
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nup"
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy"
+FOREIGN = "http://192.0.2.1:9090"
+"""Of a network for documentation: nobody is there."""
+SECRET = "Bearer s3cret"
+
+Behave = Callable[[socket.socket, threading.Event], None]
+
+
+def answering(*answers: bytes) -> Behave:
+    """Give each connection its answer; the last one to all further ones."""
+    left = list(answers)
+    return lambda connection, _over: connection.sendall(left.pop(0) if len(left) > 1 else left[0])
+
+
+def session(**kwargs: object) -> HttpSession:
+    return HttpSession({"Authorization": SECRET}, **kwargs)  # type: ignore[arg-type]
+
+
+def get(url: str, deadline_seconds: float = 10.0, **kwargs: object) -> Response:
+    with closing(session(**kwargs)) as asking:
+        return asking.get(url, deadline_seconds, 1000)
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.parametrize("first", [b"", BUSY, BUSY.replace(b"503", b"502")])
+def test_what_passes_is_asked_again_after_a_pause(first: bytes) -> None:
+    pauses: list[float] = []
+    with raw_server(answering(first, first, OK)) as (url, heads):
+        assert get(url, sleep=pauses.append) == Response(200, b"up")
+    assert len(heads) == 3
+    assert pauses == [0.2, 0.4]
+
+
+def test_attempts_end_and_the_last_answer_counts() -> None:
+    with raw_server(answering(BUSY)) as (url, heads):
+        assert get(url, sleep=lambda _: None, is_api=True) == Response(503, b"busy")
+    assert len(heads) == 4
+
+
+def test_nothing_is_asked_again_that_would_be_answered_alike() -> None:
+    with raw_server(answering(OK.replace(b"200", b"404"))) as (url, heads):
+        assert get(url).status == 404
+    assert len(heads) == 1
+    with (
+        raw_server(answering(b"SSH-2.0\r\n\r\n")) as (url, heads),
+        pytest.raises(TransportError, match="the answer is not HTTP"),
+    ):
+        get(url)
+    assert len(heads) == 1
+
+
+def test_no_pause_goes_beyond_the_deadline() -> None:
+    pauses: list[float] = []
+
+    with pytest.raises(TransportError, match="Connection refused"):
+        get(f"http://127.0.0.1:{free_port()}", 0.1, sleep=pauses.append)
+    assert pauses == []
+
+
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\n", OK[:-2]])
+def test_a_server_that_drips_has_no_more_time_than_one_that_hangs(begin: bytes) -> None:
+    """Each byte would begin the time-out of `requests` anew."""
+
+    def drip(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(begin.replace(b"Length: 2", b"Length: 900"))
+        while not over.wait(0.05):
+            connection.sendall(b"x")
+
+    before = time.monotonic()
+    with raw_server(drip) as (url, _), pytest.raises(TransportError, match=r"in 0\.4 s"):
+        get(url, 0.4)
+    assert time.monotonic() - before < 5
+
+
+def test_connections_are_kept_and_each_request_has_the_whole_deadline() -> None:
+    def twice(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(OK)
+        connection.recv(65536)
+        over.wait(0.2)
+        connection.sendall(OK)
+
+    with raw_server(twice) as (url, heads), closing(session()) as asking:
+        asking.get(url, 0.1, 1000)
+        assert asking.get(url, 10.0, 1000).body == b"up"
+    assert len(heads) == 1
+
+
+@pytest.mark.parametrize("head", [b"Content-Length: 2000\r\n\r\n", b"\r\n"])
+def test_an_answer_beyond_the_bound_is_none(head: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\n" + head + bytes(2000)
+    with raw_server(answering(answer)) as (url, _), pytest.raises(TransportError, match="1000"):
+        get(url)
+
+
+def test_a_compressed_answer_is_not_blown_up() -> None:
+    """Nobody asked for one; unpacked it might be a thousand times as large."""
+    answer = OK.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+    with raw_server(answering(answer)) as (url, heads):
+        assert get(url).body == b"up"
+    assert b"Accept-Encoding: identity" in heads[0]
+
+
+def test_redirects_have_an_end() -> None:
+    again = b"HTTP/1.1 302 Found\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n"
+    with (
+        raw_server(answering(again)) as (url, heads),
+        pytest.raises(TransportError, match="redirects"),
+    ):
+        get(url, is_api=True)
+    assert len(heads) == 11
+    assert [SECRET.encode() in head for head in heads] == [True, *[False] * 10]
+
+
+def test_servers_elsewhere_are_asked_by_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with raw_server(answering(OK)) as (proxy, heads):
+        monkeypatch.setenv("HTTP_PROXY", proxy.replace("//", "//me:w0rd@"))
+        monkeypatch.setenv("http_proxy", proxy.replace("//", "//me:w0rd@"))
+        assert get(f"{FOREIGN}/api").body == b"up"
+    assert heads[0].startswith(b"GET http://192.0.2.1:9090/api HTTP/1.1")
+    assert b"Proxy-Authorization: Basic bWU6dzByZA==" in heads[0]
+
+
+def test_a_tunnel_is_asked_of_the_proxy_for_https(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+    with raw_server(answering(refusal)) as (proxy, heads):
+        monkeypatch.setenv("https_proxy", proxy.replace("//", "//me:w0rd@"))
+        with pytest.raises(TransportError) as caught:
+            get(FOREIGN.replace("http", "https"))
+    assert heads[0].startswith(b"CONNECT 192.0.2.1:9090 HTTP/1.")
+    assert SECRET.encode() not in heads[0]
+    assert "proxy" in str(caught.value)
+    assert "w0rd" not in str(caught.value)
+
+
+def test_no_proxy_names_who_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "192.0.2.1")
+
+    with raw_server(answering(OK)) as (proxy, heads):
+        monkeypatch.setenv("http_proxy", proxy)
+        with pytest.raises(TransportError):
+            get(FOREIGN, 0.2, pauses_seconds=())
+    assert heads == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_no_proxy_sees_what_goes_to_this_machine(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+
+    with raw_server(answering(OK)) as (url, _):
+        assert get(url.replace("127.0.0.1", host)).body == b"up"
+
+
+def test_credentials_are_ours_whatever_the_home_folder_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".netrc").write_text("default login me password w0rd\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+
+    with raw_server(answering(OK)) as (url, heads):
+        get(url)
+    assert f"Authorization: {SECRET}\r\n".encode() in heads[0]
+
+
+def test_nobody_is_trusted_but_whom_the_context_trusts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`requests` adds the authorities of its own bundle to whatever it is given."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.setenv(name, certifi.where())
+    with (
+        raw_server(answering(b"no TLS"), reads_head=False) as (url, _),
+        pytest.raises(TransportError),
+    ):
+        get(url.replace("http", "https"), tls=context)
+
+    assert context.get_ca_certs() == []
+    assert context.verify_mode == ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Authorization": "s3cret\nX: y"}, {"X": "s3cret\N{SNOWMAN}"}, {"X\n": "s3cret"}]
+)
+def test_a_header_that_cannot_be_sent_is_not_shown(headers: dict[str, str]) -> None:
+    with (
+        raw_server(answering(OK)) as (url, _),
+        closing(HttpSession(headers)) as asking,
+        pytest.raises(TransportError, match="header") as caught,
+    ):
+        asking.get(url, 10.0, 1000)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with raw_server(answering(b"", OK)) as (url, _):
+        get(url, sleep=lambda _: None)
+
+    assert "s3cret" not in caplog.text
+
+
+@pytest.mark.parametrize("url", ["http://:9", "http://a b/", "localhost", "ftp://localhost"])
+def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
+    with pytest.raises(TransportError, match=r"is no host|unknown"):
+        get(url)
