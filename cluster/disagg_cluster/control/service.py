@@ -68,7 +68,7 @@ def worker_view(standing: WorkerSnapshot, now_ns: int) -> WorkerView:
     return WorkerView(
         worker=post.name,
         state=life.state,
-        incarnation=life.incarnation,
+        incarnation=life.generation,
         pid=standing.pid,
         state_seconds=max(now_ns - life.since_ns, 0) / 1e9,
         paused_seconds=None if paused_ns is None else max(now_ns - paused_ns, 0) / 1e9,

@@ -15,13 +15,13 @@ def due_ns(life: Lifecycle, policy: RestartPolicy) -> int | None:
         return None
     if life.presence is Presence.GONE:
         return _next_start_ns(life, policy)
-    if life.sent is TERM:
+    if life.last_signal is TERM:
         leaderless = life.presence is Presence.LEFTOVER
         seconds = policy.leftover_seconds if leaderless else policy.stop_seconds
-        return life.sent_ns + to_ns(seconds)
-    if life.sent is not None:
+        return life.last_signal_ns + to_ns(seconds)
+    if life.last_signal is not None:
         # A kill without effect (a process stuck in the kernel) is not repeated in a busy loop.
-        return life.sent_ns + to_ns(max(policy.stop_seconds, 1.0))
+        return life.last_signal_ns + to_ns(max(policy.stop_seconds, 1.0))
     if life.state is WorkerState.STARTING:
         deadline_ns = life.since_ns + to_ns(ready_seconds(life, policy))
         return max(deadline_ns, life.patient_until_ns)

@@ -1,7 +1,7 @@
 """Where one worker stands, what can happen to it, and what can be done about it.
 
 A `Lifecycle` is a plain value: written to disk before a `Start` and read back by the next daemon of
-the same boot, it goes on where it was.
+the same boot, it goes on where it was. An alias is what the journal calls a field.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 TERM: Literal[signal.Signals.SIGTERM] = signal.Signals.SIGTERM
 KILL: Literal[signal.Signals.SIGKILL] = signal.Signals.SIGKILL
@@ -55,27 +57,27 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Where one worker stands. `incarnation` numbers its starts, from 1.
+    """Where one worker stands. `generation` numbers its starts, from 1.
 
-    `since_ns` is when `state` began, `retry_ns` when `backoff` ends. `sent` is the last signal
-    given to the present process, at `sent_ns`. `up` is the verdict of the last probe, None where
-    none could be made. `failed_probes` came one after the other without any work of the engine's
-    in between, the first begun at `failing_since_ns`; the last failed for the reason `probe_why`.
+    `since_ns` is when `state` began, `retry_ns` when `backoff` ends. `last_signal` was given to the
+    present process at `last_signal_ns`. `up` is the verdict of the last probe, None where none
+    could be made. `failed_probes` came one after the other without any work of the engine's in
+    between, the first begun at `failing_since_ns`; the last failed for the reason `probe_why`.
     `left_alone` says that it was seen at work since its last good answer. A start is not given up
-    before `patient_until_ns`. `served` while it starts: it was ready
-    before, under an earlier daemon. `restarts` counts the starts after a crash, `streak` the
-    crashes since it last was steady, `crashes_ns` those inside the window, `refusals` the starts
-    in a row that the system refused. `paused_ns` is when somebody asked that it only be observed,
-    None while it is supervised. `restarting`: once its process has ended it starts anew.
+    before `patient_until_ns`. `served` while it starts: it was ready before, under an earlier
+    daemon. `restarts` counts the starts after a crash, `consecutive_crashes` those since it last
+    was steady, `crashes_ns` are those inside the window, `refusals` the starts in a row that the
+    system refused. `paused_ns` is when somebody asked that it only be observed, None while it is
+    supervised. `restarting`: once its process has ended it starts anew.
     """
 
     state: WorkerState = WorkerState.STOPPED
     presence: Presence = Presence.GONE
-    incarnation: int = 0
+    generation: Annotated[int, Field(alias="incarnation")] = 0
     since_ns: int = 0
     retry_ns: int = 0
-    sent: signal.Signals | None = None
-    sent_ns: int = 0
+    last_signal: Annotated[signal.Signals | None, Field(alias="sent")] = None
+    last_signal_ns: Annotated[int, Field(alias="sent_ns")] = 0
     up: bool | None = None
     failed_probes: int = 0
     failing_since_ns: int = 0
@@ -84,7 +86,7 @@ class Lifecycle:
     patient_until_ns: int = 0
     served: bool = False
     restarts: int = 0
-    streak: int = 0
+    consecutive_crashes: Annotated[int, Field(alias="streak")] = 0
     crashes_ns: tuple[int, ...] = ()
     refusals: int = 0
     paused_ns: int | None = None
@@ -139,7 +141,7 @@ class UnpauseRequested:
 class StartFailed:
     """A `Start` made no process; `refused` if the system is at fault, not the command."""
 
-    incarnation: int
+    generation: int
     why: str
     refused: bool = False
 
@@ -148,7 +150,7 @@ class StartFailed:
 class Exited:
     """The leader died; `alone` if it left no others. The code of an adopted one is None."""
 
-    incarnation: int
+    generation: int
     code: int | None
     alone: bool
 
@@ -157,7 +159,7 @@ class Exited:
 class Gone:
     """The last of those the leader left behind has died."""
 
-    incarnation: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class Probed:
     has finished a step or a request; None if nothing is known of its work.
     """
 
-    incarnation: int
+    generation: int
     health: Health
     why: str
     began_ns: int | None = None
@@ -184,7 +186,7 @@ class Unwatched:
 class Drained:
     """A draining worker has no request left."""
 
-    incarnation: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class Resumed:
     was decided and written down, but perhaps never made.
     """
 
-    incarnation: int
+    generation: int
     presence: Presence
     wanted: bool = True
     started: bool = True
@@ -222,14 +224,14 @@ Event = (
 class Start:
     """Make a process, in a session of its own."""
 
-    incarnation: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Signal the whole group of this incarnation."""
+    """Signal the whole group of this generation."""
 
-    incarnation: int
+    generation: int
     signal: signal.Signals
 
 

@@ -3,7 +3,7 @@
 Pure: no clock, no process, no randomness. Whatever the order of events, late or twice:
 
 * a process is started only when nothing is left of the one before (`presence` is gone);
-* events of an older incarnation change nothing;
+* events of an older generation change nothing;
 * any exit that we did not ask for is a crash, exit code 0 included (a vLLM whose core was
   killed leaves like that);
 * once a stop is asked for, nothing starts until a start is asked for, and it ends in `stopped`:
@@ -97,25 +97,25 @@ def _hear(
             return pause(life, now_ns)
         case UnpauseRequested():
             return _unpause_requested(life, now_ns)
-        case StartFailed() if _is_running(life, event.incarnation):
+        case StartFailed() if _is_running(life, event.generation):
             if event.refused and not _is_ending(life):
                 waiting, then = refused(life, now_ns, policy, jitter)
                 return Decision(waiting, notes=(f"{event.why}, {then}",))
             return _leader_died(life, event.why, True, now_ns, policy, jitter)
-        case Exited() if _is_running(life, event.incarnation):
+        case Exited() if _is_running(life, event.generation):
             why = _exit_text(event.code, _is_ending(life))
             ran = replace(life, refusals=0)
             return _leader_died(ran, why, event.alone, now_ns, policy, jitter)
-        case Gone() if _is_leftover(life, event.incarnation):
+        case Gone() if _is_leftover(life, event.generation):
             return Decision(_without_process(life, now_ns), notes=("nothing is left of it",))
-        case Probed() if _is_running(life, event.incarnation) and life.sent is None:
+        case Probed() if _is_running(life, event.generation) and life.last_signal is None:
             return _probed(life, event, now_ns, policy, jitter)
         case Unwatched():
             return Decision(unwatched(life, now_ns, policy))
-        case Drained() if _is_running(life, event.incarnation) and life.sent is None:
+        case Drained() if _is_running(life, event.generation) and life.last_signal is None:
             draining = life.state is WorkerState.DRAINING
             return _send(life, TERM, now_ns, "drained") if draining else Decision(life)
-        case Resumed() if life.incarnation == event.incarnation:
+        case Resumed() if life.generation == event.generation:
             return _resumed(life, event, now_ns, policy, jitter)
         case _:
             return Decision(life)
@@ -140,15 +140,17 @@ def _resumed(
         return Decision(_without_process(life, now_ns), notes=("nothing is left of it",))
     if is_frozen(life):
         return Decision(life, notes=("others of its group are left",))
-    return _send(life, life.sent or TERM, now_ns, "others of its group are left")
+    return _send(life, life.last_signal or TERM, now_ns, "others of its group are left")
 
 
 def _act(life: Lifecycle, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
     """Do what the instant `due_ns` was for."""
     if life.presence is Presence.GONE:
         return _start(life, now_ns)
-    if life.sent is not None:
-        why = "did not end at SIGTERM" if life.sent is TERM else "is still there after SIGKILL"
+    if life.last_signal is not None:
+        why = (
+            "did not end at SIGTERM" if life.last_signal is TERM else "is still there after SIGKILL"
+        )
         return _send(life, KILL, now_ns, why)
     if life.state is WorkerState.STARTING:
         last = f" ({life.probe_why})" if life.probe_why else ""
@@ -162,17 +164,17 @@ def _start(life: Lifecycle, now_ns: int) -> Decision:
     started = replace(
         life.into(WorkerState.STARTING, now_ns),
         presence=Presence.RUNNING,
-        incarnation=life.incarnation + 1,
-        sent=None,
+        generation=life.generation + 1,
+        last_signal=None,
         up=None,
         failed_probes=0,
         probe_why="",
         left_alone=False,
         patient_until_ns=0,
         served=False,
-        restarts=life.restarts + (life.streak > 0),
+        restarts=life.restarts + (life.consecutive_crashes > 0),
     )
-    return Decision(started, (Start(started.incarnation),), (f"start {started.incarnation}",))
+    return Decision(started, (Start(started.generation),), (f"start {started.generation}",))
 
 
 def _start_requested(life: Lifecycle, now_ns: int) -> Decision:
@@ -189,7 +191,7 @@ def _stop_requested(life: Lifecycle, drain: bool, now_ns: int) -> Decision:
         return Decision(life.into(WorkerState.STOPPED, now_ns), notes=notes)
     draining = life.into(WorkerState.DRAINING, now_ns)
     serving = life.state in (WorkerState.READY, WorkerState.DRAINING)
-    if life.sent is not None or (serving and drain):
+    if life.last_signal is not None or (serving and drain):
         return Decision(draining, notes=() if draining is life else ("asked to stop",))
     return _send(draining, TERM, now_ns, "asked to stop")
 
@@ -206,11 +208,11 @@ def _restart_requested(life: Lifecycle, drain: bool, now_ns: int) -> Decision:
 def _unpause_requested(life: Lifecycle, now_ns: int) -> Decision:
     resumed = unpause(life, now_ns)
     left = life.presence is Presence.LEFTOVER
-    ending = life.presence is Presence.RUNNING and life.sent is not None
+    ending = life.presence is Presence.RUNNING and life.last_signal is not None
     if life.paused_ns is None or not (left or ending):
         return resumed
     why = f"{resumed.notes[0]}; {'others of its group are left' if left else 'it was ending'}"
-    return _send(resumed.life, life.sent or TERM, now_ns, why)
+    return _send(resumed.life, life.last_signal or TERM, now_ns, why)
 
 
 def _leader_died(
@@ -226,7 +228,7 @@ def _leader_died(
     left = replace(life, presence=Presence.LEFTOVER)
     if is_frozen(left):
         return Decision(left, notes=(f"{why}; others of its group are left",))
-    return _send(left, life.sent or TERM, now_ns, f"{why}; others of its group are left")
+    return _send(left, life.last_signal or TERM, now_ns, f"{why}; others of its group are left")
 
 
 def _probed(
@@ -244,8 +246,8 @@ def _probed(
 
 
 def _send(life: Lifecycle, sign: signal.Signals, now_ns: int, why: str) -> Decision:
-    sent = replace(life, sent=sign, sent_ns=now_ns)
-    return Decision(sent, (Signal(life.incarnation, sign),), (f"{why}: {sign.name} to the group",))
+    sent = replace(life, last_signal=sign, last_signal_ns=now_ns)
+    return Decision(sent, (Signal(life.generation, sign),), (f"{why}: {sign.name} to the group",))
 
 
 def _without_process(life: Lifecycle, now_ns: int) -> Lifecycle:
@@ -255,16 +257,16 @@ def _without_process(life: Lifecycle, now_ns: int) -> Lifecycle:
     return wanted_anew(gone, now_ns) if life.restarting else gone.into(WorkerState.STOPPED, now_ns)
 
 
-def _is_running(life: Lifecycle, incarnation: int) -> bool:
-    return life.presence is Presence.RUNNING and life.incarnation == incarnation
+def _is_running(life: Lifecycle, generation: int) -> bool:
+    return life.presence is Presence.RUNNING and life.generation == generation
 
 
-def _is_leftover(life: Lifecycle, incarnation: int) -> bool:
-    return life.presence is Presence.LEFTOVER and life.incarnation == incarnation
+def _is_leftover(life: Lifecycle, generation: int) -> bool:
+    return life.presence is Presence.LEFTOVER and life.generation == generation
 
 
 def _is_ending(life: Lifecycle) -> bool:
-    return life.sent is not None or life.state is WorkerState.DRAINING
+    return life.last_signal is not None or life.state is WorkerState.DRAINING
 
 
 def _exit_text(code: int | None, asked: bool) -> str:

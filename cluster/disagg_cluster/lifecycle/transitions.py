@@ -35,15 +35,15 @@ _LEAST_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 0.5, 10.0
 _LEAST_PROBES = 3
 
 
-def backoff_seconds(streak: int, policy: RestartPolicy, jitter: float) -> float:
-    """How long the restart after the `streak`-th crash in a row waits; never above the maximum.
+def backoff_seconds(consecutive_crashes: int, policy: RestartPolicy, jitter: float) -> float:
+    """How long the restart after so many crashes in a row waits; never above the maximum.
 
     Args:
-        streak: Crashes since the worker last was steady, this one included.
+        consecutive_crashes: Crashes since the worker last was steady, this one included.
         policy: First wait, factor, maximum and share of jitter.
         jitter: 0 for the whole wait, 1 for the wait less all of its jitter.
     """
-    doublings = min(max(streak - 1, 0), _MAX_DOUBLINGS)
+    doublings = min(max(consecutive_crashes - 1, 0), _MAX_DOUBLINGS)
     full = policy.backoff_first_seconds * policy.backoff_factor**doublings
     return min(full, policy.backoff_max_seconds) * (1.0 - policy.backoff_jitter_ratio * jitter)
 
@@ -53,24 +53,24 @@ def crashed(
 ) -> tuple[Lifecycle, str]:
     """Count a crash of now; the life is then in `backoff` or `failed`, and why is said.
 
-    Two counts can end it. The streak catches an engine that needs minutes to come up and dies
-    each time, the window one that comes up well and never lasts.
+    Two counts can end it. That of crashes in a row catches an engine that needs minutes to come
+    up and dies each time, the window one that comes up well and never lasts.
     """
     ready_ns = now_ns - life.since_ns if life.state is WorkerState.READY else -1
     steady = ready_ns >= to_ns(policy.steady_seconds)
     # One that was given up and tried again needs no more than the limit to be given up anew.
-    streak = 1 if steady else min(life.streak + 1, policy.crash_limit)
+    consecutive_crashes = 1 if steady else min(life.consecutive_crashes + 1, policy.crash_limit)
     window_ns = now_ns - to_ns(policy.crash_window_seconds)
     crashes_ns = (*(t for t in life.crashes_ns if t > window_ns), now_ns)[-policy.crash_limit :]
-    counted = replace(life, streak=streak, crashes_ns=crashes_ns)
+    counted = replace(life, consecutive_crashes=consecutive_crashes, crashes_ns=crashes_ns)
 
-    crashes = max(streak, len(crashes_ns))
+    crashes = max(consecutive_crashes, len(crashes_ns))
     if crashes >= policy.crash_limit:
         failed = counted.into(WorkerState.FAILED, now_ns)
         retry = policy.failed_retry_seconds
         again = f", tried again in {retry:g} s" if retry > 0 else ""
         return failed, f"given up after {crashes} crashes{again}"
-    seconds = backoff_seconds(streak, policy, jitter)
+    seconds = backoff_seconds(consecutive_crashes, policy, jitter)
     waiting = counted.into(WorkerState.BACKOFF, now_ns)
     return replace(waiting, retry_ns=now_ns + to_ns(seconds)), f"next start in {seconds:.1f} s"
 
@@ -78,7 +78,9 @@ def crashed(
 def not_started(life: Lifecycle, now_ns: int, wait_ns: int = 0) -> Lifecycle:
     """The life after a start that was decided and never made: no crash, and no restart either."""
     # `restarts` was raised when the start was decided.
-    unmade = replace(life, presence=Presence.GONE, restarts=life.restarts - (life.streak > 0))
+    unmade = replace(
+        life, presence=Presence.GONE, restarts=life.restarts - (life.consecutive_crashes > 0)
+    )
     return replace(unmade.into(WorkerState.BACKOFF, now_ns), retry_ns=now_ns + wait_ns)
 
 
@@ -95,7 +97,9 @@ def refused(
 
 def wanted_anew(life: Lifecycle, now_ns: int) -> Lifecycle:
     """Somebody asks for it: it starts as soon as nothing of it is left, its crashes forgiven."""
-    forgiven = replace(life, streak=0, crashes_ns=(), retry_ns=now_ns, restarting=False)
+    forgiven = replace(
+        life, consecutive_crashes=0, crashes_ns=(), retry_ns=now_ns, restarting=False
+    )
     return forgiven.into(WorkerState.BACKOFF, now_ns)
 
 
@@ -107,9 +111,9 @@ def lives_on(life: Lifecycle, now_ns: int) -> Decision:
     been told to end is told again, as nobody knows whether the signal was sent, and started anew
     when it has gone; one that is paused is told nothing.
     """
-    if life.restarting and life.sent is None:
+    if life.restarting and life.last_signal is None:
         return Decision(replace(life, since_ns=now_ns), notes=("adopted while it drains",))
-    if life.sent is None:
+    if life.last_signal is None:
         served = life.served or life.state in (WorkerState.READY, WorkerState.DRAINING)
         # Its deadline begins anew: nobody looked at it meanwhile.
         looked_at = replace(
@@ -124,13 +128,13 @@ def lives_on(life: Lifecycle, now_ns: int) -> Decision:
             patient_until_ns=0,
         )
         return Decision(looked_at, notes=("adopted from the daemon before",))
-    told = replace(life, sent_ns=now_ns)
+    told = replace(life, last_signal_ns=now_ns)
     if life.state is WorkerState.DRAINING:
         told = wanted_anew(told, now_ns)
     if told.paused_ns is not None:
         return Decision(told, notes=("adopted while it ends, and paused",))
-    note = f"adopted while it ends: {life.sent.name} to the group again"
-    return Decision(told, (Signal(life.incarnation, life.sent),), (note,))
+    note = f"adopted while it ends: {life.last_signal.name} to the group again"
+    return Decision(told, (Signal(life.generation, life.last_signal),), (note,))
 
 
 def is_frozen(life: Lifecycle) -> bool:
@@ -149,7 +153,7 @@ def pause(life: Lifecycle, now_ns: int) -> Decision:
         return Decision(paused, notes=("paused: it is observed, and nothing else",))
     note = "paused: its restart is called off"
     # What was told to end cannot be told otherwise: it will not be started again by itself.
-    state = WorkerState.READY if life.sent is None else WorkerState.BACKOFF
+    state = WorkerState.READY if life.last_signal is None else WorkerState.BACKOFF
     called_off = replace(paused.into(state, now_ns), restarting=False, retry_ns=now_ns)
     return Decision(called_off, notes=(note,))
 

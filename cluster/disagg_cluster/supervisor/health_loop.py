@@ -83,7 +83,7 @@ class HealthLoop:
         0 while none is to be made.
         """
         life = self._life()
-        if self._closed or life.presence is not Presence.RUNNING or life.sent is not None:
+        if self._closed or life.presence is not Presence.RUNNING or life.last_signal is not None:
             return 0.0
         may_take_seconds = self._target.timeout_seconds or 0.0
         return max(self._loop.time() - self._looked - may_take_seconds, 0.0)
@@ -106,7 +106,7 @@ class HealthLoop:
     def _look(self) -> None:
         """Probe a worker that should serve; see whether a draining one is done."""
         life = self._life()
-        if life.presence is not Presence.RUNNING or life.sent is not None:
+        if life.presence is not Presence.RUNNING or life.last_signal is not None:
             return
         self._later(self._around.health_seconds)
         self._retried.run("look whether it is well", self._look_now)
@@ -118,31 +118,29 @@ class HealthLoop:
             page = self._around.page_of(self._worker)
             # A page older than the drain may not know of the last requests.
             if page is not None and page.t_ns > life.since_ns and _is_done(page):
-                self._tell(Drained(life.incarnation))
+                self._tell(Drained(life.generation))
         elif self._probing is None:
             began_ns = self._around.clock()
             self._probing = self._around.probe(self._target, self._session, self._proven)
-            self._probing.add_done_callback(partial(self._probed, life.incarnation, began_ns))
+            self._probing.add_done_callback(partial(self._probed, life.generation, began_ns))
         else:
             self._overdue = True
 
-    def _probed(
-        self, incarnation: int, began_ns: int, probing: asyncio.Future[ProbeResult]
-    ) -> None:
+    def _probed(self, generation: int, began_ns: int, probing: asyncio.Future[ProbeResult]) -> None:
         self._probing = None
         if probing.cancelled():
             return
         self._looked = self._loop.time()
         error = probing.exception()
         result = probing.result() if error is None else ProbeResult(Health.UNDECIDED, str(error))
-        if result.proven and incarnation == self._life().incarnation:
+        if result.proven and generation == self._life().generation:
             self._proven = result.proven
         what = f"{self._worker}: probe"
         if result.health is Health.UNDECIDED:
             self._around.supervision.failed(what, result.why)
         else:
             self._around.supervision.over(what)
-        probed = Probed(incarnation, result.health, result.why, began_ns, self._worked_ns())
+        probed = Probed(generation, result.health, result.why, began_ns, self._worked_ns())
         self._tell(probed)
         if self._overdue and not self._closed:
             # It took longer than from one look to the next: a hang is not to be seen late.

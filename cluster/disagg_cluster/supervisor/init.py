@@ -54,7 +54,7 @@ def fate(
     *,
     asked: bool,
     lasted_seconds: float,
-    streak: int,
+    consecutive_crashes: int,
     policy: RestartPolicy = PATIENCE,
 ) -> tuple[Fate, int]:
     """What to do about a daemon that ended, and how many crashes in a row that makes.
@@ -66,13 +66,13 @@ def fate(
         status: Its exit code, or minus the signal that ended it.
         asked: Whether we had passed on a signal that asks it to end.
         lasted_seconds: How long it ran.
-        streak: The crashes in a row before this one.
+        consecutive_crashes: The crashes in a row before this one.
         policy: The waits, and after how long a daemon has been steady.
     """
     if asked or status in _PLANNED:
         return Fate(status if status >= 0 else 128 - status), 0
-    streak = 1 if lasted_seconds >= policy.steady_seconds else streak + 1
-    return Fate(None, backoff_seconds(streak, policy, 0.0)), streak
+    consecutive_crashes = 1 if lasted_seconds >= policy.steady_seconds else consecutive_crashes + 1
+    return Fate(None, backoff_seconds(consecutive_crashes, policy, 0.0)), consecutive_crashes
 
 
 def run(
@@ -106,16 +106,16 @@ def _supervise(
     policy: RestartPolicy,
 ) -> int:
     daemon: int | None = _start(argv)
-    streak, seconds = 0, policy.backoff_max_seconds
+    consecutive_crashes, seconds = 0, policy.backoff_max_seconds
     while True:
         if daemon is not None:
             began = time.monotonic()
             status, asked = _watch(daemon, listened)
-            what, streak = fate(
+            what, consecutive_crashes = fate(
                 status,
                 asked=asked,
                 lasted_seconds=time.monotonic() - began,
-                streak=streak,
+                consecutive_crashes=consecutive_crashes,
                 policy=policy,
             )
             if what.code is not None:

@@ -290,4 +290,4 @@ async def _ended(keeper: WorkerSupervisor) -> None:
             return
         if killed:
             return
-        killed, seconds = keeper.life.sent is KILL, _KILL_SECONDS
+        killed, seconds = keeper.life.last_signal is KILL, _KILL_SECONDS

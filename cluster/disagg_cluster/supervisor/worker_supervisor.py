@@ -100,7 +100,7 @@ class WorkerSupervisor:
         if wanted or found.presence is not Presence.RUNNING:
             meant = self.life.presence is Presence.RUNNING
             started = not (meant and entry is not None and entry.pid is None)
-            self.tell(Resumed(self.life.incarnation, found.presence, wanted, started))
+            self.tell(Resumed(self.life.generation, found.presence, wanted, started))
         if found.child is not None and found.presence is Presence.LEFTOVER:
             self._around.groups.attach(self.post.name, self.post.log_path, found.child)
             # Not before: the last of them may die at any moment, and a death is heard once.
@@ -186,7 +186,7 @@ class WorkerSupervisor:
 
     def _do(self, action: Action) -> tuple[Event, ...]:
         if isinstance(action, Start):
-            failed = self._start(action.incarnation)
+            failed = self._start(action.generation)
             return () if failed is None else (failed,)
         self._record()
         self._retried.run(f"send {action.signal.name}", partial(self._signal, action))
@@ -194,12 +194,12 @@ class WorkerSupervisor:
 
     def _signal(self, action: Signal) -> None:
         child = self._child
-        if child is None or self.life.incarnation != action.incarnation or is_frozen(self.life):
+        if child is None or self.life.generation != action.generation or is_frozen(self.life):
             return
         if not child.signal_group(action.signal):
             self._around.log.warning("%s: its group could not be signalled", self.post.name)
 
-    def _start(self, incarnation: int) -> StartFailed | None:
+    def _start(self, generation: int) -> StartFailed | None:
         self._process = self._new_process(procfs.now_ticks())
         # Should we die before the next line, our successor knows what to look for.
         self._record()
@@ -209,10 +209,10 @@ class WorkerSupervisor:
         except StartError as error:
             if error.refused:
                 self._around.supervision.failed(what, error)
-            return StartFailed(incarnation, str(error), error.refused)
+            return StartFailed(generation, str(error), error.refused)
         except Exception as error:  # noqa: BLE001 - a worker without a process is started again
             self._around.supervision.failed(what, error)
-            return StartFailed(incarnation, f"cannot start: {explain(error)}", refused=True)
+            return StartFailed(generation, f"cannot start: {explain(error)}", refused=True)
         self._around.supervision.over(what)
         if child.log_lost:
             self._around.log.error("%s: %s", self.post.name, child.log_lost)
@@ -244,7 +244,7 @@ class WorkerSupervisor:
 
     def _publish(self, reason: str, words: str) -> None:
         life, old_state, why = self.life, self._told[0], reason + words
-        if reason and (life.state, life.incarnation) != self._told[:2]:
+        if reason and (life.state, life.generation) != self._told[:2]:
             self._reason = reason
         bad = life.state in (WorkerState.BACKOFF, WorkerState.FAILED)
         if why:
@@ -259,7 +259,7 @@ class WorkerSupervisor:
 
     def _tell_change(self, why: str) -> None:
         pid = self._pid
-        told = (self.life.state, self.life.incarnation, pid)
+        told = (self.life.state, self.life.generation, pid)
         if told != self._told:
             self._around.on_change(self.post.name, self._told[0], told[0], pid, why)
             self._told = told
@@ -273,12 +273,12 @@ class WorkerSupervisor:
     def _exited(self, code: int | None, alone: bool) -> None:
         if alone:
             self._child = None
-        self.tell(Exited(self.life.incarnation, code, alone))
+        self.tell(Exited(self.life.generation, code, alone))
         self._around.groups.leave(self.post.name)
 
     def _gone(self) -> None:
         self._child = None
-        self.tell(Gone(self.life.incarnation))
+        self.tell(Gone(self.life.generation))
         self._around.groups.leave(self.post.name)
 
     def _verdict(self, heard: Event) -> tuple[str, ...]:

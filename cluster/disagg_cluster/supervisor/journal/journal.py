@@ -64,7 +64,7 @@ def _sound(entry: Entry, folder: Path) -> Entry:
     life = entry.life
     if entry.start_ticks > procfs.now_ticks() + _AHEAD_TICKS:
         raise JournalError(f"{entry.worker} is said to have started in the future")
-    if max(life.since_ns, life.sent_ns, *life.crashes_ns) > now_ns + _AHEAD_NS:
+    if max(life.since_ns, life.last_signal_ns, *life.crashes_ns) > now_ns + _AHEAD_NS:
         raise JournalError(f"{entry.worker} is told of at an instant that is still to come")
     if life.retry_ns > now_ns + _LONGEST_WAIT_NS:
         raise JournalError(f"{entry.worker} would wait for its next start for a month or more")

@@ -52,8 +52,8 @@ class Entry(Section):
     @field_validator("life")
     @classmethod
     def _is_a_life(cls, life: Lifecycle) -> Lifecycle:
-        if life.sent not in (None, TERM, KILL):
-            raise ValueError(f"no worker is sent {life.sent}")
+        if life.last_signal not in (None, TERM, KILL):
+            raise ValueError(f"no worker is sent {life.last_signal}")
         for name, value in _numbers(life):
             if not 0 <= value <= _MOST:
                 raise ValueError(f"{name} is {value}")
@@ -117,7 +117,10 @@ def encode(where: Where, entries: Sequence[Entry]) -> str:
     )
     try:
         return (
-            _JournalDocument(version=VERSION, where=where, workers=lasting).model_dump_json() + "\n"
+            _JournalDocument(version=VERSION, where=where, workers=lasting).model_dump_json(
+                by_alias=True
+            )
+            + "\n"
         )
     except PydanticSerializationError as error:
         raise JournalError(str(error)) from error

@@ -169,9 +169,9 @@ def unrecorded_life(life: Lifecycle, now_ns: int) -> Lifecycle:
         life,
         state=WorkerState.STARTING,
         presence=Presence.RUNNING,
-        incarnation=life.incarnation + 1,
+        generation=life.generation + 1,
         since_ns=now_ns,
-        sent=None,
+        last_signal=None,
         restarting=False,
     )
 

@@ -117,7 +117,7 @@ def entry_of(found: Unrecorded, folder: RunFolder, ports: Mapping[str, int] | No
     port = (ports or {}).get(found.worker) or _port_of(found)
     return Entry(
         worker=found.worker,
-        life=Lifecycle(WorkerState.READY, Presence.RUNNING, incarnation=1),
+        life=Lifecycle(WorkerState.READY, Presence.RUNNING, generation=1),
         pid=found.pid,
         start_ticks=found.start_ticks,
         argv=tuple(word.replace("\0", "") for word in found.argv),

@@ -151,7 +151,7 @@ def test_an_older_folder_is_used_on_while_engines_of_its_journal_run(tmp_path: P
         entry = post_of(
             config().workers[0], place(config(), None).of("w"), folder, config().restart, {}
         ).entry(child.start_ticks, 0.0)
-        life = Lifecycle(WorkerState.READY, Presence.RUNNING, incarnation=1)
+        life = Lifecycle(WorkerState.READY, Presence.RUNNING, generation=1)
         entry = entry.model_copy(update={"life": life, "pid": child.pid})
         Journal(folder.journal, logging.getLogger("test")).write([entry])
         assert usual_run_dir(user, 7) == cache

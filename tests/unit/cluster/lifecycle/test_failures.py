@@ -78,7 +78,7 @@ def test_giving_up_and_being_back_are_told() -> None:
 
 def test_one_that_is_ready_again_after_a_crash_is_told_to_be_back_once() -> None:
     told = ready().hear(Exited(1, 1, alone=True)).hear(Tick(), 30)
-    told.hear(replace(HEALTHY, incarnation=2)).hear(replace(HEALTHY, incarnation=2))
+    told.hear(replace(HEALTHY, generation=2)).hear(replace(HEALTHY, generation=2))
 
     assert told.kinds() == ["crashed", "recovered"]
 

@@ -58,7 +58,7 @@ class Worker:
     def failed(self) -> "Worker":
         """Let it crash until it is given up."""
         while self.life.state is not WorkerState.FAILED:
-            self.tell(Exited(self.life.incarnation, 1, alone=True))
+            self.tell(Exited(self.life.generation, 1, alone=True))
             self.tell(Tick(), 61)
         return self
 
@@ -96,10 +96,10 @@ def test_a_paused_worker_that_died_is_started_when_the_pause_ends_and_not_before
 
 def test_however_often_it_dies_under_a_pause_it_is_not_given_up_for_it() -> None:
     worker = Worker(*READY)
-    for incarnation in range(1, 8):
+    for generation in range(1, 8):
         worker.tell(PauseRequested())
-        worker.tell(Exited(incarnation, 1, alone=True))
-        assert worker.tell(UnpauseRequested()) == (Start(incarnation + 1),)
+        worker.tell(Exited(generation, 1, alone=True))
+        assert worker.tell(UnpauseRequested()) == (Start(generation + 1),)
 
 
 def test_what_a_paused_worker_left_is_ended_only_when_the_pause_ends() -> None:
@@ -129,7 +129,7 @@ def test_a_back_off_waits_for_the_end_of_the_pause_and_no_longer() -> None:
 def test_who_was_told_to_end_before_the_pause_is_not_killed_during_it() -> None:
     worker = Worker(StartRequested())
     worker.tell(Tick(), POLICY.start_seconds)
-    assert worker.life.sent is TERM
+    assert worker.life.last_signal is TERM
     worker.tell(PauseRequested())
 
     assert worker.tell(Tick(), DAYS) == ()
@@ -215,9 +215,9 @@ def test_a_restart_without_drain_and_one_of_a_worker_that_only_starts_end_it_at_
 
 def test_a_restart_starts_what_waits_or_was_given_up_at_once_and_forgives_its_crashes() -> None:
     given_up = Worker(StartRequested()).failed()
-    last = given_up.life.incarnation
+    last = given_up.life.generation
     assert given_up.tell(RestartRequested()) == (Start(last + 1),)
-    assert (given_up.life.streak, given_up.life.crashes_ns) == (0, ())
+    assert (given_up.life.consecutive_crashes, given_up.life.crashes_ns) == (0, ())
 
     assert Worker(*READY, DIED).tell(RestartRequested()) == (Start(2),)
     assert Worker().tell(RestartRequested()) == (Start(1),)
@@ -225,7 +225,7 @@ def test_a_restart_starts_what_waits_or_was_given_up_at_once_and_forgives_its_cr
 
 def test_a_restart_of_a_worker_that_is_being_killed_waits_until_it_has_gone() -> None:
     worker = Worker(*READY, FAILING, FAILING, FAILING)
-    assert worker.life.sent is KILL
+    assert worker.life.last_signal is KILL
 
     assert worker.tell(RestartRequested()) == ()
     assert worker.tell(DIED) == (Start(2),)

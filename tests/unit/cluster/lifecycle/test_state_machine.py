@@ -80,7 +80,7 @@ class Told:
         return list(decision.actions)
 
     def healthy(self, after_seconds: float = 0) -> None:
-        self.tell(Probed(self.life.incarnation, Health.HEALTHY, "healthy"), after_seconds)
+        self.tell(Probed(self.life.generation, Health.HEALTHY, "healthy"), after_seconds)
 
     def failing(
         self, after_seconds: float = 1, *, took_seconds: float = 0, worked: bool = False
@@ -88,7 +88,7 @@ class Told:
         """A probe that got no answer; `worked`: it did something while that was awaited."""
         end_ns = self.now_ns + round(after_seconds * S)
         probed = Probed(
-            self.life.incarnation,
+            self.life.generation,
             Health.NO_ANSWER,
             "no answer in time",
             began_ns=end_ns - round(took_seconds * S),
@@ -97,7 +97,7 @@ class Told:
         return self.tell(probed, after_seconds)
 
     def exits(self, code: int | None = 1, after_seconds: float = 0) -> list[Start | Signal]:
-        return self.tell(Exited(self.life.incarnation, code, alone=True), after_seconds)
+        return self.tell(Exited(self.life.generation, code, alone=True), after_seconds)
 
 
 def started(policy: RestartPolicy = POLICY) -> Told:
@@ -157,7 +157,7 @@ def test_a_worker_that_lasts_but_crashes_again_and_again_is_failed_by_the_window
         worker.healthy(1)
         worker.exits(1, 61)
         assert worker.life.state is WorkerState.BACKOFF
-        assert worker.life.streak == 1
+        assert worker.life.consecutive_crashes == 1
         worker.tell(Tick(), 1)
     worker.healthy(1)
     worker.exits(1, 61)
@@ -192,7 +192,7 @@ def test_a_failed_worker_starts_again_when_somebody_asks_and_its_crashes_are_for
     assert worker.life.state is WorkerState.FAILED
 
     assert worker.tell(StartRequested()) == [Start(2)]
-    assert (worker.life.streak, worker.life.restarts) == (0, 0)
+    assert (worker.life.consecutive_crashes, worker.life.restarts) == (0, 0)
 
 
 def test_a_program_that_cannot_be_started_counts_as_a_crash() -> None:
@@ -214,7 +214,7 @@ def test_a_start_past_its_deadline_is_ended_and_tried_again_once_it_has_gone() -
     assert "another process listens on port 8100" in worker.notes[-1]
     assert worker.tell(Tick(), 10) == [Signal(1, KILL)]
     assert worker.exits(-9) == [Start(2)]
-    assert worker.life.streak == 1
+    assert worker.life.consecutive_crashes == 1
 
 
 def test_a_worker_that_hangs_is_killed_and_started_again() -> None:
@@ -383,7 +383,11 @@ def test_a_start_that_the_system_refuses_is_no_crash_and_is_tried_again_for_ever
         assert worker.tell(Tick(), waits[-1]) == [Start(number + 1)]
 
     assert waits[:6] == [1, 2, 4, 8, 8, 8]
-    assert (worker.life.restarts, worker.life.streak, worker.life.crashes_ns) == (0, 0, ())
+    assert (worker.life.restarts, worker.life.consecutive_crashes, worker.life.crashes_ns) == (
+        0,
+        0,
+        (),
+    )
     assert "cannot write the log, not counted as a crash, tried again in 8.0 s" in worker.notes
 
 
@@ -403,7 +407,7 @@ def test_a_start_that_was_only_written_down_is_no_crash() -> None:
     unmade = Resumed(2, Presence.GONE, started=False)
     assert worker.tell(unmade, 3) == [Start(3)]
     life = worker.life
-    assert (life.restarts, life.streak, life.crashes_ns) == (1, 1, before.crashes_ns)
+    assert (life.restarts, life.consecutive_crashes, life.crashes_ns) == (1, 1, before.crashes_ns)
 
 
 def test_a_failed_worker_is_tried_again_now_and_then() -> None:
@@ -561,7 +565,7 @@ def test_news_of_an_older_incarnation_changes_nothing() -> None:
 
 
 def resumed(worker: Told, found: Presence, after_seconds: float = 0) -> list[Start | Signal]:
-    return worker.tell(Resumed(worker.life.incarnation, found), after_seconds)
+    return worker.tell(Resumed(worker.life.generation, found), after_seconds)
 
 
 def test_a_worker_that_lives_on_is_looked_at_again_and_not_started_again() -> None:
@@ -606,7 +610,7 @@ def test_a_drain_that_the_daemon_did_not_survive_is_called_off() -> None:
 def test_a_worker_that_was_told_to_end_is_told_again_and_then_started_anew() -> None:
     worker = started()
     worker.tell(StopRequested())
-    assert worker.life.sent is TERM
+    assert worker.life.last_signal is TERM
 
     assert resumed(worker, Presence.RUNNING, 5) == [Signal(1, TERM)]
     assert worker.tell(Tick(), POLICY.stop_seconds) == [Signal(1, KILL)]
@@ -627,7 +631,11 @@ def test_a_stop_that_the_next_daemon_calls_off_has_its_crashes_forgiven(found: P
     assert resumed(worker, found, 5) == [Signal(1, TERM)]
     ended = Gone(1) if found is Presence.LEFTOVER else Exited(1, -15, alone=True)
     assert worker.tell(ended) == [Start(2)]
-    assert (worker.life.streak, worker.life.crashes_ns, worker.life.restarts) == (0, (), 0)
+    assert (worker.life.consecutive_crashes, worker.life.crashes_ns, worker.life.restarts) == (
+        0,
+        (),
+        0,
+    )
 
 
 def test_a_worker_that_ended_while_no_daemon_ran_has_crashed() -> None:
@@ -671,7 +679,7 @@ def test_without_back_off_the_successor_starts_in_the_same_decision() -> None:
 
 
 @given(
-    streak=st.integers(0, 10_000),
+    consecutive_crashes=st.integers(0, 10_000),
     jitter=st.floats(0, 1),
     first=st.floats(0, 100),
     factor=st.floats(1, 100),
@@ -679,7 +687,7 @@ def test_without_back_off_the_successor_starts_in_the_same_decision() -> None:
     ratio=st.floats(0, 1),
 )
 def test_a_back_off_is_never_negative_and_never_above_its_maximum(
-    streak: int, jitter: float, first: float, factor: float, most: float, ratio: float
+    consecutive_crashes: int, jitter: float, first: float, factor: float, most: float, ratio: float
 ) -> None:
     policy = RestartPolicy(
         backoff_first_seconds=first,
@@ -688,7 +696,7 @@ def test_a_back_off_is_never_negative_and_never_above_its_maximum(
         backoff_jitter_ratio=ratio,
     )
 
-    assert 0 <= backoff_seconds(streak, policy, jitter) <= most
+    assert 0 <= backoff_seconds(consecutive_crashes, policy, jitter) <= most
 
 
 @given(
@@ -735,8 +743,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.life = Lifecycle()
         self.now_ns = 0
         self.wanted = False
-        self.leader: int | None = None  # the incarnation whose leader lives
-        self.others: int | None = None  # the incarnation of which others live
+        self.leader: int | None = None  # the generation whose leader lives
+        self.others: int | None = None  # the generation of which others live
         self.mail: list[Event] = []
         self.delivered: list[Event] = []
 
@@ -754,10 +762,10 @@ class AnyOrder(RuleBasedStateMachine):
                 retries = self.policy.failed_retry_seconds > 0 and retried
                 assert before.state is not WorkerState.FAILED or asked or retries
                 assert (self.leader, self.others) == (None, None), "two at a time"
-                assert action.incarnation == before.incarnation + 1
-                self.leader = action.incarnation
+                assert action.generation == before.generation + 1
+                self.leader = action.generation
             else:
-                assert action.incarnation == before.incarnation
+                assert action.generation == before.generation
                 assert action.signal in (signal.SIGTERM, signal.SIGKILL)
         if self.life.crashes_ns[-1:] != before.crashes_ns[-1:] and self.life.crashes_ns:
             wait_ns = self.life.retry_ns - self.now_ns
@@ -809,7 +817,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.others = None if alone else self.leader
         self.leader = None
 
-    @precondition(lambda self: self.leader == self.life.incarnation)
+    @precondition(lambda self: self.leader == self.life.generation)
     @rule(refused=st.booleans())
     def the_start_turns_out_to_have_failed(self, refused: bool) -> None:
         assert self.leader is not None
@@ -837,7 +845,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(health=st.sampled_from(list(Health)), back=st.integers(0, 2))
     def a_probe_comes_back(self, health: Health, back: int) -> None:
-        self.tell(Probed(self.life.incarnation - back, health, health.value))
+        self.tell(Probed(self.life.generation - back, health, health.value))
 
     @rule(seconds=st.sampled_from([0.0, 2.0, 700.0]), health=st.sampled_from([*_UNSURE]))
     def a_probe_fails_while_it_works_or_none_can_be_made(
@@ -850,13 +858,13 @@ class AnyOrder(RuleBasedStateMachine):
             self.tell(Unwatched())
         before = self.life
         work_ns = self.now_ns + 1 if health is Health.NO_ANSWER else None
-        self.tell(Probed(before.incarnation, health, "", began_ns, work_ns))
+        self.tell(Probed(before.generation, health, "", began_ns, work_ns))
         if before.state in (WorkerState.STARTING, WorkerState.READY):
-            assert (self.life.state, self.life.sent) == (before.state, None)
+            assert (self.life.state, self.life.last_signal) == (before.state, None)
 
     @rule(back=st.integers(0, 2))
     def it_is_drained(self, back: int) -> None:
-        self.tell(Drained(self.life.incarnation - back))
+        self.tell(Drained(self.life.generation - back))
 
     @rule()
     def another_daemon_takes_over(self) -> None:
@@ -866,7 +874,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.wanted = True
         others = Presence.GONE if self.others is None else Presence.LEFTOVER
         found = others if self.leader is None else Presence.RUNNING
-        self.tell(Resumed(self.life.incarnation, found))
+        self.tell(Resumed(self.life.generation, found))
         if self.life.state is WorkerState.STOPPED:
             self.tell(StartRequested())
         assert self.life.restarting or self.life.state is not WorkerState.DRAINING
@@ -874,19 +882,23 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def the_life_makes_sense(self) -> None:
         life, limit = self.life, self.policy.crash_limit
-        assert life.streak <= limit
+        assert life.consecutive_crashes <= limit
         assert len(life.crashes_ns) <= limit
-        assert 0 <= life.restarts < max(life.incarnation, 1)
+        assert 0 <= life.restarts < max(life.generation, 1)
         if self.wanted:
             self.it_is_not_dead_for_ever()
         if life.state is WorkerState.STOPPED:
             assert (life.presence, self.leader, self.others) == (Presence.GONE, None, None)
         if life.state in (WorkerState.STARTING, WorkerState.READY):
             assert life.presence is Presence.RUNNING
-            assert life.sent is None
-            assert life.streak < limit or self.policy.failed_retry_seconds > 0
+            assert life.last_signal is None
+            assert life.consecutive_crashes < limit or self.policy.failed_retry_seconds > 0
         assert not life.restarting or life.state is WorkerState.DRAINING
-        if life.presence is not Presence.GONE and life.sent is not None and not is_frozen(life):
+        if (
+            life.presence is not Presence.GONE
+            and life.last_signal is not None
+            and not is_frozen(life)
+        ):
             assert due_ns(life, self.policy) is not None
 
     def it_is_not_dead_for_ever(self) -> None:
@@ -904,9 +916,9 @@ class AnyOrder(RuleBasedStateMachine):
         begin_ns = self.now_ns
         while self.life.state is not WorkerState.STOPPED:
             assert self.now_ns - begin_ns <= (30 + 10 + 10 + 1) * S
-            if self.life.sent is KILL and self.leader is not None:
+            if self.life.last_signal is KILL and self.leader is not None:
                 self.the_leader_dies(-9, alone=False)
-            elif self.life.sent is KILL and self.others is not None and not self.mail:
+            elif self.life.last_signal is KILL and self.others is not None and not self.mail:
                 self.the_others_die()
             while self.mail:
                 self.tell(self.mail.pop(0))

@@ -96,7 +96,7 @@ def said(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("status", "asked", "streak", "lasted", "expected"),
+    ("status", "asked", "consecutive_crashes", "lasted", "expected"),
     [
         (0, False, 3, 1, (Fate(0), 0)),
         (2, False, 0, 1, (Fate(2), 0)),
@@ -109,9 +109,12 @@ def said(tmp_path: Path) -> str:
     ],
 )
 def test_a_planned_end_is_told_on_and_any_other_is_a_crash(
-    status: int, asked: bool, streak: int, lasted: float, expected: tuple[Fate, int]
+    status: int, asked: bool, consecutive_crashes: int, lasted: float, expected: tuple[Fate, int]
 ) -> None:
-    assert fate(status, asked=asked, lasted_seconds=lasted, streak=streak) == expected
+    assert (
+        fate(status, asked=asked, lasted_seconds=lasted, consecutive_crashes=consecutive_crashes)
+        == expected
+    )
 
 
 @pytest.mark.parametrize("code", [0, 2])

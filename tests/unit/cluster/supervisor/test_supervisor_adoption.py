@@ -163,7 +163,9 @@ def test_a_start_that_was_only_written_down_is_made_and_is_no_crash(
 ) -> None:
     """The daemon died between its journal and the fork."""
     worker = post()
-    life = Lifecycle(WorkerState.STARTING, Presence.RUNNING, incarnation=4, restarts=3, streak=3)
+    life = Lifecycle(
+        WorkerState.STARTING, Presence.RUNNING, generation=4, restarts=3, consecutive_crashes=3
+    )
     meant = worker.entry(procfs.now_ticks(), 0.0).model_copy(update={"life": life})
 
     async def story(ship: Bridge) -> None:
@@ -180,7 +182,7 @@ def test_those_left_that_die_just_after_they_were_seen_hold_no_start_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worker = post()
-    life = Lifecycle(WorkerState.READY, Presence.RUNNING, incarnation=4)
+    life = Lifecycle(WorkerState.READY, Presence.RUNNING, generation=4)
     entry = worker.entry(1, 0.0).model_copy(update={"life": life, "pid": 1})
 
     def find(_entry: Entry) -> FoundProcess:
@@ -371,7 +373,7 @@ def test_what_is_to_happen_is_written_before_it_is_done(
 
     aboard([post()], story, journal=journal)
     steps = [
-        (entry.life.state, entry.life.presence, entry.pid is not None, entry.life.sent)
+        (entry.life.state, entry.life.presence, entry.pid is not None, entry.life.last_signal)
         for entry in (page[0] for page in journal.pages)
     ]
     running, gone = Presence.RUNNING, Presence.GONE

@@ -32,7 +32,7 @@ COMMAND = LaunchCommand(("/bin/engine", "--port", "1"), {"TOKEN": "secret"})
 LIFE = Lifecycle(
     WorkerState.READY,
     Presence.RUNNING,
-    incarnation=3,
+    generation=3,
     since_ns=7,
     restarts=2,
     crashes_ns=(1, 2),
@@ -56,17 +56,31 @@ lives = st.builds(
     Lifecycle,
     state=st.sampled_from([s for s in WorkerState if s is not WorkerState.STOPPED]),
     presence=st.sampled_from(list(Presence)),
-    incarnation=st.integers(0, 2**31),
+    generation=st.integers(0, 2**31),
     since_ns=st.integers(0, 2**63),
     retry_ns=st.integers(0, 2**63),
-    sent=st.sampled_from([None, signal.SIGTERM, signal.SIGKILL]),
+    last_signal=st.sampled_from([None, signal.SIGTERM, signal.SIGKILL]),
     served=st.booleans(),
     restarts=st.integers(0, 1000),
-    streak=st.integers(0, 10),
+    consecutive_crashes=st.integers(0, 10),
     crashes_ns=st.lists(st.integers(0, 2**63), max_size=5).map(tuple),
     paused_ns=st.none() | st.integers(0, 2**63),
     restarting=st.booleans(),
 )
+
+
+WRITTEN = (
+    '{"version":1,"where":{"boot_id":"b-1","pid_namespace":"pid:[1]"},"workers":[{"worker":"w",'
+    '"life":{"state":"backoff","presence":"leftover","incarnation":3,"since_ns":7,"retry_ns":9,'
+    '"sent":15,"sent_ns":8,"up":null,"failed_probes":0,"failing_since_ns":0,"probe_why":"",'
+    '"left_alone":false,"patient_until_ns":0,"served":true,"restarts":2,"streak":1,'
+    '"crashes_ns":[1,2],"refusals":4,"paused_ns":6,"restarting":true},"pid":42,"start_ticks":99,'
+    '"argv":["/bin/engine"],"environment":"ab","log_path":"/run/x/logs/w.log",'
+    '"log_start_bytes":5,"started_timestamp_seconds":1.5,"tag":{"role":"decode",'
+    '"gpus":["GPU-1"],"model_name":"m","host":"127.0.0.1","port":1,"ranks":1,'
+    '"certificate_file":null},"drain_seconds":30.0,"stop_seconds":10.0,"in_front":false}]}\n'
+)
+"""A journal of version 1, as every daemon that is out there writes it."""
 
 
 @pytest.fixture
@@ -77,6 +91,14 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def journal(path: Path) -> Journal:
     return Journal(path, logging.getLogger("test"), where=HERE)
+
+
+def test_a_journal_keeps_its_keys_whatever_the_code_calls_them() -> None:
+    (entry,) = decode(WRITTEN, HERE)
+
+    assert (entry.life.generation, entry.life.consecutive_crashes) == (3, 1)
+    assert (entry.life.last_signal, entry.life.last_signal_ns) == (signal.SIGTERM, 8)
+    assert encode(HERE, [entry]) == WRITTEN
 
 
 @given(life=lives, pid=st.none() | st.integers(2, 2**22), gpus=st.lists(st.text(), max_size=3))

@@ -98,7 +98,7 @@ def entry(log: Path, child: ChildProcess | None = None, **changes: object) -> En
     command = LaunchCommand((*PYTHON, SLEEPS), {})
     told = {
         "worker": "w",
-        "life": Lifecycle(WorkerState.READY, Presence.RUNNING, incarnation=1),
+        "life": Lifecycle(WorkerState.READY, Presence.RUNNING, generation=1),
         "pid": None if child is None else child.pid,
         "start_ticks": procfs.now_ticks() if child is None else child.start_ticks,
         "argv": command.argv,
@@ -231,7 +231,7 @@ def test_one_that_is_older_than_the_start_that_was_meant_is_not_it(
 def test_a_successor_that_could_not_be_written_down_is_found_by_log_and_arguments(
     run: Callable[..., ChildProcess], log: Path, presence: Presence
 ) -> None:
-    life = Lifecycle(WorkerState.BACKOFF, presence, incarnation=1)
+    life = Lifecycle(WorkerState.BACKOFF, presence, generation=1)
     old = entry(log, None, pid=2**22 + 1, life=life)
     child = run(SLEEPS)
 
@@ -505,9 +505,9 @@ def test_what_a_process_runs_and_where_it_lives_is_told_by_the_kernel() -> None:
 
 def test_a_process_that_was_found_is_in_no_restart_that_was_asked_of_the_one_before() -> None:
     draining = Lifecycle(
-        WorkerState.DRAINING, Presence.RUNNING, 3, sent=signal.SIGTERM, restarting=True
+        WorkerState.DRAINING, Presence.RUNNING, 3, last_signal=signal.SIGTERM, restarting=True
     )
     found = unrecorded_life(draining, 5)
 
-    assert (found.state, found.incarnation, found.sent) == (WorkerState.STARTING, 4, None)
+    assert (found.state, found.generation, found.last_signal) == (WorkerState.STARTING, 4, None)
     assert not found.restarting
