@@ -9,6 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "helm/disagg-node/README.md")
+_FOLDERS = "alerts|bench|cluster|examples|exporter|grafana|scripts|tests"
+_PATH = re.compile(rf"`((?:{_FOLDERS})/[^`*…\s]+)`")
+    r"`((?:alerts|bench|cluster|examples|exporter|grafana|scripts|tests)/[^`*…\s]+)`"
+)
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -35,6 +39,21 @@ def test_every_link_of_a_page_outside_the_site_leads_somewhere(name: str) -> Non
     ]
 
     assert astray == []
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    """Code moves; what the pages say of it moves with it. Benchmarks write `bench/out`."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in PAGES)]
+    named = {path for page in pages for path in _PATH.findall(page.read_text(encoding="utf-8"))}
+
+    gone = {path for path in named if not (ROOT / path).exists()}
+    assert {path for path in gone if not path.startswith("bench/out/")} == set()
+
+
+def test_a_decision_has_a_number_of_its_own() -> None:
+    records = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+
+    assert [int(path.name[:4]) for path in records] == list(range(1, len(records) + 1))
 
 
 def test_a_task_is_two_clicks_from_the_first_page() -> None:
