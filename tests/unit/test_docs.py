@@ -11,8 +11,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "helm/disagg-node/README.md")
 _FOLDERS = "alerts|bench|cluster|examples|exporter|grafana|scripts|tests"
 _PATH = re.compile(rf"`((?:{_FOLDERS})/[^`*…\s]+)`")
-    r"`((?:alerts|bench|cluster|examples|exporter|grafana|scripts|tests)/[^`*…\s]+)`"
-)
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
