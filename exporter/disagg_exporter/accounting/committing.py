@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from disagg_exporter.accounting.assignment_history import NodeTokens
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.engine_account import EngineLedger
+from disagg_exporter.accounting.engine_reports import NodeTokens
 from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.model import Assignment, Phase
 

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from disagg_exporter.accounting.assignment_history import AssignmentHistory
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
+from disagg_exporter.accounting.engine_reports import AssignmentHistory, ReportedTotals
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.timeline import Pieces
-from disagg_exporter.accounting.reported_totals import ReportedTotals
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
-from disagg_exporter.accounting.timelines.window_timeline import WindowTimeline
+from disagg_exporter.accounting.timelines.window_timeline import EngineTimeline, WindowTimeline
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.model import (
@@ -75,8 +74,8 @@ class EngineLedger:
     assignment: Assignment
     history: AssignmentHistory
     method: Method = Method.STEPS
-    timelines: dict[int, StepTimeline | WindowTimeline] = field(default_factory=dict)
-    ended: list[tuple[int, StepTimeline | WindowTimeline]] = field(default_factory=list)
+    timelines: dict[int, EngineTimeline] = field(default_factory=dict)
+    ended: list[tuple[int, EngineTimeline]] = field(default_factory=list)
     reported: ReportedTotals = field(default_factory=ReportedTotals)
     costs: RankCostModels = field(default_factory=RankCostModels)
     gpu_slice_ns: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
@@ -211,9 +210,7 @@ class EngineLedger:
         ended = [timeline.mark_ns for _, timeline in self.ended]
         return max([desired_ns, self.assignment.since_ns, *marks, *ended])
 
-    def _split_state(
-        self, live: Mapping[int, StepTimeline | WindowTimeline]
-    ) -> tuple[Split, float | None, int]:
+    def _split_state(self, live: Mapping[int, EngineTimeline]) -> tuple[Split, float | None, int]:
         """Return how time is divided between phases, the residual, and what was learned from."""
         for timeline in live.values():
             if isinstance(timeline, WindowTimeline) and timeline.last_window is not None:

@@ -8,29 +8,28 @@ from collections.abc import Iterable, Mapping
 from disagg_exporter.accounting.devices.assignments import role_of
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
-from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
-from disagg_exporter.accounting.timelines.window_timeline import WindowTimeline
+from disagg_exporter.accounting.timelines.window_timeline import EngineTimeline
 from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
 
 
-def window_ns(timelines: Iterable[StepTimeline | WindowTimeline], now_ns: int) -> int:
+def window_ns(timelines: Iterable[EngineTimeline], now_ns: int) -> int:
     """Return the width of the window: 1 s, or twice the longest recent step if that is longer."""
     return max((_reach_ns(timeline, now_ns) for timeline in timelines), default=SECOND_NS)
 
 
-def _reach_ns(timeline: StepTimeline | WindowTimeline, now_ns: int) -> int:
+def _reach_ns(timeline: EngineTimeline, now_ns: int) -> int:
     reach_ns = max(SECOND_NS, 2 * timeline.recent.longest_ns)
     # Nothing is forgotten while an engine rests: its last steps may be of long ago.
     recent = _running(timeline, now_ns) or now_ns - timeline.last_record_ns < reach_ns
     return reach_ns if recent else SECOND_NS
 
 
-def _running(timeline: StepTimeline | WindowTimeline, now_ns: int) -> bool:
+def _running(timeline: EngineTimeline, now_ns: int) -> bool:
     return timeline.work_pending and timeline.is_live(now_ns)
 
 
 def busy_gpus(
-    working: Mapping[str, Mapping[int, StepTimeline | WindowTimeline]],
+    working: Mapping[str, Mapping[int, EngineTimeline]],
     devices: Iterable[DeviceLedger],
     now_ns: int,
     width_ns: int,
@@ -72,9 +71,7 @@ def busy_gpus(
     return tuple(BusyGpus(*key, gpus) for key, gpus in sums.items())
 
 
-def _shares(
-    timelines: Iterable[StepTimeline | WindowTimeline], now_ns: int, width_ns: int
-) -> dict[Phase, float]:
+def _shares(timelines: Iterable[EngineTimeline], now_ns: int, width_ns: int) -> dict[Phase, float]:
     """Return the share of the window that an engine spent in each phase."""
     worked_ns = dict.fromkeys(Phase, 0)
     for timeline in timelines:

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
-from disagg_exporter.accounting.assignment_history import AssignmentHistory, NodeTokens
 from disagg_exporter.accounting.committing import collect, commit, drop_read, watermarks
 from disagg_exporter.accounting.devices.assignments import leaving
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.devices.removed_devices import RemovedDevices
 from disagg_exporter.accounting.engine_account import EngineLedger, RankCostModels
+from disagg_exporter.accounting.engine_reports import AssignmentHistory, NodeTokens
 from disagg_exporter.accounting.fast_gauges import busy_gpus, window_ns
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.unattributed import mean_activity

@@ -9,18 +9,15 @@ from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disagg_exporter.accounting.intervals.intervals import Intervals, uses_within
+from disagg_exporter.accounting.intervals.row_queue import Flags, Floats, Ints
 from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
 from disagg_exporter.model.checkpoints import EnergyCheckpoint
 
 LONGEST_BUFFER = 1024
 """Intervals kept until the watermark has passed them; at 10 readings a second, 100 s. Beyond it
 neighbours are joined: their split gets coarser, and no joule is lost."""
-
-_Lengths = NDArray[np.float64]
-"""Nanoseconds of each of some intervals."""
 
 _NO_LIMIT_WATTS = 1e15
 # Between two readings: a gigajoule. Nine thousand of these, waiting at once, would fit.
@@ -141,8 +138,8 @@ class EnergyLedger:
     def _settle(
         self,
         intervals: Sequence[_EnergyInterval],
-        shares: Mapping[Cell, _Lengths],
-        held: NDArray[np.bool_],
+        shares: Mapping[Cell, Floats],
+        held: Flags,
         sums: Counter[Cell],
     ) -> None:
         wholes = np.array([interval.microjoules for interval in intervals], np.int64)
@@ -191,12 +188,12 @@ def _joined(first: _EnergyInterval, second: _EnergyInterval) -> _EnergyInterval:
 
 def _shares(
     committed: CommittedTime, intervals: Sequence[_EnergyInterval]
-) -> tuple[dict[Cell, _Lengths], NDArray[np.bool_]]:
+) -> tuple[dict[Cell, Floats], Flags]:
     """Return the uses of each interval's time, and whether anybody held the device in it.
 
     Those known before, which are of the first one at most, are included.
     """
-    shares: defaultdict[Cell, _Lengths] = defaultdict(lambda: np.zeros(len(intervals)))
+    shares: defaultdict[Cell, Floats] = defaultdict(lambda: np.zeros(len(intervals)))
     held = np.array([interval.held for interval in intervals], np.bool_)
     for number, interval in enumerate(intervals):
         for cell, share in interval.shares.items():
@@ -216,10 +213,7 @@ def _shares(
 
 
 def _split(
-    wholes: NDArray[np.int64],
-    shares: Mapping[Cell, _Lengths],
-    totals: _Lengths,
-    sums: Counter[Cell],
+    wholes: Ints, shares: Mapping[Cell, Floats], totals: Floats, sums: Counter[Cell]
 ) -> None:
     """Divide whole numbers by shares; the parts are whole numbers that sum to them."""
     so_far, given = np.zeros(len(wholes)), np.zeros(len(wholes), np.int64)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from disagg_exporter.accounting.intervals.row_queue import Flags, Floats, Ints
 from disagg_exporter.accounting.intervals.timeline import CODES, REASONS, WORK, Pieces
 from disagg_exporter.model import Assignment, EngineState, Reason, Use
 
@@ -38,20 +38,20 @@ class Intervals:
     are none.
     """
 
-    edges_ns: NDArray[np.int64]
+    edges_ns: Ints
     engines: tuple[str, ...]
-    held: NDArray[np.bool_]
-    prefill_share: NDArray[np.float64]
-    dummy_share: NDArray[np.float64]
-    reasons: NDArray[np.int64]
+    held: Flags
+    prefill_share: Floats
+    dummy_share: Floats
+    reasons: Ints
 
     @property
-    def lengths_ns(self) -> NDArray[np.int64]:
+    def lengths_ns(self) -> Ints:
         """The length of each interval."""
         return np.diff(self.edges_ns)
 
     @property
-    def busy(self) -> NDArray[np.bool_]:
+    def busy(self) -> Flags:
         """Whether anybody holds the device in each interval."""
         return np.equal(self.reasons, WORK)
 
@@ -91,9 +91,7 @@ def cut(
     )
 
 
-def _read(
-    timeline: Pieces, starts_ns: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+def _read(timeline: Pieces, starts_ns: Ints) -> tuple[Ints, Floats, Floats]:
     """Return reason, prefill and dummy share of a timeline from each of these instants on."""
     if not len(timeline):
         unknown = np.full(len(starts_ns), _UNKNOWN)
@@ -105,11 +103,8 @@ def _read(
 
 
 def _why_idle(
-    engines: Mapping[str, Assignment],
-    names: Sequence[str],
-    reasons: NDArray[np.int64],
-    held: NDArray[np.bool_],
-) -> NDArray[np.int64]:
+    engines: Mapping[str, Assignment], names: Sequence[str], reasons: Ints, held: Flags
+) -> Ints:
     """Return why nobody holds the device in each interval; `WORK` where somebody does."""
     why = np.full(len(held), WORK)
     idle = np.flatnonzero(~held)
@@ -123,9 +118,7 @@ def _why_idle(
     return why
 
 
-def _best_reason(
-    engines: Mapping[str, Assignment], names: Sequence[str], codes: NDArray[np.int64]
-) -> Reason:
+def _best_reason(engines: Mapping[str, Assignment], names: Sequence[str], codes: Ints) -> Reason:
     """Return the reason that explains best why no engine holds the device."""
     coded = zip(names, codes.tolist(), strict=True)
     reasons = {name: REASONS[code] for name, code in coded if code != _UNKNOWN}
@@ -144,8 +137,8 @@ def _best_reason(
 class Uses(NamedTuple):
     """Nanoseconds of some stretches: by engine and use, or by the reason for no holder."""
 
-    held: dict[tuple[str, Use], NDArray[np.float64]]
-    unheld: dict[Reason, NDArray[np.float64]]
+    held: dict[tuple[str, Use], Floats]
+    unheld: dict[Reason, Floats]
 
 
 def shared(intervals: Intervals) -> dict[str, tuple[int, int, int]]:
@@ -167,12 +160,12 @@ def uses_within(intervals: Intervals, starts_ns: Sequence[int], ends_ns: Sequenc
     edges = (intervals.edges_ns - intervals.edges_ns[0]).astype(np.float64)
     bounds = [np.asarray(side, np.int64) - intervals.edges_ns[0] for side in (starts_ns, ends_ns)]
 
-    def inside(lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    def inside(lengths: Floats) -> Floats:
         sums = np.concatenate(([0.0], np.cumsum(lengths)))
         first, last = (np.interp(side, edges, sums) for side in bounds)
         return np.asarray(np.maximum(last - first, 0.0), np.float64)
 
-    held: dict[tuple[str, Use], NDArray[np.float64]] = {}
+    held: dict[tuple[str, Use], Floats] = {}
     each_ns = intervals.lengths_ns / np.maximum(intervals.held.sum(axis=0), 1)
     for number, engine in enumerate(intervals.engines):
         own_ns = np.where(intervals.held[number], each_ns, 0.0)
@@ -189,7 +182,7 @@ def uses_within(intervals: Intervals, starts_ns: Sequence[int], ends_ns: Sequenc
     return Uses(held, unheld)
 
 
-def _parts(intervals: Intervals) -> Iterator[tuple[NDArray[np.int64], ...]]:
+def _parts(intervals: Intervals) -> Iterator[tuple[Ints, ...]]:
     """Yield each timeline's prefill, decode and dummy nanoseconds, interval by interval."""
     lengths_ns, count = intervals.lengths_ns, np.maximum(intervals.held.sum(axis=0), 1)
     number = np.zeros_like(lengths_ns)

@@ -1,4 +1,4 @@
-"""Rows that are added at one end and forgotten at the other, in one piece of memory."""
+"""Columns and rows: types of arrays, and a queue of rows in one piece of memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
 _LEAST_ROWS, _MOST_IDLE_ROWS = 256, 4096
 
 
 class RowQueue:
-    """A structured array that grows and shrinks without being copied each time.
+    """A structured array that grows at its end and shrinks at its beginning without copies.
 
     What is copied is copied as bytes: numpy would go through all fields of all rows.
     """
@@ -29,7 +33,7 @@ class RowQueue:
 
     @property
     def rows(self) -> NDArray[np.void]:
-        """All rows, to be read and changed; good until rows are added."""
+        """All rows, to be read and changed; valid until rows are added."""
         return self._memory[self._first : self._last].view(self._row)
 
     def add(self, rows: NDArray[np.void]) -> None:
@@ -40,7 +44,7 @@ class RowQueue:
         self._last += len(rows)
 
     def drop(self, count: int) -> None:
-        """Forget rows at the beginning."""
+        """Drop rows at the beginning."""
         self._first += count
         # What one burst needed would be held for as long as its engine rests.
         if not len(self) and len(self._memory) > _MOST_IDLE_ROWS:
@@ -48,7 +52,7 @@ class RowQueue:
             self._first = self._last = 0
 
     def replace(self, rows: NDArray[np.void]) -> None:
-        """Have these rows instead."""
+        """Replace all rows."""
         rows = rows.copy()
         self._first = self._last = 0
         self.add(rows)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.accounting.intervals.row_queue import RowQueue
+from disagg_exporter.accounting.intervals.row_queue import Floats, Ints, RowQueue
 from disagg_exporter.model import Reason
 from disagg_exporter.model.checkpoints import PieceCheckpoint
 
@@ -148,9 +148,7 @@ class Timeline:
 
 
 def mean_shares(
-    lengths_ns: NDArray[np.int64] | NDArray[np.float64],
-    prefill_shares: NDArray[np.float64],
-    dummy_shares: NDArray[np.float64],
+    lengths_ns: Ints | Floats, prefill_shares: Floats, dummy_shares: Floats
 ) -> tuple[float, float]:
     """Return the (prefill, dummy) shares by which the whole divides as its parts do."""
     whole, dummy_ns = float(lengths_ns.sum()), float(np.dot(lengths_ns, dummy_shares))
@@ -167,11 +165,11 @@ def mean_shares(
 def _condensed(
     start_ns: int,
     end_ns: int,
-    starts_ns: NDArray[np.int64],
-    ends_ns: NDArray[np.int64],
-    prefill_shares: NDArray[np.float64],
-    dummy_shares: NDArray[np.float64],
-    reasons: NDArray[np.int64],
+    starts_ns: Ints,
+    ends_ns: Ints,
+    prefill_shares: Floats,
+    dummy_shares: Floats,
+    reasons: Ints,
 ) -> Iterator[PieceCheckpoint]:
     """Yield one piece for each reason, and one for all work, of pieces that fill a stretch."""
     if len(reasons) == 1:

@@ -85,22 +85,16 @@ def uses_of(
     reason: Reason, active_ns: int, quiet_ns: int, observed: bool
 ) -> tuple[tuple[Use, Reason, int], ...]:
     """Return (use, reason, length) of unheld time, for its active and its quiet part."""
+    whole_ns = active_ns + quiet_ns
     match reason:
         case Reason.STARTING | Reason.DRAINING:
-            return ((Use.IDLE, reason, active_ns + quiet_ns),)
-        case Reason.NO_DAEMON:
-            return ((Use.UNOBSERVED, reason, active_ns + quiet_ns),)
-        case Reason.NO_RECORD if observed:
-            return (
-                (Use.UNATTRIBUTED, Reason.NO_RECORD, active_ns),
-                (Use.IDLE, Reason.NO_REQUEST, quiet_ns),
-            )
-        case Reason.NO_RECORD:
-            return ((Use.UNOBSERVED, Reason.NO_RECORD, active_ns + quiet_ns),)
+            return ((Use.IDLE, reason, whole_ns),)
         case Reason.NO_ENGINE if not observed:
-            return ((Use.UNOBSERVED, Reason.NO_READING, active_ns + quiet_ns),)
+            return ((Use.UNOBSERVED, Reason.NO_READING, whole_ns),)
+        case Reason.NO_RECORD if observed:
+            cause, quiet = Reason.NO_RECORD, Reason.NO_REQUEST
+        case Reason.NO_RECORD | Reason.NO_DAEMON:
+            return ((Use.UNOBSERVED, reason, whole_ns),)
         case _:
-            return (
-                (Use.UNATTRIBUTED, Reason.STRANGER, active_ns),
-                (Use.IDLE, reason, quiet_ns),
-            )
+            cause, quiet = Reason.STRANGER, reason
+    return (Use.UNATTRIBUTED, cause, active_ns), (Use.IDLE, quiet, quiet_ns)

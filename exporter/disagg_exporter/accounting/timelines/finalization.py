@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from disagg_exporter.accounting.intervals.row_queue import Ints
 from disagg_exporter.accounting.intervals.timeline import PIECE, WORK, Overflow, Pieces, WorkShares
 from disagg_exporter.accounting.timelines.records import NO_GAP, Marks, Spans
 from disagg_exporter.accounting.timelines.streams import RecordStream, steps_since
@@ -25,9 +26,9 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 class Placed(NamedTuple):
     """Where spans came to lie, and how much of each found no room."""
 
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    overflow_ns: NDArray[np.int64]
+    start_ns: Ints
+    end_ns: Ints
+    overflow_ns: Ints
 
 
 def pack(limits_ns: ArrayLike, lengths_ns: ArrayLike, floor_ns: int) -> Placed:
@@ -70,11 +71,7 @@ def divide(spans: Spans, count: int, streams: Sequence[RecordStream], split: Ste
 
 
 def laid_out(
-    marks: Marks,
-    starts_ns: NDArray[np.int64],
-    ends_ns: NDArray[np.int64],
-    within_ns: tuple[int, int],
-    gaps: NDArray[np.int64],
+    marks: Marks, starts_ns: Ints, ends_ns: Ints, within_ns: tuple[int, int], gaps: Ints
 ) -> Pieces:
     """Return the pieces of a stretch of time that entries lie in.
 
@@ -96,11 +93,11 @@ def laid_out(
     return pieces
 
 
-def gaps_after(marks: Marks, gap: int) -> NDArray[np.int64]:
+def gaps_after(marks: Marks, gap: int) -> Ints:
     """Return why the engine rests before the first entry, and after each, as codes."""
     known = np.where(marks["gap"] == NO_GAP, -1, np.arange(len(marks)))
     latest = np.maximum.accumulate(np.concatenate(([-1], known)))
-    gaps: NDArray[np.int64] = np.concatenate(([gap], marks["gap"]))[latest + 1]
+    gaps: Ints = np.concatenate(([gap], marks["gap"]))[latest + 1]
     return gaps
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
 import numpy as np
-from numpy.typing import NDArray
 
-from disagg_exporter.accounting.intervals.row_queue import RowQueue
+from disagg_exporter.accounting.intervals.row_queue import Ints, RowQueue
 from disagg_exporter.accounting.intervals.timeline import CODES
 from disagg_exporter.accounting.timelines.records import MARK, NO_GAP, Marks, Spans
 from disagg_exporter.accounting.timelines.streams import (
@@ -99,11 +98,11 @@ class PendingRecords:
             self._rows.replace(rows[order])
             self._marks.replace(self._marks.rows[order])
 
-    def sequences(self, stream: int) -> NDArray[np.int64]:
+    def sequences(self, stream: int) -> Ints:
         """Return the sequence numbers of a stream's pending records."""
         marks = self._marks.rows
         own = (marks["stream"] == stream) & ~marks["marker"] & (marks["lost"] == 0)
-        numbers: NDArray[np.int64] = self._rows.rows["sequence"][own]
+        numbers: Ints = self._rows.rows["sequence"][own]
         return numbers
 
     def spans(self, streams: Sequence[RecordStream], length: StepLength) -> Spans:
@@ -152,7 +151,7 @@ class PendingRecords:
         self._marks.replace(marks[~known])
         self._markers = bool(self._marks.rows["marker"].any())
 
-    def _record_to_record(self, lost: Iterable[MissingRecords]) -> NDArray[np.int64]:
+    def _record_to_record(self, lost: Iterable[MissingRecords]) -> Ints:
         """Return lengths where a span reaches from record to record while work is pending.
 
         It does not reach across what no daemon received: the engine may have rested meanwhile.
@@ -174,9 +173,7 @@ class PendingRecords:
         # A record that comes late is from before the last one, and reaches back to nothing.
         return np.where(chained, np.maximum(t_ns - before_ns, 0), rows["elapsed_ns"])
 
-    def _by_totals(
-        self, streams: Sequence[RecordStream], lost: Iterable[MissingRecords]
-    ) -> NDArray[np.int64]:
+    def _by_totals(self, streams: Sequence[RecordStream], lost: Iterable[MissingRecords]) -> Ints:
         """Return lengths where the totals are of the time for which steps held their devices.
 
         After a gap they are of all steps together: a step's own part is then its `elapsed`.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from disagg_exporter.accounting.intervals.row_queue import RowQueue
+from disagg_exporter.accounting.intervals.row_queue import Floats, Ints, RowQueue
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.accounting.intervals.timeline import WorkShares
 from disagg_exporter.model import Phase
@@ -32,13 +31,7 @@ class RecentWindow:
         self.longest_ns = 0
         self._kept = RowQueue(_RECENT)
 
-    def add(
-        self,
-        t_ns: NDArray[np.int64],
-        length_ns: NDArray[np.int64],
-        prefill_share: NDArray[np.float64],
-        dummy_share: NDArray[np.float64],
-    ) -> None:
+    def add(self, t_ns: Ints, length_ns: Ints, prefill_share: Floats, dummy_share: Floats) -> None:
         """Add steps, in any order, and drop what the gauges can no longer reach."""
         new = np.empty(len(t_ns), _RECENT)
         new["t_ns"], new["length_ns"] = t_ns, length_ns

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_exporter.accounting.intervals.row_queue import Ints
 from disagg_exporter.accounting.intervals.timeline import CODES, mean_shares
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.inside_engine.disagg_steps import wire
@@ -52,9 +53,9 @@ Marks = NDArray[np.void]
 class Tokens(NamedTuple):
     """Finalized tokens of both phases, and when their steps were reported."""
 
-    t_ns: NDArray[np.int64]
-    prefill: NDArray[np.int64]
-    decode: NDArray[np.int64]
+    t_ns: Ints
+    prefill: Ints
+    decode: Ints
 
 
 class Spans(NamedTuple):
@@ -65,7 +66,7 @@ class Spans(NamedTuple):
 
     rows: Rows
     marks: Marks
-    lengths_ns: NDArray[np.int64]
+    lengths_ns: Ints
     made_up: bool = False
 
     def checkpoint(self) -> PendingWork:

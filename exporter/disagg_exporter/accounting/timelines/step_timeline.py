@@ -89,18 +89,16 @@ class StepTimeline:
         self._overlapped, self._held_totals = overlapped, overlapped and held_totals
         t_ns = max(min(message.t_ns, now_ns), 0)  # like those of records
         self._last_message_ns = max(self._last_message_ns, t_ns)
-        number = self._numbers.get(key)
-        if number is None:
-            # An engine adopted in the middle of its work reports it, before its next step can.
-            number = self._add_stream(
-                key, RecordStream(message.sequence, message.totals, message.sequence)
-            )
-            self.work_pending = message.running > 0 or message.waiting > 0
+        reached, is_new = message.sequence, key not in self._numbers
+        if is_new:
+            self._add_stream(key, RecordStream(reached, message.totals, reached))
+        number = self._numbers[key]
         stream = self._streams[number]
-        stream.confirm(message.sequence)
-        knows_more = message.sequence > stream.highest
-        if knows_more:
-            # Of a record that was lost: its state is the latest.
+        stream.confirm(reached)
+        knows_more = reached > stream.highest
+        # An engine adopted in the middle of its work reports it before its next step can; where a
+        # record was lost, the state of the heartbeat is the latest.
+        if is_new or knows_more:
             self.work_pending = message.running > 0 or message.waiting > 0
         if not self.work_pending:
             self._committing_ns = max(self._committing_ns, t_ns)
@@ -214,19 +212,17 @@ class StepTimeline:
             return StepLength.ELAPSED
         return StepLength.HELD_TOTALS if self._held_totals else StepLength.RECORD_TO_RECORD
 
-    def _add_stream(self, key: StreamKey, stream: RecordStream) -> int:
-        number = self._numbers[key] = len(self._streams)
+    def _add_stream(self, key: StreamKey, stream: RecordStream) -> None:
+        self._numbers[key] = len(self._streams)
         self._streams.append(stream)
-        return number
 
     def _ingest(self, key: StreamKey, rows: Rows) -> None:
         """Ingest records of one stream."""
-        number = self._numbers.get(key)
-        if number is None:
+        if key not in self._numbers:
             # The first message of a stream is its baseline: what came before is not ours to count.
             first = steps_of(rows[:1])[0]
-            stream = RecordStream.before(first, held_totals=self._held_totals)
-            number = self._add_stream(key, stream)
+            self._add_stream(key, RecordStream.before(first, held_totals=self._held_totals))
+        number = self._numbers[key]
         stream = self._streams[number]
         new = stream.fresh(rows, lambda: self._pending.sequences(number))
         self.late_records += len(rows) - len(new)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from disagg_exporter.accounting.intervals.row_queue import Flags, Ints
 from disagg_exporter.accounting.intervals.timeline import WorkShares
 from disagg_exporter.accounting.timelines.records import Marks, Spans
 from disagg_exporter.inside_engine.disagg_steps import wire
@@ -66,7 +66,7 @@ class RecordStream:
         if sequence == self.sequence == self.highest:
             self.resumed = False
 
-    def fresh(self, rows: Rows, known: Callable[[], NDArray[np.int64]]) -> Rows:
+    def fresh(self, rows: Rows, known: Callable[[], Ints]) -> Rows:
         """Return the records that are neither pending already (`known`) nor finalized."""
         sequence = rows["sequence"]
         if sequence[0] > self.highest and (sequence[1:] > sequence[:-1]).all():
@@ -96,15 +96,13 @@ class Restored(NamedTuple):
     tokens: tuple[int, int]
 
 
-def steps_since(spans: Spans, count: int, streams: Sequence[RecordStream]) -> NDArray[np.int64]:
+def steps_since(spans: Spans, count: int, streams: Sequence[RecordStream]) -> Ints:
     """Return by how many steps each of the first entries exceeds the one finalized before it."""
     rows, marks = spans.rows[:count], spans.marks[:count]
     return _growth(rows, marks, streams, STEPS_TOTALS, lambda totals: totals.steps)
 
 
-def held_totals_since(
-    rows: Rows, marks: Marks, streams: Sequence[RecordStream]
-) -> NDArray[np.int64]:
+def held_totals_since(rows: Rows, marks: Marks, streams: Sequence[RecordStream]) -> Ints:
     """Return by how much each entry's totals of held time exceed those of the one before it."""
     return _growth(rows, marks, streams, ELAPSED_TOTALS, lambda totals: totals.elapsed_ns)
 
@@ -179,7 +177,7 @@ def _growth(
     streams: Sequence[RecordStream],
     fields: Sequence[str],
     totals_of_kinds: Callable[[StepTotals], Sequence[int]],
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return by how much the sum of some totals exceeds that of the newest entry before."""
     sums = np.sum([rows[name] for name in fields], axis=0)
     grown = np.zeros(len(rows), np.int64)
@@ -192,7 +190,7 @@ def _growth(
 
 def _each(
     streams: Sequence[RecordStream], marks: Marks
-) -> Iterator[tuple[RecordStream, slice | NDArray[np.bool_]]]:
+) -> Iterator[tuple[RecordStream, slice | Flags]]:
     """Yield the streams that entries are of, and which are theirs."""
     if len(streams) == 1:
         yield streams[0], slice(None)
@@ -202,7 +200,7 @@ def _each(
         yield streams[number], numbers == number
 
 
-def _is_whole(sequence: NDArray[np.int64], finalized: int) -> bool:
+def _is_whole(sequence: Ints, finalized: int) -> bool:
     """Say whether numbers follow each other, and the last one finalized, without a gap."""
     if not len(sequence):
         return True
@@ -212,9 +210,7 @@ def _is_whole(sequence: NDArray[np.int64], finalized: int) -> bool:
     return bool((sequence[1:] > sequence[:-1]).all())
 
 
-def _newest_before(
-    sequence: NDArray[np.int64], finalized: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _newest_before(sequence: Ints, finalized: int) -> tuple[Ints, Ints]:
     """Return the highest number before each record, and where it stands (-1: finalized)."""
     highest = np.maximum.accumulate(np.concatenate(([finalized], sequence)))
     places = np.where(sequence > highest[:-1], np.arange(len(sequence)), -1)

@@ -17,6 +17,7 @@ from disagg_exporter.accounting.intervals.timeline import Overflow, Timeline, Wo
 from disagg_exporter.accounting.intervals.unattributed import ActivitySample
 from disagg_exporter.accounting.timelines.recent_window import RecentWindow
 from disagg_exporter.accounting.timelines.records import Tokens
+from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.model import Reason, Step, WorkWindow
 from disagg_exporter.model.checkpoints import TimelineCheckpoint
 
@@ -112,6 +113,9 @@ class WindowTimeline:
         """Finalize time for which there is no report."""
         self.timeline.add(self.mark_ns, until_ns, None, Reason.NO_RECORD)
         self.mark_ns = max(self.mark_ns, until_ns)
+
+
+EngineTimeline = StepTimeline | WindowTimeline
 
 
 def _whole(start_ns: int, end_ns: int, busy_ns: int) -> ActivitySample:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from disagg_exporter.accounting.assignment_history import MOST_KEPT, AssignmentHistory
+from disagg_exporter.accounting.engine_reports import MOST_KEPT, AssignmentHistory
 from disagg_exporter.accounting.timelines.records import Tokens
 from disagg_exporter.model import Assignment, EngineState, Role
 
