@@ -190,8 +190,8 @@ def status(file: Path | None, run_dir: Path | None, as_json: bool) -> None:
     socket = socket_of(file, run_dir)
     workers, daemon = _asked(socket)
     if as_json:
-        told = {"daemon": asdict(daemon), "workers": [asdict(worker) for worker in workers]}
-        click.echo(json.dumps(told, indent=2))
+        value = {"daemon": asdict(daemon), "workers": [asdict(worker) for worker in workers]}
+        click.echo(json.dumps(value, indent=2))
     else:
         click.echo(status_text(daemon, workers))
 

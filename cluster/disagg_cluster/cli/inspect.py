@@ -80,7 +80,7 @@ def _doctor_json(findings: Sequence[Finding]) -> str:
     )
 
 
-# Books over GPUs are written on every five seconds.
+# Accounts of GPUs advance every five seconds.
 LONGEST_WAIT_SECONDS = 6.5
 
 
@@ -112,7 +112,7 @@ def phases(
 
 def _tables(target_now: Callable[[], Target], file: Path | None) -> Iterator[tuple[Row, ...]]:
     before: NodePage | None = None
-    told = False
+    announced = False
     while True:
         # Anew each time: its address and its certificate may have changed.
         before = before or read_page(target_now())
@@ -120,14 +120,14 @@ def _tables(target_now: Callable[[], Target], file: Path | None) -> Iterator[tup
         if after is not None:
             yield rows_of(after, before)
         else:
-            if not told:
+            if not announced:
                 click.echo(f"no daemon answers at {target_now().url}: looking myself", err=True)
             yield _look(file)
-        before, told = after, after is None
+        before, announced = after, after is None
 
 
 def _next_page(read: Callable[[], NodePage | None], before: NodePage) -> NodePage | None:
-    """The first page after another whose books were written on, or what there is after a while."""
+    """The first page on which accounts have advanced, or what there is after a while."""
     until = time.monotonic() + LONGEST_WAIT_SECONDS
     while True:
         time.sleep(1.0)

@@ -99,19 +99,19 @@ def install(
         raise click.UsageError("say where: either --into DIR or --system")
     paths = on_system() if into is None else below(into.absolute())
     chosen = tuple(map(InstallPart, parts)) or paths.usual_parts()
-    told = _node(paths, file, starter_text(node or os.uname().nodename, cluster), user)
+    target = _node(paths, file, starter_text(node or os.uname().nodename, cluster), user)
     runbooks = runbooks.rstrip("/")
     shipped = Shipped(
         shipped_rules(runbooks),
         grafana_files(asset_dir("grafana"), paths.grafana, datasource, runbooks),
     )
-    files = desired_files(paths, chosen, told, shipped)
+    files = desired_files(paths, chosen, target, shipped)
     written = read_manifest(paths.manifest)
     there = read_texts({*(each.path for each in files), *map(Path, written)})
     steps = plan(files, there, written, force=force)
     if apply:
         carry_out(steps, paths.manifest)
-    after = (*leftovers(steps), *next_steps(paths, chosen, told.scheme))
+    after = (*leftovers(steps), *next_steps(paths, chosen, target.scheme))
     undo = undoing(paths, steps)
     if as_json:
         click.echo(_as_json(steps, after, undo, applied=apply))

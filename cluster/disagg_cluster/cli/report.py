@@ -92,11 +92,12 @@ def report(
     except NoAnswerError as error:
         raise ReportError(f"{error}; --prometheus says where it is") from error
     price = None if gpu_hour_price is None else Price(gpu_hour_price, currency)
-    told = report_of(history, cluster, price)
+    figures = report_of(history, cluster, price)
     if output is None:
-        click.echo(markdown(told), nl=False)
+        click.echo(markdown(figures), nl=False)
         return
-    text = html(told, history.firing_step_seconds) if output.suffix == ".html" else markdown(told)
+    step = history.firing_step_seconds
+    text = html(figures, step) if output.suffix == ".html" else markdown(figures)
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -140,7 +140,7 @@ def _dcgm(config: NodeConfig) -> DeviceSource:
 
 
 def _supplemented(nvml: DeviceSource, config: NodeConfig) -> DeviceSource:
-    """Fill up what the driver does not tell, if the file names a dcgm-exporter that answers."""
+    """Fill up what the driver does not report, if the file names a dcgm-exporter that answers."""
     if config.dcgm is None:
         return nvml
     from disagg_exporter.devices.supplemented import SupplementedDevices

@@ -1,6 +1,6 @@
 """What a node file says, once it is understood: frozen, with units in the names.
 
-The description of each field completes the sentence "expected …": it is what a person is told
+The description of each field completes the sentence "expected …": it is what a person reads
 whose file says something else, and what the JSON schema says.
 """
 

@@ -1,4 +1,4 @@
-"""Which devices serve which worker; overlaps and wishes that cannot be met are refused."""
+"""Which devices serve which worker; overlaps and requests that cannot be met are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_ASSUMED, _MOST_SHOWN = 16_384, 64
 class Placement:
     """The devices of one worker, in the order of its node file.
 
-    `on_gpus` tells a real GPU from a simulated one and from the pseudo-device of a CPU.
+    `on_gpus` distinguishes a real GPU from a simulated one and from the pseudo-device of a CPU.
     """
 
     worker: str
@@ -28,7 +28,7 @@ class Placement:
 
     @property
     def on_gpus(self) -> bool:
-        """Whether the engine must be told which GPUs it may see."""
+        """Whether the engine's environment names the GPUs that it may see."""
         return any(device.device.startswith("nvidia") for device in self.devices)
 
     @property
@@ -60,7 +60,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GpuRequest:
     """What a worker wants: a count of any devices, or certain ones by index or UUID.
 
     `position` is the worker's place in the node file.
@@ -78,11 +78,11 @@ class Wish:
 
 
 @dataclass(slots=True)
-class Sharing:
-    """The devices given out so far, by the wish that got them, and what could not be met."""
+class Allocation:
+    """The devices given out so far, by the request that got them, and what could not be met."""
 
     devices: tuple[Device, ...]
-    owners: dict[str, Wish] = field(default_factory=dict)
+    owners: dict[str, GpuRequest] = field(default_factory=dict)
     given: dict[int, tuple[Device, ...]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
@@ -111,39 +111,41 @@ def place(
     Raises:
         ConfigError: Devices that do not exist, belong to two workers or are too few.
     """
-    wanted = [Wish(place, worker.name, worker.gpus) for place, worker in enumerate(config.workers)]
-    sharing = share(wanted, devices or ())
-    if sharing.findings:
-        raise config_error(sharing.findings, source or "node file", lines)
+    requests = [
+        GpuRequest(place, worker.name, worker.gpus) for place, worker in enumerate(config.workers)
+    ]
+    allocation = allocate(requests, devices or ())
+    if allocation.findings:
+        raise config_error(allocation.findings, source or "node file", lines)
     placements = tuple(
-        Placement(worker.name, sharing.given[position])
+        Placement(worker.name, allocation.given[position])
         for position, worker in enumerate(config.workers)
     )
-    return Layout(placements, sharing.free)
+    return Layout(placements, allocation.free)
 
 
-def share(wanted: Sequence[Wish], devices: Sequence[Device]) -> Sharing:
+def allocate(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> Allocation:
     """Give out devices: first those asked for one by one, then counts from what is left."""
-    sharing = Sharing(tuple(devices))
+    allocation = Allocation(tuple(devices))
     if not devices:
-        _share_cpu(sharing, wanted)
-        return sharing
+        _allocate_cpu(allocation, requests)
+        return allocation
     called: dict[object, list[Device]] = {}
     for device in devices:
         for name in (device.index, device.gpu):
             called.setdefault(name, []).append(device)
-    for wish in wanted:
-        if not wish.gpus:
+    for request in requests:
+        if not request.gpus:
             message = "no GPUs given; on a node with GPUs every worker needs its own"
             hint = "say how many (gpus: 1) or which (gpus: [0])"
-            sharing.findings.append(Finding(("workers", wish.position), message, hint))
-        elif isinstance(wish.gpus, tuple):
-            _share_named(sharing, wish, wish.gpus, called)
-    free = deque(sharing.free)
-    for wish in wanted:
-        if isinstance(wish.gpus, int) and wish.gpus:
-            _share_any(sharing, wish, wish.gpus, free)
-    return sharing
+            allocation.findings.append(Finding(("workers", request.position), message, hint))
+        elif isinstance(request.gpus, tuple):
+            _allocate_named(allocation, request, request.gpus, called)
+    free = deque(allocation.free)
+    for request in requests:
+        if isinstance(request.gpus, int) and request.gpus:
+            _allocate_any(allocation, request, request.gpus, free)
+    return allocation
 
 
 def assume(config: NodeConfig) -> tuple[Device, ...] | None:
@@ -177,18 +179,18 @@ def _assumed(index: int, uuid: str) -> Device:
     return Device(gpu=uuid, index=index, gpu_name="", device=f"nvidia{index}")
 
 
-def _share_cpu(sharing: Sharing, wanted: Sequence[Wish]) -> None:
-    for wish in wanted:
-        sharing.given[wish.position] = (pseudo_device(wish.name, wish.position),)
-        if wish.gpus:
+def _allocate_cpu(allocation: Allocation, requests: Sequence[GpuRequest]) -> None:
+    for request in requests:
+        allocation.given[request.position] = (pseudo_device(request.name, request.position),)
+        if request.gpus:
             hint = "leave gpus out: without GPUs each worker is accounted as one device"
-            path = ("workers", wish.position, "gpus")
-            sharing.findings.append(Finding(path, "GPUs wanted, but this node has none", hint))
+            path = ("workers", request.position, "gpus")
+            allocation.findings.append(Finding(path, "GPUs wanted, but this node has none", hint))
 
 
-def _share_named(
-    sharing: Sharing,
-    wish: Wish,
+def _allocate_named(
+    allocation: Allocation,
+    request: GpuRequest,
     named: tuple[int | str, ...],
     called: Mapping[object, Sequence[Device]],
 ) -> None:
@@ -198,7 +200,8 @@ def _share_named(
         message, hint = "", ""
         if not found:
             has = [
-                device.index if isinstance(item, int) else device.gpu for device in sharing.devices
+                device.index if isinstance(item, int) else device.gpu
+                for device in allocation.devices
             ]
             more = ", …" if len(has) > _MOST_SHOWN else ""
             message = f"there is no GPU {item}"
@@ -206,24 +209,28 @@ def _share_named(
         elif len(found) > 1:
             message = f"GPU {item} is divided into {len(found)} instances"
             hint = f"name them by UUID: {', '.join(device.gpu for device in found)}"
-        elif (owner := sharing.owners.get(found[0].gpu)) is wish:
+        elif (owner := allocation.owners.get(found[0].gpu)) is request:
             message, hint = f"GPU {item} is named twice", "name each GPU once"
         elif owner:
             message = f"GPU {item} already belongs to {owner.label}"
         else:
-            sharing.owners[found[0].gpu] = wish
+            allocation.owners[found[0].gpu] = request
             got.append(found[0])
         if message:
-            sharing.findings.append(Finding(("workers", wish.position, "gpus"), message, hint))
-    sharing.given[wish.position] = tuple(got)
+            allocation.findings.append(
+                Finding(("workers", request.position, "gpus"), message, hint)
+            )
+    allocation.given[request.position] = tuple(got)
 
 
-def _share_any(sharing: Sharing, wish: Wish, count: int, free: deque[Device]) -> None:
+def _allocate_any(
+    allocation: Allocation, request: GpuRequest, count: int, free: deque[Device]
+) -> None:
     left = len(free)
     got = tuple(free.popleft() for _ in range(min(count, left)))
-    sharing.given[wish.position] = got
+    allocation.given[request.position] = got
     for device in got:
-        sharing.owners[device.gpu] = wish
+        allocation.owners[device.gpu] = request
     if count > left:
-        message = f"{count} GPUs wanted, {left} of {len(sharing.devices)} free"
-        sharing.findings.append(Finding(("workers", wish.position, "gpus"), message))
+        message = f"{count} GPUs wanted, {left} of {len(allocation.devices)} free"
+        allocation.findings.append(Finding(("workers", request.position, "gpus"), message))

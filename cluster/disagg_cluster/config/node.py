@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from disagg_cluster.config.restart_policy import USUAL_PROBES, HealthProbes, Restart
+from disagg_cluster.config.restart_policy import DEFAULT_PROBES, HealthProbes, Restart
 from disagg_cluster.config.router import Router
 from disagg_cluster.config.tls import EngineTls
 from disagg_cluster.config.values import (
@@ -78,7 +78,7 @@ class Bridges(Section):
 
 
 FailureEvent = Literal["crashed", "hung", "failed", "recovered"]
-USUAL_EVENTS: tuple[FailureEvent, ...] = ("crashed", "hung", "failed")
+DEFAULT_EVENTS: tuple[FailureEvent, ...] = ("crashed", "hung", "failed")
 
 
 class FailureHook(Section):
@@ -91,7 +91,7 @@ class FailureHook(Section):
         default=None, description="an address such as https://hooks.example.com/gpu-7"
     )
     events: Annotated[tuple[FailureEvent, ...], Field(strict=False)] = Field(
-        default=USUAL_EVENTS, description="a list out of crashed, hung, failed, recovered"
+        default=DEFAULT_EVENTS, description="a list out of crashed, hung, failed, recovered"
     )
     deadline_seconds: Annotated[Seconds, Field(le=300)] = Field(
         default=10.0, description="seconds, a number above 0 and up to 300"
@@ -119,23 +119,23 @@ class IntervalsConfig(Section):
 
     model_config = ConfigDict(title="Intervals")
 
-    devices_seconds: Seconds = Field(default=0.1, description="seconds, a number above 0")
-    pages_seconds: Seconds = Field(default=1.0, description="seconds, a number above 0")
-    health_seconds: Seconds = Field(default=1.0, description="seconds, a number above 0")
+    devices_seconds: Seconds = 0.1
+    pages_seconds: Seconds = 1.0
+    health_seconds: Seconds = 1.0
 
 
 class Latency(Section):
     """What users are promised: the targets that capacity is measured against."""
 
-    ttft_seconds: Seconds = Field(default=0.5, description="seconds, a number above 0")
-    itl_seconds: Seconds = Field(default=0.05, description="seconds, a number above 0")
+    ttft_seconds: Seconds = 0.5
+    itl_seconds: Seconds = 0.05
 
 
 class Dcgm(Section):
     """A dcgm-exporter of this node, for what the driver does not tell us itself."""
 
     url: RootUrl = Field(description="an address such as http://127.0.0.1:9400")
-    interval_seconds: Seconds = Field(default=30.0, description="seconds, a number above 0")
+    interval_seconds: Seconds = 30.0
 
 
 class GpuPriceConfig(Section):
@@ -148,7 +148,7 @@ class GpuPriceConfig(Section):
 
 
 def _this_node() -> str:
-    """The name of this host; in a pod, whose host's name is the pod's, what the chart tells."""
+    """The name of this host; in a pod, whose host's name is the pod's, what the chart says."""
     return os.environ.get("NODE_NAME") or os.uname().nodename
 
 
@@ -177,7 +177,7 @@ class NodeConfig(Section):
     listen: Listen = Listen()
     intervals: IntervalsConfig = IntervalsConfig()
     latency: Latency = Latency()
-    health: HealthProbes = USUAL_PROBES
+    health: HealthProbes = DEFAULT_PROBES
     restart: Restart = Restart()
     on_worker_failure: FailureHook | None = None
     gpu_price: GpuPriceConfig | None = None
@@ -196,5 +196,5 @@ class NodeConfig(Section):
     @property
     def price(self) -> model.GpuPrice | None:
         """What a GPU costs, as the page shows it."""
-        told = self.gpu_price
-        return None if told is None else model.GpuPrice(told.currency, told.per_hour)
+        price = self.gpu_price
+        return None if price is None else model.GpuPrice(price.currency, price.per_hour)

@@ -1,4 +1,4 @@
-"""What is wrong with a node file: every problem with its place, told at once."""
+"""What is wrong with a node file: every problem with its place, reported at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ YamlPath: TypeAlias = tuple[object, ...]
 """The keys and list positions that lead to a value: `("workers", 1, "gpus")`."""
 
 _MOST_SHOWN = 500
-_MOST_TOLD = 200
+_MOST_REPORTED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Problem:
 class ConfigError(DisaggError):
     """A configuration that cannot be used; its text is the report of its problems.
 
-    Of very many the first are told, and how many more there are: nobody reads thousands.
+    Of very many the first are reported, and how many more there are: nobody reads thousands.
 
     Args:
         problems: Everything that was found, in the order of the file.
@@ -66,7 +66,7 @@ class ConfigError(DisaggError):
     def __init__(self, problems: Iterable[Problem], source: str) -> None:
         self.problems = tuple(problems)
         self.source = source
-        lines = [problem.text(source) for problem in self.problems[:_MOST_TOLD]]
+        lines = [problem.text(source) for problem in self.problems[:_MOST_REPORTED]]
         more = len(self.problems) - len(lines)
         super().__init__("\n".join([*lines, f"… and {more} more"] if more else lines))
 
@@ -74,7 +74,7 @@ class ConfigError(DisaggError):
 def config_error(
     findings: Iterable[Finding], source: str, lines: Mapping[YamlPath, int] | None = None
 ) -> ConfigError:
-    """The error that tells `findings`, in the order of the file and without secrets in it.
+    """The error that reports `findings`, in the order of the file and without secrets in it.
 
     Args:
         findings: At least one.

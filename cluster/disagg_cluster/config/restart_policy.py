@@ -48,71 +48,55 @@ _DEFAULTS = RestartPolicy()
 class Deadlines(Section):
     """How long a worker may take before the next, stronger measure."""
 
-    start_seconds: Seconds = Field(
-        default=_DEFAULTS.start_seconds, description="seconds, a number above 0"
-    )
-    drain_seconds: Seconds = Field(
-        default=_DEFAULTS.drain_seconds, description="seconds, a number above 0"
-    )
-    stop_seconds: Seconds = Field(
-        default=_DEFAULTS.stop_seconds, description="seconds, a number above 0"
-    )
+    start_seconds: Seconds = _DEFAULTS.start_seconds
+    drain_seconds: Seconds = _DEFAULTS.drain_seconds
+    stop_seconds: Seconds = _DEFAULTS.stop_seconds
 
 
-class Changeable(Section):
+class Overridable(Section):
     """What the node says for all its workers, and each may say otherwise."""
 
-    def with_changes(self, changes: Self | None) -> Self:
-        """This with everything that `changes` says and leaves to no default."""
-        if changes is None:
+    def overridden_by(self, other: Self | None) -> Self:
+        """This with everything that `other` says and leaves to no default."""
+        if other is None:
             return self
-        said = {name: getattr(changes, name) for name in changes.model_fields_set}
+        said = {name: getattr(other, name) for name in other.model_fields_set}
         return self.model_copy(update=said)
 
 
-class HealthProbes(Changeable):
+class HealthProbes(Overridable):
     """How a worker is asked whether it is well."""
 
     # More would be no number of seconds to a socket, and no answer to anybody.
     timeout_seconds: Annotated[Seconds, Field(le=300)] = Field(
         default=2.0, description="seconds, a number above 0 and up to 300"
     )
-    grace_seconds: Amount = Field(
-        default=_DEFAULTS.hang_grace_seconds, description="seconds, a number from 0 up"
-    )
+    grace_seconds: Amount = _DEFAULTS.hang_grace_seconds
 
 
-class Restart(Changeable):
+class Restart(Overridable):
     """When a worker that crashed or hangs is started again, and when it is given up."""
 
-    backoff_first_seconds: Amount = Field(
-        default=_DEFAULTS.backoff_first_seconds, description="seconds, a number from 0 up"
-    )
-    backoff_max_seconds: Amount = Field(
-        default=_DEFAULTS.backoff_max_seconds, description="seconds, a number from 0 up"
-    )
+    backoff_first_seconds: Amount = _DEFAULTS.backoff_first_seconds
+    backoff_max_seconds: Amount = _DEFAULTS.backoff_max_seconds
     crash_limit: Count = Field(
         default=_DEFAULTS.crash_limit, description="a number of crashes, 1 or more"
     )
-    crash_window_seconds: Seconds = Field(
-        default=_DEFAULTS.crash_window_seconds, description="seconds, a number above 0"
-    )
+    crash_window_seconds: Seconds = _DEFAULTS.crash_window_seconds
     hang_probes: Count = Field(
         default=_DEFAULTS.hang_probes, description="a number of health probes, 1 or more"
     )
-    failed_retry_seconds: Amount = Field(
-        default=_DEFAULTS.failed_retry_seconds, description="seconds, a number from 0 up"
-    )
+    failed_retry_seconds: Amount = _DEFAULTS.failed_retry_seconds
 
 
-USUAL_PROBES = HealthProbes()
+DEFAULT_PROBES = HealthProbes()
 """How a node probes that says nothing of it."""
 
 
-def policy(
+def restart_policy(
     deadlines: Deadlines,
     restart: Restart,
-    health: HealthProbes = USUAL_PROBES,
+    health: HealthProbes = DEFAULT_PROBES,
     health_seconds: float = _DEFAULTS.health_seconds,
 ) -> RestartPolicy:
     """The patience of the supervisor, in its own words; it probes every `health_seconds`."""

@@ -57,7 +57,7 @@ class EngineTls(Section):
         )
 
 
-NOTHING_SAID = EngineTls()
+UNSPECIFIED_TLS = EngineTls()
 """Of whose TLS a person says nothing: it is known by its own certificate, if that can be seen."""
 
 

@@ -157,7 +157,7 @@ def _placed_model(text: str, info: ValidationInfo) -> str:
 
 
 def is_model_path(model: str) -> bool:
-    """Whether a model is told by its folder; otherwise by its name on the hub."""
+    """Whether a model is given by its folder; otherwise by its name on the hub."""
     return model.startswith(("/", ".", "~"))
 
 
@@ -170,8 +170,12 @@ CommandWords = Annotated[
 ]
 ModelText = Annotated[Text, AfterValidator(_expand), AfterValidator(_placed_model)]
 Port = Annotated[int, Field(ge=1, le=65535)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[
+    float, Field(gt=0, allow_inf_nan=False, description="seconds, a number above 0")
+]
+Amount = Annotated[
+    float, Field(ge=0, allow_inf_nan=False, description="seconds, a number from 0 up")
+]
 Count = Annotated[int, Field(ge=1)]
 HostAddress = Annotated[str, AfterValidator(_host_address)]
 RootUrl = Annotated[str, AfterValidator(_root_url)]

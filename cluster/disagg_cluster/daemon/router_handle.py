@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from disagg_cluster.config import NodeConfig, Router
-from disagg_cluster.config.restart_policy import policy
+from disagg_cluster.config.restart_policy import restart_policy
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds
@@ -28,9 +28,9 @@ Fetch = Callable[[str, float], bytes]
 def router_post(config: NodeConfig, router: Router, log_path: Path) -> WorkerSpec:
     """What to run for the router, where it answers and how patient to be with it."""
     deadlines = router.deadlines
-    health = config.health.with_changes(router.health)
-    restart = config.restart.with_changes(router.restart)
-    usual = policy(deadlines, restart, health, config.intervals.health_seconds)
+    health = config.health.overridden_by(router.health)
+    restart = config.restart.overridden_by(router.restart)
+    usual = restart_policy(deadlines, restart, health, config.intervals.health_seconds)
     patience = replace(
         usual,
         start_seconds=start_seconds(config, router),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.config.tls import NOTHING_SAID
+from disagg_cluster.config.tls import UNSPECIFIED_TLS
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock, holder
 from disagg_cluster.lifecycle.state import WorkerState
@@ -171,7 +171,7 @@ def _post(entry: Entry) -> WorkerSpec:
             tag.port,
             tag.model_name,
             tag.host,
-            tls=None if tag.certificate_file is None else NOTHING_SAID.probing,
+            tls=None if tag.certificate_file is None else UNSPECIFIED_TLS.probing,
         ),
         RestartPolicy(drain_seconds=entry.drain_seconds, stop_seconds=entry.stop_seconds),
         role=tag.role,

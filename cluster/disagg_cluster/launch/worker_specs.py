@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from disagg_cluster.config import HealthProbes, NodeConfig, Restart, Worker
 from disagg_cluster.config.layout import Layout, Placement
-from disagg_cluster.config.restart_policy import USUAL_PROBES, policy
+from disagg_cluster.config.restart_policy import DEFAULT_PROBES, restart_policy
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.command import build, ranks_of
@@ -38,7 +38,7 @@ def post_of(
     folder: RunFolder,
     restart: Restart,
     inherited: Mapping[str, str],
-    health: HealthProbes = USUAL_PROBES,
+    health: HealthProbes = DEFAULT_PROBES,
     health_seconds: float = 1.0,
 ) -> WorkerSpec:
     """What to run for a worker, where it answers and how patient to be with it.
@@ -52,7 +52,7 @@ def post_of(
         health: The node's rules of probes; the worker's own come first.
         health_seconds: How often it is probed.
     """
-    probes = health.with_changes(worker.health)
+    probes = health.overridden_by(worker.health)
     command = build(
         worker,
         placement,
@@ -72,7 +72,9 @@ def post_of(
             timeout_seconds=probes.timeout_seconds,
             tls=worker.tls.probing if worker.certificate_file is not None else None,
         ),
-        policy(worker.deadlines, restart.with_changes(worker.restart), probes, health_seconds),
+        restart_policy(
+            worker.deadlines, restart.overridden_by(worker.restart), probes, health_seconds
+        ),
         role=worker.role,
         gpus=placement.gpus,
         ranks=ranks_of(worker),

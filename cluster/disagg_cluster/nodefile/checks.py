@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from disagg_cluster.config import EngineTls, Restart, Worker
-from disagg_cluster.config.layout import Wish, share
+from disagg_cluster.config.layout import GpuRequest, allocate
 from disagg_cluster.config.problems import Finding, YamlPath, path_text
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.peers import check_peers
@@ -24,12 +24,12 @@ LONGEST_SOCKET_PATH_BYTES = 107
 def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[Finding, ...]:
     """Everything wrong between the values of a file.
 
-    Nothing is concluded from a value that could not be understood: its own problem is told
+    Nothing is concluded from a value that could not be understood: its own problem is reported
     already.
 
     Args:
         draft: The file as far as it is understood.
-        devices: What the node has, as far as the file tells.
+        devices: What the node has, as far as the file says.
         host: The machine the file is for.
     """
     findings = [*_node(draft), *_hook(draft, host), *_names(draft), *_listed(draft)]
@@ -104,7 +104,7 @@ def _names(draft: Draft) -> Iterator[Finding]:
 
 
 def _listed(draft: Draft) -> Iterator[Finding]:
-    """Listed engines that are workers: each would be booked twice."""
+    """Listed engines that are workers: each would be counted twice."""
     attach = draft.config.attach
     if attach is None or not draft.sure("attach"):
         return
@@ -129,11 +129,11 @@ def _listed(draft: Draft) -> Iterator[Finding]:
 
 def _gpus(draft: Draft, devices: Sequence[Device] | None) -> Iterator[Finding]:
     wanted = [
-        Wish(position, draft.label(position), worker.gpus)
+        GpuRequest(position, draft.label(position), worker.gpus)
         for position, worker in draft.workers
         if draft.sure("workers", position, "gpus") and (worker.gpu_count or draft.sure("devices"))
     ]
-    yield from share(wanted, devices or ()).findings
+    yield from allocate(wanted, devices or ()).findings
 
 
 def _restarts(draft: Draft) -> Iterator[Finding]:
@@ -145,16 +145,16 @@ def _restarts(draft: Draft) -> Iterator[Finding]:
             places.append((("workers", position, "restart"), worker.restart))
     for path, said in places:
         first, most = "backoff_first_seconds", "backoff_max_seconds"
-        told = [key for key in (most, first) if key in said.model_fields_set]
+        given = [key for key in (most, first) if key in said.model_fields_set]
         sure = draft.sure("restart") and draft.sure(*path)
-        whole = node.with_changes(said)
-        if told and sure and whole.backoff_first_seconds > whole.backoff_max_seconds:
+        whole = node.overridden_by(said)
+        if given and sure and whole.backoff_first_seconds > whole.backoff_max_seconds:
             message = (
                 f"the first wait of {whole.backoff_first_seconds:g} s is longer than the longest, "
                 f"{whole.backoff_max_seconds:g} s"
             )
-            hint = "" if len(told) == 2 else f"say {first if told[0] == most else most}, too"
-            yield Finding((*path, told[0]), message, hint)
+            hint = "" if len(given) == 2 else f"say {first if given[0] == most else most}, too"
+            yield Finding((*path, given[0]), message, hint)
 
 
 _FILES = ("ca_file", "cert_file", "key_file")

@@ -12,16 +12,16 @@ from pydantic import ValidationError
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.problems import Finding, YamlPath, path_text
 from disagg_cluster.config.values import FOLDER
-from disagg_cluster.nodefile.messages import Misfit, misfits, shown
-from disagg_cluster.nodefile.shape import find_spot
+from disagg_cluster.nodefile.messages import Violation, shown, violations
+from disagg_cluster.nodefile.shape import find_entry
 
-_STAND_INS = {
+_PLACEHOLDERS = {
     **{"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"},
     **{"currency": "XXX", "per_hour": 1.0, "url": "http://127.0.0.1:1"},
 }
 """Values for required keys that are missing or wrong; nothing is concluded from them."""
 
-_GONE = "(left out)"
+_LEFT_OUT = "(left out)"
 """Stands where a worker was, so that those after it keep their places."""
 
 
@@ -87,8 +87,8 @@ def understand(raw: object, folder: Path | None = None) -> tuple[Draft | None, t
         config = NodeConfig.model_validate(raw, context={FOLDER: folder})
         return Draft(config, tuple(range(len(config.workers)))), tuple(odd_keys)
     except ValidationError as error:
-        found = misfits(error.errors(include_url=False, include_context=False), raw)
-    return _salvage(raw, found, folder), (*odd_keys, *(misfit.finding for misfit in found))
+        found = violations(error.errors(include_url=False, include_context=False), raw)
+    return _salvage(raw, found, folder), (*odd_keys, *(violation.finding for violation in found))
 
 
 def text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> object:
@@ -112,15 +112,17 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def _salvage(raw: object, found: Iterable[Misfit], folder: Path | None) -> Draft | None:
-    doubts = {doubt for misfit in found for doubt in misfit.doubts}
-    rest = without(raw, {misfit.leave_out for misfit in found})
+def _salvage(raw: object, found: Iterable[Violation], folder: Path | None) -> Draft | None:
+    doubts = {doubt for violation in found for doubt in violation.doubts}
+    rest = without(raw, {violation.leave_out for violation in found})
     for doubt in doubts:
-        if find_spot(doubt).required:
-            _put(rest, doubt, _STAND_INS[str(doubt[-1])])
+        if find_entry(doubt).required:
+            _put(rest, doubt, _PLACEHOLDERS[str(doubt[-1])])
     positions: tuple[int, ...] = ()
     if isinstance(rest, dict) and isinstance(rest.get("workers"), list):
-        kept = [(place, worker) for place, worker in enumerate(rest["workers"]) if worker != _GONE]
+        kept = [
+            (place, worker) for place, worker in enumerate(rest["workers"]) if worker != _LEFT_OUT
+        ]
         positions = tuple(place for place, _ in kept)
         rest["workers"] = [worker for _, worker in kept]
     try:
@@ -137,7 +139,7 @@ def without(value: object, paths: set[YamlPath], at: YamlPath = ()) -> object:
         return {key: without(item, paths, (*at, key)) for key, item in kept.items()}
     if isinstance(value, list):
         return [
-            _GONE if (*at, place) in paths else without(item, paths, (*at, place))
+            _LEFT_OUT if (*at, place) in paths else without(item, paths, (*at, place))
             for place, item in enumerate(value)
         ]
     return value

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.masking import MASK, follows_secret, is_secret_name, masked_arguments
 from disagg_cluster.config.problems import Finding, YamlPath, nearest
-from disagg_cluster.nodefile.shape import Spot, find_spot, home_of
+from disagg_cluster.nodefile.shape import SchemaEntry, find_entry, home_of
 
 _MOST_GUESSES = 100
 """For so many unknown keys what was meant is guessed: each takes a comparison with all known."""
@@ -31,7 +31,7 @@ _SECRET_PATHS = frozenset({("on_worker_failure", "url"), ("on_worker_failure", "
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class Violation:
     """One thing that does not fit the file's shape.
 
     `leave_out` is the path without which the rest can be understood; `doubts` are the fields
@@ -43,45 +43,47 @@ class Misfit:
     doubts: tuple[YamlPath, ...]
 
 
-def misfits(
+def violations(
     errors: Iterable[ErrorDetails], raw: object, root: type[BaseModel] = NodeConfig
-) -> tuple[Misfit, ...]:
+) -> tuple[Violation, ...]:
     """Every error in our words, one for each path; `root` is the shape of the whole file.
 
-    A key that is missing because it is misspelt is told once, as misspelt.
+    A key that is missing because it is misspelt is reported once, as misspelt.
     """
-    told: dict[tuple[YamlPath, bool], Misfit] = {}
-    absent: dict[YamlPath, Misfit] = {}
+    found: dict[tuple[YamlPath, bool], Violation] = {}
+    absent: dict[YamlPath, Violation] = {}
     unknown = 0
     for error in errors:
         path = _path(error, raw)
         if error["type"] == "missing":
-            finding = Finding(path, f"missing: expected {find_spot(path, root).expected}")
-            absent[path] = Misfit(finding, path, (path,))
+            finding = Finding(path, f"missing: expected {find_entry(path, root).expected}")
+            absent[path] = Violation(finding, path, (path,))
         elif error["type"] == "extra_forbidden":
             unknown += 1
-            told[path, False] = _unknown_key(path, raw, root, guess=unknown <= _MOST_GUESSES)
+            found[path, False] = _unknown_key(path, raw, root, guess=unknown <= _MOST_GUESSES)
         else:
-            told.setdefault((path, _is_about_key(error)), _misfit(error, path, raw, root))
-    meant = {doubt for misfit in told.values() for doubt in misfit.doubts}
-    return (*told.values(), *(lack for path, lack in absent.items() if path not in meant))
+            found.setdefault((path, _is_about_key(error)), _violation(error, path, raw, root))
+    meant = {doubt for violation in found.values() for doubt in violation.doubts}
+    return (*found.values(), *(lack for path, lack in absent.items() if path not in meant))
 
 
-def _misfit(error: ErrorDetails, path: YamlPath, raw: object, root: type[BaseModel]) -> Misfit:
+def _violation(
+    error: ErrorDetails, path: YamlPath, raw: object, root: type[BaseModel]
+) -> Violation:
     kind = error["type"]
-    spot = find_spot(path, root)
+    entry = find_entry(path, root)
     if _is_about_key(error):
         message = f"expected a name of letters, digits and _ as a key, not {shown(path[-1])}"
         finding = Finding(path, message)
     else:
         value = _value(path, raw)
-        inside = len(path) > len(spot.path)
-        told = error["msg"].removeprefix("Value error, ")
+        inside = len(path) > len(entry.path)
+        reason = error["msg"].removeprefix("Value error, ")
         listed = kind == "literal_error"
-        expected = _OF_A_VALUE.get(kind, told) if inside and not listed else spot.expected
+        expected = _OF_A_VALUE.get(kind, reason) if inside and not listed else entry.expected
         seen = kind_of(value) if _may_be_secret(path, raw) else shown(value)
-        finding = Finding(path, f"expected {expected}, not {seen}", _hint(kind, spot, value))
-    return Misfit(finding, spot.path, (spot.path,))
+        finding = Finding(path, f"expected {expected}, not {seen}", _hint(kind, entry, value))
+    return Violation(finding, entry.path, (entry.path,))
 
 
 def _may_be_secret(path: YamlPath, raw: object) -> bool:
@@ -97,11 +99,11 @@ def _may_be_secret(path: YamlPath, raw: object) -> bool:
     return isinstance(before, str) and follows_secret(before)
 
 
-def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel], *, guess: bool) -> Misfit:
+def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel], *, guess: bool) -> Violation:
     section, key = path[:-1], str(path[-1])
     present = _value(section, raw)
-    spot = find_spot(section, root)
-    free = [known for known in spot.keys if not (isinstance(present, dict) and known in present)]
+    entry = find_entry(section, root)
+    free = [known for known in entry.keys if not (isinstance(present, dict) and known in present)]
     meant = nearest(key, free) if guess else None
     home = home_of(key, root)
     if home:
@@ -109,16 +111,16 @@ def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel], *, guess: b
     elif meant:
         hint = f"did you mean {meant!r}?"
     else:
-        hint = f"known here: {', '.join(spot.keys)}"
+        hint = f"known here: {', '.join(entry.keys)}"
     doubts = ((*section, meant),) if meant and not home else ()
-    return Misfit(Finding(path, "unknown key", hint), path, doubts)
+    return Violation(Finding(path, "unknown key", hint), path, doubts)
 
 
-def _hint(kind: str, spot: Spot, value: object) -> str:
+def _hint(kind: str, entry: SchemaEntry, value: object) -> str:
     if value is None:
         return "give it a value, or leave the key out"
-    if spot.choices and isinstance(value, str):
-        meant = nearest(value, spot.choices)
+    if entry.choices and isinstance(value, str):
+        meant = nearest(value, entry.choices)
         return f"did you mean {meant!r}?" if meant else ""
     if kind == "string_type" and not isinstance(value, (dict, list)):
         return "put it in quotes"

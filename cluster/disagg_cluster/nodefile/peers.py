@@ -85,9 +85,9 @@ def _out_of_reach(config: NodeConfig, worker: Worker, at: YamlPath) -> Iterator[
         hint = "give the address of this node that they can reach; whoever reaches it can use it"
         path = (*at, "host") if "host" in worker.model_fields_set else at
         yield Finding(path, message, hint)
-    told = "VLLM_NIXL_SIDE_CHANNEL_HOST" in worker.env or worker.engine != "vllm"
+    given = "VLLM_NIXL_SIDE_CHANNEL_HOST" in worker.env or worker.engine != "vllm"
     nixl = worker.kv_transfer is not None and worker.kv_transfer.speaks("nixl")
-    if worker.role is Role.PREFILL and address.is_unspecified and nixl and not told:
+    if worker.role is Role.PREFILL and address.is_unspecified and nixl and not given:
         message = f"NIXL would tell its peers to fetch KV from {worker.host}"
         hint = "give one address, or say it with env: {VLLM_NIXL_SIDE_CHANNEL_HOST: …}"
         yield Finding((*at, "host"), message, hint)
@@ -102,24 +102,24 @@ _TRANSPORTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Means:
-    """By what an engine hands KV over; no transports where we cannot know."""
+class _Transport:
+    """By what an engine hands KV over; no kinds where we cannot know."""
 
     engine: str
-    transports: frozenset[str]
+    kinds: frozenset[str]
 
-    def fits(self, other: _Means) -> bool:
+    def fits(self, other: _Transport) -> bool:
         if self.engine != other.engine:
             return False
-        known = bool(self.transports and other.transports)
-        return not known or bool(self.transports & other.transports)
+        known = bool(self.kinds and other.kinds)
+        return not known or bool(self.kinds & other.kinds)
 
 
 @dataclass(slots=True)
-class _Halves:
-    """The workers of one model: the first place of each means, by role."""
+class _PairRoles:
+    """The workers of one model: the first place of each transport, by role."""
 
-    firsts: dict[Role, dict[_Means, int]] = field(
+    firsts: dict[Role, dict[_Transport, int]] = field(
         default_factory=lambda: {Role.PREFILL: {}, Role.DECODE: {}}
     )
 
@@ -132,18 +132,18 @@ def check_pairs(draft: Draft, *, all_meet: bool) -> Iterator[Finding]:
         all_meet: Each prefill engine meets each decode engine, as behind a router; otherwise it
             is enough that each has one that it fits.
     """
-    models: dict[str, _Halves] = {}
-    workers: dict[int, tuple[Worker, _Means]] = {}
+    models: dict[str, _PairRoles] = {}
+    workers: dict[int, tuple[Worker, _Transport]] = {}
     for place, worker in draft.workers:
         sure = all(draft.sure("workers", place, key) for key in _KEYS)
         if worker.role not in (Role.PREFILL, Role.DECODE) or worker.engine == "standin":
             continue
         if not sure or worker.kv_transfer is None:
             return  # what is missing may be the half that fits
-        means = _Means(worker.engine, _transports(worker))
-        workers[place] = (worker, means)
-        halves = models.setdefault(worker.model_name, _Halves())
-        halves.firsts[worker.role].setdefault(means, place)
+        transport = _Transport(worker.engine, _transports(worker))
+        workers[place] = (worker, transport)
+        halves = models.setdefault(worker.model_name, _PairRoles())
+        halves.firsts[worker.role].setdefault(transport, place)
     for model, halves in models.items():
         found = list(_unpaired(workers, halves, Role.DECODE, all_meet=all_meet))
         found = found or list(_unpaired(workers, halves, Role.PREFILL, all_meet=all_meet))
@@ -152,12 +152,14 @@ def check_pairs(draft: Draft, *, all_meet: bool) -> Iterator[Finding]:
 
 
 def _unpaired(
-    workers: dict[int, tuple[Worker, _Means]], halves: _Halves, role: Role, *, all_meet: bool
+    workers: dict[int, tuple[Worker, _Transport]], halves: _PairRoles, role: Role, *, all_meet: bool
 ) -> Iterator[tuple[int, int]]:
-    """The places of one half, first of each means, with one of the other half that misfits."""
+    """The places of one half, first of each transport, with one of the other half that misfits."""
     other = Role.PREFILL if role is Role.DECODE else Role.DECODE
-    for means, place in halves.firsts[role].items():
-        misfits = [first for peer, first in halves.firsts[other].items() if not means.fits(peer)]
+    for transport, place in halves.firsts[role].items():
+        misfits = [
+            first for peer, first in halves.firsts[other].items() if not transport.fits(peer)
+        ]
         if misfits and (all_meet or len(misfits) == len(halves.firsts[other])):
             yield place, misfits[0]
 
@@ -165,18 +167,18 @@ def _unpaired(
 def _told(
     model: str,
     place: int,
-    of: tuple[Worker, _Means],
+    of: tuple[Worker, _Transport],
     other_place: int,
-    other: tuple[Worker, _Means],
+    other: tuple[Worker, _Transport],
 ) -> Finding:
-    worker, means = of
-    peer, peer_means = other
+    worker, mine = of
+    peer, theirs = other
     at: YamlPath = ("workers", place)
     there = f"{peer.name} (workers[{other_place}])"
-    if means.engine != peer_means.engine:
+    if mine.engine != theirs.engine:
         message = (
-            f"{worker.name} is a {worker.role} worker of {means.engine}, {there}, its other half "
-            f"for {model}, of {peer_means.engine}"
+            f"{worker.name} is a {worker.role} worker of {mine.engine}, {there}, its other half "
+            f"for {model}, of {theirs.engine}"
         )
         return Finding((*at, "engine"), message, "both halves of a model need the same engine")
     assert worker.kv_transfer is not None

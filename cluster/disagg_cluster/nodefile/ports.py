@@ -21,7 +21,7 @@ class _Claim:
     ports: range
 
 
-class _Ledger:
+class _PortTable:
     """Who has which port; the first who wants it has it."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class _Ledger:
 
 def check_ports(draft: Draft) -> Iterator[Finding]:
     """Every port that two parts of the node would listen on."""
-    ledger = _Ledger()
+    ledger = _PortTable()
     for claim in _claims(draft):
         if claim.ports[-1] > LAST_PORT:
             message = f"ports {_span(claim.ports)} are needed; the last is {LAST_PORT}"

@@ -1,4 +1,4 @@
-"""The node file at the door: read once, every problem told at once, frozen afterwards."""
+"""From a node file to its configuration: read once, every problem reported at once, then frozen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from disagg_cluster.host.files.named_paths import read_bounded
 from disagg_cluster.nodefile.checks import check
 from disagg_cluster.nodefile.draft import understand
 from disagg_cluster.nodefile.worker_checks import THIS_HOST, Host
-from disagg_cluster.nodefile.yaml_positions import Marked, read_yaml
+from disagg_cluster.nodefile.yaml_positions import YamlDocument, read_yaml
 from disagg_exporter.devices.simulated.device_source import SimDevices
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Device
@@ -39,8 +39,8 @@ def read(path: Path, host: Host = THIS_HOST) -> NodeFile:
     Raises:
         ConfigError: The file cannot be read, or has problems; all of them are in it.
     """
-    marked = read_yaml(_text(path))
-    return NodeFile(_configure(marked, str(path), host, path.absolute().parent), marked.lines)
+    document = read_yaml(_text(path))
+    return NodeFile(_configure(document, str(path), host, path.absolute().parent), document.lines)
 
 
 def load(path: Path, host: Host = THIS_HOST) -> NodeConfig:
@@ -69,11 +69,11 @@ def from_mapping(mapping: Mapping[str, object], source: str, host: Host = THIS_H
     Raises:
         ConfigError: It has problems; all of them are in the error.
     """
-    return _configure(Marked(mapping, {}, ()), source, host)
+    return _configure(YamlDocument(mapping, {}, ()), source, host)
 
 
 def expected_devices(config: NodeConfig) -> tuple[Device, ...] | None:
-    """The devices of the node as far as its file tells; None for a node without GPUs."""
+    """The devices of the node as far as its file says; None for a node without GPUs."""
     if config.devices is DeviceKind.SIM:
         return SimDevices(Path(), config.sim_devices).inventory()
     return assume(config)
@@ -87,16 +87,18 @@ def _text(path: Path) -> str:
         raise ConfigError([Problem("", None, f"cannot be read: {why}")], str(path)) from error
 
 
-def _configure(marked: Marked, source: str, host: Host, folder: Path | None = None) -> NodeConfig:
-    if marked.value is None:
-        raise config_error(marked.findings or [Finding((), "the file is empty")], source)
-    draft, misshapen = understand(marked.value, folder)
-    findings = [*marked.findings, *misshapen]
+def _configure(
+    document: YamlDocument, source: str, host: Host, folder: Path | None = None
+) -> NodeConfig:
+    if document.value is None:
+        raise config_error(document.findings or [Finding((), "the file is empty")], source)
+    draft, violations = understand(document.value, folder)
+    findings = [*document.findings, *violations]
     if draft is not None:
-        told = draft.config
+        config = draft.config
         if not (draft.sure("devices") and draft.sure("sim_devices")):
-            told = told.model_copy(update={"devices": DeviceKind.AUTO})
-        findings += check(draft, expected_devices(told), host)
+            config = config.model_copy(update={"devices": DeviceKind.AUTO})
+        findings += check(draft, expected_devices(config), host)
     if findings or draft is None:
-        raise config_error(findings, source, marked.lines)
+        raise config_error(findings, source, document.lines)
     return draft.config

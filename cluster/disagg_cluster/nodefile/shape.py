@@ -18,7 +18,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class SchemaEntry:
     """The deepest place on the way of a path that the node file has a word for.
 
     `path` leads there. `section` is the kind of mapping that belongs there, if one does;
@@ -56,22 +56,22 @@ class Spot:
         return (self.field.description if self.field else None) or "something else"
 
 
-def find_spot(path: YamlPath, root: type[BaseModel] = NodeConfig) -> Spot:
+def find_entry(path: YamlPath, root: type[BaseModel] = NodeConfig) -> SchemaEntry:
     """Follow `path` as far as the file, a node file unless `root` says, has words for it."""
-    spot = Spot((), None, root)
+    entry = SchemaEntry((), None, root)
     items: type[BaseModel] | None = None
     for length, part in enumerate(path, start=1):
         if items is not None and isinstance(part, int):
-            spot, items = Spot(path[:length], None, items), None
-        elif spot.section is not None and part in spot.section.model_fields:
-            field = spot.section.model_fields[str(part)]
+            entry, items = SchemaEntry(path[:length], None, items), None
+        elif entry.section is not None and part in entry.section.model_fields:
+            field = entry.section.model_fields[str(part)]
             inner = _section_in(field.annotation)
             listed = get_origin(field.annotation) is tuple
-            spot = Spot(path[:length], field, None if listed else inner)
+            entry = SchemaEntry(path[:length], field, None if listed else inner)
             items = inner if listed else None
         else:
             break
-    return spot
+    return entry
 
 
 def home_of(key: str, inside: type[BaseModel] = NodeConfig) -> str | None:

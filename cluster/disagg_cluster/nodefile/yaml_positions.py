@@ -25,7 +25,7 @@ _SLOWLY_CHARACTERS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class YamlDocument:
     """A YAML document: its value, the line (from 1) of each path, and what is wrong with it.
 
     `value` is None where the text is empty or cannot be read; `findings` then says why not.
@@ -44,7 +44,7 @@ class _TooMuchError(Exception):
 _REFUSED = (yaml.YAMLError, _TooMuchError, RecursionError, ValueError)
 
 
-def read_yaml(text: str) -> Marked:
+def read_yaml(text: str) -> YamlDocument:
     """Read one YAML document; never raises, whatever the text."""
     try:
         _measure(text)
@@ -56,14 +56,14 @@ def read_yaml(text: str) -> Marked:
         return _refused(error)
 
 
-def _slowly(text: str) -> Marked:
+def _slowly(text: str) -> YamlDocument:
     try:
         return _marked(yaml.SafeLoader(text))
     except _REFUSED as error:
         return _refused(error)
 
 
-def _refused(error: Exception) -> Marked:
+def _refused(error: Exception) -> YamlDocument:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         words = ", ".join(part for part in (error.context, error.problem) if part)
@@ -91,7 +91,7 @@ def _measure(text: str) -> None:
             raise _TooMuchError
 
 
-def _marked(loader: yaml.SafeLoader) -> Marked:
+def _marked(loader: yaml.SafeLoader) -> YamlDocument:
     node = loader.get_single_node()
     lines: dict[YamlPath, int] = {}
     findings = []
@@ -103,7 +103,7 @@ def _marked(loader: yaml.SafeLoader) -> Marked:
         if count > MAX_PATHS:
             raise _TooMuchError
     value = loader.construct_document(node) if node else None
-    return Marked(value, lines, tuple(findings))
+    return YamlDocument(value, lines, tuple(findings))
 
 
 def _walk(
@@ -148,5 +148,5 @@ def _twice(path: YamlPath, first: int, line: int) -> Finding:
     return Finding(path, f"written twice (first on line {first})", "keep one of the two", line)
 
 
-def _unreadable(message: str, line: int | None = None, hint: str = "") -> Marked:
-    return Marked(None, {}, (Finding((), message, hint, line),))
+def _unreadable(message: str, line: int | None = None, hint: str = "") -> YamlDocument:
+    return YamlDocument(None, {}, (Finding((), message, hint, line),))

@@ -19,7 +19,7 @@ from disagg_cluster.config.problems import ConfigError, Finding, config_error
 from disagg_cluster.config.values import AnyText, Section
 from disagg_cluster.host.files.named_paths import read_bounded
 from disagg_cluster.nodefile.draft import text_keys_only
-from disagg_cluster.nodefile.messages import misfits
+from disagg_cluster.nodefile.messages import violations
 from disagg_cluster.nodefile.yaml_positions import read_yaml
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def load(path: Path) -> Credentials:
     try:
         config = HttpConfig.model_validate(raw)
     except ValidationError as error:
-        found = misfits(error.errors(include_url=False, include_context=False), raw, HttpConfig)
+        found = violations(error.errors(include_url=False, include_context=False), raw, HttpConfig)
         findings += [misfit.finding for misfit in found]
     shown = list(_shown(config, path.parent, findings))
     if len(shown) > 1:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Protocol
 
 from disagg_cluster.config import EngineTls
-from disagg_cluster.config.tls import NOTHING_SAID
+from disagg_cluster.config.tls import UNSPECIFIED_TLS
 from disagg_cluster.discovery.attached.attachment import Attachment, Urls
 from disagg_cluster.discovery.attached.view import status_of, subject_of, worker_id_of
 from disagg_cluster.discovery.sightings.judging import Case
@@ -76,7 +76,7 @@ class Attached:
         told: Tells,
         *,
         registering: bool = False,
-        tls: EngineTls = NOTHING_SAID,
+        tls: EngineTls = UNSPECIFIED_TLS,
         first_index: int = 0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from disagg_cluster.config.problems import Finding, YamlPath, config_error
 from disagg_cluster.host.files.named_paths import read_bounded
 from disagg_cluster.nodefile.draft import text_keys_only, without
-from disagg_cluster.nodefile.messages import Misfit, misfits
+from disagg_cluster.nodefile.messages import Violation, violations
 from disagg_cluster.nodefile.web.checks import check
 from disagg_cluster.nodefile.web.shape import WebConfig
 from disagg_cluster.nodefile.yaml_positions import read_yaml
@@ -65,32 +65,32 @@ def understand(files: WebFiles) -> tuple[WebConfig, list[Finding], Mapping[YamlP
     With findings, the configuration holds what could be understood.
     """
     try:
-        marked = read_yaml(files.text.decode("utf-8"))
+        document = read_yaml(files.text.decode("utf-8"))
     except UnicodeDecodeError:
         return WebConfig(), [Finding((), "not text in UTF-8")], {}
-    findings = list(marked.findings)
+    findings = list(document.findings)
     odd: list[Finding] = []
-    raw = text_keys_only({} if marked.value is None else marked.value, (), odd)
+    raw = text_keys_only({} if document.value is None else document.value, (), odd)
     findings += odd
     try:
         config, doubts = WebConfig.model_validate(raw), set[YamlPath]()
     except ValidationError as error:
-        found = misfits(error.errors(include_url=False, include_context=False), raw, WebConfig)
-        findings += [misfit.finding for misfit in found]
-        doubts = {doubt for misfit in found for doubt in misfit.doubts}
-        rest = without(raw, {_smallest(misfit) for misfit in found})
+        found = violations(error.errors(include_url=False, include_context=False), raw, WebConfig)
+        findings += [violation.finding for violation in found]
+        doubts = {doubt for violation in found for doubt in violation.doubts}
+        rest = without(raw, {_smallest(violation) for violation in found})
         config = WebConfig.model_validate(rest if isinstance(rest, dict) else {})
     findings += check(config, lambda path: not any(d[: len(path)] == path for d in doubts))
     for key, content in files.named.items():
         if isinstance(content, str):
             findings.append(Finding(("tls_server_config", key), f"cannot be read: {content}"))
-    return config, findings, marked.lines
+    return config, findings, document.lines
 
 
-def _smallest(misfit: Misfit) -> YamlPath:
+def _smallest(violation: Violation) -> YamlPath:
     """What to leave out so that the rest can be understood: of a mapping the one entry."""
-    path = misfit.finding.path
-    return path if path[:-1] in _MAPPINGS else misfit.leave_out
+    path = violation.finding.path
+    return path if path[:-1] in _MAPPINGS else violation.leave_out
 
 
 def _names(text: bytes) -> dict[str, str]:
@@ -122,11 +122,11 @@ def certificate(path: Path) -> bytes | None:
     tls = config.tls_server_config
     if tls is None:
         return None
-    told = files.named.get("cert_file", (tls.cert or "").encode())
+    pem = files.named.get("cert_file", (tls.cert or "").encode())
     # The first of a chain is the server's; those after it are of who signed it.
-    first = _CERTIFICATE.search(told) if isinstance(told, bytes) else None
+    first = _CERTIFICATE.search(pem) if isinstance(pem, bytes) else None
     if first is None or not _is_sound(first[0]):
-        why = f"cannot be read: {told}" if isinstance(told, str) else "no certificate in PEM"
+        why = f"cannot be read: {pem}" if isinstance(pem, str) else "no certificate in PEM"
         raise config_error([Finding(("tls_server_config", "cert_file"), why)], str(path), lines)
     return first[0]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from disagg_cluster.config.tls import NOTHING_SAID, EngineTls
+from disagg_cluster.config.tls import UNSPECIFIED_TLS, EngineTls
 from disagg_cluster.host.files.named_paths import read_file_of
 from disagg_cluster.host.processes.procfs import start_ticks
 from disagg_exporter.http.tls_words import TlsError, TlsFault, Trust
@@ -35,7 +35,7 @@ class TlsServer:
     `pid` and `start_ticks` are that process; None where it is not seen, or not on this node.
     """
 
-    settings: EngineTls = NOTHING_SAID
+    settings: EngineTls = UNSPECIFIED_TLS
     certificate_file: str = ""
     pid: int | None = None
     start_ticks: int | None = None

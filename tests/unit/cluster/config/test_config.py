@@ -8,7 +8,7 @@ import pytest
 
 from disagg_cluster.config import Deadlines, GpuPriceConfig, NodeConfig
 from disagg_cluster.config.problems import ConfigError
-from disagg_cluster.config.restart_policy import RestartPolicy, policy
+from disagg_cluster.config.restart_policy import RestartPolicy, restart_policy
 from disagg_cluster.nodefile import from_mapping
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.http.listen import ListenAddress
@@ -149,7 +149,10 @@ def test_an_engine_is_asked_where_it_answers_on_its_own_node(
 def test_a_crash_is_handled_as_the_supervisor_would_by_itself() -> None:
     config = node(worker())
 
-    assert policy(config.workers[0].deadlines, config.restart, config.health) == RestartPolicy()
+    assert (
+        restart_policy(config.workers[0].deadlines, config.restart, config.health)
+        == RestartPolicy()
+    )
 
 
 def test_a_worker_changes_only_what_it_says_of_its_restarts() -> None:
@@ -158,9 +161,9 @@ def test_a_worker_changes_only_what_it_says_of_its_restarts() -> None:
         restart={"backoff_first_seconds": 0, "backoff_max_seconds": 30.0, "hang_probes": 3},
     )
 
-    restart = config.restart.with_changes(config.workers[0].restart)
+    restart = config.restart.overridden_by(config.workers[0].restart)
 
-    assert policy(Deadlines(stop_seconds=4), restart) == RestartPolicy(
+    assert restart_policy(Deadlines(stop_seconds=4), restart) == RestartPolicy(
         stop_seconds=4,
         backoff_first_seconds=0,
         backoff_max_seconds=60.0,

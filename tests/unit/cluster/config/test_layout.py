@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.config.layout import Wish, assume, place, share
+from disagg_cluster.config.layout import GpuRequest, allocate, assume, place
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.nodefile import read
 from disagg_exporter.devices.source import pseudo_device
@@ -109,30 +109,30 @@ def test_gpus_wanted_on_a_node_without_any_are_refused() -> None:
         place(node(worker(gpus=[0])), None)
 
 
-WISHES = st.lists(
+REQUESTS = st.lists(
     st.one_of(st.integers(0, 4), st.lists(st.integers(0, 7), max_size=4).map(tuple).filter(bool)),
     max_size=5,
 )
 
 
 @settings(deadline=None)  # the machine may be busy
-@given(wanted=WISHES, count=st.integers(1, 8))
+@given(wanted=REQUESTS, count=st.integers(1, 8))
 def test_no_device_is_given_twice_and_every_wish_is_met_or_reported(
     wanted: list[int | tuple[int, ...]], count: int
 ) -> None:
     devices = tuple(gpu(index) for index in range(count))
-    wishes = [Wish(position, f"w{position}", gpus) for position, gpus in enumerate(wanted)]
+    requests = [GpuRequest(position, f"w{position}", gpus) for position, gpus in enumerate(wanted)]
 
-    sharing = share(wishes, devices)
+    allocation = allocate(requests, devices)
 
-    given_out = [device.gpu for got in sharing.given.values() for device in got]
+    given_out = [device.gpu for got in allocation.given.values() for device in got]
     assert len(set(given_out)) == len(given_out)
-    assert {*given_out, *(device.gpu for device in sharing.free)} == {d.gpu for d in devices}
-    reported = {finding.path[1] for finding in sharing.findings}
-    for wish in wishes:
-        asked = wish.gpus if isinstance(wish.gpus, int) else len(wish.gpus)
-        got = sharing.given.get(wish.position, ())
-        assert (len(got) == asked and asked > 0) != (wish.position in reported)
+    assert {*given_out, *(device.gpu for device in allocation.free)} == {d.gpu for d in devices}
+    reported = {finding.path[1] for finding in allocation.findings}
+    for request in requests:
+        asked = request.gpus if isinstance(request.gpus, int) else len(request.gpus)
+        got = allocation.given.get(request.position, ())
+        assert (len(got) == asked and asked > 0) != (request.position in reported)
 
 
 @settings(deadline=None)  # the machine may be busy

@@ -13,7 +13,7 @@ from disagg_cluster.config import NodeConfig, Restart, Router, Worker
 from disagg_cluster.config.problems import ConfigError, Problem
 from disagg_cluster.nodefile import from_mapping, load, parse
 from disagg_cluster.nodefile.checks import LONGEST_SOCKET_PATH_BYTES
-from disagg_cluster.nodefile.shape import find_spot
+from disagg_cluster.nodefile.shape import find_entry
 from disagg_cluster.nodefile.worker_checks import ELSEWHERE
 from disagg_exporter.steps.local_sockets import LONGEST_PATH_BYTES
 from support.node_files import HAS_ALL, HAS_NOTHING, node, worker
@@ -327,14 +327,14 @@ def test_a_socket_s_longest_path_is_the_one_that_the_socket_knows() -> None:
 
 def test_every_field_says_what_is_expected() -> None:
     schema = NodeConfig.model_json_schema()
-    assert find_spot(("workers", 0, "kv_transfer", "connector", "x")).path == (
+    assert find_entry(("workers", 0, "kv_transfer", "connector", "x")).path == (
         "workers",
         0,
         "kv_transfer",
         "connector",
     )
     for path in (("workers", 0, key) for key in schema["$defs"]["Worker"]["properties"]):
-        assert find_spot(path).expected != "something else"
+        assert find_entry(path).expected != "something else"
 
 
 def problems_of(read: Callable[[], NodeConfig]) -> list[Problem]:
