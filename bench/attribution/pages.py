@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bench.attribution.engines import Seen
 
-from disagg_exporter.attribution.pages import Stretches
+from disagg_exporter.attribution.pages import PageWindows
 from disagg_exporter.engine_pages.expressions import BETWEEN_TOKENS_BOUNDS_SECONDS
 from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts
 
@@ -33,7 +33,7 @@ class Pages:
     """
 
     def __init__(self) -> None:
-        self._stretches = Stretches(lambda start_ns, end_ns: self._busy_seconds)
+        self._stretches = PageWindows(lambda start_ns, end_ns: self._busy_seconds)
         self._next_ns: int | None = None
         self._computed_tokens = self._written_tokens = self._first_tokens = self._steps = 0
         self._gaps = [0] * (len(BETWEEN_TOKENS_BOUNDS_SECONDS) + 1)

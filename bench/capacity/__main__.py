@@ -26,13 +26,13 @@ from disagg_cluster.simulator.engine.hardware import GPT_OSS_120B, H100, L40S, L
 from disagg_cluster.simulator.engine.roofline import Noise
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
-from disagg_exporter.capacity import Fullness
-from disagg_exporter.capacity.curves.utilization import used_ratio
-from disagg_exporter.capacity.engine import EngineFullness
+from disagg_exporter.capacity import CapacityModel
+from disagg_exporter.capacity.curves.utilization import utilization
+from disagg_exporter.capacity.engine import StepCapacity
 from disagg_exporter.capacity.stream import learn
-from disagg_exporter.capacity.work import Arrived
+from disagg_exporter.capacity.work import Inbox
 from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
-from disagg_exporter.steps.messages import Message, MessageKind
+from disagg_exporter.steps.messages import ControlMessage, MessageKind
 from disagg_exporter.steps.rows import rows_of
 
 SECOND_NS = 1_000_000_000
@@ -94,7 +94,7 @@ def _prefill_rows() -> Iterator[Row]:
                 f"{level:.0%} of the knee's rate",
                 limit and limit.tokens_per_second,
                 rate,
-                load and used_ratio(Role.PREFILL, load, limit, None),
+                load and utilization(Role.PREFILL, load, limit, None),
                 spent_tokens / rate,
                 limit.confidence if limit else "",
                 limit and limit.knee_tokens,
@@ -124,7 +124,7 @@ def _decode_rows() -> Iterator[Row]:
                     f"batch {load.batch:.0f}, {target * 1e3:.0f} ms",
                     limit and limit.requests,
                     true,
-                    used_ratio(Role.DECODE, load, None, limit),
+                    utilization(Role.DECODE, load, None, limit),
                     true and max(load.batch / true, load.kv_usage_ratio),
                     limit.confidence if limit else "",
                 )
@@ -132,13 +132,13 @@ def _decode_rows() -> Iterator[Row]:
 
 def _learn(
     specs: tuple[EngineSpec, ...], mix: Mix, name: str, targets: tuple[float, ...]
-) -> tuple[list[EngineFullness], float]:
+) -> tuple[list[StepCapacity], float]:
     """Return what is known of an engine after a run, and the prefill tokens a second it took."""
     simulation = Simulation(
         ClusterSpec(specs), Constant(mix), lengths=LENGTHS, reporting=_REPORTING, seed=1
     )
-    known = [EngineFullness(target) for target in targets]
-    arrived, next_ns, tokens = Arrived(), SECOND_NS, 0
+    known = [StepCapacity(target) for target in targets]
+    arrived, next_ns, tokens = Inbox(), SECOND_NS, 0
 
     def advance(now_ns: int) -> None:
         told = list(arrived.take())
@@ -150,7 +150,7 @@ def _learn(
         while next_ns <= t_ns:
             advance(next_ns)
             next_ns += SECOND_NS
-        if not isinstance(event, Message) or event.key.engine != name or event.step is None:
+        if not isinstance(event, ControlMessage) or event.key.engine != name or event.step is None:
             continue
         if event.kind is not MessageKind.STEP:
             arrived.hear(event.key, event.step)
@@ -172,21 +172,23 @@ def _costs() -> dict[str, float]:
     told = [
         (event.key, event.step)
         for _, event in simulation.events(60 * SECOND_NS)
-        if isinstance(event, Message) and event.kind is MessageKind.STEP and event.step is not None
+        if isinstance(event, ControlMessage)
+        and event.kind is MessageKind.STEP
+        and event.step is not None
     ]
     names = ["prefill-0", "decode-0", *(f"engine-{n}" for n in range(16))]
     engines = [
         EngineStatus(name, Role.DECODE, "", "", "", (), EngineState.READY, True, "", "")
         for name in names
     ]
-    fullness, each = Fullness(TARGETS_SECONDS[0]), []
+    fullness, each = CapacityModel(TARGETS_SECONDS[0]), []
     for key, step in told:
         began = time.perf_counter_ns()
         fullness.step(key, step, overlapped=False)
         each.append(time.perf_counter_ns() - began)
     rows = rows_of(step for key, step in told if key.engine.startswith("decode"))
     keys = [StreamKey(f"engine-{n}", n, 1, 0) for n in range(16)]
-    fullness, began_ns = Fullness(TARGETS_SECONDS[0]), int(rows["t_ns"][0])
+    fullness, began_ns = CapacityModel(TARGETS_SECONDS[0]), int(rows["t_ns"][0])
     fullness.advance(engines, began_ns)
     # As the daemon hears them: the steps of a tenth of a second in one packet.
     packets = (rows["t_ns"] - began_ns) // (SECOND_NS // 10)

@@ -12,7 +12,7 @@ import pytest
 from disagg_cluster.host.tcp_listeners import session_members
 from disagg_cluster.telemetry.steps.fpm_feed import FpmFeed
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
@@ -59,7 +59,7 @@ def feeds(node: DynamoNode, ledger: Ledger) -> list[FpmFeed]:
             name,
             [node.fpm_addresses[name]],
             ledger,
-            Fullness(itl_seconds=0.05),
+            CapacityModel(itl_seconds=0.05),
             lambda pid=node.relays[name]: pid,  # type: ignore[misc]
             session_members,
         )

@@ -100,7 +100,7 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
     from disagg_cluster.host.run_dir.layout import RunFolder
     from disagg_cluster.telemetry.pages.page_scraper import PageWatch
     from disagg_exporter.accounting import Ledger
-    from disagg_exporter.capacity import Fullness
+    from disagg_exporter.capacity import CapacityModel
     from disagg_exporter.devices.nvml.device_source import NvmlDevices
     from support.fake_api_server import NODE
 
@@ -111,7 +111,7 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
         Attach(dynamo_files=dynamo),
         folder,
         ledger,
-        Fullness(1.0),
+        CapacityModel(1.0),
         source.inventory(),
         lambda: sweep.readings,
         proc=proc,

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from disagg_exporter.model import Step
-from disagg_exporter.steps.listener import Message
+from disagg_exporter.steps.messages import ControlMessage
 from support.books import captured_steps, ns
 from support.vllm_pair import TruthStep
 
 
-def write_capture(path: Path, records: Sequence[Message], truth: Sequence[TruthStep]) -> None:
+def write_capture(
+    path: Path, records: Sequence[ControlMessage], truth: Sequence[TruthStep]
+) -> None:
     """Write the records of an engine with the truth of each; both in the order of steps."""
     if len(records) != len(truth):
         raise ValueError(f"{len(records)} records of {len(truth)} steps")

@@ -15,7 +15,7 @@ from disagg_exporter.attribution.cost_model.cost import StepCost
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.samples import StepWork
 from disagg_exporter.attribution.pages.prefill_shares import Counts, LearnedShares, PhaseShares
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.capacity.curves.curve import LearnedClass, LearnedLimits
 from disagg_exporter.model import Assignment, Device, EnginePage, EngineState, EngineStatus, Role
 
@@ -72,7 +72,7 @@ class LearningNode:
         self.command = "digest"
         self.arguments: tuple[str, ...] = ("serve", "m")
         ledger = Ledger()
-        self.learners = Learners(ledger, Fullness(0.05), Sourcing(ledger))
+        self.learners = Learners(ledger, CapacityModel(0.05), Sourcing(ledger))
         identities = EngineIdentities(
             lambda: DEVICES, {"mixed-0": lambda: self.command}, lambda pid: self.arguments
         )

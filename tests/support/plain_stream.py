@@ -10,7 +10,7 @@ from collections import deque
 from statistics import median
 
 from disagg_exporter.capacity.curves.curve import Curve, class_of
-from disagg_exporter.capacity.curves.utilization import Tally, Window
+from disagg_exporter.capacity.curves.utilization import LoadTally, LoadWindow
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
 from disagg_exporter.steps.rows import kind_of
@@ -49,7 +49,7 @@ class PlainStream:
     )
 
     def __init__(self, prefill: Curve, decode: Curve) -> None:
-        self.window = Window()
+        self.window = LoadWindow()
         self.mark_ns = 0
         self.heard_ns = 0
         self.recorded_ns = 0
@@ -57,7 +57,7 @@ class PlainStream:
         self._decode = decode
         self._before: Step | None = None
         self._unfinished = 0
-        self._tally = Tally()
+        self._tally = LoadTally()
         self._gaps: deque[float] = deque(maxlen=_GAPS_KEPT)
         self._groups: dict[int, list[int]] = {}
         self._pools: dict[int, list[int]] = {}
@@ -150,7 +150,7 @@ class PlainStream:
 
     def end_second(self, now_ns: int) -> None:
         """Put what was gathered into the window and the curves."""
-        tally, self._tally = self._tally, Tally()
+        tally, self._tally = self._tally, LoadTally()
         if tally.length_ns:
             self.window.add(tally)
         if tally.paired_steps:

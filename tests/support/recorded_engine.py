@@ -15,7 +15,9 @@ from disagg_cluster.demo.nodefile import free_ports
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import Step
-from disagg_exporter.steps.listener import Message, StepsListener, Told, in_session_of
+from disagg_exporter.steps.listener import StepsListener
+from disagg_exporter.steps.local_sockets import in_session_of
+from disagg_exporter.steps.messages import ControlMessage, StepEvent
 from support.told_steps import one_by_one
 from support.vllm_nodes import CPU_ENVIRONMENT, ENGINE_ARGS, MODEL_NAME
 from support.vllm_pair import TRUTH_PLUGIN, TruthStep, read_truth, truth_environment
@@ -30,14 +32,14 @@ class RecordedEngine:
 
     url: str
     truth_path: Path
-    heard: list[Message] = field(default_factory=list)
+    heard: list[ControlMessage] = field(default_factory=list)
 
-    def hear(self, told: Told) -> None:
+    def hear(self, told: StepEvent) -> None:
         """Take what its plugin has told."""
         self.heard.extend(one_by_one(told))
 
     @property
-    def steps(self) -> list[Message]:
+    def steps(self) -> list[ControlMessage]:
         """The records of steps that had work.
 
         An engine that schedules ahead tells empty ones too, which its worker does not stamp.

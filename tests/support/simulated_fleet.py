@@ -20,7 +20,7 @@ from disagg_cluster.simulator.load import LoadOverTime, Mix
 from disagg_cluster.simulator.simulation import Simulation, add_devices, feed
 from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_books
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import CumulativeCounts
 from disagg_exporter.http.listen import ListenAddress
@@ -34,7 +34,7 @@ from disagg_exporter.model import (
     Role,
     Snapshot,
 )
-from disagg_exporter.steps.messages import Message, MessageKind
+from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
 WARM_SECONDS = 200.0
 SECOND_NS = 1_000_000_000
@@ -92,7 +92,7 @@ class _Node:
         add_devices({name: self.ledger}, simulation)
         self.snapshot: Snapshot | None = None
         self._devices = simulation.nodes[name]
-        self._fullness = Fullness(0.05)
+        self._fullness = CapacityModel(0.05)
         self._assignment: Assignment | None = None
         self._page: EnginePage | None = None
         self._tally = CumulativeCounts()
@@ -108,9 +108,9 @@ class _Node:
                 self._tally.take(self._page)
             case DeviceSweep():
                 self._look = DeviceLook("sim", event, 0.001, time.time())
-            case Message(kind=MessageKind.STEP, step=step) if step is not None:
+            case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
                 self._fullness.step(event.key, step, overlapped=False)
-            case Message(step=step) if step is not None:
+            case ControlMessage(step=step) if step is not None:
                 self._fullness.hear(event.key, step)
 
     def advance(self, now_ns: int) -> None:

@@ -11,7 +11,7 @@ from disagg_cluster.simulator.load import LoadOverTime, Mix
 from disagg_cluster.simulator.simulation import Simulation, add_devices, drive
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import Assignment, DeviceSweep, EngineAccount, Role, Step
-from disagg_exporter.steps.messages import Message, MessageKind
+from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
 SECOND_NS = 1_000_000_000
 NODE = "sim-node"
@@ -43,7 +43,7 @@ class Until:
 class Heard:
     """What a simulation told, by kind, with the time at which it was heard."""
 
-    messages: list[tuple[int, Message]] = field(default_factory=list)
+    messages: list[tuple[int, ControlMessage]] = field(default_factory=list)
     pages: list[SimulatedPage] = field(default_factory=list)
     sweeps: list[DeviceSweep] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Heard:
 
     def __call__(self, t_ns: int, event: Event) -> None:
         match event:
-            case Message():
+            case ControlMessage():
                 self.messages.append((t_ns, event))
             case SimulatedPage():
                 self.pages.append(event)

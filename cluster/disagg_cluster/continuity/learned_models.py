@@ -19,7 +19,7 @@ from disagg_cluster.continuity.learned_text import (
 )
 from disagg_cluster.telemetry.source_selection import Sourcing
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import Device, EngineStatus
 
 KEEP_EVERY_NS = 45 * 1_000_000_000
@@ -90,7 +90,7 @@ class Learners:
     """The parts of the daemon that learn."""
 
     ledger: Ledger
-    fullness: Fullness
+    fullness: CapacityModel
     sourcing: Sourcing
 
     def save(self, engine: str, now_ns: int) -> EngineLearned:

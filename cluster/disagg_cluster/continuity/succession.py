@@ -16,7 +16,7 @@ from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.journal.journal import here
 from disagg_cluster.telemetry.source_selection import Sourcing
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, Device, EngineState
 from disagg_exporter.model.checkpoints import LedgerCheckpoint
@@ -212,7 +212,7 @@ class Succession:
         self,
         folder: RunFolder,
         ledger: Ledger,
-        fullness: Fullness,
+        fullness: CapacityModel,
         *,
         devices: Callable[[], Iterable[Device]],
         names: Callable[[], Mapping[str, str]],

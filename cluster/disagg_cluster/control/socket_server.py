@@ -12,7 +12,6 @@ import logging
 import os
 import select
 import socket
-import time
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from disagg_exporter.steps.local_sockets import (
     peer_credentials,
     unlink_if_same,
 )
-from disagg_exporter.steps.rate_limiter import Allowance
+from disagg_exporter.steps.rate_limiter import RateLimiter
 
 COLLECTOR = "control"
 
@@ -82,7 +81,7 @@ class ControlSocket:
             recovered="requests are answered again",
             level=logging.ERROR,
         )
-        self._sayings = Allowance(_LINES_PER_SECOND, time.monotonic_ns())
+        self._sayings = RateLimiter(_LINES_PER_SECOND)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -236,8 +235,7 @@ class ControlSocket:
             await writer.drain()
 
     def _say(self, text: str, *arguments: object) -> None:
-        if self._sayings.room(time.monotonic_ns()):
-            self._sayings.spend()
+        if self._sayings.take():
             self._log.warning(text, *arguments)
 
 

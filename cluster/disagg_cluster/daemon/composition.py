@@ -36,7 +36,7 @@ from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.telemetry.device_watch import DeviceWatch
 from disagg_cluster.telemetry.launched_engines import Engines
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CallbackErrors
 from disagg_exporter.devices.source import DeviceSource
 from disagg_exporter.model import CollectorStatus, DaemonCounts
@@ -72,7 +72,7 @@ class Composition:
         self.folder = RunFolder(run_folder)
         self.posts = posts_of(config, layout, self.folder, os.environ)
         self.ledger = Ledger()
-        self.fullness = Fullness(config.latency.itl_seconds)
+        self.fullness = CapacityModel(config.latency.itl_seconds)
         self.lock = RunLock(self.folder.lock, signs=False)
         self.journal = Journal(self.folder.journal, _log, at=self.lock.at)
         shown(lambda: (self.journal.status(),))

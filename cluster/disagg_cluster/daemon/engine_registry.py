@@ -19,7 +19,7 @@ from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients, TlsServe
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_cluster.telemetry.source_selection import Subject
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import CollectorStatus, Device, EngineStatus
 
 
@@ -104,7 +104,7 @@ def attaching(
     layout: Layout,
     folder: RunFolder,
     ledger: Ledger,
-    fullness: Fullness,
+    fullness: CapacityModel,
     devices: DeviceWatch,
     engines: Engines,
 ) -> Attaching | None:

@@ -12,7 +12,7 @@ from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_cluster.telemetry.launched_engines import Engines
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 
 
 @contextlib.contextmanager
@@ -21,7 +21,7 @@ def hearing(
     engines: Engines,
     folder: RunFolder,
     ledger: Ledger,
-    fullness: Fullness,
+    fullness: CapacityModel,
 ) -> Iterator[None]:
     """Listen for the steps of every worker until the block ends; in a running loop.
 

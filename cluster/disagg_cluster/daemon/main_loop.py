@@ -15,7 +15,7 @@ from disagg_cluster.telemetry.device_watch import DeviceWatch
 from disagg_cluster.telemetry.snapshot import STALE_SECONDS, Books, WallClock, compose, read_books
 from disagg_cluster.telemetry.source_selection import Sourcing
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.collectors.health import FailureCounts
 from disagg_exporter.model import (
@@ -72,7 +72,7 @@ class Pulse:
     def __init__(
         self,
         ledger: Ledger,
-        fullness: Fullness,
+        fullness: CapacityModel,
         roster: Roster,
         watch: DeviceWatch,
         devices: Sequence[Device],

@@ -26,7 +26,7 @@ from disagg_cluster.telemetry.pages.engine_tls import TlsServer
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_cluster.telemetry.source_selection import Subject
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EnginePage, EngineStatus
 from disagg_exporter.roles.evidence.page import telling_lines
 from disagg_exporter.roles.evidence.types import Verdict
@@ -53,7 +53,7 @@ class Attaching:
         attach: Attach,
         folder: RunFolder,
         ledger: Ledger,
-        fullness: Fullness,
+        fullness: CapacityModel,
         devices: Sequence[Device],
         readings: Callable[[], Sequence[DeviceReading]],
         *,

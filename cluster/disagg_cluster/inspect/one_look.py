@@ -18,7 +18,7 @@ from disagg_cluster.inspect.phase_table import Row, state_of
 from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.devices.source import DeviceSource
 from disagg_exporter.model import Device, DeviceSweep, EngineStatus
 from disagg_exporter.roles.evidence.types import Verdict
@@ -51,7 +51,7 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
     loop = asyncio.get_running_loop()
     devices = source.inventory()
     sweep = source.sweep(time.monotonic_ns())
-    ledger, fullness = Ledger(), Fullness(itl_seconds=1.0)
+    ledger, fullness = Ledger(), CapacityModel(itl_seconds=1.0)
     found = Attaching(
         attach,
         folder,

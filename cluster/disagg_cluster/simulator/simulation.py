@@ -22,7 +22,7 @@ from disagg_cluster.simulator.server import Server
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Assignment, Device, DeviceSweep
-from disagg_exporter.steps.messages import Message, MessageKind
+from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
 _NS = 1_000_000_000
 _FIRST_PID = 1000
@@ -105,7 +105,7 @@ class Simulation:
     def node_of(self, event: Event) -> str | None:
         """The node that receives an event; None for one that only the user sees."""
         match event:
-            case Message():
+            case ControlMessage():
                 return self._node_of_engine[event.key.engine]
             case Assignment() | SimulatedPage():
                 return self._node_of_engine[event.engine]
@@ -193,9 +193,9 @@ def add_devices(ledgers: Mapping[str, Ledger], simulation: Simulation) -> None:
 def feed(ledger: Ledger, event: Event, now_ns: int) -> None:
     """Give one event to a ledger; pages and the ends of requests are nothing to it."""
     match event:
-        case Message(kind=MessageKind.STEP, step=step) if step is not None:
+        case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
             ledger.step(event.key, step, now_ns=now_ns)
-        case Message(step=step) if step is not None:
+        case ControlMessage(step=step) if step is not None:
             overlapped = bool(event.flags & wire.OVERLAPPED)
             ledger.heartbeat(event.key, step, overlapped=overlapped, now_ns=now_ns)
         case Assignment():

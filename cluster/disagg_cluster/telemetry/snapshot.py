@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.telemetry.gpu_sharing import Parents, shares
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import (
     BusyGpus,
     CollectorStatus,
@@ -121,7 +121,7 @@ class Books:
 
 
 def read_books(
-    ledger: Ledger, fullness: Fullness, engines: Sequence[EngineStatus], now_ns: int
+    ledger: Ledger, fullness: CapacityModel, engines: Sequence[EngineStatus], now_ns: int
 ) -> Books:
     """Read the books as they are now."""
     return Books(

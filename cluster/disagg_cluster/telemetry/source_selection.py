@@ -10,11 +10,11 @@ from functools import partial
 from disagg_cluster.host.processes.procfs import cpu_seconds_of_tree
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.pages import (
-    Heard,
-    LeadersShare,
+    LastReceived,
+    LeaderShare,
+    PageWindows,
     PhaseShares,
-    Stretches,
-    choose,
+    choose_source,
     role_window,
 )
 from disagg_exporter.attribution.pages.prefill_shares import LearnedShares
@@ -45,7 +45,7 @@ class Subject:
     pid: int | None
     ready_ns: int | None
     page: EnginePage | None
-    heard: Heard
+    heard: LastReceived
     part: EnginePart | None = None
 
     @property
@@ -62,12 +62,12 @@ class Subject:
 class _Watched:
     """What is remembered of one engine; `told` says whether its method told anything last."""
 
-    stretches: Stretches
+    stretches: PageWindows
     method: Method = Method.STEPS
     role_since_ns: int | None = None
     pid: int | None = None
     told: bool = False
-    led: LeadersShare = field(default_factory=LeadersShare)
+    led: LeaderShare = field(default_factory=LeaderShare)
 
 
 class Sourcing:
@@ -120,7 +120,7 @@ class Sourcing:
                 continue
             leader = next((each.engine for each in here.values() if each.leads(subject)), None)
             if leader is None:
-                self._watched[name].led = LeadersShare()
+                self._watched[name].led = LeaderShare()
                 continue
             used = used or {a.engine: a.gpu_seconds for a in self._ledger.engine_accounts(now_ns)}
             self._watched[name].led.take(used.get(leader, {}))
@@ -129,14 +129,14 @@ class Sourcing:
         watched = self._watched.get(subject.engine)
         if watched is None:
             active = partial(self._ledger.active_seconds, subject.engine)
-            watched = self._watched[subject.engine] = _Watched(Stretches(active))
+            watched = self._watched[subject.engine] = _Watched(PageWindows(active))
         if watched.pid != subject.pid or subject.ready_ns is None:
             watched.pid, watched.role_since_ns = subject.pid, None
             watched.stretches.forget()
         if subject.ready_ns is None:
             return
         heard = self._heard(subject, now_ns)
-        method = choose(watched.method, heard, now_ns)
+        method = choose_source(watched.method, heard, now_ns)
         if method is not watched.method:
             before = f", no longer by {watched.method}" if watched.told else ""
             _log.info("%s: measured by %s%s", subject.engine, method, before)
@@ -166,7 +166,7 @@ class Sourcing:
             return None
         return self._cpu_seconds(subject.pid)
 
-    def _heard(self, subject: Subject, now_ns: int) -> Heard:
+    def _heard(self, subject: Subject, now_ns: int) -> LastReceived:
         """Return when each source told something last, the page and the role among them."""
         heard = dict(subject.heard)
         if subject.follows:

@@ -12,36 +12,36 @@ _MEMORY = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ActivityRatios:
     """Activity (0 to 1) of tensor cores and memory; None where no device tells it."""
 
     tensor_ratio: float | None = None
     dram_ratio: float | None = None
 
 
-class Activity:
+class DeviceActivity:
     """Means that fade: of twenty readings, one a second, the oldest counts a third."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Parts] = {}
+        self._known: dict[str, ActivityRatios] = {}
 
     def take(self, readings: Iterable[DeviceReading]) -> None:
         """Take one reading of each device; one that is missing is forgotten."""
         self._known = {
-            reading.gpu: Parts(
+            reading.gpu: ActivityRatios(
                 _faded(before.tensor_ratio, reading.tensor_ratio),
                 _faded(before.dram_ratio, reading.dram_ratio),
             )
             for reading in readings
-            for before in (self._known.get(reading.gpu, Parts()),)
+            for before in (self._known.get(reading.gpu, ActivityRatios()),)
         }
 
-    def of(self, gpus: Iterable[str]) -> Parts:
+    def of(self, gpus: Iterable[str]) -> ActivityRatios:
         """Return the mean over some devices, of those that tell."""
         known = [self._known[gpu] for gpu in gpus if gpu in self._known]
         tensor = [parts.tensor_ratio for parts in known if parts.tensor_ratio is not None]
         dram = [parts.dram_ratio for parts in known if parts.dram_ratio is not None]
-        return Parts(fmean(tensor) if tensor else None, fmean(dram) if dram else None)
+        return ActivityRatios(fmean(tensor) if tensor else None, fmean(dram) if dram else None)
 
 
 def _faded(before: float | None, now: float | None) -> float | None:
@@ -61,7 +61,7 @@ STAY = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class BottleneckEvidence:
     """An engine's last minute; None where something is not known.
 
     `waiting_ratio` is the share of time in which requests waited for room, `gap_ratio` the host's
@@ -81,7 +81,9 @@ class Evidence:
     dram_ratio: float | None = None
 
 
-def bound_of(evidence: Evidence | None, before: Bottleneck = Bottleneck.UNKNOWN) -> Bottleneck:
+def bottleneck_of(
+    evidence: BottleneckEvidence | None, before: Bottleneck = Bottleneck.UNKNOWN
+) -> Bottleneck:
     """Return the first verdict whose condition holds; `before` is the one that stands."""
     if evidence is None:
         return Bottleneck.UNKNOWN

@@ -12,12 +12,12 @@ from disagg_exporter.capacity.curves.utilization import (
     SECOND_NS,
     WINDOW_NS,
     Load,
-    Tally,
-    Window,
+    LoadTally,
+    LoadWindow,
     load_of,
 )
-from disagg_exporter.capacity.stream import Stream
-from disagg_exporter.capacity.work import Stretch, Told
+from disagg_exporter.capacity.stream import StreamLoad
+from disagg_exporter.capacity.work import RecordStretch, StreamInbox
 from disagg_exporter.model import DecodeLimit, EnginePage, LimitConfidence, PrefillLimit, StreamKey
 
 SILENT_NS = 30 * 1_000_000_000
@@ -29,7 +29,7 @@ MOST_STREAMS = 1024
 _Name = tuple[int, int, int]
 
 
-class EngineFullness:
+class StepCapacity:
     """Learns from the records of all ranks of one engine, through all its processes."""
 
     def __init__(self, itl_seconds: float) -> None:
@@ -41,16 +41,16 @@ class EngineFullness:
         self._gap_seconds = 0.0
         self._prefill_curve = Curve()
         self._decode_curve = Curve()
-        self._streams: dict[_Name, Stream] = {}
+        self._streams: dict[_Name, StreamLoad] = {}
 
-    def take(self, key: StreamKey, told: Told) -> list[tuple[Stream, Stretch]]:
+    def take(self, key: StreamKey, told: StreamInbox) -> list[tuple[StreamLoad, RecordStretch]]:
         """Take what one stream told; return what of it `learn` is to be given."""
         name = (key.pid, key.incarnation, key.engine_index)
         stream = self._streams.get(name)
         if stream is None:
             if len(self._streams) >= MOST_STREAMS:
                 return []
-            stream = self._streams[name] = Stream(self._prefill_curve, self._decode_curve)
+            stream = self._streams[name] = StreamLoad(self._prefill_curve, self._decode_curve)
         return [(stream, stretch) for stretch in stream.take(told)]
 
     def advance(self, now_ns: int) -> None:
@@ -59,7 +59,7 @@ class EngineFullness:
             stream.end_second(now_ns)
             if now_ns - stream.heard_ns > SILENT_NS:
                 del self._streams[name]
-        ranks: dict[int, Stream] = {}
+        ranks: dict[int, StreamLoad] = {}
         for (_, _, rank), stream in self._streams.items():
             # Of several API servers one alone hears of a rank's steps: who told last.
             told = ranks.get(rank)
@@ -100,7 +100,7 @@ STALE_NS = 30 * SECOND_NS
 _STEADY_RATIO = 0.1
 
 
-class PagedFullness:
+class PageCapacity:
     """Learns from two pages at a time what happened between them.
 
     * Between pages on which as many requests run, and no prompt is computed, each step writes one
@@ -116,7 +116,7 @@ class PagedFullness:
         self.decode: DecodeLimit | None = None
         self._itl_seconds = itl_seconds
         self._curve = Curve()
-        self._window = Window()
+        self._window = LoadWindow()
         self._page: EnginePage | None = None
         self._rates: deque[float] = deque(maxlen=MOST_RATES)
         self._waited_ns = 0
@@ -168,12 +168,12 @@ class PagedFullness:
             or page.running is None
             or page.kv_usage_ratio is None
         ):
-            self._window, self._waited_ns = Window(), 0
+            self._window, self._waited_ns = LoadWindow(), 0
             return
         running = (before.running + page.running) / 2
         waited = bool(before.waiting and page.waiting)
         self._window.add(
-            Tally(
+            LoadTally(
                 length_ns=length_ns,
                 prefill_tokens=prefilled,
                 batch_ns=running * length_ns if written else 0.0,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from disagg_exporter.capacity.bottleneck import Activity, Evidence, bound_of
+from disagg_exporter.capacity.bottleneck import BottleneckEvidence, DeviceActivity, bottleneck_of
 from disagg_exporter.capacity.compute_rates import bytes_per_second, flops_per_second
 from disagg_exporter.capacity.curves.curve import LearnedLimits
-from disagg_exporter.capacity.curves.utilization import used_ratio
-from disagg_exporter.capacity.engine import EngineFullness, PagedFullness
-from disagg_exporter.capacity.stream import Stream, learn
-from disagg_exporter.capacity.work import Arrived, Stretch
+from disagg_exporter.capacity.curves.utilization import utilization
+from disagg_exporter.capacity.engine import PageCapacity, StepCapacity
+from disagg_exporter.capacity.stream import StreamLoad, learn
+from disagg_exporter.capacity.work import Inbox, RecordStretch
 from disagg_exporter.model import (
     Bottleneck,
     CapacitySource,
@@ -33,12 +33,12 @@ class _Known:
     """What is known of one engine, by both sources; `model_name` is what it serves."""
 
     model_name: str
-    steps: EngineFullness
-    page: PagedFullness
+    steps: StepCapacity
+    page: PageCapacity
     asleep: bool = False
     bound: Bottleneck = Bottleneck.UNKNOWN
 
-    def told(self) -> EngineFullness | PagedFullness:
+    def told(self) -> StepCapacity | PageCapacity:
         """The better source that has something to tell."""
         by_page = self.steps.load is None and self.page.load is not None
         return self.page if by_page else self.steps
@@ -48,10 +48,10 @@ class _Known:
         told = self.told()
         if status.state is not EngineState.READY or self.asleep or told.load is None:
             return None
-        return used_ratio(status.role, told.load, told.prefill, told.decode)
+        return utilization(status.role, told.load, told.prefill, told.decode)
 
 
-class Fullness:
+class CapacityModel:
     """Every method takes the time it needs as an argument.
 
     Messages are only put aside as they come; the work is done once a second, in `advance`.
@@ -63,8 +63,8 @@ class Fullness:
     def __init__(self, itl_seconds: float) -> None:
         self._itl_seconds = itl_seconds
         self._engines: dict[str, _Known] = {}
-        self._arrived = Arrived()
-        self._activity = Activity()
+        self._arrived = Inbox()
+        self._activity = DeviceActivity()
 
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
         """Take one step record; of engines that `advance` has not heard of it is ignored."""
@@ -100,7 +100,7 @@ class Fullness:
         for name, status in here.items():
             known = self._engines.get(name)
             if known is None or known.model_name != status.model_name:
-                steps, page = EngineFullness(self._itl_seconds), PagedFullness(self._itl_seconds)
+                steps, page = StepCapacity(self._itl_seconds), PageCapacity(self._itl_seconds)
                 self._engines[name] = known = _Known(status.model_name, steps, page)
             known.asleep = status.page is not None and bool(status.page.asleep)
             known.page.look(status.page, now_ns)
@@ -108,7 +108,7 @@ class Fullness:
         self._activity.take(readings)
         for name, known in self._engines.items():
             known.steps.advance(now_ns)
-            known.bound = bound_of(self._evidence(here[name], known), known.bound)
+            known.bound = bottleneck_of(self._evidence(here[name], known), known.bound)
 
     def capacities(self, engines: Iterable[EngineStatus]) -> tuple[EngineCapacity, ...]:
         """Return how full engines are; one that is not ready, or asleep, has no ratio."""
@@ -137,13 +137,13 @@ class Fullness:
     def _digest(self) -> None:
         learn(self._told())
 
-    def _told(self) -> Iterator[tuple[Stream, Stretch]]:
+    def _told(self) -> Iterator[tuple[StreamLoad, RecordStretch]]:
         for key, told in self._arrived.take():
             known = self._engines.get(key.engine)
             if known is not None:
                 yield from known.steps.take(key, told)
 
-    def _evidence(self, status: EngineStatus, known: _Known) -> Evidence | None:
+    def _evidence(self, status: EngineStatus, known: _Known) -> BottleneckEvidence | None:
         told = known.told()
         load = told.load
         if status.state is not EngineState.READY or known.asleep or load is None:
@@ -151,7 +151,7 @@ class Fullness:
         knee = None if told.prefill is None else told.prefill.knee_tokens or 0.0
         step_tokens = load.prefill_step_tokens
         activity = self._activity.of(status.devices)
-        return Evidence(
+        return BottleneckEvidence(
             kv_usage_ratio=load.kv_usage_ratio,
             waiting_ratio=load.waiting_ratio,
             preempted=load.preemptions > 0,

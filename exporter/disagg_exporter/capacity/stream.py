@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.capacity.curves.curve import Curve
-from disagg_exporter.capacity.curves.utilization import Tally, Window
-from disagg_exporter.capacity.work import Batch, Stretch, Told, Work, work_of
+from disagg_exporter.capacity.curves.utilization import LoadTally, LoadWindow
+from disagg_exporter.capacity.work import (
+    BatchSums,
+    RecordColumns,
+    RecordStretch,
+    StreamInbox,
+    work_of,
+)
 from disagg_exporter.model import Step
 from disagg_exporter.steps.rows import ROW, Rows, joined, rows_of, unfinished_tokens
 
@@ -24,7 +30,7 @@ _GAPS_KEPT = 64
 _MOSTLY = 3
 
 
-class Stream:
+class StreamLoad:
     """What one process tells of one rank; all times are those that its messages carry.
 
     Records tile time: the stretch of a record reaches from the one before to itself, and holds a
@@ -50,7 +56,7 @@ class Stream:
     )
 
     def __init__(self, prefill: Curve, decode: Curve) -> None:
-        self.window = Window()
+        self.window = LoadWindow()
         self.mark_ns = 0
         self.heard_ns = 0
         self.recorded_ns = 0
@@ -59,7 +65,7 @@ class Stream:
         # The newest record, or the first heartbeat; no row before there is any.
         self._before: Rows = np.empty(0, ROW)
         self._unfinished = 0.0
-        self._tally = Tally()
+        self._tally = LoadTally()
         self._gaps: deque[float] = deque(maxlen=_GAPS_KEPT)
         self._pools: dict[int, list[float]] = {}
 
@@ -68,7 +74,7 @@ class Stream:
         """Host time from one step to the next while work is pending, usually; None before any."""
         return median(self._gaps) if self._gaps else None
 
-    def take(self, told: Told) -> list[Stretch]:
+    def take(self, told: StreamInbox) -> list[RecordStretch]:
         """Take what was told; return what of it `learn` is to be given.
 
         A record that came too late, or twice, says nothing new.
@@ -90,18 +96,18 @@ class Stream:
         self.heard_ns = max([self.heard_ns, *since])
         return [stretch for stretch in stretches if len(stretch.rows) > 1]
 
-    def count(self, tally: Tally) -> None:
+    def count(self, tally: LoadTally) -> None:
         """Add the sums over some records."""
         self._tally += tally
 
-    def learn_batch(self, batch: Batch) -> None:
+    def learn_batch(self, batch: BatchSums) -> None:
         """Learn from steps that only wrote."""
         pool = self._pools.setdefault(batch.number, [0.0, 0.0, 0.0])
         pool[0] += batch.steps
         pool[1] += batch.requests
         pool[2] += batch.step_ns
 
-    def learn_prompts(self, work: Work, such: NDArray[np.intp]) -> None:
+    def learn_prompts(self, work: RecordColumns, such: NDArray[np.intp]) -> None:
         """Learn from steps that read prompts: `such` are the places of their records."""
         rows = work.rows
         context, generated = rows["context_tokens"][such], rows["generation_tokens"][such]
@@ -118,7 +124,7 @@ class Stream:
 
     def end_second(self, now_ns: int) -> None:
         """Put what was gathered into the window and the curves."""
-        tally, self._tally = self._tally, Tally()
+        tally, self._tally = self._tally, LoadTally()
         if tally.length_ns:
             self.window.add(tally)
         if tally.paired_steps:
@@ -129,7 +135,7 @@ class Stream:
                 self._decode.add(requests / steps, spent_ns / steps / 1e9, now_ns)
                 del self._pools[number]
 
-    def _begin(self, told: Told) -> None:
+    def _begin(self, told: StreamInbox) -> None:
         """Take the first message for what was before all others: its totals are not its own."""
         if told.beats and not told.beats[0][0]:
             self._before = rows_of([told.beats[0][1]])
@@ -146,7 +152,7 @@ class Stream:
             self._tally.length_ns += length_ns
             self._tally.kv_ns += kv_usage_ratio * length_ns
 
-    def _reach(self, rows: Rows, told: Told) -> Stretch:
+    def _reach(self, rows: Rows, told: StreamInbox) -> RecordStretch:
         """Say how much time each record tells of; the first row is the record before them."""
         # A heartbeat may have overtaken a record, which tells of no time then.
         reached_ns = np.maximum(rows["t_ns"], 0)
@@ -155,12 +161,12 @@ class Stream:
         self.mark_ns = int(reached_ns[-1])
         length_ns = np.zeros(len(rows))
         length_ns[1:] = reached_ns[1:] - reached_ns[:-1]
-        return Stretch(rows, length_ns, told.overlapped)
+        return RecordStretch(rows, length_ns, told.overlapped)
 
 
-def learn(told: Iterable[tuple[Stream, Stretch]]) -> None:
+def learn(told: Iterable[tuple[StreamLoad, RecordStretch]]) -> None:
     """Learn from what streams have told: of many together, which is as quick as one."""
-    some: list[tuple[Stream, Stretch]] = []
+    some: list[tuple[StreamLoad, RecordStretch]] = []
     rows = 0
     for stream, stretch in told:
         some.append((stream, stretch))
@@ -172,7 +178,7 @@ def learn(told: Iterable[tuple[Stream, Stretch]]) -> None:
         _learn(some)
 
 
-def _learn(told: Sequence[tuple[Stream, Stretch]]) -> None:
+def _learn(told: Sequence[tuple[StreamLoad, RecordStretch]]) -> None:
     streams = [stream for stream, _ in told]
     work = work_of([stretch for _, stretch in told])
     for stream, tally in zip(streams, work.tallies(), strict=True):

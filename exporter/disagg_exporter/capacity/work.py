@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.capacity.curves.curve import classes_of
-from disagg_exporter.capacity.curves.utilization import FIELDS, Tally
+from disagg_exporter.capacity.curves.utilization import FIELDS, LoadTally
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StreamKey
 from disagg_exporter.steps.rows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, joined, kinds_of, rows_of
 
 
-class Told:
+class StreamInbox:
     """What one stream told, in order, while its `overlapped` was the same.
 
     `beats` are hellos and heartbeats, each with the number of records that came before it.
@@ -58,12 +58,12 @@ class Told:
             self._single = []
 
 
-class Arrived:
+class Inbox:
     """Messages of many streams; `count` says how many."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._told: dict[StreamKey, list[Told]] = {}
+        self._told: dict[StreamKey, list[StreamInbox]] = {}
 
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
         """Add one record."""
@@ -83,20 +83,20 @@ class Arrived:
         told.beat(said)
         self.count += 1
 
-    def take(self) -> Iterator[tuple[StreamKey, Told]]:
+    def take(self) -> Iterator[tuple[StreamKey, StreamInbox]]:
         """Yield what has come, stream by stream, and begin anew."""
         arrived, self._told, self.count = self._told, {}, 0
         for key, several in arrived.items():
             for told in several:
                 yield key, told
 
-    def _latest(self, key: StreamKey, *, overlapped: bool) -> Told:
+    def _latest(self, key: StreamKey, *, overlapped: bool) -> StreamInbox:
         several = self._told.get(key)
         if several is None:
             several = self._told[key] = []
         elif several[-1].overlapped is overlapped:
             return several[-1]
-        several.append(Told(overlapped=overlapped))
+        several.append(StreamInbox(overlapped=overlapped))
         return several[-1]
 
 
@@ -104,7 +104,7 @@ _Flags = NDArray[np.bool_]
 _Numbers = NDArray[np.float64]
 
 
-class Stretch(NamedTuple):
+class RecordStretch(NamedTuple):
     """Records of one stream that follow each other; the first row is the record before them.
 
     `length_ns` is the time that each tells of, 0 for the first. `overlapped`: the engine's own
@@ -116,7 +116,7 @@ class Stretch(NamedTuple):
     overlapped: bool
 
 
-class Batch(NamedTuple):
+class BatchSums(NamedTuple):
     """Decode steps of a class of batches in one stretch: how many, and their sums."""
 
     stretch: int
@@ -126,7 +126,7 @@ class Batch(NamedTuple):
     step_ns: float
 
 
-class Work(NamedTuple):
+class RecordColumns(NamedTuple):
     """Records of several stretches, one after the other: which stretch each is of, and its facts.
 
     `first` says where each stretch begins. There, and where a record tells of the state between
@@ -150,7 +150,7 @@ class Work(NamedTuple):
     paired: _Flags
     waited: _Flags
 
-    def tallies(self) -> list[Tally]:
+    def tallies(self) -> list[LoadTally]:
         """Return the sums over each stretch."""
         length_ns, held_ns, steps = self.length_ns, self.held_ns, self.steps
         columns = {
@@ -172,9 +172,9 @@ class Work(NamedTuple):
             "preemptions": _masked(self.rows["preemptions"], self.told),
         }
         sums = [np.add.reduceat(columns[name], self.first).tolist() for name in FIELDS]
-        return [Tally(*each) for each in zip(*sums, strict=True)]
+        return [LoadTally(*each) for each in zip(*sums, strict=True)]
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[BatchSums]:
         """Yield the steps that only wrote."""
         such = np.flatnonzero(self.writes)
         if not len(such):
@@ -186,7 +186,7 @@ class Work(NamedTuple):
         sums = [np.bincount(cells, each) for each in (steps, steps * batch, self.step_ns[such])]
         found = np.flatnonzero(np.bincount(cells))
         for cell, *each in zip(found.tolist(), *(s[found].tolist() for s in sums), strict=True):
-            yield Batch(*divmod(cell, most), *each)
+            yield BatchSums(*divmod(cell, most), *each)
 
     def prompts(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
         """Yield where the records of steps are that read prompts, stretch by stretch."""
@@ -199,7 +199,7 @@ class Work(NamedTuple):
                 yield stretch, some
 
 
-def work_of(stretches: Sequence[Stretch]) -> Work:
+def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
     """Return what the records of one stretch or more tell."""
     counts = [len(stretch.rows) for stretch in stretches]
     rows = joined([stretch.rows for stretch in stretches])
@@ -225,7 +225,7 @@ def work_of(stretches: Sequence[Stretch]) -> Work:
         overlapped = np.array([stretch.overlapped for stretch in stretches])[numbers]
         step_ns = np.where(paired & overlapped, length_ns, step_ns)
         paired &= ~overlapped
-    return Work(
+    return RecordColumns(
         first=[0, *seams],
         stretch=numbers,
         rows=newer,

@@ -1,4 +1,4 @@
-"""One beat on which all connections of a daemon's engines are heard.
+"""All connections of a daemon's engines polled together, a few times a second.
 
 A daemon that is woken by each message of each engine wakes hundreds of times a second. Here the
 kernel is asked, a few times a second and once for all, who has sent something.
@@ -12,89 +12,91 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-Hear = Callable[[], bool]
-"""Hears one turn's worth of a connection; says whether more is waiting."""
+ReadTurn = Callable[[], bool]
+"""Reads one turn's worth of a connection; says whether more is waiting."""
 
 
-class Beat:
-    """The connections of one loop: each is heard within `rest_seconds` of what it sends.
+class BatchedPoller:
+    """The connections of one loop: each is read within `rest_seconds` of what it sends.
 
-    One that has more than a turn's worth is heard on, turn by turn, with all else in between.
+    One that has more than a turn's worth is read on, turn by turn, with all else in between.
     """
 
     def __init__(self, loop: AbstractEventLoop, rest_seconds: float) -> None:
         self._loop = loop
         self._rest_seconds = rest_seconds
-        self._hears: dict[int, Hear] = {}
-        self._soon: set[Hear] = set()
+        self._readers: dict[int, ReadTurn] = {}
+        self._soon: set[ReadTurn] = set()
         self._selector: select.epoll | None = None
         self._next: TimerHandle | None = None
 
-    def add(self, link: socket.socket, hear: Hear) -> None:
-        """Hear a connection, now and at each beat, until it is removed.
+    def add(self, link: socket.socket, read: ReadTurn) -> None:
+        """Read a connection, now and at each poll, until it is removed.
 
         Raises:
-            OSError: No descriptor is left; the connection is not heard.
+            OSError: No descriptor is left; the connection is not read.
         """
         selector = self._selector or select.epoll()
         try:
             selector.register(link.fileno(), select.EPOLLIN)
         except OSError:
-            if not self._hears:
+            if not self._readers:
                 selector.close()
             raise
-        self._hears[link.fileno()] = hear
+        self._readers[link.fileno()] = read
         if self._selector is None:
             self._selector = selector
             self._rest()
-        self._take_turn(link.fileno(), hear)
+        self._take_turn(link.fileno(), read)
 
     def remove(self, link: socket.socket) -> None:
-        """Hear a connection no more; to be called before it is closed."""
-        if self._selector is None or self._hears.pop(link.fileno(), None) is None:
+        """Read a connection no more; to be called before it is closed."""
+        if self._selector is None or self._readers.pop(link.fileno(), None) is None:
             return
         self._selector.unregister(link.fileno())
-        if not self._hears:
+        if not self._readers:
             self._selector.close()
             self._selector = None
             if self._next is not None:
                 self._next.cancel()
 
     def next_seconds(self) -> float:
-        """When the next beat is, by the loop's clock."""
+        """When the next poll is, by the loop's clock."""
         return (self._loop.time() // self._rest_seconds + 1) * self._rest_seconds
 
     def _rest(self) -> None:
-        self._next = self._loop.call_at(self.next_seconds(), self._look)
+        self._next = self._loop.call_at(self.next_seconds(), self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._selector is None:
             return
         self._rest()
         for number, _events in self._selector.poll(0):
-            hear = self._hears.get(number)
-            if hear is not None:
-                self._take_turn(number, hear)
+            read = self._readers.get(number)
+            if read is not None:
+                self._take_turn(number, read)
 
-    def _take_turn(self, number: int, hear: Hear) -> None:
+    def _take_turn(self, number: int, read: ReadTurn) -> None:
         """Have one turn taken soon: one at a time, however much is waiting."""
-        if hear not in self._soon:
-            self._soon.add(hear)
-            self._loop.call_soon(self._turn, number, hear)
+        if read not in self._soon:
+            self._soon.add(read)
+            self._loop.call_soon(self._turn, number, read)
 
-    def _turn(self, number: int, hear: Hear) -> None:
-        self._soon.discard(hear)
+    def _turn(self, number: int, read: ReadTurn) -> None:
+        self._soon.discard(read)
         # The number may be another connection's by now.
-        if self._hears.get(number) is hear and hear():
-            self._take_turn(number, hear)
+        if self._readers.get(number) is read and read():
+            self._take_turn(number, read)
 
 
-_BEATS: WeakValueDictionary[tuple[AbstractEventLoop, float], Beat] = WeakValueDictionary()
+_POLLERS: WeakValueDictionary[tuple[AbstractEventLoop, float], BatchedPoller] = (
+    WeakValueDictionary()
+)
 
 
-def beat_of(loop: AbstractEventLoop, rest_seconds: float) -> Beat:
-    """Return the beat that all who rest as long share on a loop, kept while one keeps it."""
-    beat = _BEATS.get((loop, rest_seconds))
-    if beat is None:
-        beat = _BEATS[loop, rest_seconds] = Beat(loop, rest_seconds)
-    return beat
+def shared_poller(loop: AbstractEventLoop, rest_seconds: float) -> BatchedPoller:
+    """Return the poller that all who rest as long share on a loop, kept while one keeps it."""
+    poller = _POLLERS.get((loop, rest_seconds))
+    if poller is None:
+        poller = _POLLERS[loop, rest_seconds] = BatchedPoller(loop, rest_seconds)
+    return poller

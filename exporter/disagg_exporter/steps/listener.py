@@ -1,7 +1,7 @@
-"""The socket on which one worker's engine tells the daemon of its steps.
+"""The socket on which one worker's engine reports its steps.
 
 Who connects is asked of the kernel, not of the record: only a process that the caller believes to
-be the engine's is listened to.
+be the engine's is accepted.
 """
 
 from __future__ import annotations
@@ -18,29 +18,21 @@ from pathlib import Path
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import StreamKey
-from disagg_exporter.steps.batched_poller import Beat, beat_of
+from disagg_exporter.steps.batched_poller import BatchedPoller, shared_poller
 from disagg_exporter.steps.local_sockets import (
     FileIdentity,
-    StepsSocketError,
     identity_of,
-    in_session_of,
     listening_socket,
     peer_pid,
     unlink_if_same,
 )
-from disagg_exporter.steps.messages import Message, MessageKind, Records, Told, runs_of
-from disagg_exporter.steps.rate_limiter import Allowance
-
-__all__ = [
-    "ListenerCounts",
-    "Message",
-    "MessageKind",
-    "Records",
-    "StepsListener",
-    "StepsSocketError",
-    "Told",
-    "in_session_of",
-]
+from disagg_exporter.steps.messages import (
+    ControlMessage,
+    MessageKind,
+    StepEvent,
+    record_runs,
+)
+from disagg_exporter.steps.rate_limiter import RateLimiter
 
 # So that an engine which floods us cannot keep the daemon from everything else.
 MESSAGES_PER_TURN = 256
@@ -50,8 +42,8 @@ CONNECTIONS_PER_TURN = 64
 # would have us remember them all.
 STREAMS_PER_CONNECTION = 16
 
-# All connections of a daemon are heard on one beat: an engine's own sends are cheaper, too, when
-# they wake nobody. The kernel holds some hundred messages for us meanwhile.
+# All connections of a daemon are polled at the same instants: an engine's own sends are cheaper,
+# too, when they wake nobody. The kernel holds some hundred messages for us meanwhile.
 REST_SECONDS = 0.25
 
 # How soon it is seen that a socket's file was removed or replaced.
@@ -94,7 +86,7 @@ class StepsListener:
         path: Path,
         engine: str,
         believes: Callable[[int], bool],
-        deliver: Callable[[Told], None],
+        deliver: Callable[[StepEvent], None],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         rest_seconds: float = REST_SECONDS,
@@ -112,11 +104,13 @@ class StepsListener:
         self._make_folder = make_folder
         self._watch: TimerHandle | None = None
         self._complaint = ""
-        self._allowance = (
-            None if messages_per_second is None else Allowance(messages_per_second, clock_ns())
+        self._rate_limiter = (
+            None
+            if messages_per_second is None
+            else RateLimiter(messages_per_second, clock_ns=clock_ns)
         )
         self._loop: AbstractEventLoop | None = None
-        self._beat: Beat | None = None
+        self._poller: BatchedPoller | None = None
         self._socket: socket.socket | None = None
         self._identity: FileIdentity | None = None
         self._peers: list[_Peer] = []
@@ -132,8 +126,8 @@ class StepsListener:
         self._socket = listening_socket(self._path, self._mode)
         self._identity = identity_of(self._path)
         self._loop = loop
-        self._beat = beat_of(loop, self._rest_seconds)
-        loop.add_reader(self._socket, self._accept, self._socket, loop, self._beat)
+        self._poller = shared_poller(loop, self._rest_seconds)
+        loop.add_reader(self._socket, self._accept, self._socket, loop, self._poller)
         self._watch = loop.call_later(LOOK_SECONDS, self.look)
 
     def look(self) -> None:
@@ -166,27 +160,27 @@ class StepsListener:
 
         Who is connected stays so. Raises `StepsSocketError`; it still listens as before then.
         """
-        if self._socket is None or self._loop is None or self._beat is None:
+        if self._socket is None or self._loop is None or self._poller is None:
             return
         fresh = listening_socket(self._path, self._mode)
-        self._accept(self._socket, self._loop, self._beat)
+        self._accept(self._socket, self._loop, self._poller)
         self._loop.remove_reader(self._socket)
         self._socket.close()
         self._socket, self._identity = fresh, identity_of(self._path)
-        self._loop.add_reader(fresh, self._accept, fresh, self._loop, self._beat)
+        self._loop.add_reader(fresh, self._accept, fresh, self._loop, self._poller)
 
     def drain(self) -> None:
-        """Hear all that has arrived, in one go: to be done before an engine's death is booked."""
-        if self._socket is None or self._loop is None or self._beat is None:
+        """Read all that has arrived, in one go: to be done before an engine's end is accounted."""
+        if self._socket is None or self._loop is None or self._poller is None:
             return
-        self._accept(self._socket, self._loop, self._beat)
+        self._accept(self._socket, self._loop, self._poller)
         for peer in tuple(self._peers):
-            while self._hear_some(peer, self._beat):
+            while self._read_turn(peer, self._poller):
                 pass
 
     def close(self) -> None:
         """Hang up on everyone and remove the socket file. Delivers nothing."""
-        if self._socket is None or self._loop is None or self._beat is None:
+        if self._socket is None or self._loop is None or self._poller is None:
             return
         if self._watch is not None:
             self._watch.cancel()
@@ -195,15 +189,17 @@ class StepsListener:
         self._loop.remove_reader(self._socket)
         self._socket.close()
         for peer in self._peers:
-            self._beat.remove(peer.link)
+            self._poller.remove(peer.link)
             peer.link.close()
         self._peers.clear()
-        self._socket = self._beat = None
+        self._socket = self._poller = None
 
-    def _accept(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
+    def _accept(
+        self, listening: socket.socket, loop: AbstractEventLoop, poller: BatchedPoller
+    ) -> None:
         for _ in range(CONNECTIONS_PER_TURN):
             if not self._may_take():
-                self._accept_later(listening, loop, beat)
+                self._accept_later(listening, loop, poller)
                 return
             try:
                 link, _address = listening.accept()
@@ -211,7 +207,7 @@ class StepsListener:
                 return
             except OSError:
                 # Out of descriptors: the caller in the queue would wake us again at once.
-                self._accept_later(listening, loop, beat)
+                self._accept_later(listening, loop, poller)
                 return
             self._took()
             link.setblocking(False)
@@ -228,28 +224,32 @@ class StepsListener:
                 continue
             peer = _Peer(link, pid)
             try:
-                beat.add(link, partial(self._hear_some, peer, beat))
+                poller.add(link, partial(self._read_turn, peer, poller))
             except OSError:
                 # It was the last descriptor; the plugin will try again.
                 link.close()
-                self._accept_later(listening, loop, beat)
+                self._accept_later(listening, loop, poller)
                 return
             self._accepted += 1
             self._peers.append(peer)
 
-    def _accept_later(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
+    def _accept_later(
+        self, listening: socket.socket, loop: AbstractEventLoop, poller: BatchedPoller
+    ) -> None:
         loop.remove_reader(listening)
-        loop.call_at(beat.next_seconds(), self._accept_again, listening, loop, beat)
+        loop.call_at(poller.next_seconds(), self._accept_again, listening, loop, poller)
 
-    def _accept_again(self, listening: socket.socket, loop: AbstractEventLoop, beat: Beat) -> None:
+    def _accept_again(
+        self, listening: socket.socket, loop: AbstractEventLoop, poller: BatchedPoller
+    ) -> None:
         if self._socket is listening:
-            loop.add_reader(listening, self._accept, listening, loop, beat)
+            loop.add_reader(listening, self._accept, listening, loop, poller)
 
-    def _hear_some(self, peer: _Peer, beat: Beat) -> bool:
-        """Hear about one turn's worth of a connection; return whether there may be more."""
+    def _read_turn(self, peer: _Peer, poller: BatchedPoller) -> bool:
+        """Read about one turn's worth of a connection; return whether there may be more."""
         packets: list[bytes] = []
-        heard, over = 0, False
-        while heard < MESSAGES_PER_TURN and not over and self._may_take():
+        received, over = 0, False
+        while received < MESSAGES_PER_TURN and not over and self._may_take():
             try:
                 packet = peer.link.recv(wire.MAX_PACKET_BYTES + 1)
             except BlockingIOError:
@@ -260,23 +260,23 @@ class StepsListener:
                 count = max(len(packet) // wire.BYTES, 1)
                 self._took(count)
                 packets.append(packet)
-                heard += count
+                received += count
             over = not packet
         if packets:
-            self._hear(peer, packets)
+            self._receive(peer, packets)
         if over:
-            self._forget(peer, beat)
-        return heard >= MESSAGES_PER_TURN and not over
+            self._forget(peer, poller)
+        return received >= MESSAGES_PER_TURN and not over
 
     def _may_take(self) -> bool:
-        return self._allowance is None or self._allowance.room(self._clock_ns()) >= 1
+        return self._rate_limiter is None or self._rate_limiter.available() >= 1
 
     def _took(self, count: int = 1) -> None:
-        if self._allowance is not None:
-            self._allowance.spend(count)
+        if self._rate_limiter is not None:
+            self._rate_limiter.spend(count)
 
-    def _hear(self, peer: _Peer, packets: Sequence[bytes]) -> None:
-        runs, bad = runs_of(packets)
+    def _receive(self, peer: _Peer, packets: Sequence[bytes]) -> None:
+        runs, bad = record_runs(packets)
         self._bad_messages += bad
         for run in runs:
             identity = run.incarnation, run.engine_index
@@ -287,14 +287,14 @@ class StepsListener:
                     continue
                 key = peer.keys[identity] = StreamKey(self._engine, peer.pid, *identity)
             peer.flags_by_key[key] = run.flags
-            self._deliver(run.told(key))
+            self._deliver(run.event(key))
 
-    def _forget(self, peer: _Peer, beat: Beat) -> None:
-        beat.remove(peer.link)
+    def _forget(self, peer: _Peer, poller: BatchedPoller) -> None:
+        poller.remove(peer.link)
         peer.link.close()
         self._peers.remove(peer)
         for key, flags in peer.flags_by_key.items():
             # A plugin that lost its connection opens the next before it closes the old one.
             if not any(key in other.flags_by_key for other in self._peers):
                 t_ns = self._clock_ns()
-                self._deliver(Message(MessageKind.DISCONNECTED, key, flags, None, t_ns))
+                self._deliver(ControlMessage(MessageKind.DISCONNECTED, key, flags, None, t_ns))

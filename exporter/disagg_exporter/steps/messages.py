@@ -1,4 +1,4 @@
-"""What the daemon hears of a stream of steps: packets of the wire, turned into our nouns."""
+"""Messages of step streams: packets of the wire turned into step records and control messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OF_STEP = attrgetter(*(name for name in Step._fields if name in wire.Record._fi
 
 
 class MessageKind(StrEnum):
-    """What a stream of steps told: it began a connection, took a step, lives, or hung up."""
+    """What a stream of steps reported: it began a connection, took a step, lives, or hung up."""
 
     HELLO = "hello"
     STEP = "step"
@@ -52,8 +52,8 @@ _KINDS = {
 }
 
 
-class Message(NamedTuple):
-    """One thing heard from a stream; `flags` are those of `wire`.
+class ControlMessage(NamedTuple):
+    """One message of a stream other than a batch of steps; `flags` are those of `wire`.
 
     `step` is the step taken. In a hello and a heartbeat it holds no work: only the state, the
     totals and the sequence number that the stream's last step reached. It is None when the
@@ -67,18 +67,18 @@ class Message(NamedTuple):
     t_ns: int
 
 
-class Records(NamedTuple):
-    """Steps that a stream took one after the other, heard at once."""
+class StepRecords(NamedTuple):
+    """Steps that a stream took one after the other, received at once."""
 
     key: StreamKey
     flags: int
     rows: Rows
 
 
-Told = Message | Records
+StepEvent = ControlMessage | StepRecords
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Records of one kind and one stream that follow each other.
 
     Steps are rows; a hello or a heartbeat is the lone `step` that says where its stream stands.
@@ -96,21 +96,21 @@ class Run(NamedTuple):
         """How many they are."""
         return 1 if self.rows is None else len(self.rows)
 
-    def told(self, key: StreamKey) -> Told:
-        """Return what they say, as heard from a stream."""
+    def event(self, key: StreamKey) -> StepEvent:
+        """Return the event that they are, of a stream."""
         if self.rows is not None:
-            return Records(key, self.flags, self.rows)
+            return StepRecords(key, self.flags, self.rows)
         t_ns = 0 if self.step is None else self.step.t_ns
-        return Message(self.kind, key, self.flags, self.step, t_ns)
+        return ControlMessage(self.kind, key, self.flags, self.step, t_ns)
 
 
-def runs_of(packets: Sequence[bytes]) -> tuple[list[Run], int]:
+def record_runs(packets: Sequence[bytes]) -> tuple[list[RecordRun], int]:
     """Return what packets of one connection say, and how many of them have something wrong.
 
-    Of such a packet all is heard that comes before what is wrong.
+    Of such a packet all is read that comes before what is wrong.
     """
-    if len(packets) == 1 and (sign := _lone_sign(packets[0])):
-        return [sign], 0
+    if len(packets) == 1 and (heartbeat := _lone_heartbeat(packets[0])):
+        return [heartbeat], 0
     sized, bad = [], 0
     for packet in packets:
         record_bytes = _record_bytes_of(packet)
@@ -120,7 +120,7 @@ def runs_of(packets: Sequence[bytes]) -> tuple[list[Run], int]:
         rest = len(packet) % record_bytes
         bad += rest > 0
         sized.append((record_bytes, packet[: len(packet) - rest]))
-    runs: list[Run] = []
+    runs: list[RecordRun] = []
     for record_bytes, some in groupby(sized, key=lambda one: one[0]):
         parts = [packet for _, packet in some]
         records = np.frombuffer(b"".join(parts), _layout(record_bytes))
@@ -143,10 +143,10 @@ def _record_bytes_of(packet: bytes) -> int | None:
     return record_bytes if wire.BYTES <= record_bytes <= wire.MAX_RECORD_BYTES else None
 
 
-def _lone_sign(packet: bytes) -> Run | None:
+def _lone_heartbeat(packet: bytes) -> RecordRun | None:
     """Return the heartbeat that a packet holds, if it is sound and alone there.
 
-    Engines that rest tell nothing else. Columns pay for what is many.
+    Idle engines send nothing else. Columns pay for what is many.
     """
     if len(packet) != wire.BYTES:
         return None
@@ -159,7 +159,9 @@ def _lone_sign(packet: bytes) -> Run | None:
     totals = StepTotals(record[-11:-7], record[-7:-3], *record[-3:])
     step = Step._make((*_OF_STEP(record), False, totals, None))
     flags = record.flags & ~wire.DUMMY
-    return Run(MessageKind.HEARTBEAT, record.incarnation, record.engine_index, flags, step=step)
+    return RecordRun(
+        MessageKind.HEARTBEAT, record.incarnation, record.engine_index, flags, step=step
+    )
 
 
 def _sound(records: NDArray[np.void]) -> NDArray[np.bool_]:
@@ -181,7 +183,7 @@ def _before_what_is_wrong(
     return np.concatenate(kept), sum(not packet.all() for packet in packets)
 
 
-def _runs(records: NDArray[np.void]) -> Iterator[Run]:
+def _runs(records: NDArray[np.void]) -> Iterator[RecordRun]:
     if not len(records):
         return
     # A filler step says so itself, in the midst of others.
@@ -193,7 +195,7 @@ def _runs(records: NDArray[np.void]) -> Iterator[Run]:
     rows = _rows(records)
     for first, last in pairwise([0, *np.flatnonzero(changes) + 1, len(records)]):
         kind, incarnation, engine_index, flag = (int(head[first]) for head in heads)
-        run = Run(_KINDS[kind], incarnation, engine_index, flag, rows[first:last])
+        run = RecordRun(_KINDS[kind], incarnation, engine_index, flag, rows[first:last])
         if kind == wire.STEP:
             yield run
         else:

@@ -1,4 +1,4 @@
-"""Why an engine that should tell us of its steps tells us nothing, and what to do about it."""
+"""Why an engine reports no steps although it should, and what to do about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WITHOUT_DETAILS = (
     "start it with --enable-logging-iteration-details"
 )
 
-# The plugin connects within a second of the engine's start; a step is told when it ends.
+# The plugin connects within a second of the engine's start; a step is reported when it ends.
 GRACE_SECONDS = 10.0
 
 
@@ -50,7 +50,7 @@ def explain_silence(facts: SilenceFacts, grace_seconds: float = GRACE_SECONDS) -
         return _explain_absence(facts)
     if facts.tokens_advancing and not facts.records_seen:
         return (
-            "the plugin is connected and the engine's page counts tokens, yet no step was told: "
+            "the plugin is connected and the engine's page counts tokens, yet no step is reported: "
             "the engine's stats go elsewhere (a second API server, or its data-parallel size was "
             "changed at run time, which drops plugins); restart the engine"
         )

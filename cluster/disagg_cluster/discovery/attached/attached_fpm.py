@@ -14,7 +14,7 @@ from disagg_cluster.discovery.sightings.types import FoundEngine
 from disagg_cluster.telemetry.steps.fpm_addresses import of_dynamo, of_sglang
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.pages.page_windows import PATIENCE_NS
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, EnginePage, Method
 
@@ -41,7 +41,7 @@ class ToldFpm:
     def __init__(
         self,
         ledger: Ledger,
-        fullness: Fullness,
+        fullness: CapacityModel,
         engines: Callable[[], tuple[FoundEngine, ...]],
         steps: Tells,
         page: Callable[[str], EnginePage | None],

@@ -16,11 +16,13 @@ from disagg_cluster.host.processes.procfs import start_ticks
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.telemetry.steps.step_feed import book
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus, Method
-from disagg_exporter.steps.listener import Message, Records, StepsListener, StepsSocketError, Told
+from disagg_exporter.steps.listener import StepsListener
+from disagg_exporter.steps.local_sockets import StepsSocketError
+from disagg_exporter.steps.messages import ControlMessage, StepEvent, StepRecords
 from disagg_exporter.steps.plugin_silence import WITHOUT_DETAILS
 
 # All engines of a host that share the socket, together.
@@ -55,7 +57,7 @@ class ToldSteps:
         self,
         folder: RunFolder,
         ledger: Ledger,
-        fullness: Fullness,
+        fullness: CapacityModel,
         engines: Callable[[], tuple[FoundEngine, ...]],
         drain_pod: Callable[[str], None] = lambda _uid: None,
         *,
@@ -103,11 +105,11 @@ class ToldSteps:
         finally:
             listener.close()
 
-    def hear_pod(self, uid: str, told: Told) -> None:
+    def hear_pod(self, uid: str, told: StepEvent) -> None:
         """Take what an engine in a pod told on that pod's socket."""
         name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
         if name is not None:
-            with self._health.round() if isinstance(told, Records) else self._health.guard():
+            with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
                 self._book(name, told)
 
     def heard(self, name: str) -> Mapping[Method, int]:
@@ -159,11 +161,11 @@ class ToldSteps:
                 return True
         return False
 
-    def _hear_process(self, told: Told) -> None:
+    def _hear_process(self, told: StepEvent) -> None:
         name = self._names.get(told.key.pid)
         if name is not None:
             self._heard_wall = self._wall()
-            with self._health.round() if isinstance(told, Records) else self._health.guard():
+            with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
                 self._book(name, told)
 
     def _is_here(self, name: str, rank: int) -> bool:
@@ -174,8 +176,8 @@ class ToldSteps:
         ranks_here = self._ranks_here[name]
         return ranks_here is None or rank < ranks_here
 
-    def _book(self, name: str, told: Told) -> None:
-        if isinstance(told, Message) and told.step is None:
+    def _book(self, name: str, told: StepEvent) -> None:
+        if isinstance(told, ControlMessage) and told.step is None:
             return
         if not self._is_here(name, told.key.engine_index):
             return

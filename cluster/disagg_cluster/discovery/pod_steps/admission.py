@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.model import Step, StreamKey
-from disagg_exporter.steps.messages import Records, Told
+from disagg_exporter.steps.messages import StepEvent, StepRecords
 from disagg_exporter.steps.rows import (
     ELAPSED_TOTALS,
     LARGEST,
@@ -50,17 +50,17 @@ class Gate:
         self.refused = 0
         self.flags = 0
 
-    def admitted(self, told: Told, now_ns: int) -> Told | None:
+    def admitted(self, told: StepEvent, now_ns: int) -> StepEvent | None:
         """Return what of it may be passed on."""
-        rows = told.rows if isinstance(told, Records) else rows_of([told.step or _NOTHING])
-        times = rows["t_ns"] if isinstance(told, Records) else np.array([told.t_ns])
+        rows = told.rows if isinstance(told, StepRecords) else rows_of([told.step or _NOTHING])
+        times = rows["t_ns"] if isinstance(told, StepRecords) else np.array([told.t_ns])
         sound = _sound(rows, times, now_ns)
         if not sound.any() or not self._has_room(told.key, now_ns):
             self.refused += len(rows)
             return None
         self.refused += int((~sound).sum())
         self.flags = told.flags
-        return told._replace(rows=rows[sound]) if isinstance(told, Records) else told
+        return told._replace(rows=rows[sound]) if isinstance(told, StepRecords) else told
 
     def _has_room(self, key: StreamKey, now_ns: int) -> bool:
         if key in self._streams:

@@ -17,7 +17,8 @@ from disagg_cluster.discovery.pod_steps.plan import MAX_SOCKETS, plan
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus
-from disagg_exporter.steps.listener import ListenerCounts, StepsListener, Told
+from disagg_exporter.steps.listener import ListenerCounts, StepsListener
+from disagg_exporter.steps.messages import StepEvent
 
 COLLECTOR = "pod_steps"
 
@@ -25,7 +26,7 @@ COLLECTOR = "pod_steps"
 MESSAGES_PER_SECOND = 4000.0
 MAX_CONNECTIONS = 64
 
-Hear = Callable[[str, Told], None]
+Hear = Callable[[str, StepEvent], None]
 
 
 class PodSteps:
@@ -172,7 +173,7 @@ class PodSteps:
     def _listen(self, uid: str, loop: asyncio.AbstractEventLoop) -> StepsListener:
         gate = self._gates.setdefault(uid, Gate(self._clock_ns()))
 
-        def deliver(told: Told) -> None:
+        def deliver(told: StepEvent) -> None:
             admitted = gate.admitted(told, self._clock_ns())
             if admitted is not None:
                 self._heard_wall = self._wall()

@@ -22,10 +22,11 @@ from disagg_cluster.nodefile.web.shape import (
     seconds_of,
 )
 from disagg_exporter.collectors import CollectorHealth
-from disagg_exporter.http.server.authentication import Access, Bucket
+from disagg_exporter.http.server.authentication import Access
 from disagg_exporter.http.server.passwords import Passwords
 from disagg_exporter.http.tls_socket import plain_name
 from disagg_exporter.model import CollectorStatus
+from disagg_exporter.steps.rate_limiter import RateLimiter
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _CLIENTS = {
@@ -63,7 +64,7 @@ def access_of(files: WebFiles) -> Access:
         client_names=frozenset(map(plain_name, names)),
         headers=tuple((name, value) for name, value in headers.items() if value),
         passwords=Passwords(config.basic_auth_users) if config.basic_auth_users else None,
-        bucket=_bucket(config.rate_limit),
+        rate_limiter=_rate_limiter(config.rate_limit),
     )
 
 
@@ -134,9 +135,9 @@ def _as_file(content: bytes) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}"
 
 
-def _bucket(rate: RateLimit | None) -> Bucket | None:
+def _rate_limiter(rate: RateLimit | None) -> RateLimiter | None:
     seconds = seconds_of(rate.interval) if rate else None
-    return Bucket(seconds, rate.burst) if rate and seconds else None
+    return RateLimiter(1 / seconds, rate.burst) if rate and seconds else None
 
 
 COLLECTOR = "web_config"

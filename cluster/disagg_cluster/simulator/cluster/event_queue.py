@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from disagg_cluster.simulator.engine.batch import Request
 from disagg_exporter.model import Assignment, DeviceSweep
-from disagg_exporter.steps.messages import Message
+from disagg_exporter.steps.messages import ControlMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RequestEnded:
     failed: bool = False
 
 
-Event = Message | Assignment | DeviceSweep | SimulatedPage | RequestEnded
+Event = ControlMessage | Assignment | DeviceSweep | SimulatedPage | RequestEnded
 
 
 _NS = 1_000_000_000

@@ -14,7 +14,7 @@ from disagg_cluster.simulator.telemetry.page import Page, PageFacts
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
 from disagg_cluster.simulator.telemetry.telemetry_emitter import TelemetryEmitter
 from disagg_exporter.model import Role
-from disagg_exporter.steps.messages import Message
+from disagg_exporter.steps.messages import ControlMessage
 
 
 class LossyLink:
@@ -29,14 +29,14 @@ class LossyLink:
         self.late_seconds = 0.0
         self._queue = queue
         self._rng = rng
-        self._under_way: deque[Message] = deque()
+        self._under_way: deque[ControlMessage] = deque()
         self._last_ns = 0
 
     def loses(self) -> bool:
         """Whether the next record does not get through."""
         return self.lost_ratio > 0 and self._rng.random() < self.lost_ratio
 
-    def send(self, message: Message) -> Message | None:
+    def send(self, message: ControlMessage) -> ControlMessage | None:
         """Send a message now; return it if it arrives at once."""
         arrives_ns = self._queue.now_ns + round(self.late_seconds * _NS)
         if arrives_ns >= self._last_ns and not self._under_way and not self.late_seconds:
@@ -51,7 +51,7 @@ class LossyLink:
         while self._under_way:
             self._queue.emit(self._under_way.popleft())
 
-    def _deliver(self) -> Message | None:
+    def _deliver(self) -> ControlMessage | None:
         return self._under_way.popleft() if self._under_way else None
 
 
@@ -101,7 +101,7 @@ class Telemetry:
         t_ns = self._queue.now_ns + self.report_ns
         self._queue.at(t_ns, partial(self._send_state, state))
 
-    def beat(self) -> Message | None:
+    def beat(self) -> ControlMessage | None:
         """Send a heartbeat."""
         return self.link.send(self._emitter.heartbeat(self._queue.now_ns))
 
@@ -120,22 +120,22 @@ class Telemetry:
         self._dead = True
         self.link.close()
 
-    def _hello(self) -> Message | None:
+    def _hello(self) -> ControlMessage | None:
         return self.link.send(self._emitter.hello(self._queue.now_ns))
 
-    def _report(self, outcome: Outcome, state: SchedulerState) -> Message | None:
+    def _report(self, outcome: Outcome, state: SchedulerState) -> ControlMessage | None:
         if self._dead:
             return None
         self.counters.count(outcome)
         return self._send(self._emitter.step(outcome, state, self._queue.now_ns))
 
-    def _send_state(self, state: SchedulerState) -> Message | None:
+    def _send_state(self, state: SchedulerState) -> ControlMessage | None:
         if self._dead:
             return None
         message = self._emitter.state_change(state, self._queue.now_ns)
         return None if message is None else self._send(message)
 
-    def _send(self, message: Message) -> Message | None:
+    def _send(self, message: ControlMessage) -> ControlMessage | None:
         if self.link.loses():
             self._emitter.drop()
             return None

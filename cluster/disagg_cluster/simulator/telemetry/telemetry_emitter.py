@@ -12,7 +12,7 @@ from disagg_exporter.inside_engine.disagg_steps.counting import (
     count,
 )
 from disagg_exporter.model import Step, StepTotals, StreamKey
-from disagg_exporter.steps.messages import Message, MessageKind
+from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
 
 def facts_of(outcome: Outcome, state: SchedulerState) -> Facts:
@@ -65,7 +65,7 @@ class TelemetryEmitter:
         self._reported = SchedulerState()
         self._state_facts: Facts | None = None
 
-    def step(self, outcome: Outcome, state: SchedulerState, t_ns: int) -> Message:
+    def step(self, outcome: Outcome, state: SchedulerState, t_ns: int) -> ControlMessage:
         """The record of steps that have ended; of more than one as if they were one long step."""
         facts = facts_of(outcome, state)
         count(self._totals, facts)
@@ -73,7 +73,7 @@ class TelemetryEmitter:
         self._totals[STEPS + wire.GENERATION] += outcome.count - 1
         return self._next(facts, state, t_ns)
 
-    def state_change(self, state: SchedulerState, t_ns: int) -> Message | None:
+    def state_change(self, state: SchedulerState, t_ns: int) -> ControlMessage | None:
         """The record of a state between two steps; None if it has not changed."""
         before = self._reported
         requests = (state.running, state.waiting, state.deferred)
@@ -83,11 +83,11 @@ class TelemetryEmitter:
             return None
         return self._next(state_of(state), state, t_ns)
 
-    def hello(self, t_ns: int) -> Message:
+    def hello(self, t_ns: int) -> ControlMessage:
         """The first message of a connection."""
         return self._without_step(MessageKind.HELLO, t_ns)
 
-    def heartbeat(self, t_ns: int) -> Message:
+    def heartbeat(self, t_ns: int) -> ControlMessage:
         """The sign that the process lives."""
         return self._without_step(MessageKind.HEARTBEAT, t_ns)
 
@@ -95,7 +95,7 @@ class TelemetryEmitter:
         """Count a record that was made and could not be sent."""
         self._totals[DROPS] += 1
 
-    def _next(self, facts: Facts, state: SchedulerState, t_ns: int) -> Message:
+    def _next(self, facts: Facts, state: SchedulerState, t_ns: int) -> ControlMessage:
         self._sequence += 1
         self._reported = state
         self._state_facts = None
@@ -107,12 +107,12 @@ class TelemetryEmitter:
         )
         return self._message(MessageKind.STEP, facts, t_ns)
 
-    def _without_step(self, kind: MessageKind, t_ns: int) -> Message:
+    def _without_step(self, kind: MessageKind, t_ns: int) -> ControlMessage:
         if self._state_facts is None:
             self._state_facts = state_of(self._reported)
         return self._message(kind, self._state_facts, t_ns)
 
-    def _message(self, kind: MessageKind, facts: Facts, t_ns: int) -> Message:
+    def _message(self, kind: MessageKind, facts: Facts, t_ns: int) -> ControlMessage:
         # Built without a `wire.Record` in between, which would take most of a simulated day.
         step = Step(t_ns, facts[0], self._sequence, *facts[1:], False, self._step_totals)
-        return Message(kind, self._key, self._flags, step, t_ns)
+        return ControlMessage(kind, self._key, self._flags, step, t_ns)

@@ -15,7 +15,7 @@ from functools import partial
 from disagg_cluster.host.tcp_listeners import Owner, owner_of
 from disagg_cluster.telemetry.steps.fpm_addresses import listening_sockets
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.steps.fpm.message import FpmMessage, FpmStream
@@ -68,7 +68,7 @@ class FpmFeed:
         engine: str,
         addresses: Sequence[str],
         ledger: Ledger,
-        fullness: Fullness,
+        fullness: CapacityModel,
         pid: Callable[[], int | None],
         members: Callable[[int], Iterable[int]],
         *,

@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus
-from disagg_exporter.steps.listener import Message, Records, StepsListener, Told, in_session_of
+from disagg_exporter.steps.listener import StepsListener
+from disagg_exporter.steps.local_sockets import in_session_of
+from disagg_exporter.steps.messages import ControlMessage, StepEvent, StepRecords
 from disagg_exporter.steps.plugin_silence import SilenceFacts, explain_silence
 
 _log = logging.getLogger("disagg_node")
@@ -41,7 +43,7 @@ class StepFeed:
         engine: str,
         path: Path,
         ledger: Ledger,
-        fullness: Fullness,
+        fullness: CapacityModel,
         pid: Callable[[], int | None],
         environment: Mapping[str, str],
         *,
@@ -118,19 +120,19 @@ class StepFeed:
         leader = self._pid()
         return leader is not None and in_session_of(leader, pid)
 
-    def _receive(self, told: Told) -> None:
+    def _receive(self, told: StepEvent) -> None:
         # What an engine sends must end neither its neighbours' feeds nor ours. That its heartbeats
         # are understood does not make its steps so.
-        with self._health.round() if isinstance(told, Records) else self._health.guard():
+        with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
             self._hear(told)
 
-    def _hear(self, told: Told) -> None:
-        if isinstance(told, Message) and told.step is None:
+    def _hear(self, told: StepEvent) -> None:
+        if isinstance(told, ControlMessage) and told.step is None:
             return
         now_ns = self._clock_ns()
         self._flags = told.flags
         self._heard_wall, self.heard_ns = self._wall(), now_ns
-        if isinstance(told, Records):
+        if isinstance(told, StepRecords):
             self._records_seen = True
             work = told.rows[~told.rows["dummy"]]
             if len(work):
@@ -138,10 +140,10 @@ class StepFeed:
         book(told, self._ledger, self._fullness, now_ns)
 
 
-def book(told: Told, ledger: Ledger, fullness: Fullness, now_ns: int) -> None:
+def book(told: StepEvent, ledger: Ledger, fullness: CapacityModel, now_ns: int) -> None:
     """Pass what an engine told of its steps on to the books."""
     overlapped = bool(told.flags & wire.OVERLAPPED)
-    if isinstance(told, Records):
+    if isinstance(told, StepRecords):
         ledger.steps(told.key, told.rows, now_ns=now_ns)
         fullness.steps(told.key, told.rows, overlapped=overlapped)
     elif told.step is not None:

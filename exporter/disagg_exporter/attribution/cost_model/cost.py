@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from disagg_exporter.attribution.cost_model.fit import Form, Lines, best
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
-from disagg_exporter.attribution.cost_model.samples import Cells, Pace, StepWork
+from disagg_exporter.attribution.cost_model.samples import SampleBins, SpeedFactor, StepWork
 
 ENOUGH_MIXED_STEPS = 100
 ENOUGH_PURE_STEPS = 30
@@ -86,8 +86,8 @@ class StepCost:
     def __init__(self, *, kv_in_tokens: bool = True) -> None:
         more = product((False, True), repeat=2)
         self._forms = [Form(kv_in_tokens, requests, experts) for requests, experts in more]
-        self._cells = Cells(MEMORY_STEPS)
-        self._pace = Pace()
+        self._cells = SampleBins(MEMORY_STEPS)
+        self._pace = SpeedFactor()
         self._lines: Lines | None = None
         self._fits, self._next_fit = 0, _FIRST_FIT_STEPS
         self._fit_waits, self._unfitted_seconds = False, _UNREAD_FIT_SECONDS

@@ -29,7 +29,7 @@ _LEAST_GAIN = 1e-6
 # Beginnings: the part of the cells, by tokens, that only read.
 _BEGINNINGS = (1.0, 0.25, 0.5, 0.625, 0.75, 0.875)
 
-Cell = tuple[float, StepWork, float]
+SampleBin = tuple[float, StepWork, float]
 """Steps alike: their weight, mean work and mean seconds."""
 
 _Columns = list[list[float]]
@@ -89,7 +89,7 @@ class Lines(NamedTuple):
 class Table:
     """What the lines of one form are fitted to, as columns."""
 
-    def __init__(self, cells: Sequence[Cell], form: Form) -> None:
+    def __init__(self, cells: Sequence[SampleBin], form: Form) -> None:
         self.form = form
         # Errors count relative to the length of a step.
         self.weights = [weight / seconds**2 for weight, _, seconds in cells]
@@ -99,7 +99,11 @@ class Table:
 
 
 def best(
-    cells: Sequence[Cell], forms: Sequence[Form], known: Lines | None, noise_ratio: float, turn: int
+    cells: Sequence[SampleBin],
+    forms: Sequence[Form],
+    known: Lines | None,
+    noise_ratio: float,
+    turn: int,
 ) -> Lines:
     """Return the lines that fit best.
 

@@ -18,7 +18,7 @@ _MEMORY_SECONDS = 40.0
 _LIMIT = 4.0
 
 
-class Pace:
+class SpeedFactor:
     """A factor common to all steps: clocks, throttling, a neighbour on the same GPU.
 
     Brown's double exponential smoothing (R. G. Brown, Smoothing, Forecasting and Prediction of
@@ -136,7 +136,7 @@ _LEAST_WEIGHT = 1e-9
 _WEIGHT, _SECONDS = 0, 5
 
 
-class Cells:
+class SampleBins:
     """What is remembered of an engine's steps: weighted means over steps of about the same work.
 
     A step n steps back weighs e^(−n / memory_steps), and in the end nothing. Of more than 1200

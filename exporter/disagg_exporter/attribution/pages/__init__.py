@@ -1,12 +1,19 @@
 """Where an engine's seconds are known from when it tells no steps, and which source is used."""
 
 from disagg_exporter.attribution.pages.page_windows import (
-    Heard,
-    LeadersShare,
-    Stretches,
-    choose,
+    LastReceived,
+    LeaderShare,
+    PageWindows,
+    choose_source,
     role_window,
 )
 from disagg_exporter.attribution.pages.prefill_shares import PhaseShares
 
-__all__ = ["Heard", "LeadersShare", "PhaseShares", "Stretches", "choose", "role_window"]
+__all__ = [
+    "LastReceived",
+    "LeaderShare",
+    "PageWindows",
+    "PhaseShares",
+    "choose_source",
+    "role_window",
+]

@@ -25,7 +25,7 @@ ActiveSeconds = Callable[[int, int], float]
 """How long the engine's devices were active in (start_ns, end_ns], averaged over them."""
 
 
-class Stretches:
+class PageWindows:
     """What one engine did between one look at its page and the next.
 
     Args:
@@ -164,7 +164,7 @@ def _whole(count: float | None) -> int | None:
 LEAST_SECONDS = 5.0
 
 
-class LeadersShare:
+class LeaderShare:
     """Follows the books of a leader that is on this node; `prefill_share` is None before any."""
 
     def __init__(self) -> None:
@@ -196,11 +196,11 @@ or captures graphs may stall for some seconds without being lost.
 
 BEST_FIRST = tuple(method for method in Method if method is not Method.NONE)
 
-Heard = Mapping[Method, int]
+LastReceived = Mapping[Method, int]
 """When each source told something last, in nanoseconds of CLOCK_MONOTONIC."""
 
 
-def choose(current: Method, heard: Heard, now_ns: int) -> Method:
+def choose_source(current: Method, heard: LastReceived, now_ns: int) -> Method:
     """Return the source to book an engine by from now on.
 
     A better source than the one in use is taken as soon as it tells something; a worse one when the

@@ -18,7 +18,7 @@ from disagg_exporter.attribution.cost_model.learned_costs import (
     MOST_SECONDS,
     check_range,
 )
-from disagg_exporter.attribution.pages.window_cost import Columns, Costs, fit
+from disagg_exporter.attribution.pages.window_cost import Columns, WindowCosts, fit
 from disagg_exporter.attribution.pages.window_steps import BUCKETS, Cutting, Sums, cutting
 from disagg_exporter.model import Role, Split
 
@@ -116,7 +116,7 @@ class PhaseShares:
         self.stretches = 0
         self._rows: deque[Columns] = deque(maxlen=MOST_STRETCHES)
         self._sum = np.zeros(6 + BUCKETS)
-        self._costs: Costs | None = None
+        self._costs: WindowCosts | None = None
         self._cutting = Cutting()
         self._next_fit = _ENOUGH // 2
         self._errors: deque[float] = deque(maxlen=RECENT)
@@ -194,7 +194,7 @@ class PhaseShares:
         shares._sum = np.array(saved.pending)
         if saved.costs is not None:
             step, request, token, *experts = saved.costs
-            shares._costs = Costs(step, request, token, tuple(experts))
+            shares._costs = WindowCosts(step, request, token, tuple(experts))
         shares._cutting = Cutting(saved.tokens_per_second, saved.first_slow)
         shares._next_fit = saved.next_fit
         shares._errors.extend(saved.errors)

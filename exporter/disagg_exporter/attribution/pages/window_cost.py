@@ -44,7 +44,7 @@ class Steps(NamedTuple):
     parts: Columns
 
 
-class Costs(NamedTuple):
+class WindowCosts(NamedTuple):
     """Seconds for each step, for a request that decodes, for a token, and for all experts."""
 
     step: float
@@ -91,7 +91,9 @@ class Costs(NamedTuple):
         return prefill + decode
 
 
-def fit(steps: Steps, busy_seconds: Columns, seconds: Columns, known: Costs | None) -> Costs:
+def fit(
+    steps: Steps, busy_seconds: Columns, seconds: Columns, known: WindowCosts | None
+) -> WindowCosts:
     """Return the costs that explain best how long stretches were busy.
 
     Stretches are in order, `seconds` is how long each lasted. A pace that neighbours in time share
@@ -104,7 +106,7 @@ def fit(steps: Steps, busy_seconds: Columns, seconds: Columns, known: Costs | No
     return _fit(steps, busy_seconds / pace, first)
 
 
-def _fit(steps: Steps, busy_seconds: Columns, known: Costs | None) -> Costs:
+def _fit(steps: Steps, busy_seconds: Columns, known: WindowCosts | None) -> WindowCosts:
     least, dense = _best(steps, busy_seconds, known, experts=False)
     less, expert = _best(steps, busy_seconds, known, experts=True)
     gain = len(busy_seconds) / 2 * log(least / less)
@@ -120,8 +122,8 @@ def _smooth(ratios: Columns, weights: Columns, seconds: Columns) -> Columns:
 
 
 def _best(
-    steps: Steps, busy_seconds: Columns, known: Costs | None, *, experts: bool
-) -> tuple[float, Costs]:
+    steps: Steps, busy_seconds: Columns, known: WindowCosts | None, *, experts: bool
+) -> tuple[float, WindowCosts]:
     tokens = steps.prompt_tokens + steps.requests[:, None]
     borders = np.quantile(tokens, _BEGINNINGS)
     beginnings = [tokens > border for border in borders]
@@ -134,10 +136,10 @@ def _best(
 
 def _improve(
     steps: Steps, busy_seconds: Columns, computes: NDArray[np.bool_], *, experts: bool
-) -> tuple[float, Costs]:
+) -> tuple[float, WindowCosts]:
     """Say which steps compute longer than they read, fit both lines, and again."""
     tokens = steps.prompt_tokens + steps.requests[:, None]
-    best, least = Costs(0.0, 0.0, 0.0), float("inf")
+    best, least = WindowCosts(0.0, 0.0, 0.0), float("inf")
     for _ in range(_ROUNDS):
         costs = _least_squares(steps, busy_seconds, computes, experts=experts)
         errors = costs.busy_seconds(steps) / busy_seconds - 1
@@ -152,7 +154,7 @@ def _improve(
 
 def _least_squares(
     steps: Steps, busy_seconds: Columns, computes: NDArray[np.bool_], *, experts: bool
-) -> Costs:
+) -> WindowCosts:
     tokens = steps.prompt_tokens + steps.requests[:, None]
     mixed = steps.mixed[:, None] * steps.parts
     reads = mixed * ~computes
@@ -166,4 +168,4 @@ def _least_squares(
     step, request, token, *more = solve(
         (features @ features.T).tolist(), features.sum(axis=1).tolist()
     )
-    return Costs(step, request, token, tuple(more))
+    return WindowCosts(step, request, token, tuple(more))

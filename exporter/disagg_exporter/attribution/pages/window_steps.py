@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.attribution.pages.window_cost import Columns, Costs, Steps
+from disagg_exporter.attribution.pages.window_cost import Columns, Steps, WindowCosts
 from disagg_exporter.engine_pages.expressions import BETWEEN_TOKENS_BOUNDS_SECONDS
 
 _BOUNDS = np.array(BETWEEN_TOKENS_BOUNDS_SECONDS)
@@ -60,7 +60,7 @@ class Cutting(NamedTuple):
     tokens_per_second: float = 0.0
     first_slow: int = 0
 
-    def steps(self, sums: Sums, costs: Costs | None) -> Steps:
+    def steps(self, sums: Sums, costs: WindowCosts | None) -> Steps:
         """Return the steps of stretches."""
         requests = sums.decode_tokens / sums.steps
         if self.tokens_per_second and costs is not None:
@@ -72,7 +72,7 @@ class Cutting(NamedTuple):
         return Steps(sums.steps - mixed, mixed, requests, mean[:, None] * _SPREAD, _SPREAD_PARTS)
 
 
-def cutting(sums: Sums, costs: Costs | None) -> Cutting:
+def cutting(sums: Sums, costs: WindowCosts | None) -> Cutting:
     """Return whether the prompts of stretches were cut, by what steps are known to cost."""
     if costs is None:
         return Cutting()
@@ -93,7 +93,7 @@ def _with_a_prompt(sums: Sums) -> Columns:
     return mixed
 
 
-def _first_slow(sums: Sums, costs: Costs) -> NDArray[np.intp]:
+def _first_slow(sums: Sums, costs: WindowCosts) -> NDArray[np.intp]:
     """The first bucket that is above all steps that only decode."""
     requests = sums.decode_tokens / sums.steps
     quick_seconds = costs.price(requests, np.zeros_like(requests))
@@ -101,7 +101,7 @@ def _first_slow(sums: Sums, costs: Costs) -> NDArray[np.intp]:
     return above
 
 
-def _slow_steps(sums: Sums, costs: Costs, first: int) -> tuple[Columns, Columns]:
+def _slow_steps(sums: Sums, costs: WindowCosts, first: int) -> tuple[Columns, Columns]:
     """So many steps took longer than one that only decodes, and so long."""
     firsts = np.maximum(_first_slow(sums, costs), first)
     slow = sums.by_gap * (np.arange(BUCKETS) >= firsts[:, None])

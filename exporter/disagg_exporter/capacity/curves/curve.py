@@ -132,7 +132,7 @@ class Point(NamedTuple):
     full: int = 0
 
 
-class Sample(NamedTuple):
+class StepSample(NamedTuple):
     """A step, or the mean of some equal ones."""
 
     size: float
@@ -142,7 +142,7 @@ class Sample(NamedTuple):
 
 @dataclass(slots=True)
 class _Class:
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_A_CLASS))
+    samples: deque[StepSample] = field(default_factory=lambda: deque(maxlen=SAMPLES_A_CLASS))
     latest_ns: int = 0
     point: Point | None = None
 
@@ -179,7 +179,7 @@ class Curve:
         kept = self._classes.get(number)
         if kept is None:
             kept = self._classes[number] = _Class()
-        kept.samples.append(Sample(size, seconds, full))
+        kept.samples.append(StepSample(size, seconds, full))
         kept.latest_ns = now_ns
         kept.point = None
 
@@ -196,7 +196,7 @@ class Curve:
         self._classes = {}
         for each in saved:
             kept = self._classes[each.number] = _Class(latest_ns=now_ns - each.age_ns)
-            kept.samples.extend(Sample._make(sample) for sample in each.samples)
+            kept.samples.extend(StepSample._make(sample) for sample in each.samples)
 
     def points(self, now_ns: int) -> tuple[Point, ...]:
         """Return what is known, by size."""
@@ -210,7 +210,7 @@ class Curve:
         return tuple(found)
 
 
-def _point(samples: deque[Sample]) -> Point:
+def _point(samples: deque[StepSample]) -> Point:
     sizes, spent, full = zip(*samples, strict=True)
     seconds = median(spent)
     strays = median(abs(one - seconds) for one in spent)

@@ -16,7 +16,7 @@ CONCLUDE_EVERY_NS = 5 * SECOND_NS
 
 
 @dataclass(slots=True)
-class Tally:
+class LoadTally:
     """Sums over a stretch of time; one stretch begins where the one before ended.
 
     `*_ns` are lengths of time. `batch_ns` and `kv_ns` are a batch and a share of the cache times
@@ -42,24 +42,24 @@ class Tally:
     preemptions: float = 0.0
     paired_steps: float = 0.0
 
-    def __iadd__(self, other: Tally) -> Tally:
-        return Tally(*map(add, _ALL(self), _ALL(other)))
+    def __iadd__(self, other: LoadTally) -> LoadTally:
+        return LoadTally(*map(add, _ALL(self), _ALL(other)))
 
 
-FIELDS = tuple(field.name for field in fields(Tally))
+FIELDS = tuple(field.name for field in fields(LoadTally))
 _ALL = attrgetter(*FIELDS)
 
 
-class Window:
+class LoadWindow:
     """The tallies of the last minute, end to end; the oldest counts as far as it reaches in."""
 
     __slots__ = ("_kept", "_sums")
 
     def __init__(self) -> None:
         self._kept: deque[tuple[float, ...]] = deque()
-        self._sums: list[float] = list(_ALL(Tally()))
+        self._sums: list[float] = list(_ALL(LoadTally()))
 
-    def add(self, tally: Tally) -> None:
+    def add(self, tally: LoadTally) -> None:
         """Take the tally of the time since the one before."""
         told: tuple[float, ...] = _ALL(tally)
         self._kept.append(told)
@@ -71,14 +71,14 @@ class Window:
                 self._sums = [max(value, 0.0) for value in self._sums]
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> LoadTally:
         """The sums of the last minute, or of what there is of it."""
         over_ns = self._sums[0] - WINDOW_NS
         if over_ns <= 0:
-            return Tally(*self._sums)
+            return LoadTally(*self._sums)
         part = over_ns / self._kept[0][0]
         sums = zip(self._sums, self._kept[0], strict=True)
-        return Tally(*(max(a - part * b, 0.0) for a, b in sums))
+        return LoadTally(*(max(a - part * b, 0.0) for a, b in sums))
 
 
 LEAST_SECONDS = 3.0
@@ -115,7 +115,7 @@ class Load:
     steps_per_second: float = 0.0
 
 
-def load_of(tallies: Iterable[Tally]) -> Load | None:
+def load_of(tallies: Iterable[LoadTally]) -> Load | None:
     """Return the load of an engine by its ranks; None until they have told of some seconds."""
     known = [tally for tally in tallies if tally.length_ns >= LEAST_SECONDS * 1e9]
     if not known:
@@ -145,7 +145,7 @@ def load_of(tallies: Iterable[Tally]) -> Load | None:
     )
 
 
-def _means(tallies: Sequence[Tally]) -> Sequence[float]:
+def _means(tallies: Sequence[LoadTally]) -> Sequence[float]:
     """Each of `_AVERAGED` a nanosecond, of each rank on average."""
     rates = [[each / tally.length_ns for each in _AVERAGED(tally)] for tally in tallies]
     if len(rates) == 1:
@@ -153,7 +153,7 @@ def _means(tallies: Sequence[Tally]) -> Sequence[float]:
     return [sum(each) / len(rates) for each in zip(*rates, strict=True)]
 
 
-def used_ratio(
+def utilization(
     role: Role, load: Load, prefill: PrefillLimit | None, decode: DecodeLimit | None
 ) -> float | None:
     """Return how full an engine of a role is; None where a limit that it needs is not known.

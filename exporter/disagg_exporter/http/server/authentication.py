@@ -2,50 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from disagg_exporter.http.server.passwords import Passwords, TooManyGuessesError
 from disagg_exporter.http.server.routes import PLAIN, Answer
+from disagg_exporter.steps.rate_limiter import RateLimiter
 
 if TYPE_CHECKING:
     import ssl
-
-
-class Bucket:
-    """A bucket of tokens, one for a request: it holds `burst` and gains one each interval.
-
-    Args:
-        interval_seconds: From one token to the next; above 0.
-        burst: How many it holds.
-        clock: Seconds that only grow.
-    """
-
-    def __init__(
-        self, interval_seconds: float, burst: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._interval_seconds = interval_seconds
-        self._burst = burst
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._tokens = float(burst)
-        self._told_seconds = clock()
-
-    def take(self) -> bool:
-        """Take a token, if there is one."""
-        with self._lock:
-            now_seconds = self._clock()
-            gained = (now_seconds - self._told_seconds) / self._interval_seconds
-            self._tokens = min(self._burst, self._tokens + gained)
-            self._told_seconds = now_seconds
-            if self._tokens < 1:
-                return False
-            self._tokens -= 1
-            return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +26,11 @@ class Access:
     client_names: frozenset[str] = frozenset()
     headers: tuple[tuple[str, str], ...] = ()
     passwords: Passwords | None = None
-    bucket: Bucket | None = None
+    rate_limiter: RateLimiter | None = None
 
     def refusal(self, authorization: str) -> Answer | None:
         """What to answer instead of the page, or None; `authorization` is the header's text."""
-        if self.bucket is not None and not self.bucket.take():
+        if self.rate_limiter is not None and not self.rate_limiter.take():
             return Answer(HTTPStatus.TOO_MANY_REQUESTS, PLAIN, b"too many requests\n")
         try:
             if self.passwords is None or self.passwords.admit(authorization):

@@ -190,7 +190,7 @@ class FpmStream:
             context_tokens=done.sum_prefill_tokens,
             generation_requests=done.num_decode_requests,
             generation_tokens=done.num_decode_requests,
-            # Whether a prompt ended is not told. Each chunk is taken for a prompt of its own, of
+            # Whether a prompt ended is not said. Each chunk is taken for a prompt of its own, of
             # which all that came before was cached: it costs the same.
             computed_tokens=0 if received else done.sum_prefill_tokens,
             cached_tokens=0 if received else done.sum_prefill_kv_tokens,

@@ -14,7 +14,7 @@ from disagg_exporter.steps.fpm.message import MAX_BODY_BYTES, FpmError, FpmMessa
 # So that an engine which floods us cannot keep the daemon from everything else.
 MESSAGES_PER_TURN = 256
 
-# What has been heard out is left alone for a moment: an engine that steps a hundred times a second
+# What has been read empty is left alone for a moment: an engine that steps a hundred times a second
 # then wakes us twenty times.
 REST_SECONDS = 0.05
 
@@ -32,7 +32,7 @@ class FpmSocketError(DisaggError):
 class FpmSubscriber:
     """One publisher, listened to from `open` to `close`.
 
-    Whether it is the engine's own is for the caller to know: ZMQ does not tell who publishes.
+    Whether it is the engine's own is for the caller to know: ZMQ does not say who publishes.
 
     Args:
         address: `tcp://127.0.0.1:PORT` or `ipc://PATH`.
@@ -87,43 +87,43 @@ class FpmSubscriber:
         self._socket = None
 
     def drain(self) -> None:
-        """Hear all that has arrived, in one go."""
+        """Read all that has arrived, in one go."""
         if self._socket is not None:
-            while self._hear_some(self._socket) == MESSAGES_PER_TURN:
+            while self._read_turn(self._socket) == MESSAGES_PER_TURN:
                 pass
 
     def _take_turn(self, listening: zmq.Socket[bytes], loop: AbstractEventLoop) -> None:
-        """Hear what waits; come again at once, after a rest, or when something comes."""
+        """Read what waits; come again at once, after a rest, or when something comes."""
         if self._socket is not listening:
             return
         try:
-            heard = self._hear_some(listening)
+            received = self._read_turn(listening)
         except Exception:
             # What one message did must not silence those behind it.
             loop.call_later(self._rest_seconds, self._take_turn, listening, loop)
             raise
-        if heard == MESSAGES_PER_TURN:
+        if received == MESSAGES_PER_TURN:
             loop.call_soon(self._take_turn, listening, loop)
-        elif heard:
+        elif received:
             loop.call_later(self._rest_seconds, self._take_turn, listening, loop)
         else:
-            # ZMQ's descriptor tells once that something has come, and only after all was heard.
+            # ZMQ's descriptor signals once that something has come, and only after all was read.
             loop.add_reader(listening.fileno(), self._wake, listening, loop)
 
     def _wake(self, listening: zmq.Socket[bytes], loop: AbstractEventLoop) -> None:
         loop.remove_reader(listening.fileno())
         self._take_turn(listening, loop)
 
-    def _hear_some(self, listening: zmq.Socket[bytes]) -> int:
-        for heard in range(MESSAGES_PER_TURN):
+    def _read_turn(self, listening: zmq.Socket[bytes]) -> int:
+        for received in range(MESSAGES_PER_TURN):
             try:
                 frames = listening.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                return heard
-            self._hear(frames)
+                return received
+            self._receive(frames)
         return MESSAGES_PER_TURN
 
-    def _hear(self, frames: list[bytes]) -> None:
+    def _receive(self, frames: list[bytes]) -> None:
         if len(frames) != 3 or frames[0] or len(frames[1]) != 8:
             self.bad_messages += 1
             return

@@ -18,7 +18,7 @@ from disagg_cluster.discovery.kubernetes.api_server import ApiServer
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
 from disagg_exporter.model import Device, EngineAccount, Role
 from support.fake_api_server import NODE, FakeApiServer, fake_api_server, pod_json, uid_of
@@ -78,7 +78,7 @@ def node() -> Iterator[Node]:
             Attach(processes=False),
             folder,
             ledger,
-            Fullness(1.0),
+            CapacityModel(1.0),
             DEVICES,
             tuple,
             kubernetes=lambda hear: Kubernetes(

@@ -7,9 +7,9 @@ import pytest
 from disagg_cluster.simulator.engine.roofline import Noise
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import EngineCapacity, EngineState, EngineStatus, LimitConfidence
-from disagg_exporter.steps.messages import Message, MessageKind
+from disagg_exporter.steps.messages import ControlMessage, MessageKind
 from support.simulations import SECOND_NS, pair
 
 TARGET_SECONDS = 0.050
@@ -29,13 +29,13 @@ def learned(requests_per_second: float, output_tokens: float) -> dict[str, Engin
         EngineStatus(s.name, s.role, "vllm", "", "8b", s.gpus, EngineState.READY, True, "", "")
         for s in simulation.cluster.engines
     ]
-    fullness, next_ns = Fullness(TARGET_SECONDS), SECOND_NS
+    fullness, next_ns = CapacityModel(TARGET_SECONDS), SECOND_NS
     fullness.advance(statuses, 0)
     for t_ns, event in simulation.events(SECONDS * SECOND_NS):
         while next_ns <= t_ns:
             fullness.advance(statuses, next_ns)
             next_ns += SECOND_NS
-        if isinstance(event, Message) and event.step is not None:
+        if isinstance(event, ControlMessage) and event.step is not None:
             if event.kind is MessageKind.STEP:
                 fullness.step(event.key, event.step, overlapped=False)
             else:

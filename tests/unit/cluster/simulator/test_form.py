@@ -15,7 +15,7 @@ from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.inside_engine.disagg_steps import counting, wire
 from disagg_exporter.model import Step, StepTotals
-from disagg_exporter.steps.messages import Message, MessageKind
+from disagg_exporter.steps.messages import ControlMessage, MessageKind
 from disagg_exporter.steps.rows import kind_of
 from support.books import captured_steps
 from support.simulations import TINY, Heard, Until, alone, listen, pair
@@ -226,7 +226,7 @@ def _totals(totals: list[int]) -> StepTotals:
     return StepTotals(tuple(totals[:4]), tuple(totals[4:8]), *totals[8:])  # type: ignore[arg-type]
 
 
-def _record(message: Message) -> wire.Record:
+def _record(message: ControlMessage) -> wire.Record:
     kinds = {
         MessageKind.HELLO: wire.HELLO,
         MessageKind.STEP: wire.STEP,

@@ -12,7 +12,7 @@ from disagg_cluster.telemetry.launched_engines import Engines
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import Method
 from disagg_exporter.steps.plugin_silence import GRACE_SECONDS
 from support.node_files import node, worker
@@ -84,7 +84,7 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
     engines = Engines(
         node(worker("w")).workers, lambda _name: WorkerIdentity(), ledger, clock_ns=lambda: now_ns
     )
-    feed = StepFeed("w", tmp_path / "s", ledger, Fullness(1.0), lambda: engines.pid("w"), {})
+    feed = StepFeed("w", tmp_path / "s", ledger, CapacityModel(1.0), lambda: engines.pid("w"), {})
     engines.hear("w", feed)
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
     engines.changed("w", STARTING, READY, 7, "")

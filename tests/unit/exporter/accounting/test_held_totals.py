@@ -12,7 +12,7 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.counting import Facts
 from disagg_exporter.inside_engine.disagg_steps.stream import Stream, Told
 from disagg_exporter.model import Phase, Role, StreamKey
-from disagg_exporter.steps.messages import runs_of
+from disagg_exporter.steps.messages import record_runs
 from support.books import Books, ns
 
 KEY = StreamKey("e", 1, 1, 0)
@@ -57,10 +57,10 @@ class Overlapped:
         self.deliver(self._stream.standing(wire.HEARTBEAT, ns(self.now)))
 
     def deliver(self, packet: bytes) -> None:
-        [run], bad = runs_of([packet])
+        [run], bad = record_runs([packet])
         assert not bad
         assert run.flags == wire.OVERLAPPED | wire.HELD_TOTALS
-        told = run.told(KEY)
+        told = run.event(KEY)
         if run.rows is not None:
             self.books.ledger.steps(KEY, run.rows, now_ns=ns(self.now))
         elif run.step is not None:
@@ -82,7 +82,7 @@ class Overlapped:
     @property
     def held(self) -> dict[Phase, float]:
         """The seconds that the plugin has added up, of context and of generation."""
-        [run], _ = runs_of([self._stream.standing(wire.HEARTBEAT, 0)])
+        [run], _ = record_runs([self._stream.standing(wire.HEARTBEAT, 0)])
         assert run.step is not None
         context, generation, mixed, dummy = run.step.totals.elapsed_ns
         assert mixed == dummy == 0

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.accounting.timelines.recent_window import RecentWindow
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
-from disagg_exporter.steps.messages import Records, runs_of
+from disagg_exporter.steps.messages import StepRecords, record_runs
 from disagg_exporter.steps.rows import rows_of
 from support.books import Books, Teller, ns
 from support.plain_lane import DECODE
@@ -61,16 +61,16 @@ HERE = EngineStatus(
 @given(st.lists(st.tuples(RECORDS, st.sampled_from([0.0, 0.0, 0.5, 8.0])), max_size=30))
 def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float]]) -> None:
     """Invariants a and b, and nobody stumbles."""
-    books, fullness, now = Books(), Fullness(0.05), 5.0
+    books, fullness, now = Books(), CapacityModel(0.05), 5.0
     books.engine()
     fullness.advance([HERE], ns(now))
     before: Mapping[Any, float] = {}
     for record, later in records:
-        runs, _ = runs_of([wire.encode(record)])
+        runs, _ = record_runs([wire.encode(record)])
         for run in runs:
             key = StreamKey("e", 1, run.incarnation, run.engine_index)
-            told, overlapped = run.told(key), bool(run.flags & wire.OVERLAPPED)
-            if isinstance(told, Records):
+            told, overlapped = run.event(key), bool(run.flags & wire.OVERLAPPED)
+            if isinstance(told, StepRecords):
                 books.ledger.steps(key, told.rows, now_ns=ns(now))
                 fullness.steps(key, told.rows, overlapped=overlapped)
             elif told.step is not None:

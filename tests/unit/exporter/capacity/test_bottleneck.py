@@ -4,10 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_exporter.capacity.bottleneck import Activity, Evidence, Parts, bound_of
+from disagg_exporter.capacity.bottleneck import (
+    ActivityRatios,
+    BottleneckEvidence,
+    DeviceActivity,
+    bottleneck_of,
+)
 from disagg_exporter.model import Bottleneck, DeviceReading
 
-BUSY = Evidence(kv_usage_ratio=0.4, used_ratio=0.8, gap_ratio=0.05)
+BUSY = BottleneckEvidence(kv_usage_ratio=0.4, used_ratio=0.8, gap_ratio=0.05)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +44,11 @@ BUSY = Evidence(kv_usage_ratio=0.4, used_ratio=0.8, gap_ratio=0.05)
         ),
     ],
 )
-def test_the_first_verdict_that_holds(evidence: Evidence | None, bound: Bottleneck) -> None:
+def test_the_first_verdict_that_holds(
+    evidence: BottleneckEvidence | None, bound: Bottleneck
+) -> None:
     """The table of docs/capacity.md, just at its limits and just off them."""
-    assert bound_of(evidence) is bound
+    assert bottleneck_of(evidence) is bound
 
 
 @pytest.mark.parametrize(
@@ -85,20 +92,23 @@ def test_the_first_verdict_that_holds(evidence: Evidence | None, bound: Bottlene
     ],
 )
 def test_a_verdict_does_not_flap_at_its_limit(
-    bound: Bottleneck, inside: Evidence, edge: Evidence, outside: Evidence
+    bound: Bottleneck,
+    inside: BottleneckEvidence,
+    edge: BottleneckEvidence,
+    outside: BottleneckEvidence,
 ) -> None:
     """It stands while its figure trembles around the limit, and is not entered by that."""
     told = Bottleneck.UNKNOWN
     verdicts = []
     for evidence in (edge, inside, edge, inside, edge, outside, edge):
-        told = bound_of(evidence, told)
+        told = bottleneck_of(evidence, told)
         verdicts.append(told is bound)
 
     assert verdicts == [False, True, True, True, True, False, False]
 
 
 def test_activity_is_a_mean_that_fades_over_the_devices_that_tell() -> None:
-    activity = Activity()
+    activity = DeviceActivity()
     for _ in range(100):
         activity.take(
             [
@@ -108,6 +118,6 @@ def test_activity_is_a_mean_that_fades_over_the_devices_that_tell() -> None:
         )
     activity.take([DeviceReading("a", 0, tensor_ratio=0.9, dram_ratio=0.25)])
 
-    assert activity.of(["a"]) == Parts(pytest.approx(0.52), pytest.approx(0.25))
-    assert activity.of(["b"]) == Parts()
-    assert activity.of([]) == Parts()
+    assert activity.of(["a"]) == ActivityRatios(pytest.approx(0.52), pytest.approx(0.25))
+    assert activity.of(["b"]) == ActivityRatios()
+    assert activity.of([]) == ActivityRatios()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import (
     EngineCapacity,
     EngineState,
@@ -29,7 +29,7 @@ def learned(name: str, role: Role, *, overlapped: bool = False) -> EngineCapacit
         "engine", role, "vllm", "", "m", ("gpu",), EngineState.READY, True, "", ""
     )
     first = float(rows[0]["t"]) - 2  # type: ignore[arg-type]
-    fullness, teller, second = Fullness(0.5), Teller(), 0
+    fullness, teller, second = CapacityModel(0.5), Teller(), 0
     fullness.advance([status], 0)
     for row in rows:
         t = float(row["t"]) - first  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import (
     EngineCapacity,
     EnginePage,
@@ -27,10 +27,10 @@ TARGET_BATCH = 100
 
 
 class Node:
-    """A `Fullness` with one engine whose steps a test dictates; a second passes in each."""
+    """A `CapacityModel` with one engine whose steps a test dictates; a second passes in each."""
 
     def __init__(self, role: Role = Role.DECODE, *, overlapped: bool = False) -> None:
-        self.fullness = Fullness(TARGET_SECONDS)
+        self.fullness = CapacityModel(TARGET_SECONDS)
         self.status = EngineStatus(
             "engine-0", role, "vllm", "", "llama", ("GPU-0",), EngineState.READY, True, "", ""
         )

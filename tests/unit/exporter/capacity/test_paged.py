@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_exporter.capacity import Fullness
-from disagg_exporter.capacity.engine import PagedFullness
+from disagg_exporter.capacity import CapacityModel
+from disagg_exporter.capacity.engine import PageCapacity
 from disagg_exporter.model import (
     CapacitySource,
     EnginePage,
@@ -23,7 +23,7 @@ class PagedEngine:
     """An engine of which a page is read each second; decode steps of 10 ms + 0.4 ms a request."""
 
     def __init__(self) -> None:
-        self.paged = PagedFullness(TARGET_SECONDS)
+        self.paged = PageCapacity(TARGET_SECONDS)
         self.page = EnginePage(
             "vllm",
             0,
@@ -135,7 +135,7 @@ def test_without_a_page_there_is_no_load() -> None:
 
 
 def test_an_engine_without_steps_is_known_by_its_page_unless_it_sleeps() -> None:
-    fullness, engine = Fullness(TARGET_SECONDS), PagedEngine()
+    fullness, engine = CapacityModel(TARGET_SECONDS), PagedEngine()
     status = EngineStatus(
         *("engine-0", Role.DECODE, "vllm", "", "llama", ("GPU-0",), EngineState.READY, True),
         *("process", "certain"),

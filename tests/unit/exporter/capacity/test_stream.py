@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.capacity.curves.curve import Curve, Point
-from disagg_exporter.capacity.stream import Stream, learn
-from disagg_exporter.capacity.work import Arrived, Stretch
+from disagg_exporter.capacity.stream import StreamLoad, learn
+from disagg_exporter.capacity.work import Inbox, RecordStretch
 from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.rows import rows_of
 from support.books import Teller, ns
@@ -130,8 +130,8 @@ def plainly(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[l
 def together(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[list[Point]]]]:
     """Yield the same of streams whose messages are put aside, many of them as rows."""
     curves: Curves = defaultdict(lambda: (Curve(), Curve()))
-    streams: dict[StreamKey, Stream] = {}
-    arrived = Arrived()
+    streams: dict[StreamKey, StreamLoad] = {}
+    arrived = Inbox()
     for second, messages in enumerate(seconds):
         for (key, record, overlapped, alone), some in groupby(
             messages, key=lambda one: (one.key, one.record, one.overlapped, one.alone)
@@ -145,16 +145,16 @@ def together(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[
                     arrived.step(key, step, overlapped=overlapped)
                 else:
                     arrived.hear(key, step)
-        stretches: list[tuple[Stream, Stretch]] = []
+        stretches: list[tuple[StreamLoad, RecordStretch]] = []
         for key, told in arrived.take():
-            stream = streams.setdefault(key, Stream(*curves[key]))
+            stream = streams.setdefault(key, StreamLoad(*curves[key]))
             stretches += [(stream, stretch) for stretch in stream.take(told)]
         learn(stretches)
         yield seen(streams, curves, second)
 
 
 def seen(
-    streams: dict[StreamKey, Stream] | dict[StreamKey, PlainStream],
+    streams: dict[StreamKey, StreamLoad] | dict[StreamKey, PlainStream],
     curves: Curves,
     second: int,
 ) -> tuple[list[Seen], list[list[Point]]]:
@@ -226,7 +226,7 @@ def test_a_time_that_no_clock_shows_makes_no_negative_time(t_ns: int) -> None:
     key = StreamKey("engine", 1, 1, 0)
     steps = [Step(ns(1), 0, 1), Step(t_ns, 0, 2), Step(ns(2), 0, 3), Step(ns(3), 0, 4)]
     for begins in (0, 1):
-        arrived, stream = Arrived(), Stream(Curve(), Curve())
+        arrived, stream = Inbox(), StreamLoad(Curve(), Curve())
         arrived.steps(key, rows_of(steps[begins:]), overlapped=False)
         for _, told in arrived.take():
             learn((stream, stretch) for stretch in stream.take(told))
@@ -237,7 +237,7 @@ def test_a_time_that_no_clock_shows_makes_no_negative_time(t_ns: int) -> None:
 
 
 def test_a_packet_of_no_records_says_nothing() -> None:
-    arrived = Arrived()
+    arrived = Inbox()
 
     arrived.steps(StreamKey("engine", 1, 1, 0), rows_of([]), overlapped=False)
 

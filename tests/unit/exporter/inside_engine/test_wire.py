@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.steps.messages import runs_of
+from disagg_exporter.steps.messages import record_runs
 
 
 def record(sequence: int, record_bytes: int = wire.BYTES) -> wire.Record:
@@ -15,7 +15,7 @@ def record(sequence: int, record_bytes: int = wire.BYTES) -> wire.Record:
 
 def heard(packet: bytes) -> tuple[list[int], int]:
     """The numbers of the steps in a packet, and whether something is wrong with it."""
-    runs, bad = runs_of([packet])
+    runs, bad = record_runs([packet])
     told = [run.rows["sequence"].tolist() for run in runs if run.rows is not None]
     return [number for some in told for number in some], bad
 

@@ -1,4 +1,4 @@
-"""The beat on which connections are heard, with real sockets on a real loop."""
+"""The poller on which connections are heard, with real sockets on a real loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from disagg_exporter.steps.batched_poller import Beat, beat_of
+from disagg_exporter.steps.batched_poller import BatchedPoller, shared_poller
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -46,14 +46,14 @@ async def until(done: Callable[[], object]) -> None:
 def test_what_is_there_already_is_heard_at_once_and_turn_by_turn() -> None:
     async def scenario() -> tuple[bytes, int]:
         ours, theirs = pair()
-        beat, ear = Beat(asyncio.get_running_loop(), 10**9), Ear(ours)
+        poller, ear = BatchedPoller(asyncio.get_running_loop(), 10**9), Ear(ours)
         with ours, theirs:
             theirs.send(b"abc")
-            beat.add(ours, ear)
+            poller.add(ours, ear)
             await asyncio.sleep(0)
             after_one = ear.turns
             await until(lambda: ear.turns == 4)
-            beat.remove(ours)
+            poller.remove(ours)
         return ear.heard, after_one
 
     assert asyncio.run(scenario()) == (b"abc", 1)
@@ -61,19 +61,19 @@ def test_what_is_there_already_is_heard_at_once_and_turn_by_turn() -> None:
 
 def test_who_has_sent_something_is_heard_at_the_next_beat_and_nobody_else_is_asked() -> None:
     async def scenario() -> tuple[bytes, int]:
-        beat = Beat(asyncio.get_running_loop(), 0.01)
+        poller = BatchedPoller(asyncio.get_running_loop(), 0.01)
         (ours, theirs), (silent, other) = pair(), pair()
         ear, idle = Ear(ours), Ear(silent)
         with ours, theirs, silent, other:
-            beat.add(ours, ear)
-            beat.add(silent, idle)
+            poller.add(ours, ear)
+            poller.add(silent, idle)
             await until(lambda: ear.turns and idle.turns)
             theirs.send(b"x")
             await until(lambda: ear.heard)
             theirs.send(b"y")
             await until(lambda: len(ear.heard) == 2)
-            beat.remove(ours)
-            beat.remove(silent)
+            poller.remove(ours)
+            poller.remove(silent)
         return ear.heard, idle.turns
 
     assert asyncio.run(scenario()) == (b"xy", 1)
@@ -81,31 +81,31 @@ def test_who_has_sent_something_is_heard_at_the_next_beat_and_nobody_else_is_ask
 
 def test_a_removed_connection_is_heard_no_more() -> None:
     async def scenario() -> tuple[int, bytes]:
-        beat = Beat(asyncio.get_running_loop(), 0.01)
+        poller = BatchedPoller(asyncio.get_running_loop(), 0.01)
         (ours, theirs), (kept, other) = pair(), pair()
         ear, stays = Ear(ours), Ear(kept)
         with ours, theirs, kept, other:
-            beat.add(ours, ear)
-            beat.add(kept, stays)
-            beat.remove(ours)
-            beat.remove(ours)
+            poller.add(ours, ear)
+            poller.add(kept, stays)
+            poller.remove(ours)
+            poller.remove(ours)
             theirs.send(b"x")
             other.send(b"z")
             await until(lambda: stays.heard)
-            beat.remove(kept)
+            poller.remove(kept)
             # And one that comes when all have gone.
-            beat.add(ours, ear)
-            beat.remove(ours)
+            poller.add(ours, ear)
+            poller.remove(ours)
         return ear.turns, stays.heard
 
     assert asyncio.run(scenario()) == (0, b"z")
 
 
-def test_a_loop_has_one_beat_as_long_as_somebody_keeps_it() -> None:
+def test_a_loop_has_one_poller_as_long_as_somebody_keeps_it() -> None:
     async def scenario() -> tuple[bool, bool]:
         loop = asyncio.get_running_loop()
-        beat = beat_of(loop, 0.25)
-        return beat_of(loop, 0.25) is beat, beat_of(loop, 0.5) is beat
+        poller = shared_poller(loop, 0.25)
+        return shared_poller(loop, 0.25) is poller, shared_poller(loop, 0.5) is poller
 
     assert asyncio.run(scenario()) == (True, False)
 
@@ -113,7 +113,7 @@ def test_a_loop_has_one_beat_as_long_as_somebody_keeps_it() -> None:
 def test_a_connection_that_always_has_more_takes_one_turn_at_a_time() -> None:
     async def scenario() -> int:
         ours, theirs = pair()
-        beat, turns = Beat(asyncio.get_running_loop(), 0.001), 0
+        poller, turns = BatchedPoller(asyncio.get_running_loop(), 0.001), 0
 
         def hear() -> bool:
             nonlocal turns
@@ -122,12 +122,12 @@ def test_a_connection_that_always_has_more_takes_one_turn_at_a_time() -> None:
 
         with ours, theirs:
             theirs.send(b"x")
-            beat.add(ours, hear)
+            poller.add(ours, hear)
             await asyncio.sleep(0.02)  # some beats
             before = turns
             for _ in range(10):
                 await asyncio.sleep(0)
-            beat.remove(ours)
+            poller.remove(ours)
         return turns - before
 
     assert asyncio.run(scenario()) <= 11
@@ -137,7 +137,7 @@ def test_one_whose_hearing_fails_keeps_nobody_from_being_heard() -> None:
     async def scenario() -> bytes:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _loop, _context: None)
-        beat = Beat(loop, 0.001)
+        poller = BatchedPoller(loop, 0.001)
         (ours, theirs), (kept, other) = pair(), pair()
         ear = Ear(kept)
 
@@ -146,13 +146,13 @@ def test_one_whose_hearing_fails_keeps_nobody_from_being_heard() -> None:
 
         with ours, theirs, kept, other:
             theirs.send(b"x")
-            beat.add(ours, fail)
-            beat.add(kept, ear)
+            poller.add(ours, fail)
+            poller.add(kept, ear)
             await asyncio.sleep(0)
             other.send(b"y")
             await until(lambda: ear.heard)
-            beat.remove(ours)
-            beat.remove(kept)
+            poller.remove(ours)
+            poller.remove(kept)
         return ear.heard
 
     assert asyncio.run(scenario()) == b"y"
@@ -165,18 +165,18 @@ def test_without_a_descriptor_left_a_connection_is_refused_and_the_next_is_heard
         raise OSError(errno.EMFILE, "Too many open files")
 
     async def scenario() -> bytes:
-        beat = Beat(asyncio.get_running_loop(), 0.001)
+        poller = BatchedPoller(asyncio.get_running_loop(), 0.001)
         ours, theirs = pair()
         ear = Ear(ours)
         with ours, theirs:
             with monkeypatch.context() as patch:
                 patch.setattr(select, "epoll", none_left)
                 with pytest.raises(OSError, match="Too many"):
-                    beat.add(ours, ear)
-            beat.add(ours, ear)
+                    poller.add(ours, ear)
+            poller.add(ours, ear)
             theirs.send(b"z")
             await until(lambda: ear.heard)
-            beat.remove(ours)
+            poller.remove(ours)
         return ear.heard
 
     assert asyncio.run(scenario()) == b"z"

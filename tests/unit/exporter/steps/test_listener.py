@@ -22,13 +22,10 @@ from disagg_exporter.steps.listener import (
     MESSAGES_PER_TURN,
     STREAMS_PER_CONNECTION,
     ListenerCounts,
-    Message,
-    MessageKind,
     StepsListener,
-    StepsSocketError,
-    Told,
 )
-from disagg_exporter.steps.local_sockets import identity_of, unlink_if_same
+from disagg_exporter.steps.local_sockets import StepsSocketError, identity_of, unlink_if_same
+from disagg_exporter.steps.messages import ControlMessage, MessageKind, StepEvent
 from support.told_steps import one_by_one
 
 HELLO, STEP, HEARTBEAT, DISCONNECTED = MessageKind
@@ -39,7 +36,7 @@ class Ear:
     """A listener on the running loop and the messages it delivered."""
 
     def __init__(self, path: Path, believes: Callable[[int], bool], rest_seconds: float) -> None:
-        self.heard: asyncio.Queue[Message] = asyncio.Queue()
+        self.heard: asyncio.Queue[ControlMessage] = asyncio.Queue()
         self.listener = StepsListener(
             path,
             "decode-0",
@@ -49,11 +46,11 @@ class Ear:
             rest_seconds=rest_seconds,
         )
 
-    def hear(self, told: Told) -> None:
+    def hear(self, told: StepEvent) -> None:
         for message in one_by_one(told):
             self.heard.put_nowait(message)
 
-    async def next(self) -> Message:
+    async def next(self) -> ControlMessage:
         async with asyncio.timeout(5):
             return await self.heard.get()
 
@@ -85,7 +82,7 @@ async def hung_up(link: socket.socket) -> None:
 
 
 def test_a_stream_is_heard_from_hello_to_hanging_up(tmp_path: Path) -> None:
-    async def scenario() -> list[Message]:
+    async def scenario() -> list[ControlMessage]:
         async with listening(tmp_path / "s") as ear:
             sender = Sender(str(tmp_path / "s"), engine_index=1, flags=wire.OVERLAPPED)
             sender.beat()
@@ -115,7 +112,7 @@ def test_a_stream_is_heard_from_hello_to_hanging_up(tmp_path: Path) -> None:
 
 
 def test_the_pid_is_the_kernels_word_not_the_records(tmp_path: Path) -> None:
-    async def scenario() -> Message:
+    async def scenario() -> ControlMessage:
         async with listening(tmp_path / "s") as ear:
             liar = Sender(str(tmp_path / "s"), getpid=lambda: 4_000_000)
             liar.beat()
@@ -141,7 +138,7 @@ def test_a_process_that_is_not_believed_is_hung_up_on(tmp_path: Path) -> None:
 
 
 def test_messages_that_are_no_records_are_counted_and_the_rest_is_heard(tmp_path: Path) -> None:
-    async def scenario() -> tuple[Message, ListenerCounts]:
+    async def scenario() -> tuple[ControlMessage, ListenerCounts]:
         record = wire.encode(
             wire.Record(wire.VERSION, wire.HEARTBEAT, 0, 1, 0, 0, 5, *[0] * 14, 0.0, *[0] * 12)
         )
@@ -208,7 +205,7 @@ def test_many_records_in_one_packet_are_not_cheaper_than_in_many(tmp_path: Path)
     packet = packed(record_bytes=wire.BYTES) * 100
 
     async def scenario() -> int:
-        heard: list[Message] = []
+        heard: list[ControlMessage] = []
         listener = StepsListener(
             *(tmp_path / "s", "decode-0", bool, lambda told: heard.extend(one_by_one(told))),
             clock_ns=lambda: 0,
@@ -235,7 +232,7 @@ def a_record() -> wire.Record:
 
 
 def test_two_streams_at_once_are_kept_apart(tmp_path: Path) -> None:
-    async def scenario() -> tuple[list[Message], ListenerCounts]:
+    async def scenario() -> tuple[list[ControlMessage], ListenerCounts]:
         async with listening(tmp_path / "s") as ear:
             senders = [Sender(str(tmp_path / "s"), engine_index=rank) for rank in (0, 1)]
             for sender in senders:
@@ -258,7 +255,7 @@ def test_a_stream_that_has_already_come_back_did_not_hang_up(tmp_path: Path) -> 
         wire.Record(wire.VERSION, wire.HELLO, 0, 1, 0, 0, 5, *[0] * 14, 0.0, *[0] * 12)
     )
 
-    async def scenario() -> list[Message]:
+    async def scenario() -> list[ControlMessage]:
         async with listening(tmp_path / "s") as ear:
             with connection(tmp_path / "s") as new:
                 with connection(tmp_path / "s") as old:
@@ -300,7 +297,7 @@ def test_a_flood_does_not_keep_the_loop_from_other_work(tmp_path: Path) -> None:
 def test_draining_hears_all_that_has_arrived_and_the_hanging_up(tmp_path: Path) -> None:
     """An engine that dies leaves its last steps in the socket: they count."""
 
-    async def scenario() -> list[Message]:
+    async def scenario() -> list[ControlMessage]:
         async with listening(tmp_path / "s") as ear:
             sender = Sender(str(tmp_path / "s"))
             sender.beat()
@@ -371,7 +368,7 @@ def test_all_connections_are_heard_on_one_beat(
 
 
 def test_a_daemon_out_of_descriptors_accepts_when_it_has_one_again(tmp_path: Path) -> None:
-    async def scenario() -> tuple[int, Message]:
+    async def scenario() -> tuple[int, ControlMessage]:
         async with listening(tmp_path / "s") as ear:
             sender = Sender(str(tmp_path / "s"))
             sender.beat()
@@ -412,7 +409,7 @@ def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
         dead.bind(str(path))
         dead.listen()
 
-    async def scenario() -> Message:
+    async def scenario() -> ControlMessage:
         async with listening(path) as ear:
             sender = Sender(str(path))
             sender.beat()
@@ -438,7 +435,7 @@ def test_the_socket_of_a_living_daemon_is_left_alone(tmp_path: Path) -> None:
 def test_the_end_of_a_first_daemon_leaves_the_socket_of_a_second_alone(tmp_path: Path) -> None:
     path = tmp_path / "s"
 
-    async def scenario() -> Message:
+    async def scenario() -> ControlMessage:
         async with listening(path) as first:
             path.unlink()
             async with listening(path) as second:

@@ -8,7 +8,7 @@ import pytest
 
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StepTotals, StreamKey
-from disagg_exporter.steps.messages import MessageKind, Records, runs_of
+from disagg_exporter.steps.messages import MessageKind, StepRecords, record_runs
 from disagg_exporter.steps.rows import LARGEST, steps_of
 from support.told_steps import messages_of
 
@@ -76,12 +76,12 @@ def test_records_that_follow_each_other_are_one_run_fillers_among_them() -> None
     sent.append(RECORD._replace(engine_index=3))
     alone, *together = (_longer(record, wire.BYTES) for record in sent)
 
-    runs, bad = runs_of([alone, b"".join(together)])
+    runs, bad = record_runs([alone, b"".join(together)])
 
     assert bad == 0
     assert [(run.engine_index, run.records) for run in runs] == [(2, 2), (3, 1)]
-    records = runs[0].told(StreamKey("e", 1, 18, 2))
-    assert isinstance(records, Records)
+    records = runs[0].event(StreamKey("e", 1, 18, 2))
+    assert isinstance(records, StepRecords)
     assert [step.dummy for step in steps_of(records.rows)] == [False, True]
 
 
@@ -96,7 +96,7 @@ def test_records_of_a_later_version_are_read_as_far_as_we_know_them() -> None:
 
 @pytest.mark.parametrize("field", ["sequence", "elapsed_ns", "ns_dummy", "drops"])
 def test_what_needs_the_last_bit_is_cut_and_not_negative(field: str) -> None:
-    runs, _ = runs_of([wire.encode(RECORD._replace(**{field: 2**64 - 1}))])
+    runs, _ = record_runs([wire.encode(RECORD._replace(**{field: 2**64 - 1}))])
 
     assert runs[0].rows is not None
     assert runs[0].rows[field].tolist() == [LARGEST]
@@ -120,4 +120,4 @@ def test_a_heartbeat_alone_says_what_it_says_among_others(changes: dict[str, int
 def test_a_lone_heartbeat_is_trusted_no_more(changes: dict[str, float]) -> None:
     beat = RECORD._replace(kind=wire.HEARTBEAT)._replace(**changes)  # type: ignore[arg-type]
 
-    assert runs_of([wire.encode(beat)]) == ([], 1)
+    assert record_runs([wire.encode(beat)]) == ([], 1)

@@ -14,7 +14,7 @@ from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.telemetry.pages.page_scraper import PageWatch
 from disagg_cluster.telemetry.source_selection import Sourcing
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import Assignment, Device, EngineAccount, EngineState, Method, Role
 from disagg_exporter.roles.evidence.types import Markers
 from support.children import free_port
@@ -93,7 +93,7 @@ def test_an_unforeseen_error_is_a_failed_collector_of_that_engine_alone(
         raise ZeroDivisionError("s3cret")
 
     engine = found()
-    told = ToldFpm(books(), Fullness(0.05), lambda: (engine,), Steps(), lambda _: None)
+    told = ToldFpm(books(), CapacityModel(0.05), lambda: (engine,), Steps(), lambda _: None)
     loop = asyncio.new_event_loop()
     try:
         with monkeypatch.context() as broken:
@@ -115,7 +115,7 @@ def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
     ledger, seen = books(), []
     with Publisher() as publisher:
         engine = found({PORT: publisher.address.rpartition(":")[2]})
-        told = ToldFpm(ledger, Fullness(0.05), lambda: (engine,), Steps(), lambda _: None)
+        told = ToldFpm(ledger, CapacityModel(0.05), lambda: (engine,), Steps(), lambda _: None)
 
         def publish() -> None:
             publisher.wait_for_subscriber()
@@ -138,7 +138,7 @@ def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
     with Publisher() as publisher:
         engine = found({PORT: publisher.address.rpartition(":")[2]})
         told = ToldFpm(
-            ledger, Fullness(0.05), lambda: (engine,), Steps(told_ns=0), lambda _: None,
+            ledger, CapacityModel(0.05), lambda: (engine,), Steps(told_ns=0), lambda _: None,
             clock_ns=lambda: 1_000_000_000,
         )  # fmt: skip
 
@@ -191,7 +191,7 @@ def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publish
 ) -> None:
     """Found among the processes of this host, with no word to it or from it but its messages."""
     install(tmp_path)
-    ledger, fullness = Ledger(), Fullness(0.05)
+    ledger, fullness = Ledger(), CapacityModel(0.05)
     attaching = Attaching(
         Attach(processes=True), RunFolder(tmp_path), ledger, fullness, (), tuple,
         interval_seconds=0.5,

@@ -21,11 +21,11 @@ from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.host.processes.procfs import start_ticks
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Assignment, EngineState, Method, Role, Step, StepTotals, StreamKey
 from disagg_exporter.roles.command_line.spanning import EnginePart
-from disagg_exporter.steps.listener import Records
+from disagg_exporter.steps.messages import StepRecords
 from disagg_exporter.steps.rows import rows_of
 
 # An engine that says hello, takes one step, and waits for its end.
@@ -87,7 +87,7 @@ def story(
     async def run() -> tuple[ToldSteps, Ledger]:
         ledger = Ledger()
         engines: list[FoundEngine] = []
-        told = ToldSteps(folder, ledger, Fullness(1.0), lambda: tuple(engines))
+        told = ToldSteps(folder, ledger, CapacityModel(1.0), lambda: tuple(engines))
         with told.listening(), Speaker(folder.attached_socket, flags) as pid:
             engines.append(engine_of(pid))
             ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
@@ -162,13 +162,13 @@ def test_a_leader_is_not_booked_for_the_ranks_of_its_followers(
     ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
     part = EnginePart("10.0.0.1:13345", 0, follows=False, local_ranks=ranks_here)
     engine = found(7, pod_uid="u", part=part)
-    told = ToldSteps(folder, ledger, Fullness(1.0), lambda: (engine,))
+    told = ToldSteps(folder, ledger, CapacityModel(1.0), lambda: (engine,))
 
     for number in (1, 2):  # what the first says was before us
         for rank in range(3):
             totals = StepTotals((number, 0, 0, 0), (5 * number, 0, 0, 0))
             step = Step(number * 10**9, 5, number, 1, 9, totals=totals)
-            told.hear_pod("u", Records(StreamKey("u", 0, 1, rank), 0, rows_of([step])))
+            told.hear_pod("u", StepRecords(StreamKey("u", 0, 1, rank), 0, rows_of([step])))
 
     assert _steps(ledger) == booked
 
@@ -188,18 +188,18 @@ def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
     engines = tuple(
         replace(found(pid, pod_uid=f"uid-{name}"), name=name) for pid, name in ((1, "a"), (2, "b"))
     )
-    told = ToldSteps(folder, ledger, Fullness(1.0), lambda: engines)
+    told = ToldSteps(folder, ledger, CapacityModel(1.0), lambda: engines)
     step = Step(10**9, 10**6, 1, 1, 5, totals=StepTotals((1, 0, 0, 0), (10**6, 0, 0, 0), 5))
 
-    told.hear_pod("uid-b", Records(StreamKey("uid-b", 0, 1, 0), 0, rows_of([step])))
-    told.hear_pod("uid-c", Records(StreamKey("a", 0, 1, 0), 0, rows_of([step])))
+    told.hear_pod("uid-b", StepRecords(StreamKey("uid-b", 0, 1, 0), 0, rows_of([step])))
+    told.hear_pod("uid-c", StepRecords(StreamKey("a", 0, 1, 0), 0, rows_of([step])))
 
     assert (told.heard("a"), told.heard("b").keys()) == ({}, {Method.STEPS})
 
 
 def test_a_socket_that_cannot_be_had_is_told_and_nothing_ends(tmp_path: Path) -> None:
     """A path too long for a socket, say."""
-    told = ToldSteps(RunFolder(tmp_path / ("x" * 120)), Ledger(), Fullness(1.0), tuple)
+    told = ToldSteps(RunFolder(tmp_path / ("x" * 120)), Ledger(), CapacityModel(1.0), tuple)
 
     async def story() -> None:
         with told.listening():

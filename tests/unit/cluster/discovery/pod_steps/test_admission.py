@@ -12,7 +12,7 @@ from disagg_cluster.discovery.pod_steps.admission import (
     Gate,
 )
 from disagg_exporter.model import Step, StepTotals, StreamKey
-from disagg_exporter.steps.listener import Message, MessageKind, Records
+from disagg_exporter.steps.messages import ControlMessage, MessageKind, StepRecords
 from disagg_exporter.steps.rows import rows_of
 from support.books import ns
 
@@ -22,7 +22,7 @@ NOW = ns(10_000)
 def message(incarnation: int = 1, index: int = 0, age_seconds: float = 0.0, **facts: object):  # type: ignore[no-untyped-def]
     t_ns = NOW - ns(age_seconds)
     step = Step(t_ns, ns(0.01), 1)._replace(**facts)  # type: ignore[arg-type]
-    return Records(StreamKey("uid", 0, incarnation, index), 0, rows_of([step]))
+    return StepRecords(StreamKey("uid", 0, incarnation, index), 0, rows_of([step]))
 
 
 @pytest.mark.parametrize("age", [0.0, 5.0, 599.0])
@@ -53,7 +53,7 @@ def test_an_engine_that_has_stepped_for_years_is_believed() -> None:
         message(index=MAX_RANKS),
     ],
 )
-def test_what_no_engine_would_say_is_turned_away_and_counted(told: Records) -> None:
+def test_what_no_engine_would_say_is_turned_away_and_counted(told: StepRecords) -> None:
     gate = Gate(0)
 
     assert gate.admitted(told, NOW) is None
@@ -66,16 +66,16 @@ def test_what_is_sound_passes_without_what_is_not() -> None:
 
     admitted = gate.admitted(mixed, NOW)
 
-    assert isinstance(admitted, Records)
+    assert isinstance(admitted, StepRecords)
     assert (admitted.rows.tolist(), gate.refused) == (good.rows.tolist(), 1)
 
 
 def test_hellos_and_hanging_up_are_held_to_the_same() -> None:
     gate, key = Gate(0), StreamKey("uid", 0, 1, 0)
-    hello = Message(MessageKind.HELLO, key, 0, Step(NOW, 0, 1), NOW)
+    hello = ControlMessage(MessageKind.HELLO, key, 0, Step(NOW, 0, 1), NOW)
 
     assert gate.admitted(hello, NOW) == hello
-    gone = Message(MessageKind.DISCONNECTED, key, 0, None, NOW)
+    gone = ControlMessage(MessageKind.DISCONNECTED, key, 0, None, NOW)
     assert gate.admitted(gone, NOW) == gone
     assert gate.admitted(hello._replace(step=Step(NOW, 0, 1 << 60)), NOW) is None
     assert gate.admitted(gone._replace(t_ns=NOW + ns(1)), NOW) is None

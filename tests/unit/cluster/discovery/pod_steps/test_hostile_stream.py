@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from disagg_cluster.discovery.pod_steps.admission import MAX_RANKS, STREAMS_AT_ONCE, Gate
 from disagg_cluster.telemetry.steps.step_feed import book
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import (
     Assignment,
@@ -21,7 +21,7 @@ from disagg_exporter.model import (
     Role,
     StreamKey,
 )
-from disagg_exporter.steps.messages import runs_of
+from disagg_exporter.steps.messages import record_runs
 from support.books import Teller, ns
 
 HOSTILE = "hostile"
@@ -74,12 +74,12 @@ def node(gate: Gate | None, told: list[list[wire.Record]]) -> Ledger:
 
 
 def _hear(ledger: Ledger, gate: Gate, record: wire.Record, now_ns: int) -> None:
-    runs, _ = runs_of([wire.encode(record)])
+    runs, _ = record_runs([wire.encode(record)])
     for run in runs:
         key = StreamKey(HOSTILE, record.pid, run.incarnation, run.engine_index)
-        admitted = gate.admitted(run.told(key), now_ns)
+        admitted = gate.admitted(run.event(key), now_ns)
         if admitted is not None:
-            book(admitted, ledger, Fullness(1.0), now_ns)
+            book(admitted, ledger, CapacityModel(1.0), now_ns)
 
 
 def of_victim(ledger: Ledger) -> dict[str, Any]:

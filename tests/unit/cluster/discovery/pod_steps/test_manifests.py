@@ -20,7 +20,7 @@ from disagg_cluster.cli.main import main
 from disagg_cluster.discovery.kubernetes.pod_json import read_pod
 from disagg_cluster.discovery.pod_steps.sockets import PodSteps
 from disagg_cluster.host.files.package_data import asset_dir
-from disagg_exporter.steps.listener import Records, Told
+from disagg_exporter.steps.messages import StepEvent, StepRecords
 from support.fake_api_server import uid_of
 from support.manifests import Manifest, Stage, added, documents, in_order, merged
 from support.stories import told as story
@@ -187,7 +187,7 @@ async def test_an_engine_in_the_patched_pod_is_heard(name: str, folder: Path) ->
     )
     assert (command[0], copied.exit_code) == ("disagg-node", 0)
     environment = stage.environment(engine_of(name, pods()[name])["name"])
-    heard: list[tuple[str, Told]] = []
+    heard: list[tuple[str, StepEvent]] = []
     told: dict[str, Any] = {"uid": UID, "name": "p", "namespace": "llm"} | stage.pod["metadata"]
     pod = read_pod({"metadata": told, "spec": stage.pod["spec"], "status": {"phase": "Running"}})
     assert pod is not None
@@ -195,7 +195,7 @@ async def test_an_engine_in_the_patched_pod_is_heard(name: str, folder: Path) ->
     try:
         steps.keep([pod], asyncio.get_running_loop(), told=True)
         await _engine(environment)
-        await until(lambda: any(isinstance(told, Records) for _, told in heard))
+        await until(lambda: any(isinstance(told, StepRecords) for _, told in heard))
     finally:
         steps.close()
 

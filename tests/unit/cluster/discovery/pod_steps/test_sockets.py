@@ -20,7 +20,7 @@ from disagg_cluster.discovery.pod_steps.complaints import SILENT_SECONDS
 from disagg_cluster.discovery.pod_steps.plan import ANNOTATION, STRANGE_SECONDS
 from disagg_cluster.discovery.pod_steps.sockets import MAX_CONNECTIONS, PodSteps
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
-from disagg_exporter.steps.listener import Records, Told
+from disagg_exporter.steps.messages import StepEvent, StepRecords
 from support.fake_api_server import uid_of
 from support.stories import told as story
 from support.stories import until
@@ -37,7 +37,7 @@ class Heard:
     """The sockets of one root, and what was heard by pod."""
 
     def __init__(self, root: Path) -> None:
-        self.told: list[tuple[str, Told]] = []
+        self.told: list[tuple[str, StepEvent]] = []
         self.root = root
         self.later_ns = 0
         self.steps = PodSteps(
@@ -53,7 +53,7 @@ class Heard:
     def taken(self, uid: str) -> int:
         """How many steps of a pod were heard."""
         ours = [told for found, told in self.told if found == uid]
-        return sum(len(told.rows) for told in ours if isinstance(told, Records))
+        return sum(len(told.rows) for told in ours if isinstance(told, StepRecords))
 
 
 @pytest.fixture

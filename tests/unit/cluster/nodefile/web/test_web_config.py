@@ -37,7 +37,12 @@ def problems(folder: Path, text: str) -> list[str]:
 def test_an_empty_file_asks_for_nothing(tmp_path: Path) -> None:
     access = load(written(tmp_path, ""))
 
-    assert (access.tls, access.passwords, access.headers, access.bucket) == (None, None, (), None)
+    assert (access.tls, access.passwords, access.headers, access.rate_limiter) == (
+        None,
+        None,
+        (),
+        None,
+    )
 
 
 def test_certificate_and_key_are_found_beside_the_file(tmp_path: Path) -> None:
@@ -106,8 +111,8 @@ rate_limit: {{interval: 100ms, burst: 5}}
         "X-XSS-Protection": "1",
     }
     assert access.passwords is not None
-    assert access.bucket is not None
-    assert [access.bucket.take() for _ in range(6)] == [True] * 5 + [False]
+    assert access.rate_limiter is not None
+    assert [access.rate_limiter.take() for _ in range(6)] == [True] * 5 + [False]
 
 
 def test_suites_of_tls_13_alone_leave_no_older_version(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from disagg_cluster.telemetry.steps.fpm_addresses import listening_sockets, of_dynamo, of_sglang
 from disagg_cluster.telemetry.steps.fpm_feed import FpmFeed
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import Assignment, Device, EngineState, Method, Role
 from disagg_exporter.steps.fpm.message import MAX_BODY_BYTES
 from disagg_exporter.steps.fpm.subscriber import FpmSubscriber
@@ -34,7 +34,7 @@ def feed(
     pid: Callable[[], int | None] = lambda: ME,
     **options: Any,
 ) -> FpmFeed:
-    fullness = Fullness(itl_seconds=0.05)
+    fullness = CapacityModel(itl_seconds=0.05)
     return FpmFeed("e", [address], ledger, fullness, pid, members, **options)
 
 

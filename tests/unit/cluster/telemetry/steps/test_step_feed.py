@@ -15,7 +15,7 @@ import pytest
 
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import Fullness
+from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps.counting import Facts
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 from disagg_exporter.model import Assignment, CollectorStatus, EngineState, Role
@@ -46,7 +46,7 @@ def test_a_message_that_trips_us_up_is_shown_and_those_behind_it_are_heard(
         steps(*arguments, **named)
 
     monkeypatch.setattr(ledger, "steps", trip)
-    feed = StepFeed("e", folder / "s", ledger, Fullness(1.0), os.getpid, {})
+    feed = StepFeed("e", folder / "s", ledger, CapacityModel(1.0), os.getpid, {})
 
     async def story() -> None:
         feed.open(asyncio.get_running_loop())
@@ -76,7 +76,7 @@ def test_a_message_that_trips_us_up_is_shown_and_those_behind_it_are_heard(
 def test_who_was_refused_beside_the_process_before_does_not_explain_the_silence_of_this_one(
     folder: Path,
 ) -> None:
-    feed = StepFeed("e", folder / "s", Ledger(), Fullness(1.0), lambda: None, {})
+    feed = StepFeed("e", folder / "s", Ledger(), CapacityModel(1.0), lambda: None, {})
 
     async def story() -> tuple[str | None, str | None]:
         feed.open(asyncio.get_running_loop())

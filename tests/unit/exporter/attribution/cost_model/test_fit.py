@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_exporter.attribution.cost_model.fit import Cell, Form, Lines, best
+from disagg_exporter.attribution.cost_model.fit import Form, Lines, SampleBin, best
 from disagg_exporter.attribution.cost_model.samples import StepWork
 
 FORMS = [Form(requests=r, experts=e) for r in (False, True) for e in (False, True)]
@@ -19,7 +19,7 @@ def _works() -> list[StepWork]:
     return pure + mixed
 
 
-def _cells(truth: Lines) -> list[Cell]:
+def _cells(truth: Lines) -> list[SampleBin]:
     return [(10.0, work, truth.price(work)) for work in _works()]
 
 

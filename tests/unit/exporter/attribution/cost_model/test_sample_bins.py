@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from disagg_exporter.attribution.cost_model.samples import Cells, StepWork
+from disagg_exporter.attribution.cost_model.samples import SampleBins, StepWork
 
 
 def test_steps_alike_are_one_cell_of_their_weighted_means() -> None:
-    cells = Cells(memory_steps=10**9)
+    cells = SampleBins(memory_steps=10**9)
     cells.add(StepWork(0, 0, 40, 1100), 0.01, 1.0)
     cells.add(StepWork(0, 0, 40, 1200), 0.02, 3.0)
     cells.add(StepWork(500, 125_000, 40, 1000), 0.05, 1.0)
@@ -21,7 +21,7 @@ def test_steps_alike_are_one_cell_of_their_weighted_means() -> None:
 
 
 def test_a_step_may_stand_for_several() -> None:
-    one_by_one, at_once = Cells(memory_steps=10**6), Cells(memory_steps=10**6)
+    one_by_one, at_once = SampleBins(memory_steps=10**6), SampleBins(memory_steps=10**6)
     for cells, times, steps in ((one_by_one, 8, 1), (at_once, 1, 8)):
         cells.add(StepWork(100, 5000), 1.0, 1.0)
         for _ in range(times):
@@ -35,7 +35,7 @@ def test_a_step_may_stand_for_several() -> None:
 
 def test_what_is_old_fades() -> None:
     """A step n steps back weighs e^(-n / memory)."""
-    cells = Cells(memory_steps=1000)
+    cells = SampleBins(memory_steps=1000)
     cells.add(StepWork(100, 5000), 1.0, 1.0)
     for _ in range(1000):
         cells.add(StepWork(0, 0, 5, 100), 1.0, 1.0)
@@ -46,7 +46,7 @@ def test_what_is_old_fades() -> None:
 
 
 def test_weights_stay_small_however_long_it_runs() -> None:
-    cells = Cells(memory_steps=10)
+    cells = SampleBins(memory_steps=10)
     for number in range(5000):
         cells.add(StepWork(0, 0, 5, 100), number, 1.0)
 
@@ -59,7 +59,7 @@ def test_weights_stay_small_however_long_it_runs() -> None:
 
 def test_what_has_not_been_seen_for_ages_is_forgotten() -> None:
     """At a hundred steps a second its weight would be 0 after a month."""
-    cells = Cells(memory_steps=10)
+    cells = SampleBins(memory_steps=10)
     cells.add(StepWork(100, 5000), 1.0, 1.0)
     for _ in range(9000):
         cells.add(StepWork(0, 0, 5, 100), 0.5, 1.0)
@@ -72,7 +72,7 @@ def test_what_has_not_been_seen_for_ages_is_forgotten() -> None:
 
 
 def test_the_heaviest_are_kept_when_there_are_too_many_kinds_of_work() -> None:
-    cells, rng = Cells(memory_steps=10**6), random.Random(1)
+    cells, rng = SampleBins(memory_steps=10**6), random.Random(1)
     usual = StepWork(0, 0, 20, 5000)
     most = 0
     for _ in range(20_000):

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.attribution.cost_model.samples import Pace
+from disagg_exporter.attribution.cost_model.samples import SpeedFactor
 
 
 def test_it_stays_where_steps_take_what_they_cost() -> None:
-    pace = Pace()
+    pace = SpeedFactor()
     for _ in range(1000):
         pace.follow(1.0, 0.01)
 
@@ -17,7 +17,7 @@ def test_it_stays_where_steps_take_what_they_cost() -> None:
 
 def test_a_steady_drift_is_followed_without_a_lag() -> None:
     """A plain mean over 40 s would be 40 s behind: 1.2 where the truth is 1.24."""
-    pace, now = Pace(), 1.0
+    pace, now = SpeedFactor(), 1.0
     for _ in range(24_000):
         now += 1e-5
         pace.follow(now, 0.01)
@@ -27,7 +27,7 @@ def test_a_steady_drift_is_followed_without_a_lag() -> None:
 
 
 def test_long_steps_move_it_as_far_as_many_short_ones() -> None:
-    long, short = Pace(), Pace()
+    long, short = SpeedFactor(), SpeedFactor()
     for _ in range(10):
         long.follow(1.5, 1.0)
     for _ in range(1000):
@@ -38,7 +38,7 @@ def test_long_steps_move_it_as_far_as_many_short_ones() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(1e-9, 1e6)), max_size=50))
 def test_it_stays_within_bounds(told: list[tuple[float, float]]) -> None:
-    pace = Pace()
+    pace = SpeedFactor()
     for ratio, seconds in told:
         pace.follow(ratio, seconds)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.attribution.pages.page_windows import BEST_FIRST, PATIENCE_NS, choose
+from disagg_exporter.attribution.pages.page_windows import BEST_FIRST, PATIENCE_NS, choose_source
 from disagg_exporter.model import Method
 
 NOW = 100 * PATIENCE_NS
@@ -28,7 +28,7 @@ NOW = 100 * PATIENCE_NS
 def test_the_best_source_that_tells_is_used(
     current: Method, ages: dict[Method, int], chosen: Method
 ) -> None:
-    assert choose(current, {m: NOW - age for m, age in ages.items()}, NOW) is chosen
+    assert choose_source(current, {m: NOW - age for m, age in ages.items()}, NOW) is chosen
 
 
 @given(
@@ -39,5 +39,5 @@ def test_a_choice_once_made_stands_while_nothing_changes(
     current: Method, ages: dict[Method, int]
 ) -> None:
     heard = {m: NOW - age for m, age in ages.items()}
-    first = choose(current, heard, NOW)
-    assert choose(first, heard, NOW) is first
+    first = choose_source(current, heard, NOW)
+    assert choose_source(first, heard, NOW) is first

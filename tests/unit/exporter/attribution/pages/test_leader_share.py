@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.attribution.pages import LeadersShare
+from disagg_exporter.attribution.pages import LeaderShare
 from disagg_exporter.attribution.pages.page_windows import LEAST_SECONDS
 from disagg_exporter.model import Phase, Role
 
@@ -15,7 +15,7 @@ def used(prefill: float, decode: float) -> dict[tuple[Role, Phase], float]:
 
 
 def test_the_share_is_that_of_late_and_not_of_all() -> None:
-    led = LeadersShare()
+    led = LeaderShare()
     led.take(used(1000.0, 0.0))
     assert led.prefill_share is None
 
@@ -28,7 +28,7 @@ def test_the_share_is_that_of_late_and_not_of_all() -> None:
 
 
 def test_an_idle_leader_leaves_it_as_it_was_and_books_that_begin_anew_are_taken_as_such() -> None:
-    led = LeadersShare()
+    led = LeaderShare()
     for prefill, decode in ((0.0, 0.0), (3.0, 9.0), (3.0, 9.0), (0.0, 0.0), (0.0, 1.0)):
         led.take(used(prefill, decode))
 
@@ -37,7 +37,7 @@ def test_an_idle_leader_leaves_it_as_it_was_and_books_that_begin_anew_are_taken_
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), max_size=20))
 def test_a_share_is_a_share_whatever_the_books_say(books: list[tuple[float, float]]) -> None:
-    led = LeadersShare()
+    led = LeaderShare()
     for prefill, decode in books:
         led.take(used(prefill, decode))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from disagg_exporter.attribution.pages.page_windows import Stretches, role_window
+from disagg_exporter.attribution.pages.page_windows import PageWindows, role_window
 from disagg_exporter.attribution.pages.prefill_shares import Counts
 from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts, Split
 
@@ -25,13 +25,13 @@ def _page(second: float, computed: float, generated: float, **told: Any) -> Engi
 
 
 def test_the_first_page_tells_nothing_and_neither_does_the_same_again() -> None:
-    stretches = Stretches(lambda start, end: 1.0)
+    stretches = PageWindows(lambda start, end: 1.0)
     assert stretches.look(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
     assert stretches.look(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
 
 
 def test_two_pages_tell_tokens_requests_and_a_share() -> None:
-    stretches = Stretches(lambda start, end: 0.5)
+    stretches = PageWindows(lambda start, end: 0.5)
     stretches.look(_page(1, 100, 10), Role.MIXED, Method.PAGE)
     did = stretches.look(_page(2, 130, 20, running=2, waiting=1), Role.MIXED, Method.PAGE)
     assert did is not None
@@ -44,7 +44,7 @@ def test_two_pages_tell_tokens_requests_and_a_share() -> None:
 def test_without_a_gpu_cpu_time_is_busy_time_up_to_the_wall(
     cpu: float, busy_seconds: float
 ) -> None:
-    stretches = Stretches(lambda start, end: 0.0)
+    stretches = PageWindows(lambda start, end: 0.0)
     stretches.look(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, 5.0)
     did = stretches.look(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, cpu)
     assert did is not None
@@ -53,13 +53,13 @@ def test_without_a_gpu_cpu_time_is_busy_time_up_to_the_wall(
 
 
 def test_without_cpu_time_nothing_is_said() -> None:
-    stretches = Stretches(lambda start, end: 1.0)
+    stretches = PageWindows(lambda start, end: 1.0)
     stretches.look(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, None)
     assert stretches.look(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, 3.0) is None
 
 
 def test_an_engines_own_timers_need_no_model() -> None:
-    stretches = Stretches(lambda start, end: 1.0)
+    stretches = PageWindows(lambda start, end: 1.0)
     timers = {"prefill_seconds_total": 5.0, "decode_seconds_total": 5.0}
     stretches.look(_page(1, 0, 0, **timers), Role.MIXED, Method.ENGINE_TIMERS)
     timers = {"prefill_seconds_total": 5.6, "decode_seconds_total": 5.2}
@@ -78,7 +78,7 @@ def test_the_first_token_of_a_prompt_computed_here_is_no_decode_work(
         first = ServingCounts(time_to_first_token=Histogram((1.0,), (requests, requests), 1.0))
         return _page(second, serving=first, **told)
 
-    stretches = Stretches(lambda start, end: 1.0)
+    stretches = PageWindows(lambda start, end: 1.0)
     nothing = {"computed": 0.0, "generated": 0.0, "external_tokens_total": 0.0}
     stretches.look(page(1, 5, **nothing), Role.MIXED, Method.PAGE)
     told = {"computed": computed, "generated": 30.0, "external_tokens_total": external}
@@ -88,7 +88,7 @@ def test_the_first_token_of_a_prompt_computed_here_is_no_decode_work(
 
 
 def test_after_a_pause_the_next_page_is_the_first() -> None:
-    stretches = Stretches(lambda start, end: 1.0)
+    stretches = PageWindows(lambda start, end: 1.0)
     stretches.look(_page(1, 0, 0), Role.MIXED, Method.PAGE)
     stretches.forget()
     assert stretches.look(_page(2, 5, 5), Role.MIXED, Method.PAGE) is None
@@ -103,7 +103,7 @@ def test_ranks_step_side_by_side_and_tell_how_long_their_tokens_took() -> None:
         return _page(second, 0, 10 * steps, steps_total=steps, serving=serving, ranks=2)
 
     learned: list[Counts] = []
-    stretches = Stretches(lambda start, end: 1.0)
+    stretches = PageWindows(lambda start, end: 1.0)
     stretches.shares.learn = lambda counts, *_: learned.append(counts)  # type: ignore[method-assign]
     stretches.look(page(1, 100, (7.0, 9.0)), Role.MIXED, Method.PAGE)
     stretches.look(page(2, 140, (17.0, 29.0)), Role.MIXED, Method.PAGE)
@@ -124,7 +124,7 @@ def test_a_role_alone_divides_only_where_it_is_one_phase(role: Role, share: floa
 def test_steps_are_counted_or_else_told_by_the_requests_that_run(counted: bool) -> None:
     """Each step writes one token for each request: 60 tokens of 3 requests are 20 steps."""
     dice, busy_seconds = random.Random(3), 0.0
-    stretches = Stretches(lambda start, end: busy_seconds)
+    stretches = PageWindows(lambda start, end: busy_seconds)
     generated = computed = steps = 0.0
     shares = []
     for second in range(300):

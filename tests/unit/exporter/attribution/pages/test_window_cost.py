@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from disagg_exporter.attribution.pages.window_cost import Columns, Costs, Steps, fit
+from disagg_exporter.attribution.pages.window_cost import Columns, Steps, WindowCosts, fit
 
-DENSE = Costs(step=0.02, request=1e-4, token=7e-5)
-EXPERTS = Costs(step=0.002, request=5e-5, token=1e-5, experts=(0.004, 0.004))
+DENSE = WindowCosts(step=0.02, request=1e-4, token=7e-5)
+EXPERTS = WindowCosts(step=0.002, request=5e-5, token=1e-5, experts=(0.004, 0.004))
 
 
 def _stretches(count: int, seed: int = 5) -> Steps:
@@ -25,13 +25,13 @@ def _one(requests: float, prompt_tokens: float) -> Steps:
     return Steps(0 * one, one, requests * one, np.full((1, 1), prompt_tokens), one)
 
 
-def _busy(costs: Costs, steps: Steps, noise: float = 0.02) -> Columns:
+def _busy(costs: WindowCosts, steps: Steps, noise: float = 0.02) -> Columns:
     dice = np.random.default_rng(9)
     return costs.busy_seconds(steps) * dice.normal(1, noise, len(steps.plain))
 
 
 @pytest.mark.parametrize("costs", [DENSE, EXPERTS])
-def test_costs_are_found_again(costs: Costs) -> None:
+def test_costs_are_found_again(costs: WindowCosts) -> None:
     steps = _stretches(240)
 
     found = fit(steps, _busy(costs, steps), np.full(240, 5.0), None)
@@ -63,7 +63,7 @@ def test_a_mixed_step_is_divided_by_what_each_adds_in_both_orders() -> None:
 
 @pytest.mark.parametrize(("requests", "share"), [(0.0, 1.0), (300.0, 0.25)])
 def test_where_neither_adds_anything_tokens_divide(requests: float, share: float) -> None:
-    constant = Costs(step=0.02, request=0.0, token=0.0)
+    constant = WindowCosts(step=0.02, request=0.0, token=0.0)
 
     prefill, decode = constant.divide(_one(requests, prompt_tokens=100))
 

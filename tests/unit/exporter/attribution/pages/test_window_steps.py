@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from disagg_exporter.attribution.pages.window_cost import Costs
+from disagg_exporter.attribution.pages.window_cost import WindowCosts
 from disagg_exporter.attribution.pages.window_steps import BUCKETS, Cutting, Sums, cutting
 from disagg_exporter.engine_pages.expressions import BETWEEN_TOKENS_BOUNDS_SECONDS
 
-COSTS = Costs(step=0.022, request=1e-4, token=7e-5)
+COSTS = WindowCosts(step=0.022, request=1e-4, token=7e-5)
 
 
 def _row(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.capacity.curves.curve import FORGET_NS, Curve, LearnedClass, LearnedLimits
-from disagg_exporter.capacity.engine import EngineFullness, PagedFullness
+from disagg_exporter.capacity.engine import PageCapacity, StepCapacity
 
 NOW_NS = 10**15
 STEPS = st.lists(
@@ -35,7 +35,7 @@ def test_limits_read_off_what_was_saved_are_the_same_at_once(
     saved = LearnedLimits(
         curve_of(prompts).save(NOW_NS), curve_of(batches).save(NOW_NS), gap_seconds
     )
-    first, second = EngineFullness(0.05), EngineFullness(0.05)
+    first, second = StepCapacity(0.05), StepCapacity(0.05)
     first.restore(saved, NOW_NS)
 
     again = first.save(NOW_NS)
@@ -60,7 +60,7 @@ def test_an_engine_known_by_its_page_has_its_limits_at_once() -> None:
         page_decode=curve_of([(20.0, 0.02, False, 0)] * 30).save(NOW_NS),
         page_rates=(900.0, 1000.0, 1100.0),
     )
-    page = PagedFullness(0.05)
+    page = PageCapacity(0.05)
 
     page.restore(saved, NOW_NS)
 

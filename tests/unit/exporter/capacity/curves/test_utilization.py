@@ -5,9 +5,9 @@ import pytest
 from disagg_exporter.capacity.curves.utilization import (
     LEAST_SECONDS,
     Load,
-    Tally,
+    LoadTally,
     load_of,
-    used_ratio,
+    utilization,
 )
 from disagg_exporter.model import DecodeLimit, LimitConfidence, PrefillLimit, Role
 
@@ -32,7 +32,7 @@ DECODE = DecodeLimit(100.0, LimitConfidence.BOTH)
 )
 def test_what_is_used_depends_on_the_role(role: Role, load: Load, used: float | None) -> None:
     """Golden vectors of A9 with 20,000 tokens/s at the knee and 100 requests at the target."""
-    assert used_ratio(role, load, PREFILL, DECODE) == (
+    assert utilization(role, load, PREFILL, DECODE) == (
         None if used is None else pytest.approx(used)
     )
 
@@ -51,21 +51,21 @@ def test_without_the_limit_it_needs_a_role_has_no_ratio(
     role: Role, prefill: PrefillLimit | None, decode: DecodeLimit | None
 ) -> None:
     """A full cache alone would say how full a decode engine is, an empty one never."""
-    assert used_ratio(role, Load(0, 0, 1.0), prefill, decode) is None
+    assert utilization(role, Load(0, 0, 1.0), prefill, decode) is None
 
 
 def test_a_load_is_the_mean_of_the_ranks_over_time() -> None:
     """Time without a step counts: 20 requests for a quarter of it are 5."""
     minute, quarter = 60e9, 15e9
-    busy = Tally(minute, prefill_tokens=6e5, batch_ns=20 * quarter, kv_ns=0.5 * minute)
-    idle = Tally(minute, blocked_ns=30e9)
+    busy = LoadTally(minute, prefill_tokens=6e5, batch_ns=20 * quarter, kv_ns=0.5 * minute)
+    idle = LoadTally(minute, blocked_ns=30e9)
 
     assert load_of([busy, idle]) == Load(5_000.0, 2.5, 0.25, 0.25, ranks=2)
 
 
 def test_a_rank_that_told_of_a_few_seconds_only_is_left_out() -> None:
-    short = Tally(LEAST_SECONDS * 1e9 - 1, batch_ns=1e12)
-    enough = Tally(LEAST_SECONDS * 1e9, batch_ns=LEAST_SECONDS * 1e9)
+    short = LoadTally(LEAST_SECONDS * 1e9 - 1, batch_ns=1e12)
+    enough = LoadTally(LEAST_SECONDS * 1e9, batch_ns=LEAST_SECONDS * 1e9)
 
     assert load_of([short]) is None
     assert load_of([short, enough]) == Load(0.0, 1.0, 0.0, 0.0)

@@ -2,40 +2,40 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_exporter.capacity.curves.utilization import WINDOW_NS, Tally, Window
+from disagg_exporter.capacity.curves.utilization import WINDOW_NS, LoadTally, LoadWindow
 
 SECOND = 1_000_000_000
 
 
 def test_a_window_sums_what_there_is_of_the_last_minute() -> None:
-    window = Window()
+    window = LoadWindow()
     for _ in range(30):
-        window.add(Tally(SECOND, prefill_tokens=100, batch_ns=5 * SECOND))
+        window.add(LoadTally(SECOND, prefill_tokens=100, batch_ns=5 * SECOND))
 
-    assert window.total == Tally(30 * SECOND, 3_000, 150 * SECOND)
+    assert window.total == LoadTally(30 * SECOND, 3_000, 150 * SECOND)
 
 
 def test_what_is_older_than_a_minute_leaves_it() -> None:
-    window = Window()
+    window = LoadWindow()
     for second in range(200):
-        window.add(Tally(SECOND, prefill_tokens=second))
+        window.add(LoadTally(SECOND, prefill_tokens=second))
 
-    assert window.total == Tally(WINDOW_NS, sum(range(140, 200)))
+    assert window.total == LoadTally(WINDOW_NS, sum(range(140, 200)))
 
 
 def test_the_oldest_stretch_counts_as_far_as_it_reaches_in() -> None:
     """A prefill of 10 s that began 65 s ago is half in the window."""
-    window = Window()
-    window.add(Tally(10 * SECOND, prefill_tokens=8_000))
+    window = LoadWindow()
+    window.add(LoadTally(10 * SECOND, prefill_tokens=8_000))
     for _ in range(55):
-        window.add(Tally(SECOND))
+        window.add(LoadTally(SECOND))
 
     assert window.total.length_ns == WINDOW_NS
     assert window.total.prefill_tokens == pytest.approx(4_000)
 
 
 def test_one_stretch_longer_than_a_minute_is_taken_as_its_mean() -> None:
-    window = Window()
-    window.add(Tally(120 * SECOND, prefill_tokens=1_200))
+    window = LoadWindow()
+    window.add(LoadTally(120 * SECOND, prefill_tokens=1_200))
 
     assert window.total.prefill_tokens == pytest.approx(600)
