@@ -119,7 +119,7 @@ async def _joined(cluster: Cluster, finder: PodFinder, number: int) -> float:
     """Start a pod on a GPU; return how many seconds it takes until both are joined."""
     began = float(await cluster.ask(f"start {number}"))
     while True:
-        if any(s.pod == f"engine-{number}" and s.gpus for s in finder.look().sightings):
+        if any(s.pod == f"engine-{number}" and s.gpus for s in finder.scan().observations):
             return time.monotonic() - began
         # A look at 110 pods takes 9 ms: looking all the time would delay what is looked for.
         await asyncio.sleep(0.1)

@@ -77,7 +77,7 @@ def test_every_token_of_real_workers_is_a_step_in_the_books(node: DynamoNode) ->
             feed.open(asyncio.get_running_loop())
         async with asyncio.timeout(120):
             # Their signs of life, which are also the baselines of the books.
-            while not all(feed.heard_ns for feed in hearing):
+            while not all(feed.received_ns for feed in hearing):
                 await asyncio.sleep(0.05)
             await asyncio.to_thread(load, node)
             while any(account.running for account in ledger.engine_accounts(0)):

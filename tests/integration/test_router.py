@@ -22,7 +22,7 @@ import pytest
 
 from disagg_cluster.config import NodeConfig, Router
 from disagg_cluster.config.layout import place
-from disagg_cluster.daemon.router_handle import RouterWatch, router_post
+from disagg_cluster.daemon.router_handle import RouterWatch, router_spec
 from disagg_cluster.launch.command import build, child_environment
 from disagg_cluster.launch.router_command import router_engines
 from disagg_cluster.lifecycle.state import Health
@@ -64,7 +64,7 @@ class Site:
 
     def __init__(self, config: NodeConfig, router: Router, folder: Path) -> None:
         self.router = router
-        self.post = router_post(config, router, folder / "router.log")
+        self.post = router_spec(config, router, folder / "router.log")
         self.engines = router_engines(config, router)
         self.children: dict[str, ChildProcess] = {}
         layout = place(config, expected_devices(config))

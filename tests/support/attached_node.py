@@ -94,11 +94,11 @@ class AttachedNode:
 
 async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc: Path) -> None:
     from disagg_cluster.config import Attach
-    from disagg_cluster.discovery.attaching import Attaching
-    from disagg_cluster.discovery.finders.kubernetes import Kubernetes
+    from disagg_cluster.discovery.attach_mode import AttachMode
     from disagg_cluster.discovery.kubernetes.api_server import ApiServer
+    from disagg_cluster.discovery.kubernetes_discovery import KubernetesDiscovery
     from disagg_cluster.host.run_dir.layout import RunFolder
-    from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+    from disagg_cluster.telemetry.pages.page_scraper import PageScraper
     from disagg_exporter.accounting import Ledger
     from disagg_exporter.capacity import CapacityModel
     from disagg_exporter.devices.nvml.device_source import NvmlDevices
@@ -107,7 +107,7 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
     source = NvmlDevices()
     folder, ledger = RunFolder(run_folder), Ledger()
     sweep = source.sweep(time.monotonic_ns())
-    found = Attaching(
+    found = AttachMode(
         Attach(dynamo_files=dynamo),
         folder,
         ledger,
@@ -115,9 +115,11 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
         source.inventory(),
         lambda: sweep.readings,
         proc=proc,
-        kubernetes=lambda hear: Kubernetes(ApiServer(api_url), NODE, kubelet, folder.pods, hear),
+        kubernetes=lambda hear: KubernetesDiscovery(
+            ApiServer(api_url), NODE, kubelet, folder.pods, hear
+        ),
     )
-    pages = PageWatch(
+    pages = PageScraper(
         found.urls,
         1.0,
         lambda _engine: True,

@@ -9,7 +9,7 @@ from functools import cache
 
 from disagg_cluster.continuity.learned_models import EngineIdentities, LearnedModels, Learners
 from disagg_cluster.continuity.learned_text import EngineLearned, LearnedIdentity, StoredEntry
-from disagg_cluster.telemetry.source_selection import Sourcing, Subject
+from disagg_cluster.telemetry.source_selection import SourceCandidate, SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.cost_model.cost import StepCost
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
@@ -72,7 +72,7 @@ class LearningNode:
         self.command = "digest"
         self.arguments: tuple[str, ...] = ("serve", "m")
         ledger = Ledger()
-        self.learners = Learners(ledger, CapacityModel(0.05), Sourcing(ledger))
+        self.learners = Learners(ledger, CapacityModel(0.05), SourceSelection(ledger))
         identities = EngineIdentities(
             lambda: DEVICES, {"mixed-0": lambda: self.command}, lambda pid: self.arguments
         )
@@ -94,7 +94,7 @@ class LearningNode:
                 status.model_name,
             )
         )
-        subject = Subject(status.engine, status.role, status.devices, 7, None, None, {})
+        subject = SourceCandidate(status.engine, status.role, status.devices, 7, None, None, {})
         self.learners.sourcing.look([subject], now_ns)
         self.learners.fullness.advance([status], now_ns)
         self.models.look([status], now_ns, now)

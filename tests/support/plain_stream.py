@@ -42,8 +42,8 @@ class PlainStream:
         "_prefill",
         "_tally",
         "_unfinished",
-        "heard_ns",
         "mark_ns",
+        "received_ns",
         "recorded_ns",
         "window",
     )
@@ -51,7 +51,7 @@ class PlainStream:
     def __init__(self, prefill: Curve, decode: Curve) -> None:
         self.window = LoadWindow()
         self.mark_ns = 0
-        self.heard_ns = 0
+        self.received_ns = 0
         self.recorded_ns = 0
         self._prefill = prefill
         self._decode = decode
@@ -74,7 +74,7 @@ class PlainStream:
 
     def beat(self, step: Step) -> None:
         """Take a hello or heartbeat."""
-        self.heard_ns = max(self.heard_ns, step.t_ns)
+        self.received_ns = max(self.received_ns, step.t_ns)
         if self._before is None:
             self._before, self.mark_ns = step, step.t_ns
         elif step.t_ns > self.mark_ns and not self.working:
@@ -88,7 +88,7 @@ class PlainStream:
         before = self._before
         if before is None:
             self._before = step
-            self.mark_ns = self.heard_ns = self.recorded_ns = step.t_ns
+            self.mark_ns = self.received_ns = self.recorded_ns = step.t_ns
             return
         if step.sequence <= before.sequence:
             return
@@ -97,7 +97,7 @@ class PlainStream:
         pending = before.running or before.waiting
         self._before = step
         self.mark_ns += length_ns
-        self.heard_ns = self.recorded_ns = step.t_ns
+        self.received_ns = self.recorded_ns = step.t_ns
         tally = self._tally
         tally.length_ns += length_ns
         tally.kv_ns += step.kv_usage_ratio * length_ns

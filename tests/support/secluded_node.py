@@ -28,5 +28,5 @@ def let_see(folder: Path, pid: int) -> None:
 
 if __name__ == "__main__":
     proc = Path(sys.argv.pop(1))
-    engine_registry.Attaching = partial(engine_registry.Attaching, proc=proc)  # type: ignore[misc, assignment]
+    engine_registry.AttachMode = partial(engine_registry.AttachMode, proc=proc)  # type: ignore[misc, assignment]
     main()

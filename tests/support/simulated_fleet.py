@@ -18,7 +18,7 @@ from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Repor
 from disagg_cluster.simulator.fault_injector import Fault
 from disagg_cluster.simulator.load import LoadOverTime, Mix
 from disagg_cluster.simulator.simulation import Simulation, add_devices, feed
-from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_books
+from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_accounting
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.engine_pages.parse import parse_page
@@ -120,7 +120,7 @@ class _Node:
     def compose(self, now_ns: int) -> None:
         engines = self._statuses()
         self.snapshot = compose(
-            read_books(self.ledger, self._fullness, engines, now_ns),
+            read_accounting(self.ledger, self._fullness, engines, now_ns),
             self.ledger.fast_gauges(now_ns),
             now_ns,
             time.time() - now_ns / SECOND_NS,

@@ -15,8 +15,8 @@ import click
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.daemon import endpoint_file
-from disagg_cluster.daemon.endpoint_file import Whereabouts, near_url
-from disagg_cluster.discovery.finders.listed import is_own_address
+from disagg_cluster.daemon.endpoint_file import DaemonEndpoint, near_url
+from disagg_cluster.discovery.finders.declared import is_own_address
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
 from disagg_cluster.inspect.views import NodePage
@@ -114,10 +114,10 @@ def read_page(target: Target) -> NodePage | None:
         return None
 
 
-def _whereabouts(config: NodeConfig | None) -> Whereabouts | None:
+def _whereabouts(config: NodeConfig | None) -> DaemonEndpoint | None:
     """What the daemon of this node has left, else what its file says."""
     folders = [config.run_folder] if config and config.run_folder else _run_folders()
-    left = (endpoint_file.left_at(RunFolder(folder).whereabouts) for folder in folders)
+    left = (endpoint_file.read_endpoint(RunFolder(folder).whereabouts) for folder in folders)
     found = next(filter(None, left), None)
     return endpoint_file.of_file(config.listen) if found is None and config else found
 
@@ -127,7 +127,7 @@ def _run_folders() -> list[Path]:
     return list(possible_run_dirs(os.environ, os.getuid()))
 
 
-def _own_target(told: Whereabouts) -> Target:
+def _own_target(told: DaemonEndpoint) -> Target:
     if told.web_config is None:
         return Target(near_url(told.address))
     # A node without such a file does without all that understands it.
@@ -145,7 +145,7 @@ def _own_target(told: Whereabouts) -> Target:
     return Target(near_url(told.address, "https"), pinned=pinned, pinned_by=str(told.web_config))
 
 
-def _leads_to(url: str, told: Whereabouts) -> bool:
+def _leads_to(url: str, told: DaemonEndpoint) -> bool:
     """Whether an encrypted address is that of the daemon of this node."""
     parts = urlsplit(url)
     same = parts.scheme == "https" and parts.port == told.address.port

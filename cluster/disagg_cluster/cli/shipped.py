@@ -11,7 +11,7 @@ import click
 
 from disagg_cluster.deploy.export import export as write
 from disagg_cluster.deploy.export import grafana_files
-from disagg_cluster.discovery.pod_steps.copying import copy_plugin
+from disagg_cluster.discovery.pod_steps.folders import copy_plugin
 from disagg_cluster.host.files.package_data import asset_dir, engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.daemon.stop import Ended, end_daemon, end_workers, left_behind, unnamed
+from disagg_cluster.daemon.stop import EndedProcess, end_daemon, end_workers, left_behind, unnamed
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.nodefile import load
 from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
@@ -40,7 +40,7 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
     folder = RunFolder(configured or usual_run_dir(os.environ, os.getuid()))
 
     daemon = end_daemon(folder, _say)
-    ended: tuple[Ended, ...] = ()
+    ended: tuple[EndedProcess, ...] = ()
     if workers and (daemon is None or daemon.ended):
         ended = end_workers(folder, _say, ports)
     left = [(entry.worker, entry.pid) for entry in left_behind(folder)]
@@ -66,7 +66,7 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
         raise click.exceptions.Exit(1)
 
 
-def _without_name(ended: Ended) -> dict[str, object]:
+def _without_name(ended: EndedProcess) -> dict[str, object]:
     return {key: value for key, value in asdict(ended).items() if key != "name"}
 
 

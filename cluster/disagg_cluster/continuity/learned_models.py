@@ -17,7 +17,7 @@ from disagg_cluster.continuity.learned_text import (
     decode_entry,
     encode_entry,
 )
-from disagg_cluster.telemetry.source_selection import Sourcing
+from disagg_cluster.telemetry.source_selection import SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import Device, EngineStatus
@@ -91,7 +91,7 @@ class Learners:
 
     ledger: Ledger
     fullness: CapacityModel
-    sourcing: Sourcing
+    sourcing: SourceSelection
 
     def save(self, engine: str, now_ns: int) -> EngineLearned:
         """Return all that is known of an engine.

@@ -14,7 +14,7 @@ from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.journal.journal import here
-from disagg_cluster.telemetry.source_selection import Sourcing
+from disagg_cluster.telemetry.source_selection import SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
@@ -222,7 +222,7 @@ class Succession:
     ) -> None:
         file = CheckpointFile(folder.checkpoints, here(), log, at=at)
         self._continuity = Continuity(ledger, file, log, names)
-        self.sourcing = Sourcing(ledger)
+        self.sourcing = SourceSelection(ledger)
         learners = Learners(ledger, fullness, self.sourcing)
         self.learned = learned_file(folder.learned, learners, devices, digests, log, at)
 

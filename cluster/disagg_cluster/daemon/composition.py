@@ -16,11 +16,10 @@ from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.continuity.succession import Succession
 from disagg_cluster.control.service import ControlService
-from disagg_cluster.daemon.background_tasks import Part, Parts
-from disagg_cluster.daemon.engine_registry import Roster, attaching
-from disagg_cluster.daemon.main_loop import Aside, Pulse
-from disagg_cluster.daemon.metrics_service import Front
-from disagg_cluster.daemon.router_handle import Gate
+from disagg_cluster.daemon.engine_registry import EngineRegistry, attaching
+from disagg_cluster.daemon.main_loop import BackgroundTask, BackgroundTasks, MainLoop, NodeStatus
+from disagg_cluster.daemon.metrics_service import MetricsService
+from disagg_cluster.daemon.router_handle import RouterHandle
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.host.run_dir.watch import RunDirWatch
@@ -34,7 +33,7 @@ from disagg_cluster.supervisor.ownership.control_groups import ControlGroups, gr
 from disagg_cluster.supervisor.supervision_view import ChangeReports, SupervisionView
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.telemetry.device_watch import DeviceWatch
-from disagg_cluster.telemetry.launched_engines import Engines
+from disagg_cluster.telemetry.launched_engines import LaunchedEngines
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CallbackErrors
@@ -68,38 +67,40 @@ class Composition:
         self._config = config
         self._source = source
         self._collectors: list[Collectors] = [beside]
-        shown = self._collectors.append
+        register = self._collectors.append
         self.folder = RunFolder(run_folder)
-        self.posts = posts_of(config, layout, self.folder, os.environ)
+        self.specs = posts_of(config, layout, self.folder, os.environ)
         self.ledger = Ledger()
         self.fullness = CapacityModel(config.latency.itl_seconds)
         self.lock = RunLock(self.folder.lock, signs=False)
         self.journal = Journal(self.folder.journal, _log, at=self.lock.at)
-        shown(lambda: (self.journal.status(),))
-        self.workers = workers = SupervisionView(self.posts)
-        shown(workers.collectors)
-        self.engines = Engines(
+        register(lambda: (self.journal.status(),))
+        self.workers = workers = SupervisionView(self.specs)
+        register(workers.collectors)
+        self.engines = LaunchedEngines(
             config.workers, workers.tag, self.ledger, up_of=workers.up, served=workers.served
         )
         self.devices = DeviceWatch(source, self.ledger)
-        books = self.folder, self.ledger, self.fullness
-        found = attaching(config, layout, *books, self.devices, self.engines)
-        self.roster = Roster(self.engines, found, config.intervals.pages_seconds)
+        accounts = self.folder, self.ledger, self.fullness
+        found = attaching(config, layout, *accounts, self.devices, self.engines)
+        self.registry = EngineRegistry(self.engines, found, config.intervals.pages_seconds)
         self.succession = Succession(
-            *books,
-            devices=lambda: (*layout.devices, *self.roster.devices()),
-            names=lambda: self.roster.names,
+            *accounts,
+            devices=lambda: (*layout.devices, *self.registry.devices()),
+            names=lambda: self.registry.names,
             at=self.lock.at,
-            digests={name: partial(workers.command_digest, name) for name in self.posts},
+            digests={name: partial(workers.command_digest, name) for name in self.specs},
             log=_log,
         )
-        shown(self.succession.collectors)
+        register(self.succession.collectors)
         name = " in ".join(filter(None, (config.node, config.cluster)))
-        self.front = Front(config.listen, config.bridges, name, lambda: self.pulse.age_seconds())
-        shown(self.front.collectors)
-        self.router = Gate(config, config.router, self.folder) if config.router else None
+        self.metrics = MetricsService(
+            config.listen, config.bridges, name, lambda: self.main_loop.age_seconds()
+        )
+        register(self.metrics.collectors)
+        self.router = RouterHandle(config, config.router, self.folder) if config.router else None
         if self.router is not None:
-            shown(self.router.watch.collectors)
+            register(self.router.watch.collectors)
         self.rotation = Rotation(
             workers.logs,
             workers.log_was_cut,
@@ -107,7 +108,7 @@ class Composition:
             _log,
             writers=workers.writers,
         )
-        shown(self.rotation.collectors)
+        register(self.rotation.collectors)
         self.folder_watch = RunDirWatch(
             self.folder.path,
             (self.folder.logs, self.folder.sim),
@@ -115,39 +116,39 @@ class Composition:
             _log,
             (self.lock.answer, workers.record),
         )
-        shown(lambda: (self.folder_watch.status(),))
+        register(lambda: (self.folder_watch.status(),))
         self.changes = ChangeReports(self._changed, _log)
-        shown(self.changes.collectors)
-        self.background = Parts(_log)
-        shown(self.background.collectors)
+        register(self.changes.collectors)
+        self.background = BackgroundTasks(_log)
+        register(self.background.collectors)
         self.callbacks = CallbackErrors(_log)
-        shown(self.callbacks.collectors)
+        register(self.callbacks.collectors)
         self.control = ControlService(config.node, self.folder, _log)
-        shown(self.control.collectors)
+        register(self.control.collectors)
         self.hook = failure_notifier(config, self.folder.hook_log, os.environ, _log)
-        shown(self.hook.collectors)
-        self.pulse = Pulse(
+        register(self.hook.collectors)
+        self.main_loop = MainLoop(
             self.ledger,
             self.fullness,
-            self.roster,
+            self.registry,
             self.devices,
             layout.devices,
-            aside=self._aside,
-            show=self.front.show,
-            watched=lambda: self.front.is_watched,
-            seldom=self._seldom,
+            node_status=self._node_status,
+            show=self.metrics.show,
+            watched=lambda: self.metrics.is_watched,
+            upkeep=self._upkeep_round,
             sourcing=self.succession.sourcing,
             inherit=self.succession.learned.inherit,
             save=self.succession.save,
             gpu_price=config.price,
         )
 
-    def make_crew(self) -> Supervisor:
+    def make_supervisor(self) -> Supervisor:
         """Make who keeps the workers, once the run folder is ours."""
         self.workers.crew = Supervisor(
-            (*([self.router.post] if self.router else []), *self.posts.values()),
+            (*([self.router.spec] if self.router else []), *self.specs.values()),
             self.changes.take,
-            self.roster.pages.page,
+            self.registry.pages.page,
             journal=self.journal,
             health_seconds=self._config.intervals.health_seconds,
             worked_ns=self._worked_ns,
@@ -157,16 +158,16 @@ class Composition:
         )
         return self.workers.crew
 
-    def background_parts(self) -> tuple[Part, ...]:
+    def background_tasks(self) -> tuple[BackgroundTask, ...]:
         """What runs all the time beside the workers."""
-        watched = () if self.router is None else (Part("router", self.router.watch.run),)
+        watched = () if self.router is None else (BackgroundTask("router", self.router.watch.run),)
         return (
-            *self.roster.parts(),
-            Part("main_loop", self.pulse.run),
-            Part("log_rotation", self.rotation.run),
-            Part("run_folder", self.folder_watch.run),
-            Part("learned", self.succession.learned.run),
-            Part("failure_hook", self.hook.run),
+            *(BackgroundTask(*each) for each in self.registry.background().items()),
+            BackgroundTask("main_loop", self.main_loop.run),
+            BackgroundTask("log_rotation", self.rotation.run),
+            BackgroundTask("run_folder", self.folder_watch.run),
+            BackgroundTask("learned", self.succession.learned.run),
+            BackgroundTask("failure_hook", self.hook.run),
             *watched,
         )
 
@@ -174,7 +175,7 @@ class Composition:
         self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str
     ) -> None:
         """Pass a change of a worker on to those it concerns."""
-        if self.router is not None and name == self.router.post.name:
+        if self.router is not None and name == self.router.spec.name:
             self.router.changed(pid)
         else:
             self.engines.changed(name, old, new, pid, why)
@@ -182,26 +183,26 @@ class Composition:
 
     def _worked_ns(self, worker: str) -> int | None:
         """When a worker's engine is known to have worked; a router tells no work."""
-        is_router = self.router is not None and worker == self.router.post.name
-        return None if is_router else self.engines.worked_ns(worker, self.roster.pages)
+        is_router = self.router is not None and worker == self.router.spec.name
+        return None if is_router else self.engines.worked_ns(worker, self.registry.pages)
 
-    def _seldom(self) -> None:
+    def _upkeep_round(self) -> None:
         """Look for engines that have gone silent; try a journal again that could not be written."""
         self.changes.try_again()
-        names = [status.engine for status in self.roster.statuses()]
+        names = [status.engine for status in self.registry.statuses()]
         self.succession.look(names, time.monotonic_ns())
         self.workers.keep_up()
-        self.engines.listen_for_silence(self.roster.pages)
+        self.engines.check_step_silence(self.registry.pages)
 
-    def _aside(self) -> Aside:
-        return Aside(
+    def _node_status(self) -> NodeStatus:
+        return NodeStatus(
             workers=self.workers.statuses(),
             collectors=tuple(status for part in self._collectors for status in part()),
             router=self.router.watch.status() if self.router else None,
             simulated=self._source.name == "sim" or self.engines.simulated,
             counts=DaemonCounts(
                 self.control.counts(),
-                self.front.http_refusals(),
+                self.metrics.http_refusals(),
                 self.folder_watch.restored,
                 self.hook.counts(),
             ),

@@ -18,8 +18,8 @@ from typing import Literal
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.composition import Composition
-from disagg_cluster.daemon.endpoint_file import leaving
-from disagg_cluster.daemon.feeds import hearing
+from disagg_cluster.daemon.endpoint_file import endpoint_written
+from disagg_cluster.daemon.engine_registry import receiving_steps
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.process.death_watch import stuck
@@ -68,7 +68,7 @@ class Daemon:
     @property
     def snapshot(self) -> Snapshot | None:
         """The latest snapshot; None before the first."""
-        return self._parts.front.snapshot
+        return self._parts.metrics.snapshot
 
     @property
     def ready(self) -> bool:
@@ -80,7 +80,7 @@ class Daemon:
         """Whether its books are advanced and its workers looked at; else it is better replaced."""
         patience = _SILENT_SECONDS + self._config.intervals.health_seconds
         return (
-            self._parts.pulse.age_seconds() < _SILENT_SECONDS
+            self._parts.main_loop.age_seconds() < _SILENT_SECONDS
             and self._parts.workers.unwatched_seconds < patience
         )
 
@@ -114,20 +114,20 @@ class Daemon:
             for device in self._layout.devices:
                 parts.ledger.add_device(device, start_ns)
             stack.callback(self._hand_over)
-            address = stack.enter_context(parts.front.running())
+            address = stack.enter_context(parts.metrics.running())
             listen = self._config.listen
-            word = stack.enter_context(leaving(parts.folder.whereabouts, address, listen))
+            word = stack.enter_context(endpoint_written(parts.folder.whereabouts, address, listen))
             parts.folder_watch.keep("whereabouts", word)
-            feeds = hearing(
-                parts.posts.values(), parts.engines, parts.folder, parts.ledger, parts.fullness
+            feeds = receiving_steps(
+                parts.specs.values(), parts.engines, parts.folder, parts.ledger, parts.fullness
             )
             stack.enter_context(feeds)
             looking = parts.devices.running(self._config.intervals.devices_seconds)
             stack.enter_context(looking)
-            crew = parts.make_crew()
+            crew = parts.make_supervisor()
             parts.succession.learned.read()
             parts.callbacks.watch(asyncio.get_running_loop())
-            background = parts.background.running(parts.background_parts())
+            background = parts.background.running(parts.background_tasks())
             await stack.enter_async_context(background)
             at_end = self._on_failure
             try:
@@ -142,7 +142,7 @@ class Daemon:
 
     def reload(self) -> None:
         """While it serves: look anew at what may change under it, which is the web-config file."""
-        self._parts.front.reload()
+        self._parts.metrics.reload()
 
     def ending(self) -> None:
         """Take that it is about to end: it starts nothing that does not run yet."""
@@ -162,13 +162,13 @@ class Daemon:
         """Go on with the accounting of the daemon before."""
         before = self._parts.succession.resume(lock, self._layout.devices, now_ns)
         if before is not None:
-            self._parts.roster.resume(before.names)
-            self._parts.pulse.resume(before.wall_offset_seconds)
+            self._parts.registry.resume(before.names)
+            self._parts.main_loop.resume(before.wall_offset_seconds)
 
     def _hand_over(self) -> None:
         """Leave the accounting to the next daemon."""
         now_ns = time.monotonic_ns()
-        self._parts.succession.finish(now_ns, self._parts.pulse.wall_offset_seconds(now_ns))
+        self._parts.succession.finish(now_ns, self._parts.main_loop.wall_offset_seconds(now_ns))
 
     async def _end(self, crew: Supervisor, at_end: AtEnd) -> None:
         self._parts.control.refuse()

@@ -23,7 +23,7 @@ _log = logging.getLogger("disagg_node")
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class DaemonEndpoint:
     """The address of a daemon's page, and its web-config file, if there is one."""
 
     address: ListenAddress
@@ -37,10 +37,10 @@ def near_url(address: ListenAddress, scheme: str = "http") -> str:
     return f"{scheme}://{ListenAddress(host, address.port)}"
 
 
-def of_file(listen: Listen) -> Whereabouts:
+def of_file(listen: Listen) -> DaemonEndpoint:
     """Where the daemon of a node file answers."""
     path = listen.web_config
-    return Whereabouts(listen.metrics_address, None if path is None else Path(path).absolute())
+    return DaemonEndpoint(listen.metrics_address, None if path is None else Path(path).absolute())
 
 
 class EndpointFile:
@@ -81,7 +81,7 @@ class EndpointFile:
 
 
 @contextlib.contextmanager
-def leaving(path: Path, address: ListenAddress, listen: Listen) -> Iterator[EndpointFile]:
+def endpoint_written(path: Path, address: ListenAddress, listen: Listen) -> Iterator[EndpointFile]:
     """Leave word at a path while this process serves on an address."""
     file = EndpointFile(path, address, listen)
     file.write()
@@ -91,7 +91,7 @@ def leaving(path: Path, address: ListenAddress, listen: Listen) -> Iterator[Endp
         file.remove()
 
 
-def left_at(path: Path) -> Whereabouts | None:
+def read_endpoint(path: Path) -> DaemonEndpoint | None:
     """What was left at a path by a daemon that still lives; None if none has, or none can tell."""
     try:
         with os.fdopen(os.open(path, _FLAGS), "rb") as file:
@@ -102,6 +102,8 @@ def left_at(path: Path) -> Whereabouts | None:
         pid, ticks, web_config = told["pid"], told["start_ticks"], told["web_config"]
         if not procfs.is_alive(pid) or procfs.start_ticks(pid) != ticks:
             return None
-        return Whereabouts(parse_listen(told["address"]), Path(web_config) if web_config else None)
+        return DaemonEndpoint(
+            parse_listen(told["address"]), Path(web_config) if web_config else None
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ListenError):
         return None

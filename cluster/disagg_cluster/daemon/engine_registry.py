@@ -1,29 +1,32 @@
-"""All engines of the node: those that we launched and those that we found."""
+"""All engines of the node, launched and attached, and the steps sockets of the launched ones."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.config.router import ROUTER_NAME
-from disagg_cluster.daemon.background_tasks import Part
-from disagg_cluster.discovery.attaching import Attaching
-from disagg_cluster.discovery.finders.kubernetes import here
+from disagg_cluster.discovery.attach_mode import AttachMode
+from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
 from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_cluster.telemetry.device_watch import DeviceWatch
-from disagg_cluster.telemetry.launched_engines import Engines
-from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients, TlsServer
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
-from disagg_cluster.telemetry.source_selection import Subject
+from disagg_cluster.telemetry.launched_engines import LaunchedEngines
+from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients, EngineTlsServer
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.source_selection import SourceCandidate
+from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import CollectorStatus, Device, EngineStatus
 
 
-class Roster:
+class EngineRegistry:
     """Both sorts of engines as one, for those who do not care who started them.
 
     Args:
@@ -32,10 +35,12 @@ class Roster:
         interval_seconds: From one look at an engine's metrics page to the next.
     """
 
-    def __init__(self, launched: Engines, found: Attaching | None, interval_seconds: float) -> None:
+    def __init__(
+        self, launched: LaunchedEngines, found: AttachMode | None, interval_seconds: float
+    ) -> None:
         self._launched = launched
         self._found = found
-        self.pages = self._page_watch(interval_seconds)
+        self.pages = self._page_scraper(interval_seconds)
         """The metrics pages of all engines."""
 
     @property
@@ -48,13 +53,12 @@ class Roster:
         if self._found:
             self._found.names.resume(names)
 
-    def parts(self) -> tuple[Part, ...]:
-        """What has to run all the time: reading the pages, and looking for engines."""
-        reading = Part("pages", self.pages.run)
+    def background(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
+        """What has to run all the time, by name: the page scraper, and discovery."""
         if self._found is None:
-            return (reading,)
-        looking = partial(self._found.run, self.pages, self._launched.peers)
-        return (reading, Part("discovery", looking))
+            return {"pages": self.pages.run}
+        discover = partial(self._found.run, self.pages, self._launched.peers)
+        return {"pages": self.pages.run, "discovery": discover}
 
     def devices(self) -> tuple[Device, ...]:
         """The pseudo-devices of engines that were found."""
@@ -70,7 +74,7 @@ class Roster:
         found = self._found.statuses(self.pages) if self._found else ()
         return (*self._launched.statuses(self.pages), *found)
 
-    def subjects(self) -> tuple[Subject, ...]:
+    def subjects(self) -> tuple[SourceCandidate, ...]:
         """Return every engine as the choice of its source sees it."""
         found = self._found.subjects(self.pages) if self._found else ()
         return (*self._launched.subjects(self.pages), *found)
@@ -80,17 +84,17 @@ class Roster:
         found = self._found.collectors() if self._found else ()
         return (*self._launched.collectors(), *found, *self.pages.statuses())
 
-    def _page_watch(self, interval_seconds: float) -> PageWatch:
+    def _page_scraper(self, interval_seconds: float) -> PageScraper:
         launched, found = self._launched, self._found
         if found is None:
             tls_of = EngineTlsClients(launched.tls_server).client
-            return PageWatch(launched.urls, interval_seconds, launched.answers, tls_of=tls_of)
+            return PageScraper(launched.urls, interval_seconds, launched.answers, tls_of=tls_of)
 
-        def tls_server(name: str) -> TlsServer:
+        def tls_server(name: str) -> EngineTlsServer:
             return (launched if name in launched.urls else found).tls_server(name)
 
-        return PageWatch(
-            _Either(launched, found),
+        return PageScraper(
+            _AllUrls(launched, found),
             interval_seconds,
             lambda name: launched.answers(name) if name in launched.urls else True,
             path_of=found.page_path,
@@ -106,8 +110,8 @@ def attaching(
     ledger: Ledger,
     fullness: CapacityModel,
     devices: DeviceWatch,
-    engines: Engines,
-) -> Attaching | None:
+    engines: LaunchedEngines,
+) -> AttachMode | None:
     """What finds the engines of a node that we did not start; None where the file has no `attach`.
 
     Args:
@@ -121,7 +125,7 @@ def attaching(
     """
     if config.attach is None:
         return None
-    return Attaching(
+    return AttachMode(
         config.attach,
         folder,
         ledger,
@@ -130,12 +134,12 @@ def attaching(
         lambda: devices.look.readings(time.monotonic_ns()),
         ours=engines.pids,
         taken=(ROUTER_NAME, *engines.urls),
-        kubernetes=here(config.attach, layout.devices, folder.pods),
+        kubernetes=kubernetes_of(config.attach, layout.devices, folder.pods),
     )
 
 
-class _Either(Mapping[str, str]):
-    def __init__(self, launched: Engines, found: Attaching) -> None:
+class _AllUrls(Mapping[str, str]):
+    def __init__(self, launched: LaunchedEngines, found: AttachMode) -> None:
         self._launched = launched
         self._found = found
 
@@ -148,3 +152,28 @@ class _Either(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._launched.urls) + len(self._found.urls)
+
+
+@contextlib.contextmanager
+def receiving_steps(
+    specs: Iterable[WorkerSpec],
+    engines: LaunchedEngines,
+    folder: RunFolder,
+    ledger: Ledger,
+    fullness: CapacityModel,
+) -> Iterator[None]:
+    """Listen for the steps of every worker until the block ends; in a running loop.
+
+    Raises:
+        StepsSocketError: A socket cannot be made.
+    """
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        for spec in specs:
+            name = spec.name
+            pid, environment = partial(engines.pid, name), spec.command.env
+            feed = StepFeed(name, folder.socket(name), ledger, fullness, pid, environment)
+            feed.open(loop)
+            stack.callback(feed.close)
+            engines.hear(name, feed)
+        yield

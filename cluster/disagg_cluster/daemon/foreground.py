@@ -150,7 +150,7 @@ async def _serve(
                 stack.enter_context(beside(daemon, address))
                 until = None if seconds is None else loop.time() + seconds
             if daemon.snapshot is not None and told:
-                told = _tell(each_second, daemon.snapshot)
+                told = _report(each_second, daemon.snapshot)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await stopping.wait()
@@ -160,7 +160,7 @@ def _status(snapshot: Snapshot | None) -> str:
     return "" if snapshot is None else line(snapshot, "").workers_text()
 
 
-def _tell(each_second: EachSecond, snapshot: Snapshot) -> bool:
+def _report(each_second: EachSecond, snapshot: Snapshot) -> bool:
     """Whether somebody still listens: a closed terminal is no reason to end the engines."""
     try:
         each_second(snapshot)

@@ -1,22 +1,29 @@
-"""The daemon's beat: the books are written on, and what the node knows is shown anew."""
+"""The main loop: advances the accounting, renews the snapshot; and the background tasks."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
-from disagg_cluster.daemon.engine_registry import Roster
+from disagg_cluster.daemon.engine_registry import EngineRegistry
 from disagg_cluster.host.processes.process_table import parents
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.telemetry.device_watch import DeviceWatch
-from disagg_cluster.telemetry.snapshot import STALE_SECONDS, Books, WallClock, compose, read_books
-from disagg_cluster.telemetry.source_selection import Sourcing
+from disagg_cluster.telemetry.snapshot import (
+    STALE_SECONDS,
+    AccountingView,
+    WallClock,
+    compose,
+    read_accounting,
+)
+from disagg_cluster.telemetry.source_selection import SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
-from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors import CollectorHealth, keep_running
 from disagg_exporter.collectors.health import FailureCounts
 from disagg_exporter.model import (
     CollectorStatus,
@@ -29,17 +36,56 @@ from disagg_exporter.model import (
     WorkerStatus,
 )
 
+
+@dataclass(frozen=True, slots=True)
+class BackgroundTask:
+    """Something that runs for ever, and how to begin it, again if need be."""
+
+    name: str
+    run: Callable[[], Coroutine[None, None, None]]
+
+
+class BackgroundTasks:
+    """Parts of a daemon; one that ends in any way is said, shown, and begun again."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._health: tuple[CollectorHealth, ...] = ()
+
+    @contextlib.asynccontextmanager
+    async def running(self, parts: Sequence[BackgroundTask]) -> AsyncIterator[None]:
+        """Run them until the block ends."""
+        self._health = tuple(
+            CollectorHealth(f"task:{part.name}", self._log, recovered="runs again")
+            for part in parts
+        )
+        tasks = [
+            asyncio.create_task(keep_running(part.run, health), name=part.name)
+            for part, health in zip(parts, self._health, strict=True)
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return the collectors `task:<part>` of those that have ever failed."""
+        return tuple(health.status() for health in self._health if health.has_failed)
+
+
 _log = logging.getLogger("disagg_node")
 
-# How often the fast gauges are made anew while somebody watches, every how many of these the books
-# are advanced, and how often what happens seldom is looked at.
-BEAT_SECONDS = 0.25
-ADVANCE_BEATS = 4
-SELDOM_BEATS = 20
+# The interval of the fast gauges under frequent scraping; every how many ticks the accounting is
+# advanced, and upkeep is done.
+TICK_SECONDS = 0.25
+ADVANCE_TICKS = 4
+UPKEEP_TICKS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class NodeStatus:
     """What is shown of a node beside its devices and engines."""
 
     workers: tuple[WorkerStatus, ...]
@@ -49,23 +95,23 @@ class Aside:
     counts: DaemonCounts
 
 
-class Pulse:
-    """Keeps the books going and the snapshot fresh.
+class MainLoop:
+    """Advances the accounting and keeps the snapshot fresh.
 
     Args:
-        ledger, fullness: The books.
-        roster: All engines.
+        ledger, fullness: The accounting.
+        registry: All engines.
         watch: The readings of the devices.
         devices: The node's own devices.
-        aside: What is shown beside them.
+        node_status: What is shown beside them.
         show: Takes each new snapshot.
-        watched: Whether somebody looks so often that snapshots are made at every beat; else they
-            are made when the books have been advanced.
-        seldom: Called every few seconds.
+        watched: Whether somebody looks so often that snapshots are made at every tick; else they
+            are made when the accounting has advanced.
+        upkeep: Called every few seconds.
         sourcing: The choice of each engine's source.
         inherit: Called once a second with all engines: what is known of their like is theirs.
-        save: Writes the books down, given the time and Unix time minus it; before they are shown,
-            which they may only be if it says so.
+        save: Saves the accounting, given the time and Unix time minus it; before it is shown,
+            which it may only be if this returns True.
         gpu_price: What a GPU costs.
     """
 
@@ -73,29 +119,29 @@ class Pulse:
         self,
         ledger: Ledger,
         fullness: CapacityModel,
-        roster: Roster,
+        registry: EngineRegistry,
         watch: DeviceWatch,
         devices: Sequence[Device],
         *,
-        aside: Callable[[], Aside],
+        node_status: Callable[[], NodeStatus],
         show: Callable[[Snapshot], None],
         watched: Callable[[], bool],
-        seldom: Callable[[], None],
-        sourcing: Sourcing,
+        upkeep: Callable[[], None],
+        sourcing: SourceSelection,
         inherit: Callable[[Sequence[EngineStatus], int], None],
         save: Callable[[int, float], bool],
         gpu_price: GpuPrice | None = None,
     ) -> None:
         self._ledger = ledger
         self._fullness = fullness
-        self._roster = roster
+        self._registry = registry
         self._watch = watch
         self._devices = tuple(devices)
-        self._aside = aside
+        self._node_status = node_status
         self._show = show
         self._failures = FailureCounts()
-        self._watched = watched
-        self._seldom = seldom
+        self._is_watched = watched
+        self._do_upkeep = upkeep
         self._save = save
         self._gpu_price = gpu_price
         self._sourcing = sourcing
@@ -103,15 +149,15 @@ class Pulse:
         self._accounting, self._capacity, self._shown, self._upkeep = (
             CollectorHealth(name, _log) for name in ("accounting", "capacity", "snapshot", "upkeep")
         )
-        self._books: Books | None = None
+        self._view: AccountingView | None = None
         self._is_outdated = True
-        self._books_ns = 0
+        self._view_ns = 0
         self._wall = WallClock()
-        self._beat_ns = time.monotonic_ns()
+        self._tick_ns = time.monotonic_ns()
 
     def age_seconds(self) -> float:
-        """How long ago the last beat was; much more than `BEAT_SECONDS` if the loop hangs."""
-        return (time.monotonic_ns() - self._beat_ns) / 1e9
+        """Seconds since the last tick; much more than `TICK_SECONDS` if the loop hangs."""
+        return (time.monotonic_ns() - self._tick_ns) / 1e9
 
     def resume(self, wall_offset_seconds: float) -> None:
         """Tell Unix time as the daemon before did: what it has shown does not move."""
@@ -122,18 +168,18 @@ class Pulse:
         return self._wall.offset_seconds(now_ns, time.time())
 
     async def run(self) -> None:
-        """Beat until cancelled."""
-        beats = 0
+        """Tick until cancelled."""
+        ticks = 0
         while True:
-            self.beat(beats)
-            beats += 1
-            # Just after the beat of the steps sockets, so that what is heard is soon shown.
-            await asyncio.sleep(BEAT_SECONDS - time.monotonic() % BEAT_SECONDS + 0.01)
+            self.tick(ticks)
+            ticks += 1
+            # Just after the poll of the steps sockets, so that what is received is soon shown.
+            await asyncio.sleep(TICK_SECONDS - time.monotonic() % TICK_SECONDS + 0.01)
 
-    def beat(self, number: int) -> None:
-        """Take one beat; what fails of it is said, shown and tried again, and the rest goes on."""
-        now_ns = self._beat_ns = time.monotonic_ns()
-        advancing = number % ADVANCE_BEATS == 0
+    def tick(self, number: int) -> None:
+        """One tick; what fails in it is logged, shown and tried again, and the rest goes on."""
+        now_ns = self._tick_ns = time.monotonic_ns()
+        advancing = number % ADVANCE_TICKS == 0
         with self._accounting.round() if advancing else self._accounting.guard():
             self._watch.take()
             if advancing:
@@ -141,13 +187,13 @@ class Pulse:
         if advancing:
             with self._capacity.round():
                 readings = self._watch.look.readings(now_ns)
-                engines = self._roster.statuses()
+                engines = self._registry.statuses()
                 self._fullness.advance(engines, now_ns, readings)
                 self._inherit(engines, now_ns)
-        if number % SELDOM_BEATS == 0:
+        if number % UPKEEP_TICKS == 0:
             with self._upkeep.round():
-                self._seldom()
-        if advancing or self._watched():
+                self._do_upkeep()
+        if advancing or self._is_watched():
             with self._shown.round():
                 self._show_anew(now_ns)
 
@@ -166,62 +212,62 @@ class Pulse:
 
     def _without_measurements(self, now_ns: int) -> Snapshot:
         """What can be said for certain: how workers and collectors stand, and the rest absent."""
-        aside = self._aside()
+        status = self._node_status()
         return Snapshot(
             taken_ns=now_ns,
             wall_offset_seconds=self._wall.offset_seconds(now_ns, time.time()),
             fresh_until_ns=now_ns - 1,
-            workers=aside.workers,
-            collectors=self._collectors(aside, now_ns),
+            workers=status.workers,
+            collectors=self._collectors(status, now_ns),
             worker_states=tuple(WorkerState),
-            simulated=aside.simulated,
+            simulated=status.simulated,
         )
 
-    def _collectors(self, aside: Aside, now_ns: int) -> tuple[CollectorStatus, ...]:
+    def _collectors(self, status: NodeStatus, now_ns: int) -> tuple[CollectorStatus, ...]:
         own = (self._accounting, self._capacity, self._shown, self._upkeep)
         return (
             self._watch.look.status(now_ns),
-            *aside.collectors,
-            *self._roster.collectors(),
+            *status.collectors,
+            *self._registry.collectors(),
             *(health.status() for health in own),
         )
 
     def _advance(self, now_ns: int) -> None:
-        self._sourcing.look(self._roster.subjects(), now_ns)
+        self._sourcing.look(self._registry.subjects(), now_ns)
         self._ledger.advance(now_ns)
         self._is_outdated = True
 
     def _compose(self, now_ns: int) -> Snapshot:
-        aside = self._aside()
-        engines = self._roster.statuses()
-        if self._is_outdated or self._books is None or not self._books.are_of(engines):
+        status = self._node_status()
+        engines = self._registry.statuses()
+        if self._is_outdated or self._view is None or not self._view.is_of(engines):
             # A counter that was shown and not written down would have been higher than our
             # successor's: then every `increase()` over our death counts it twice.
             self._is_outdated = not self._save(now_ns, self.wall_offset_seconds(now_ns))
             if not self._is_outdated:
-                self._books = read_books(self._ledger, self._fullness, engines, now_ns)
-                self._books_ns = now_ns
-        if self._books is None:
+                self._view = read_accounting(self._ledger, self._fullness, engines, now_ns)
+                self._view_ns = now_ns
+        if self._view is None:
             return self._without_measurements(now_ns)
         snapshot = compose(
-            self._books,
+            self._view,
             self._ledger.fast_gauges(now_ns),
             now_ns,
             self.wall_offset_seconds(now_ns),
-            devices=(*self._devices, *self._roster.devices()),
+            devices=(*self._devices, *self._registry.devices()),
             look=self._watch.look,
             engines=engines,
             parents=parents,
-            workers=aside.workers,
-            collectors=self._collectors(aside, now_ns),
-            router=aside.router,
+            workers=status.workers,
+            collectors=self._collectors(status, now_ns),
+            router=status.router,
             gpu_price=self._gpu_price,
-            simulated=aside.simulated,
-            daemon_counts=aside.counts,
-            left_out_engines=self._roster.left_out,
+            simulated=status.simulated,
+            daemon_counts=status.counts,
+            left_out_engines=self._registry.left_out,
         )
         if self._is_outdated:
             # Absent soon, not frozen.
-            until_ns = self._books_ns + round(STALE_SECONDS * 1e9)
+            until_ns = self._view_ns + round(STALE_SECONDS * 1e9)
             snapshot = replace(snapshot, fresh_until_ns=until_ns)
         return snapshot

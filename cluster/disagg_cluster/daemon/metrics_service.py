@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("disagg_node")
 
 
-class Front:
+class MetricsService:
     """Serves the node's pages while it runs.
 
     Args:
@@ -49,13 +49,13 @@ class Front:
         self._lookback = AccountHistory()
         self._heartbeat_age_seconds = heartbeat_age_seconds
         self._web: WebConfigWatch | None = None
-        self._onlookers = Onlookers()
+        self._scrape_rate = Onlookers()
         self._server: MetricsServer | None = None
 
     @property
     def is_watched(self) -> bool:
         """Whether somebody looks every few seconds."""
-        return self._onlookers.look_often(time.monotonic())
+        return self._scrape_rate.look_often(time.monotonic())
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -111,7 +111,7 @@ class Front:
         return {} if self._server is None else self._server.refusals()
 
     def _asked(self) -> Snapshot | None:
-        self._onlookers.note(time.monotonic())
+        self._scrape_rate.note(time.monotonic())
         return self._snapshot
 
 

@@ -25,7 +25,7 @@ from disagg_exporter.model import CollectorStatus, RouterEngine, RouterPage, Rou
 Fetch = Callable[[str, float], bytes]
 
 
-def router_post(config: NodeConfig, router: Router, log_path: Path) -> WorkerSpec:
+def router_spec(config: NodeConfig, router: Router, log_path: Path) -> WorkerSpec:
     """What to run for the router, where it answers and how patient to be with it."""
     deadlines = router.deadlines
     health = config.health.overridden_by(router.health)
@@ -57,11 +57,11 @@ def router_post(config: NodeConfig, router: Router, log_path: Path) -> WorkerSpe
     )
 
 
-class Gate:
+class RouterHandle:
     """The node's router: what to run, and what is known of it while it runs."""
 
     def __init__(self, config: NodeConfig, router: Router, folder: RunFolder) -> None:
-        self.post = router_post(config, router, folder.log(ROUTER_NAME))
+        self.spec = router_spec(config, router, folder.log(ROUTER_NAME))
         self.watch = RouterWatch(
             router.metrics_url,
             router_engines(config, router),

@@ -13,7 +13,7 @@ from disagg_exporter.model import Phase, Snapshot
 _LEAST_GPU_SECONDS = 1.0  # below this the share is absent (docs/accounting.md, A8)
 
 
-class Arrivals(Protocol):
+class RequestCounts(Protocol):
     """What a load generator has counted since it began."""
 
     @property
@@ -114,7 +114,7 @@ class LinePrinter:
         *,
         as_json: bool = False,
         quiet: bool = False,
-        requests: Callable[[], Arrivals] | None = None,
+        requests: Callable[[], RequestCounts] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._echo = echo

@@ -25,7 +25,7 @@ from disagg_cluster.supervisor.ownership import adoption
 from disagg_cluster.supervisor.ownership.run_folders import entry_of, unrecorded
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 
 Say = Callable[[str], None]
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedProcess:
     """One process that was asked to end, and whether it did; `name` is that of the worker."""
 
     name: str
@@ -45,7 +45,9 @@ class Ended:
     ended: bool
 
 
-def end_daemon(folder: RunFolder, say: Say, patience_seconds: float | None = None) -> Ended | None:
+def end_daemon(
+    folder: RunFolder, say: Say, patience_seconds: float | None = None
+) -> EndedProcess | None:
     """Ask the daemon of a run folder to drain and stop, and wait; None if none runs there.
 
     Args:
@@ -70,12 +72,12 @@ def end_daemon(folder: RunFolder, say: Say, patience_seconds: float | None = Non
     finally:
         os.close(pidfd)
     say(f"daemon (pid {pid}): " + ("ended" if ended else "is still there"))
-    return Ended("daemon", pid, ended)
+    return EndedProcess("daemon", pid, ended)
 
 
 def end_workers(
     folder: RunFolder, say: Say, ports: Mapping[str, int] | None = None
-) -> tuple[Ended, ...]:
+) -> tuple[EndedProcess, ...]:
     """Drain and end, and if need be kill, the workers that the journal names, and proven others.
 
     Args:
@@ -109,8 +111,8 @@ def unnamed(folder: RunFolder, known: Collection[int | None]) -> tuple[tuple[str
     return tuple((found.worker, found.pid) for found in unrecorded(folder, known))
 
 
-async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[Ended, ...]:
-    ended: list[Ended] = []
+async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[EndedProcess, ...]:
+    ended: list[EndedProcess] = []
     for in_front in (True, False):
         stage = [entry for entry in entries if entry.in_front is in_front]
         later = [entry for entry in entries if entry.in_front < in_front]
@@ -124,7 +126,7 @@ async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[En
 
 async def _end_stage(
     stage: list[Entry], later: list[Entry], journal: Journal, say: Say
-) -> list[Ended]:
+) -> list[EndedProcess]:
     """End some workers; those whose turn comes later stay in the journal, and so do pauses."""
 
     def changed(
@@ -136,7 +138,7 @@ async def _end_stage(
     # What is to be said is said by `changed`; a page that is gone is what we want.
     silent = logging.Logger("stopping", logging.CRITICAL)
     roots = {entry.worker: entry.tag.url for entry in stage}
-    pages = PageWatch(roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
+    pages = PageScraper(roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
     crew = Supervisor(
         [_post(entry) for entry in stage],
         changed,
@@ -150,7 +152,7 @@ async def _end_stage(
     left = await crew.stop()
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
-    return [Ended(entry.worker, entry.pid, entry.worker not in left) for entry in stage]
+    return [EndedProcess(entry.worker, entry.pid, entry.worker not in left) for entry in stage]
 
 
 def _entries(folder: RunFolder) -> tuple[Entry, ...]:

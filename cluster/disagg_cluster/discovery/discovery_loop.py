@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from disagg_cluster.discovery.attached.engines import Attached
-from disagg_cluster.discovery.sightings.judging import Case, Judge
-from disagg_cluster.discovery.sightings.merging import join
-from disagg_cluster.discovery.sightings.naming import Names
-from disagg_cluster.discovery.sightings.types import Finder, Look
-from disagg_cluster.telemetry.known_peer import KnownPeer
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.discovery.attached.engines import AttachedEngines
+from disagg_cluster.discovery.observations.merge import merge_observations
+from disagg_cluster.discovery.observations.role_resolver import Candidate, RoleResolver
+from disagg_cluster.discovery.observations.types import EngineNames, Finder, Scan
+from disagg_cluster.telemetry.launched_engines import KnownPeer
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.roles.evidence.types import Verdict
@@ -25,18 +24,18 @@ INTERVAL_SECONDS = 2.0
 _log = logging.getLogger("disagg_node")
 
 
-class LooksForEngines(Protocol):
+class EngineFinder(Protocol):
     """A finder: says what it sees now, and what it cannot see; may take its time."""
 
     @property
     def finder(self) -> Finder:
         """Which one it is."""
 
-    def look(self) -> Look:
+    def scan(self) -> Scan:
         """One look."""
 
 
-class Scout:
+class DiscoveryLoop:
     """Asks all finders on a clock, on a thread of its own.
 
     Args:
@@ -52,10 +51,10 @@ class Scout:
 
     def __init__(
         self,
-        finders: Sequence[LooksForEngines],
-        attached: Attached,
-        names: Names,
-        pages: PageWatch,
+        finders: Sequence[EngineFinder],
+        attached: AttachedEngines,
+        names: EngineNames,
+        pages: PageScraper,
         peers: Callable[[], Iterable[KnownPeer]] = tuple,
         *,
         ours: Callable[[], Iterable[int]] = tuple,
@@ -69,7 +68,7 @@ class Scout:
         self._peers = peers
         self._ours = ours
         self._interval_seconds = interval_seconds
-        self._judge = Judge()
+        self._resolver = RoleResolver()
         self._health = {
             finder.finder: CollectorHealth(
                 f"discovery:{finder.finder}",
@@ -89,7 +88,7 @@ class Scout:
         try:
             while True:
                 with self._round.round():
-                    await self._look_once(loop, executor)
+                    await self._scan_once(loop, executor)
                 await asyncio.sleep(self._interval_seconds)
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -102,21 +101,23 @@ class Scout:
         finders = tuple(health.status() for health in self._health.values() if health.tried)
         return (*finders, *((self._round.status(),) if self._round.has_failed else ()))
 
-    async def _look_once(
+    async def _scan_once(
         self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor
     ) -> None:
-        looks = await loop.run_in_executor(executor, self._look)
+        scans = await loop.run_in_executor(executor, self._scan)
         # Asked again, now that nothing can be started: one that was just being started while the
         # finders looked was not known as ours to them.
         ours = frozenset(self._ours())
-        seen = (sighting for look in looks for sighting in look.sightings)
-        engines = join(sighting for sighting in seen if not sighting.pids & ours)
+        seen = (observation for scan in scans for observation in scan.observations)
+        engines = merge_observations(
+            observation for observation in seen if not observation.pids & ours
+        )
         self._attached.take(self._names.name(engines))
-        cases, peers = self._attached.cases(self._pages), tuple(self._peers())
+        candidates, peers = self._attached.candidates(self._pages), tuple(self._peers())
         # Whatever is made of them, the engines' pages and states are followed.
         verdicts: Mapping[str, Verdict] = {}
         try:
-            verdicts = await loop.run_in_executor(executor, self._judged, cases, peers)
+            verdicts = await loop.run_in_executor(executor, self._resolve_roles, candidates, peers)
         finally:
             self._attached.settle(verdicts, self._pages)
 
@@ -124,19 +125,21 @@ class Scout:
         """What the finders cannot see, and why."""
         return tuple(health.why for health in self._health.values() if not health.ok)
 
-    def _look(self) -> tuple[Look, ...]:
-        return tuple(map(self._asked, self._finders))
+    def _scan(self) -> tuple[Scan, ...]:
+        return tuple(map(self._scan_with, self._finders))
 
-    def _asked(self, finder: LooksForEngines) -> Look:
+    def _scan_with(self, finder: EngineFinder) -> Scan:
         """What a finder sees; one that fails, on what anybody can start, ends no other."""
         health = self._health[finder.finder]
         try:
-            look = finder.look()
+            scan = finder.scan()
         except Exception as error:  # noqa: BLE001 - as said above
             health.fail(error)
-            return Look(finder.finder, (), health.why, 0.0)
-        health.report({"": look.lost} if look.lost else {}, look.duration_seconds)
-        return look
+            return Scan(finder.finder, (), health.why, 0.0)
+        health.report({"": scan.lost} if scan.lost else {}, scan.duration_seconds)
+        return scan
 
-    def _judged(self, cases: Sequence[Case], peers: Sequence[KnownPeer]) -> Mapping[str, Verdict]:
-        return self._judge.judge(cases, peers, time.monotonic())
+    def _resolve_roles(
+        self, candidates: Sequence[Candidate], peers: Sequence[KnownPeer]
+    ) -> Mapping[str, Verdict]:
+        return self._resolver.resolve(candidates, peers, time.monotonic())

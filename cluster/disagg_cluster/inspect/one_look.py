@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.attaching import Attaching
-from disagg_cluster.discovery.finders.kubernetes import here
+from disagg_cluster.discovery.attach_mode import AttachMode
+from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.inspect.phase_table import Row, state_of
 from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.devices.source import DeviceSource
@@ -52,17 +52,17 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
     devices = source.inventory()
     sweep = source.sweep(time.monotonic_ns())
     ledger, fullness = Ledger(), CapacityModel(itl_seconds=1.0)
-    found = Attaching(
+    found = AttachMode(
         attach,
         folder,
         ledger,
         fullness,
         devices,
         lambda: sweep.readings,
-        kubernetes=here(attach, devices, folder.pods),
+        kubernetes=kubernetes_of(attach, devices, folder.pods),
         interval_seconds=0.5,
     )
-    pages = PageWatch(
+    pages = PageScraper(
         found.urls,
         _PAGES_SECONDS,
         lambda _engine: True,
@@ -93,15 +93,15 @@ def rows_of(look: OneLook) -> tuple[Row, ...]:
     busy = {reading.gpu: reading.busy_ratio for reading in look.sweep.readings}
     rows: list[Row] = []
     for device in look.devices:
-        here = [engine for engine in look.engines if device.gpu in engine.devices]
+        kubernetes_of = [engine for engine in look.engines if device.gpu in engine.devices]
         place = (device.gpu, device.device)
-        if not here and device.is_pseudo:
+        if not kubernetes_of and device.is_pseudo:
             continue  # of an engine that has gone while we looked
-        if not here:
+        if not kubernetes_of:
             rows.append(Row(*place, busy_ratio=busy.get(device.gpu)))
         rows.extend(
             _row(place, engine, look.verdicts[engine.engine], busy.get(device.gpu))
-            for engine in here
+            for engine in kubernetes_of
         )
     nowhere: Sequence[EngineStatus] = [engine for engine in look.engines if not engine.devices]
     rows.extend(_row(("", ""), engine, look.verdicts[engine.engine], None) for engine in nowhere)

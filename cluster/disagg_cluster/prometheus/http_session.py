@@ -244,7 +244,7 @@ def _proxies(url: str) -> dict[str, str]:
     # A proxy meant for the internet must not see what goes to this machine's own servers.
     if not (found := get_environ_proxies(url)):
         return {}
-    from disagg_cluster.discovery.finders.listed import is_own_address
+    from disagg_cluster.discovery.finders.declared import is_own_address
 
     return {} if is_own_address(urlsplit(url).hostname or "") else found
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from disagg_cluster.config import Worker
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
-from disagg_cluster.telemetry.known_peer import KnownPeer
-from disagg_cluster.telemetry.model_folder import model_size
-from disagg_cluster.telemetry.pages.engine_tls import TlsServer
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_cluster.telemetry.snapshot import ENGINE_STATES
-from disagg_cluster.telemetry.source_selection import Subject
+from disagg_cluster.telemetry.source_selection import SourceCandidate
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity.compute_rates import size_from_config
 from disagg_exporter.model import (
     Assignment,
     CollectorStatus,
@@ -25,7 +26,38 @@ from disagg_exporter.model import (
     EngineStatus,
     Method,
     ModelSize,
+    Role,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPeer:
+    """An engine whose role is known anyhow: one that we launched."""
+
+    model_name: str
+    role: Role
+
+
+MAX_CONFIG_BYTES = 1024 * 1024
+_OTHER_TYPES = ("--dtype", "--quantization", "-q", "--kv-cache-dtype", "--hf-overrides")
+"""Arguments by which an engine loads something else than the folder says."""
+
+
+def model_size(worker: Worker) -> ModelSize | None:
+    """Return what `config.json` in the model's folder says; None where that is not the truth."""
+    if worker.engine == "standin" or any(_names_other_type(argument) for argument in worker.args):
+        return None
+    try:
+        with (Path(worker.model) / "config.json").open("rb") as file:
+            config = json.loads(file.read(MAX_CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return size_from_config(config) if isinstance(config, dict) else None
+
+
+def _names_other_type(argument: str) -> bool:
+    return argument.partition("=")[0].replace("_", "-") in _OTHER_TYPES
+
 
 _log = logging.getLogger("disagg_node")
 
@@ -34,11 +66,11 @@ _log = logging.getLogger("disagg_node")
 class _Engine:
     """One worker's engine; `pid` is the leader of its session, None without a process.
 
-    `tag` says as what that process was started: one that was adopted may differ from the file.
+    `identity` says as what that process was started: one that was adopted may differ from the file.
     """
 
     worker: Worker
-    tag: WorkerIdentity
+    identity: WorkerIdentity
     state: WorkerState = WorkerState.STOPPED
     pid: int | None = None
     ready_ns: int = 0
@@ -49,7 +81,7 @@ class _Engine:
     @property
     def model_size(self) -> ModelSize | None:
         """The size of what its process serves, if that is what the node file says."""
-        return self.size if self.tag.model_name == self.worker.model_name else None
+        return self.size if self.identity.model_name == self.worker.model_name else None
 
 
 class _Urls(Mapping[str, str]):
@@ -57,7 +89,7 @@ class _Urls(Mapping[str, str]):
         self._engines = engines
 
     def __getitem__(self, name: str) -> str:
-        return self._engines[name].tag.url
+        return self._engines[name].identity.url
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._engines)
@@ -66,12 +98,12 @@ class _Urls(Mapping[str, str]):
         return len(self._engines)
 
 
-class Engines:
+class LaunchedEngines:
     """Turns what the crew reports into the ledger's assignments and the page's statuses.
 
     Args:
         workers: The node file's workers.
-        tag_of: As what the present process of a worker was started, or would be.
+        identity_of: As what the present process of a worker was started, or would be.
         ledger: Told of every change.
         up_of: Whether a worker answered its last health probe; None if nobody knows.
         served: Whether a worker that starts served before, under an earlier daemon.
@@ -81,7 +113,7 @@ class Engines:
     def __init__(
         self,
         workers: tuple[Worker, ...],
-        tag_of: Callable[[str], WorkerIdentity],
+        identity_of: Callable[[str], WorkerIdentity],
         ledger: Ledger,
         *,
         up_of: Callable[[str], bool | None] = lambda _name: None,
@@ -90,8 +122,10 @@ class Engines:
     ) -> None:
         self._up_of = up_of
         self._served = served
-        self._engines = {w.name: _Engine(w, tag_of(w.name), size=model_size(w)) for w in workers}
-        self._tag_of = tag_of
+        self._engines = {
+            w.name: _Engine(w, identity_of(w.name), size=model_size(w)) for w in workers
+        }
+        self._identity_of = identity_of
         self._ledger = ledger
         self._clock_ns = clock_ns
 
@@ -109,19 +143,21 @@ class Engines:
 
     def peers(self) -> tuple[KnownPeer, ...]:
         """Return what the engines with a process serve, and in which role."""
-        tags = (engine.tag for engine in self._engines.values() if engine.pid is not None)
-        return tuple(KnownPeer(tag.model_name, tag.role) for tag in tags)
+        identities = (
+            engine.identity for engine in self._engines.values() if engine.pid is not None
+        )
+        return tuple(KnownPeer(identity.model_name, identity.role) for identity in identities)
 
     @property
     def urls(self) -> Mapping[str, str]:
         """The roots of the engines' servers, as they are whenever they are looked up."""
         return _Urls(self._engines)
 
-    def tls_server(self, name: str) -> TlsServer:
+    def tls_server(self, name: str) -> EngineTlsServer:
         """What is known of the TLS that an engine serves."""
         engine = self._engines[name]
-        certificate_file = engine.tag.certificate_file or ""
-        return TlsServer(engine.worker.tls, certificate_file, engine.pid)
+        certificate_file = engine.identity.certificate_file or ""
+        return EngineTlsServer(engine.worker.tls, certificate_file, engine.pid)
 
     def answers(self, name: str) -> bool:
         """Say whether the engine is worth asking for its page."""
@@ -156,7 +192,7 @@ class Engines:
             # The silence of the process before; of this one nobody knows yet.
             engine.silence = None
         if pid is not None and engine.pid != pid:
-            engine.tag = self._tag_of(name)
+            engine.identity = self._identity_of(name)
             # One that was adopted may serve, and tells its steps as soon as its plugin finds us.
             engine.ready_ns = now_ns
         engine.state, engine.pid = new, pid
@@ -165,16 +201,16 @@ class Engines:
         if pid is not None:
             self._assign(engine, ENGINE_STATES[new], now_ns)
 
-    def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
+    def statuses(self, pages: PageScraper) -> tuple[EngineStatus, ...]:
         """Return every engine as the page shows it."""
         return tuple(
             EngineStatus(
                 engine=name,
-                role=engine.tag.role,
+                role=engine.identity.role,
                 kind=engine.worker.engine,
                 version=pages.version(name),
-                model_name=engine.tag.model_name,
-                devices=engine.tag.gpus,
+                model_name=engine.identity.model_name,
+                devices=engine.identity.gpus,
                 state=EngineState.GONE if engine.pid is None else ENGINE_STATES[engine.state],
                 up=self._up(engine),
                 source="config",
@@ -188,23 +224,23 @@ class Engines:
             for name, engine in self._engines.items()
         )
 
-    def worked_ns(self, name: str, pages: PageWatch) -> int | None:
+    def worked_ns(self, name: str, pages: PageScraper) -> int | None:
         """Return an instant at or after which an engine worked, by its steps and its pages."""
         feed = self._engines[name].feed
         told = (feed.worked_ns if feed else None, pages.worked_ns(name))
         return max((t_ns for t_ns in told if t_ns is not None), default=None)
 
-    def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
+    def subjects(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
         """Return every engine as the choice of its source sees it."""
         return tuple(
-            Subject(
+            SourceCandidate(
                 engine=name,
-                role=engine.tag.role,
-                devices=engine.tag.gpus,
+                role=engine.identity.role,
+                devices=engine.identity.gpus,
                 pid=engine.pid,
                 ready_ns=engine.ready_ns if self.answers(name) else None,
                 page=pages.page(name),
-                heard=_steps_heard(engine),
+                heard=_steps_received(engine),
             )
             for name, engine in self._engines.items()
         )
@@ -217,7 +253,7 @@ class Engines:
             if engine.feed is not None and engine.pid is not None
         )
 
-    def listen_for_silence(self, pages: PageWatch) -> None:
+    def check_step_silence(self, pages: PageScraper) -> None:
         """Say once, when it begins and when it ends, why an engine's steps are not heard."""
         for name, engine in self._engines.items():
             if engine.state is not WorkerState.READY or engine.feed is None:
@@ -227,7 +263,7 @@ class Engines:
             ready_seconds = (self._clock_ns() - engine.ready_ns) / 1e9
             silence = engine.feed.silence(ready_seconds, advancing)
             if silence != engine.silence:
-                _log.warning("%s: %s", name, silence or "its steps are heard again")
+                _log.warning("%s: %s", name, silence or "its steps are received again")
                 engine.silence = silence
 
     def _up(self, engine: _Engine) -> bool | None:
@@ -242,18 +278,18 @@ class Engines:
         self._ledger.assign(
             Assignment(
                 engine=engine.worker.name,
-                role=engine.tag.role,
-                devices=engine.tag.gpus,
+                role=engine.identity.role,
+                devices=engine.identity.gpus,
                 state=state,
                 since_ns=now_ns,
                 pids=() if engine.pid is None else (engine.pid,),
-                model_name=engine.tag.model_name,
-                ranks=engine.tag.ranks,
+                model_name=engine.identity.model_name,
+                ranks=engine.identity.ranks,
             )
         )
 
 
-def _steps_heard(engine: _Engine) -> dict[Method, int]:
+def _steps_received(engine: _Engine) -> dict[Method, int]:
     """Return when the engine's steps were heard last; a plugin that tells no steps is none."""
-    heard_ns = engine.feed.heard_ns if engine.feed is not None else None
-    return {} if heard_ns is None or engine.silence is not None else {Method.STEPS: heard_ns}
+    received_ns = engine.feed.received_ns if engine.feed is not None else None
+    return {} if received_ns is None or engine.silence is not None else {Method.STEPS: received_ns}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.telemetry.gpu_sharing import Parents, shares
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import (
@@ -23,6 +23,7 @@ from disagg_exporter.model import (
     EngineState,
     EngineStatus,
     GpuPrice,
+    GpuShare,
     RouterStatus,
     Snapshot,
     TokenAccount,
@@ -105,7 +106,7 @@ class WallClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class AccountingView:
     """What changes only when the books are advanced, or engines come, go or change their state."""
 
     engines: tuple[tuple[str, EngineState], ...]
@@ -115,16 +116,16 @@ class Books:
     tokens: tuple[TokenAccount, ...]
     capacities: tuple[EngineCapacity, ...]
 
-    def are_of(self, engines: Sequence[EngineStatus]) -> bool:
+    def is_of(self, engines: Sequence[EngineStatus]) -> bool:
         """Whether the engines are still those, and in those states."""
         return self.engines == _states(engines)
 
 
-def read_books(
+def read_accounting(
     ledger: Ledger, fullness: CapacityModel, engines: Sequence[EngineStatus], now_ns: int
-) -> Books:
+) -> AccountingView:
     """Read the books as they are now."""
-    return Books(
+    return AccountingView(
         engines=_states(engines),
         accounts=ledger.device_accounts(),
         removed_accounts=ledger.removed_accounts(),
@@ -139,7 +140,7 @@ def _states(engines: Sequence[EngineStatus]) -> tuple[tuple[str, EngineState], .
 
 
 def compose(
-    books: Books,
+    books: AccountingView,
     busy: tuple[tuple[BusyGpus, ...], float],
     now_ns: int,
     wall_offset_seconds: float,
@@ -187,3 +188,29 @@ def compose(
         daemon_counts=daemon_counts,
         left_out_engines=left_out_engines,
     )
+
+
+Parents = Callable[[int], Iterable[int]]
+"""The parent of a process, its parent, and so on."""
+
+
+def shares(
+    engines: Sequence[EngineStatus], readings: Iterable[DeviceReading], parents: Parents
+) -> tuple[GpuShare, ...]:
+    """Return each engine's share of each GPU that it shares; none of those it has to itself.
+
+    A process is an engine's if it is the engine's leader or below it. Processes are told by pid,
+    so an engine whose pids cannot be seen from here has no share, and none is 0.
+    """
+    sharers = Counter(gpu for engine in engines if engine.pid for gpu in engine.devices)
+    found: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for reading in readings:
+        if sharers[reading.gpu] < 2 or not reading.process_ratios:
+            continue
+        leaders = {e.pid: e.engine for e in engines if e.pid and reading.gpu in e.devices}
+        for pid, ratio in reading.process_ratios:
+            above = (leaders.get(each) for each in (pid, *parents(pid)))
+            engine = next((name for name in above if name), None)
+            if engine is not None:
+                found[engine, reading.gpu] += ratio
+    return tuple(GpuShare(*key, min(ratio, 1.0)) for key, ratio in found.items())

@@ -31,7 +31,7 @@ _PHASES = (Role.PREFILL, Role.DECODE)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class SourceCandidate:
     """One engine as the sources see it.
 
     `pid` is the process above all of its own. `ready_ns` is since when it serves; None while it
@@ -53,13 +53,13 @@ class Subject:
         """Whether another part leads, which alone tells what it does."""
         return self.part is not None and self.part.follows
 
-    def leads(self, other: Subject) -> bool:
+    def leads(self, other: SourceCandidate) -> bool:
         """Whether another engine is a follower of this one."""
         return self.part is not None and other.part is not None and self.part.leads(other.part)
 
 
 @dataclass(slots=True)
-class _Watched:
+class _Selection:
     """What is remembered of one engine; `told` says whether its method told anything last."""
 
     stretches: PageWindows
@@ -70,7 +70,7 @@ class _Watched:
     led: LeaderShare = field(default_factory=LeaderShare)
 
 
-class Sourcing:
+class SourceSelection:
     """Looks at all engines once a second, chooses their source and books what has no steps.
 
     Args:
@@ -86,120 +86,123 @@ class Sourcing:
     ) -> None:
         self._ledger = ledger
         self._cpu_seconds = cpu_seconds
-        self._watched: dict[str, _Watched] = {}
+        self._selections: dict[str, _Selection] = {}
 
-    def look(self, subjects: Iterable[Subject], now_ns: int) -> None:
+    def look(self, candidates: Iterable[SourceCandidate], now_ns: int) -> None:
         """Take one look at all engines; those that are not among them any more are forgotten."""
-        here = {subject.engine: subject for subject in subjects}
-        for gone in self._watched.keys() - here.keys():
-            del self._watched[gone]
-        self._hear_leaders(here, now_ns)
-        for subject in here.values():
-            self._look(subject, now_ns)
+        here = {candidate.engine: candidate for candidate in candidates}
+        for gone in self._selections.keys() - here.keys():
+            del self._selections[gone]
+        self._share_leaders_time(here, now_ns)
+        for candidate in here.values():
+            self._look(candidate, now_ns)
 
     def shares(self, engine: str) -> LearnedShares | None:
         """Return what is known of an engine's costs by its page."""
-        watched = self._watched.get(engine)
-        return None if watched is None else watched.stretches.shares.save()
+        selection = self._selections.get(engine)
+        return None if selection is None else selection.stretches.shares.save()
 
     def learned_stretches(self, engine: str) -> int:
         """Return how many stretches an engine's costs were learned from."""
-        watched = self._watched.get(engine)
-        return 0 if watched is None else watched.stretches.shares.stretches
+        selection = self._selections.get(engine)
+        return 0 if selection is None else selection.stretches.shares.stretches
 
     def restore_shares(self, engine: str, saved: LearnedShares | None) -> None:
         """Go on with what was saved of an engine that was looked at, instead of what is known."""
-        if engine in self._watched:
-            self._watched[engine].stretches.shares = PhaseShares.restored(saved)
+        if engine in self._selections:
+            self._selections[engine].stretches.shares = PhaseShares.restored(saved)
 
-    def _hear_leaders(self, here: Mapping[str, Subject], now_ns: int) -> None:
+    def _share_leaders_time(self, here: Mapping[str, SourceCandidate], now_ns: int) -> None:
         """Let the followers here know how the time of a leader that is here, too, divides."""
         used: dict[str, Mapping[tuple[Role, Phase], float]] = {}
-        for name, subject in here.items():
-            if not subject.follows or name not in self._watched:
+        for name, candidate in here.items():
+            if not candidate.follows or name not in self._selections:
                 continue
-            leader = next((each.engine for each in here.values() if each.leads(subject)), None)
+            leader = next((each.engine for each in here.values() if each.leads(candidate)), None)
             if leader is None:
-                self._watched[name].led = LeaderShare()
+                self._selections[name].led = LeaderShare()
                 continue
             used = used or {a.engine: a.gpu_seconds for a in self._ledger.engine_accounts(now_ns)}
-            self._watched[name].led.take(used.get(leader, {}))
+            self._selections[name].led.take(used.get(leader, {}))
 
-    def _look(self, subject: Subject, now_ns: int) -> None:
-        watched = self._watched.get(subject.engine)
-        if watched is None:
-            active = partial(self._ledger.active_seconds, subject.engine)
-            watched = self._watched[subject.engine] = _Watched(PageWindows(active))
-        if watched.pid != subject.pid or subject.ready_ns is None:
-            watched.pid, watched.role_since_ns = subject.pid, None
-            watched.stretches.forget()
-        if subject.ready_ns is None:
+    def _look(self, candidate: SourceCandidate, now_ns: int) -> None:
+        selection = self._selections.get(candidate.engine)
+        if selection is None:
+            active = partial(self._ledger.active_seconds, candidate.engine)
+            selection = self._selections[candidate.engine] = _Selection(PageWindows(active))
+        if selection.pid != candidate.pid or candidate.ready_ns is None:
+            selection.pid, selection.role_since_ns = candidate.pid, None
+            selection.stretches.forget()
+        if candidate.ready_ns is None:
             return
-        heard = self._heard(subject, now_ns)
-        method = choose_source(watched.method, heard, now_ns)
-        if method is not watched.method:
-            before = f", no longer by {watched.method}" if watched.told else ""
-            _log.info("%s: measured by %s%s", subject.engine, method, before)
-            watched.method = method
-        watched.told = method in heard
+        heard = self._heard(candidate, now_ns)
+        method = choose_source(selection.method, heard, now_ns)
+        if method is not selection.method:
+            before = f", no longer by {selection.method}" if selection.told else ""
+            _log.info("%s: measured by %s%s", candidate.engine, method, before)
+            selection.method = method
+        selection.told = method in heard
         # Told at every look: the books of an engine begin when it is first assigned.
-        self._ledger.use(subject.engine, method, now_ns)
-        self._book(subject, watched, now_ns)
+        self._ledger.use(candidate.engine, method, now_ns)
+        self._book(candidate, selection, now_ns)
 
-    def _book(self, subject: Subject, watched: _Watched, now_ns: int) -> None:
-        if watched.method in (Method.ROLE, Method.FOLLOWER):
-            since_ns = watched.role_since_ns or now_ns
-            watched.role_since_ns = now_ns
-            stretch = _by_activity(subject, watched, since_ns, now_ns)
-        elif subject.page is not None and not watched.method.by_step:
-            stretch = watched.stretches.look(
-                subject.page, subject.role, watched.method, self._cpu(subject, watched.method)
+    def _book(self, candidate: SourceCandidate, selection: _Selection, now_ns: int) -> None:
+        if selection.method in (Method.ROLE, Method.FOLLOWER):
+            since_ns = selection.role_since_ns or now_ns
+            selection.role_since_ns = now_ns
+            stretch = _by_activity(candidate, selection, since_ns, now_ns)
+        elif candidate.page is not None and not selection.method.by_step:
+            stretch = selection.stretches.look(
+                candidate.page,
+                candidate.role,
+                selection.method,
+                self._cpu(candidate, selection.method),
             )
         else:
-            watched.stretches.forget()
+            selection.stretches.forget()
             stretch = None
         if stretch is not None:
-            self._ledger.window(subject.engine, stretch)
+            self._ledger.window(candidate.engine, stretch)
 
-    def _cpu(self, subject: Subject, method: Method) -> float | None:
-        if method is not Method.PAGE_CPU or subject.pid is None:
+    def _cpu(self, candidate: SourceCandidate, method: Method) -> float | None:
+        if method is not Method.PAGE_CPU or candidate.pid is None:
             return None
-        return self._cpu_seconds(subject.pid)
+        return self._cpu_seconds(candidate.pid)
 
-    def _heard(self, subject: Subject, now_ns: int) -> LastReceived:
+    def _heard(self, candidate: SourceCandidate, now_ns: int) -> LastReceived:
         """Return when each source told something last, the page and the role among them."""
-        heard = dict(subject.heard)
-        if subject.follows:
-            led = self._watched[subject.engine].led.prefill_share is not None
-            if self._is_read(subject) and (led or subject.role in _PHASES):
+        heard = dict(candidate.heard)
+        if candidate.follows:
+            led = self._selections[candidate.engine].led.prefill_share is not None
+            if self._is_read(candidate) and (led or candidate.role in _PHASES):
                 heard[Method.FOLLOWER] = now_ns
             # What a page of its own counts, its leader's counts already.
             return heard
-        if not heard and (subject.ready_ns is None or now_ns - subject.ready_ns < SETTLE_NS):
+        if not heard and (candidate.ready_ns is None or now_ns - candidate.ready_ns < SETTLE_NS):
             return heard
-        read = self._is_read(subject)
-        if subject.page is not None:
-            heard[_of_page(subject.page, on_cpu=not read)] = subject.page.t_ns
-        if read and subject.role in _PHASES:
+        read = self._is_read(candidate)
+        if candidate.page is not None:
+            heard[_of_page(candidate.page, on_cpu=not read)] = candidate.page.t_ns
+        if read and candidate.role in _PHASES:
             heard[Method.ROLE] = now_ns
         return heard
 
-    def _is_read(self, subject: Subject) -> bool:
+    def _is_read(self, candidate: SourceCandidate) -> bool:
         """Whether its devices can tell their activity."""
-        return not any(self._ledger.is_pseudo(gpu) for gpu in subject.devices)
+        return not any(self._ledger.is_pseudo(gpu) for gpu in candidate.devices)
 
 
 def _by_activity(
-    subject: Subject, watched: _Watched, since_ns: int, now_ns: int
+    candidate: SourceCandidate, selection: _Selection, since_ns: int, now_ns: int
 ) -> WorkWindow | None:
     """A stretch in which all that is known is which phase active devices are in."""
     if since_ns >= now_ns:
         return None
-    share = watched.led.prefill_share
-    if watched.method is Method.FOLLOWER and share is not None:
+    share = selection.led.prefill_share
+    if selection.method is Method.FOLLOWER and share is not None:
         return WorkWindow(since_ns, now_ns, Method.FOLLOWER, share)
-    stretch = role_window(subject.role, since_ns, now_ns)
-    return None if stretch is None else replace(stretch, method=watched.method)
+    stretch = role_window(candidate.role, since_ns, now_ns)
+    return None if stretch is None else replace(stretch, method=selection.method)
 
 
 def _of_page(page: EnginePage, *, on_cpu: bool) -> Method:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from disagg_cluster.discovery.attached.engines import Tells
-from disagg_cluster.discovery.sightings.types import FoundEngine
+from disagg_cluster.discovery.attached.engines import StepSource
+from disagg_cluster.discovery.observations.types import FoundEngine
 from disagg_cluster.telemetry.steps.fpm_addresses import of_dynamo, of_sglang
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.pages.page_windows import PATIENCE_NS
@@ -27,7 +27,7 @@ _MOST_RANKS = 64
 _log = logging.getLogger("disagg_node")
 
 
-class ToldFpm:
+class AttachedFpm:
     """Subscribes to the publishers of the engines that are there, by what each was started with.
 
     Args:
@@ -43,7 +43,7 @@ class ToldFpm:
         ledger: Ledger,
         fullness: CapacityModel,
         engines: Callable[[], tuple[FoundEngine, ...]],
-        steps: Tells,
+        steps: StepSource,
         page: Callable[[str], EnginePage | None],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -87,10 +87,10 @@ class ToldFpm:
     def heard(self, name: str) -> Mapping[Method, int]:
         """Return when an engine published something last."""
         feed = self._feeds.get(name)
-        return {} if feed is None or feed.heard_ns is None else {Method.FPM: feed.heard_ns}
+        return {} if feed is None or feed.received_ns is None else {Method.FPM: feed.received_ns}
 
     def drain(self, engine: FoundEngine) -> None:
-        """Hear what has arrived of an engine: before its end is booked."""
+        """Ingest what has arrived of an engine: before its end is booked."""
         if feed := self._feeds.get(engine.name):
             feed.drain()
 
@@ -145,7 +145,7 @@ class ToldFpm:
             return True
         if not self._warned:
             self._warned = True
-            _log.warning("%s publishes its steps; to hear them, install the extra fpm", name)
+            _log.warning("%s publishes its steps; to receive them, install the extra fpm", name)
         return False
 
     def _engine(self, name: str) -> FoundEngine | None:
@@ -168,10 +168,10 @@ class ToldFpm:
         return None if page is None else page.kv_cache_tokens
 
 
-class AllTold:
+class StepSources:
     """Several ways in which engines tell of their steps, as one."""
 
-    def __init__(self, *ways: Tells) -> None:
+    def __init__(self, *ways: StepSource) -> None:
         self._ways = ways
 
     def heard(self, name: str) -> Mapping[Method, int]:
@@ -182,7 +182,7 @@ class AllTold:
         return heard
 
     def drain(self, engine: FoundEngine) -> None:
-        """Hear what an engine has told already."""
+        """Ingest what an engine has told already."""
         for way in self._ways:
             way.drain(engine)
 

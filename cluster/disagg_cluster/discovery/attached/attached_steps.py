@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from disagg_cluster.discovery.sightings.types import FoundEngine
+from disagg_cluster.discovery.observations.types import FoundEngine
 from disagg_cluster.host.files.private_files import UnsafeDirError, make_inner
 from disagg_cluster.host.processes.process_table import parents
 from disagg_cluster.host.processes.procfs import start_ticks
@@ -38,7 +38,7 @@ class _Heard:
     flags: int
 
 
-class ToldSteps:
+class AttachedSteps:
     """Books the steps of found engines under their names, and knows when they told last.
 
     Engines that a person starts on this host share one socket: whose a connection is, is known
@@ -76,7 +76,7 @@ class ToldSteps:
         self._names: dict[int, str] = {}
         self._heard: dict[str, _Heard] = {}
         self._ranks_here: dict[str, int | None] = {}
-        self._heard_wall: float | None = None
+        self._received_wall: float | None = None
         self._listener: StepsListener | None = None
         self._broken = False
         self._health = CollectorHealth(COLLECTOR, _log)
@@ -87,8 +87,8 @@ class ToldSteps:
         listener = StepsListener(
             self._path,
             "",
-            self._believes,
-            self._hear_process,
+            self._admits,
+            self._receive_from_process,
             clock_ns=self._clock_ns,
             messages_per_second=MESSAGES_PER_SECOND,
             make_folder=lambda: make_inner(self._path.parent),
@@ -99,18 +99,21 @@ class ToldSteps:
             self._listener = listener
         except (OSError, UnsafeDirError, StepsSocketError) as error:
             self._broken = True
-            _log.warning("engines that a person starts cannot tell their steps: %s", error)
+            _log.warning(
+                "attach socket unavailable: no step telemetry from engines started by hand: %s",
+                error,
+            )
         try:
             yield
         finally:
             listener.close()
 
-    def hear_pod(self, uid: str, told: StepEvent) -> None:
+    def receive_from_pod(self, uid: str, told: StepEvent) -> None:
         """Take what an engine in a pod told on that pod's socket."""
         name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
         if name is not None:
             with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
-                self._book(name, told)
+                self._ingest(name, told)
 
     def heard(self, name: str) -> Mapping[Method, int]:
         """Return when an engine's steps were heard last, if they are told with their time."""
@@ -120,7 +123,7 @@ class ToldSteps:
         return {Method.STEPS: heard.t_ns}
 
     def drain(self, engine: FoundEngine) -> None:
-        """Hear what waits in an engine's socket: before its end is booked."""
+        """Ingest what waits in an engine's socket: before its end is booked."""
         if engine.pod_uid:
             self._drain_pod(engine.pod_uid)
         if self._listener is not None:
@@ -143,11 +146,11 @@ class ToldSteps:
                 status,
                 success=connected and status.success,
                 duration_seconds=0.0,
-                last_success_timestamp_seconds=self._heard_wall,
+                last_success_timestamp_seconds=self._received_wall,
             ),
         )
 
-    def _believes(self, pid: int) -> bool:
+    def _admits(self, pid: int) -> bool:
         """Whether a process is one of a found engine's; remembers whose."""
         above = parents(pid)
         for engine in self._engines():
@@ -161,12 +164,12 @@ class ToldSteps:
                 return True
         return False
 
-    def _hear_process(self, told: StepEvent) -> None:
+    def _receive_from_process(self, told: StepEvent) -> None:
         name = self._names.get(told.key.pid)
         if name is not None:
-            self._heard_wall = self._wall()
+            self._received_wall = self._wall()
             with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
-                self._book(name, told)
+                self._ingest(name, told)
 
     def _is_here(self, name: str, rank: int) -> bool:
         """Whether a data-parallel rank is on this node: a leader tells of its followers', too."""
@@ -176,7 +179,7 @@ class ToldSteps:
         ranks_here = self._ranks_here[name]
         return ranks_here is None or rank < ranks_here
 
-    def _book(self, name: str, told: StepEvent) -> None:
+    def _ingest(self, name: str, told: StepEvent) -> None:
         if isinstance(told, ControlMessage) and told.step is None:
             return
         if not self._is_here(name, told.key.engine_index):

@@ -11,14 +11,19 @@ from typing import Protocol
 
 from disagg_cluster.config import EngineTls
 from disagg_cluster.config.tls import UNSPECIFIED_TLS
-from disagg_cluster.discovery.attached.attachment import Attachment, Urls
-from disagg_cluster.discovery.attached.view import status_of, subject_of, worker_id_of
-from disagg_cluster.discovery.sightings.judging import Case
-from disagg_cluster.discovery.sightings.types import MAX_ENGINES, FoundEngine
-from disagg_cluster.telemetry.pages.engine_tls import TlsServer
+from disagg_cluster.discovery.attached.attachment import (
+    AttachedUrls,
+    Attachment,
+    status_of,
+    subject_of,
+    worker_id_of,
+)
+from disagg_cluster.discovery.observations.role_resolver import Candidate
+from disagg_cluster.discovery.observations.types import MAX_ENGINES, FoundEngine
+from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
 from disagg_cluster.telemetry.pages.label_values import LabelValues
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
-from disagg_cluster.telemetry.source_selection import Subject
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.source_selection import SourceCandidate
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices.source import pseudo_device
 from disagg_exporter.engine_pages.adapters import page_path
@@ -43,20 +48,20 @@ OTHER_MODEL = "other"
 _log = logging.getLogger("disagg_node")
 
 
-class Tells(Protocol):
+class StepSource(Protocol):
     """What engines tell of their steps."""
 
     def heard(self, name: str) -> Mapping[Method, int]:
         """When an engine told its steps last; empty if it does not."""
 
     def drain(self, engine: FoundEngine) -> None:
-        """Hear what an engine has told already."""
+        """Ingest what an engine has told already."""
 
     def forget(self, name: str) -> None:
         """Forget an engine that has gone."""
 
 
-class Attached:
+class AttachedEngines:
     """Turns what discovery finds into the ledger's assignments and the page's statuses.
 
     Args:
@@ -73,7 +78,7 @@ class Attached:
         self,
         ledger: Ledger,
         gpus: Sequence[Device],
-        told: Tells,
+        told: StepSource,
         *,
         registering: bool = False,
         tls: EngineTls = UNSPECIFIED_TLS,
@@ -82,7 +87,7 @@ class Attached:
     ) -> None:
         self._ledger = ledger
         self._gpus = frozenset(device.gpu for device in gpus)
-        self._told = told
+        self._steps = told
         self._registering = registering
         self._tls = tls
         self._first_index = first_index
@@ -95,7 +100,7 @@ class Attached:
     @property
     def urls(self) -> Mapping[str, str]:
         """The roots of the engines' servers, as they are whenever they are looked up."""
-        return Urls(self._by_name)
+        return AttachedUrls(self._by_name)
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -114,13 +119,13 @@ class Attached:
             return ""
         return f"{self._left_out} engines more than {MAX_ENGINES} were found and are left out"
 
-    def tls_server(self, name: str) -> TlsServer:
+    def tls_server(self, name: str) -> EngineTlsServer:
         """What is known of the TLS that an engine serves."""
         found = self._by_name.get(name)
         if found is None:
-            return TlsServer()
+            return EngineTlsServer()
         engine, leader = found.engine, found.engine.leader
-        return TlsServer(
+        return EngineTlsServer(
             engine.tls or self._tls,
             engine.certificate_file or "",
             leader.pid if leader else None,
@@ -146,20 +151,20 @@ class Attached:
         if self._left_out > left_out:
             _log.warning("%s", self.lost)
         for name in self._by_name.keys() - {engine.name for engine in known}:
-            self._lose(name, now_ns)
+            self._mark_gone(name, now_ns)
         for engine in (*known, *new[:room]):
-            self._meet(engine, now_ns)
+            self._add_or_update(engine, now_ns)
         self._forget_the_gone(now_ns)
 
-    def cases(self, pages: PageWatch) -> tuple[Case, ...]:
+    def candidates(self, pages: PageScraper) -> tuple[Candidate, ...]:
         """What is to be judged of each engine that is there."""
         return tuple(
-            Case(name, a.engine.markers, pages.lines(name), a.model_name, a.engine.role)
+            Candidate(name, a.engine.markers, pages.lines(name), a.model_name, a.engine.role)
             for name, a in self._by_name.items()
             if a.gone_ns is None
         )
 
-    def settle(self, verdicts: Mapping[str, Verdict], pages: PageWatch) -> None:
+    def settle(self, verdicts: Mapping[str, Verdict], pages: PageScraper) -> None:
         """Take what the engines are for, and how their pages stand."""
         now_ns = self._clock_ns()
         for name, attachment in self._by_name.items():
@@ -185,7 +190,7 @@ class Attached:
         for model_name in self._models.forget_unused(now_ns):
             self._ledger.forget_model(model_name)
 
-    def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
+    def statuses(self, pages: PageScraper) -> tuple[EngineStatus, ...]:
         """Return every engine that is there as the page shows it."""
         now_ns = self._clock_ns()
         return tuple(
@@ -194,11 +199,11 @@ class Attached:
             if a.shown
         )
 
-    def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
+    def subjects(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
         """Return every engine as the choice of its source sees it."""
         now_ns = self._clock_ns()
         return tuple(
-            subject_of(a, pages, now_ns, self._told.heard(name))
+            subject_of(a, pages, now_ns, self._steps.heard(name))
             for name, a in self._by_name.items()
             if a.shown
         )
@@ -207,15 +212,15 @@ class Attached:
         """What an engine is for, and why."""
         return self._by_name[name].verdict
 
-    def _meet(self, engine: FoundEngine, now_ns: int) -> None:
+    def _add_or_update(self, engine: FoundEngine, now_ns: int) -> None:
         attachment = self._by_name.get(engine.name)
         if attachment is None:
             attachment = self._by_name[engine.name] = Attachment(engine)
             _log.info("%s: found (%s)", engine.name, attachment.whence)
         elif attachment.gone_ns is not None or attachment.is_other_than(engine):
-            self._lose(engine.name, now_ns)
-            _log.info("%s: is there again", engine.name)
-            attachment.begin_anew()
+            self._mark_gone(engine.name, now_ns)
+            _log.info("%s: engine restarted", engine.name)
+            attachment.restart()
         attachment.take(engine)
         if engine.follows:
             attachment.hear(now_ns)
@@ -224,14 +229,14 @@ class Attached:
             self._ledger.add_device(attachment.pseudo, now_ns)
         self._assign(attachment, attachment.state(now_ns), now_ns)
 
-    def _lose(self, name: str, now_ns: int) -> None:
+    def _mark_gone(self, name: str, now_ns: int) -> None:
         attachment = self._by_name[name]
         if attachment.gone_ns is None:
-            self._told.drain(attachment.engine)
+            self._steps.drain(attachment.engine)
             attachment.gone_ns = now_ns
-            _log.info("%s: has gone", name)
+            _log.info("%s: engine disappeared", name)
             self._assign(attachment, EngineState.GONE, now_ns)
-            self._told.forget(name)
+            self._steps.forget(name)
 
     def _forget_the_gone(self, now_ns: int) -> None:
         gone = [(a.gone_ns, name) for name, a in self._by_name.items() if a.gone_ns is not None]

@@ -6,11 +6,15 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from disagg_cluster.discovery.finders.servers import kind_of, told_port
-from disagg_cluster.discovery.finders.serving_tls import certificate_file
-from disagg_cluster.discovery.kubernetes.join import Tenant, tenants
-from disagg_cluster.discovery.kubernetes.types import Container, GpuHolder, Pod
-from disagg_cluster.discovery.sightings.types import Endpoint, Finder, Look, Sighting, port_of
+from disagg_cluster.discovery.finders.servers import certificate_file, kind_of, port_argument
+from disagg_cluster.discovery.kubernetes.pods import Container, GpuHolder, Pod, Tenant, tenants
+from disagg_cluster.discovery.observations.types import (
+    Endpoint,
+    Finder,
+    Observation,
+    Scan,
+    port_of,
+)
 from disagg_exporter.model import Device
 from disagg_exporter.roles.command_line.spanning import WORKER_INDEX, WORKER_INDEX_LABEL
 from disagg_exporter.roles.evidence.command_line import parse_command_line
@@ -58,7 +62,7 @@ class PodFinder:
         self._lost = lost
         self._clock = clock
 
-    def look(self) -> Look:
+    def scan(self) -> Scan:
         """The engines of the pods that live."""
         began = self._clock()
         pods = [pod for pod in self._pods() if pod.lives]
@@ -66,15 +70,15 @@ class PodFinder:
             (t.namespace, t.pod_name, t.container_name): t
             for t in tenants(self._holders(), self._devices)
         }
-        seen = [sighting for pod in pods for sighting in pod_sightings(pod, held)]
+        seen = [observation for pod in pods for observation in pod_observations(pod, held)]
         unknown = (unresolved(pod, held) for pod in pods)
         lost = "; ".join(filter(None, (*self._lost(), *unknown)))
-        return Look(self.finder, tuple(seen), lost, self._clock() - began)
+        return Scan(self.finder, tuple(seen), lost, self._clock() - began)
 
 
-def pod_sightings(
+def pod_observations(
     pod: Pod, held: dict[tuple[str, str, str], Tenant] | None = None
-) -> Iterator[Sighting]:
+) -> Iterator[Observation]:
     """The engines of a pod.
 
     A pod in which no container is surely an engine still lends its labels to a process in it that
@@ -89,7 +93,7 @@ def pod_sightings(
         tenant = (held or {}).get((pod.namespace, pod.name, container.name))
         part = parse_command_line(container.argv, _resolving(pod, container)).part
         follows = part is not None and part.follows
-        yield Sighting(
+        yield Observation(
             Finder.PODS,
             kind=kind,
             endpoints=() if follows else tuple(_endpoints(pod, container, kind)),
@@ -110,7 +114,7 @@ def pod_sightings(
         )
     if not engines:
         gpus = {g for c in pod.containers for g in _gpus(pod, c, held or {})}
-        yield Sighting(
+        yield Observation(
             Finder.PODS,
             gpus=tuple(sorted(gpus)) or None,
             markers=Markers(labels={**pod.labels, **pod.annotations}, name=pod.name),
@@ -159,7 +163,7 @@ def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:
         return
     system = port_of(container.env.get(_SYSTEM_PORT, ""))
     ports = [] if system is None else [system]
-    told = told_port(container.argv, kind)
+    told = port_argument(container.argv, kind)
     if told is not None and (not container.ports or told in container.ports):
         ports.append(told)
     secure = certificate_file(container.argv, container.env, kind) is not None

@@ -9,14 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
-from disagg_cluster.discovery.finders.servers import Parts, Server, find_servers, told_port
-from disagg_cluster.discovery.finders.serving_tls import certificate_file
-from disagg_cluster.discovery.sightings.types import (
+from disagg_cluster.discovery.finders.servers import (
+    EngineServer,
+    PartCache,
+    certificate_file,
+    find_servers,
+    port_argument,
+)
+from disagg_cluster.discovery.observations.types import (
     Endpoint,
     Finder,
     Leader,
-    Look,
-    Sighting,
+    Observation,
+    Scan,
     port_of,
 )
 from disagg_cluster.host.processes.process_table import (
@@ -80,16 +85,16 @@ class ProcessFinder:
         self._table = ProcessTable(proc)
         self._ours_before: frozenset[int] = frozenset()
         self._clock = clock
-        self._parts = Parts()
+        self._parts = PartCache()
 
-    def look(self) -> Look:
+    def scan(self) -> Scan:
         """The engines now: what serves on a port, or computes on a GPU."""
         began = self._clock()
         try:
             table = self._table.read()
         except OSError as error:
             lost = f"the processes of this host cannot be listed: {error.strerror}"
-            return Look(self.finder, (), lost, self._clock() - began)
+            return Scan(self.finder, (), lost, self._clock() - began)
         on_gpu: dict[int, list[str]] = {}
         for reading in self._readings():
             for pid in reading.pids:
@@ -101,15 +106,15 @@ class ProcessFinder:
         # Where the driver sees who is on a GPU, nobody else can claim it by a variable.
         settled = {gpu for pid in table.keys() & on_gpu.keys() for gpu in on_gpu[pid]}
         self._parts.begin()
-        seen = [self._sighting(server, on_gpu, settled) for server in servers]
+        seen = [self._observation(server, on_gpu, settled) for server in servers]
         found = tuple(s for s in seen if s.also_at or s.gpus)
-        return Look(
+        return Scan(
             Finder.PROCESSES, found, _lost(table, on_gpu, servers, found), self._clock() - began
         )
 
-    def _sighting(
-        self, server: Server, on_gpu: Mapping[int, Sequence[str]], settled: Set[str]
-    ) -> Sighting:
+    def _observation(
+        self, server: EngineServer, on_gpu: Mapping[int, Sequence[str]], settled: Set[str]
+    ) -> Observation:
         pid = server.process.pid
         kept = environment(pid, NAMES_KEPT, self._proc)
         listening = sorted(self._listening(server))
@@ -117,7 +122,7 @@ class ProcessFinder:
         # Engines listen for their own parts and peers, too, and not all of those can take a GET.
         # What SGLang's followers have at their port is their leader's, or nothing.
         follows = part is not None and part.follows
-        likely = () if follows else tuple(_told_ports(server, kept))
+        likely = () if follows else tuple(_likely_ports(server, kept))
         groups = read_bytes(f"{self._proc}/{pid}/cgroup", 65536)
         pod = _POD.search(groups)
         certificate = certificate_file(server.process.argv, kept, server.kind)
@@ -130,7 +135,7 @@ class ProcessFinder:
             contained = _CONTAINER.search(groups) is not None
             said = visible_gpus(visible, self._devices, contained=contained)
             gpus = tuple(gpu for gpu in said if gpu not in settled) or gpus
-        return Sighting(
+        return Observation(
             Finder.PROCESSES,
             kind=server.kind,
             endpoints=tuple(
@@ -143,14 +148,14 @@ class ProcessFinder:
             leader=Leader(pid, server.process.start_ticks),
             pids=server.pids,
             gpus=gpus,
-            told_port=likely[0] if likely else None,
+            port_argument=likely[0] if likely else None,
             markers=Markers(argv=server.process.argv, env=kept),
             pod_uid=pod[1].decode().replace("_", "-") if pod else "",
             part=part,
             certificate_file=certificate,
         )
 
-    def _listening(self, server: Server) -> Iterator[Endpoint]:
+    def _listening(self, server: EngineServer) -> Iterator[Endpoint]:
         """Where the engine's processes listen, as this host reaches them."""
         pid = server.process.pid
         here = _network(self._proc / "self") == _network(self._proc / str(pid))
@@ -169,10 +174,10 @@ class ProcessFinder:
                 yield Endpoint(reached, port)
 
 
-def _told_ports(server: Server, kept: Mapping[str, str]) -> Iterator[int]:
+def _likely_ports(server: EngineServer, kept: Mapping[str, str]) -> Iterator[int]:
     """Where an engine was told to have its page, the likeliest first."""
     system = port_of(kept.get(_SYSTEM_PORT, ""))
-    port = told_port(server.process.argv, server.kind)
+    port = port_argument(server.process.argv, server.kind)
     yield from (told for told in (system, port) if told is not None)
 
 
@@ -198,7 +203,9 @@ def visible_gpus(
     return tuple(dict.fromkeys(found))
 
 
-def _started_by(ours: frozenset[int], server: Server, table: Mapping[int, HostProcess]) -> bool:
+def _started_by(
+    ours: frozenset[int], server: EngineServer, table: Mapping[int, HostProcess]
+) -> bool:
     above = (process.pid for process in ancestors(server.process.pid, table))
     return (
         bool(server.pids & ours)
@@ -211,8 +218,8 @@ def _started_by(ours: frozenset[int], server: Server, table: Mapping[int, HostPr
 def _lost(
     table: Mapping[int, HostProcess],
     on_gpu: Mapping[int, Sequence[str]],
-    servers: Sequence[Server],
-    found: Sequence[Sighting],
+    servers: Sequence[EngineServer],
+    found: Sequence[Observation],
 ) -> str:
     if on_gpu and not table.keys() & on_gpu.keys():
         return (

@@ -1,25 +1,129 @@
-"""Which of a host's processes are engines' servers; pure."""
+"""Which processes of a host are servers of engines, with what TLS, and their worker groups; pure.
+
+Worker groups are processes of an engine that its server did not start. TensorRT-LLM's
+`trtllm-llmapi-launch` runs one rank a GPU: the server beside rank 0, and on every node processes
+that wait for its work. vLLM's workers under Ray are children of that node's raylet. Where the
+server is on this node they are its own; elsewhere they follow.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from disagg_cluster.discovery.finders.worker_groups import (
-    Gang,
-    find_gangs,
-    is_for_ray,
-    is_wrapped,
-    starter_of,
-)
-from disagg_cluster.discovery.sightings.types import port_of
+from disagg_cluster.discovery.observations.types import port_of
 from disagg_cluster.host.processes.process_table import HostProcess, ancestors, descendants
-from disagg_exporter.roles.command_line.flags import read_flags
+from disagg_exporter.roles.command_line.flags import CERTIFICATE_FILE, read_flags
 from disagg_exporter.roles.command_line.programs import Program
 from disagg_exporter.roles.command_line.shell_words import program_name
-from disagg_exporter.roles.command_line.spanning import EnginePart
+from disagg_exporter.roles.command_line.spanning import EnginePart, is_place
 from disagg_exporter.roles.evidence.command_line import parse_command_line
+
+_RANK = re.compile(r"tensorrt_llm\.llmapi\.mgmn_(leader|worker)_node")
+_LAUNCHER = "trtllm-llmapi-launch"
+_RAY_WORKER = re.compile(r"ray::RayWorker(Wrapper|Proc)\b|VLLM::Worker")
+_RAYLET = "raylet"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerGroup:
+    """What one program has started here for one engine: `starter` is its pid.
+
+    `command` is what they serve, empty if nobody says it. `head` is where the nodes meet, empty
+    likewise.
+    """
+
+    process: HostProcess
+    kind: str
+    starter: int
+    pids: frozenset[int]
+    command: tuple[str, ...] = ()
+    head: str = ""
+
+
+def find_worker_groups(table: Mapping[int, HostProcess]) -> tuple[WorkerGroup, ...]:
+    """The groups among the processes of a node."""
+    found: dict[tuple[str, int], list[HostProcess]] = {}
+    for process in table.values():
+        if process.argv and any(map(_RANK.fullmatch, process.argv[1:4])):
+            found.setdefault(("trtllm", starter_of(process, table)), []).append(process)
+        elif process.argv and _RAY_WORKER.match(process.argv[0]):
+            # Its own child: below a replica of Ray Serve there are workers of that replica.
+            above = table.get(process.parent)
+            if above is not None and above.program == _RAYLET:
+                found.setdefault(("vllm", above.pid), []).append(process)
+    return tuple(_worker_group(*key, members, table) for key, members in sorted(found.items()))
+
+
+def starter_of(process: HostProcess, table: Mapping[int, HostProcess]) -> int:
+    """The program that started a rank and its siblings: above the script that wraps each."""
+    top = process
+    for above in ancestors(process.pid, table):
+        if not _wraps(above):
+            break
+        top = above
+    return top.parent
+
+
+def is_wrapped(process: HostProcess, table: Mapping[int, HostProcess]) -> bool:
+    """Whether a server was started for ranks that others wait in."""
+    return any(map(_wraps, ancestors(process.pid, table)))
+
+
+def is_for_ray(process: HostProcess) -> bool:
+    """Whether a server was told to have its workers started by Ray."""
+    flags = read_flags(process.argv)
+    return flags.value("distributed-executor-backend") == "ray" or flags.has("worker-use-ray")
+
+
+def _worker_group(
+    kind: str, starter: int, members: list[HostProcess], table: Mapping[int, HostProcess]
+) -> WorkerGroup:
+    first = min(members, key=lambda process: process.pid)
+    pids = descendants((process.pid for process in members), table)
+    if kind == "vllm":
+        told = read_flags(table[starter].argv).value("gcs-address") or ""
+        return WorkerGroup(first, kind, starter, pids, head=told if is_place(told) else "")
+    return WorkerGroup(first, kind, starter, pids, next(_commands(first, table), ()))
+
+
+def _commands(rank: HostProcess, table: Mapping[int, HostProcess]) -> Iterator[tuple[str, ...]]:
+    """What the script around a rank was given to run."""
+    for above in ancestors(rank.pid, table):
+        for at, word in enumerate(above.argv[:4]):
+            if program_name(word) == _LAUNCHER:
+                yield above.argv[at + 1 :]
+
+
+def _wraps(process: HostProcess) -> bool:
+    return any(program_name(word) == _LAUNCHER for word in process.argv[:4])
+
+
+UNKNOWN_FILE = ""
+"""Stands for a certificate of which only is known that it is there."""
+
+# Dynamo's workers have a server of their own beside the engine's options, which speaks no TLS.
+_WITH_SERVER = ("vllm", "sglang")
+
+
+def certificate_file(argv: Sequence[str], env: Mapping[str, str], kind: str) -> str | None:
+    """From which file an engine has the certificate that it shows; None if it serves no TLS.
+
+    `UNKNOWN_FILE` where a variable that nobody resolved stands for it.
+
+    Args:
+        argv: Its command line, a shell's script included.
+        env: The variables that may stand in it.
+        kind: Which engine it is.
+    """
+    if kind not in _WITH_SERVER:
+        return None
+    told = parse_command_line(argv, env).option(CERTIFICATE_FILE)
+    if told is None:
+        return None
+    return UNKNOWN_FILE if not told or "$" in told or "\0" in told else told
+
 
 # What an engine runs as. Wrappers, clients (`docker run … vllm serve`) and people's tools
 # (`grep vllm`) name an engine, too, and are none; those that matter have the engine as a child.
@@ -41,10 +145,10 @@ _USUAL_PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class EngineServer:
     """An engine's server process, and all processes of the engine.
 
-    Of a gang whose server is elsewhere `process` is one of its ranks, and `part` says so.
+    Of a group whose server is elsewhere `process` is one of its ranks, and `part` says so.
     """
 
     process: HostProcess
@@ -53,7 +157,7 @@ class Server:
     part: EnginePart | None = None
 
 
-class Parts:
+class PartCache:
     """Which part of an engine each server is; a command line is read once as long as it is seen."""
 
     def __init__(self) -> None:
@@ -64,7 +168,7 @@ class Parts:
         """Begin a look; what the last one did not ask for is forgotten."""
         self._before, self._now = self._now, {}
 
-    def of(self, server: Server, environment: Mapping[str, str]) -> EnginePart | None:
+    def of(self, server: EngineServer, environment: Mapping[str, str]) -> EnginePart | None:
         """The part that a server is, by its arguments and variables."""
         if server.part is not None:
             return server.part
@@ -78,18 +182,18 @@ class Parts:
         return self._now[key]
 
 
-def find_servers(table: Mapping[int, HostProcess]) -> tuple[Server, ...]:
+def find_servers(table: Mapping[int, HostProcess]) -> tuple[EngineServer, ...]:
     """The engines' servers among the processes.
 
     A server that forked has children with its own command line: they are parts of it. A wrapper
     has a child with another one, which then is the server. Ranks that MPI or Ray started are their
     server's, or make a follower where it is elsewhere.
     """
-    gangs = find_gangs(table)
-    ganged = frozenset[int]().union(*(gang.pids for gang in gangs))
+    groups = find_worker_groups(table)
+    grouped = frozenset[int]().union(*(group.pids for group in groups))
     kinds = {pid: kind for pid, p in table.items() if (kind := engine_kind(p.argv))}
     parts = {
-        pid: kind for pid, p in table.items() if pid not in ganged and (kind := _part_of(p.argv))
+        pid: kind for pid, p in table.items() if pid not in grouped and (kind := _part_of(p.argv))
     }
     for pid, kind in parts.items():
         owner = _owner(table[pid], table, parts)
@@ -104,29 +208,35 @@ def find_servers(table: Mapping[int, HostProcess]) -> tuple[Server, ...]:
         elif above is not None:
             wrappers.add(above.pid)
     leaders = kinds.keys() - wrappers - folded
-    servers = [Server(table[pid], kinds[pid], descendants([pid], table)) for pid in sorted(leaders)]
-    for gang in gangs:
-        _join(gang, servers, table)
+    servers = [
+        EngineServer(table[pid], kinds[pid], descendants([pid], table)) for pid in sorted(leaders)
+    ]
+    for group in groups:
+        _assign_group(group, servers, table)
     return tuple(servers)
 
 
-def _join(gang: Gang, servers: list[Server], table: Mapping[int, HostProcess]) -> None:
-    """Give a gang to its server here, or make it a follower."""
-    if gang.kind == "trtllm":
+def _assign_group(
+    group: WorkerGroup, servers: list[EngineServer], table: Mapping[int, HostProcess]
+) -> None:
+    """Give a group to its server here, or make it a follower."""
+    if group.kind == "trtllm":
         own = [
             s
             for s in servers
-            if is_wrapped(s.process, table) and starter_of(s.process, table) == gang.starter
+            if is_wrapped(s.process, table) and starter_of(s.process, table) == group.starter
         ]
     else:
         own = [s for s in servers if is_for_ray(s.process)]
     if not own:
-        process = replace(gang.process, argv=gang.command or gang.process.argv)
-        kind = engine_kind(gang.command) or gang.kind
-        servers.append(Server(process, kind, gang.pids, EnginePart(gang.head, None, follows=True)))
+        process = replace(group.process, argv=group.command or group.process.argv)
+        kind = engine_kind(group.command) or group.kind
+        servers.append(
+            EngineServer(process, kind, group.pids, EnginePart(group.head, None, follows=True))
+        )
     elif len(own) == 1:
         # Of several nobody tells whose they are.
-        servers[servers.index(own[0])] = replace(own[0], pids=own[0].pids | gang.pids)
+        servers[servers.index(own[0])] = replace(own[0], pids=own[0].pids | group.pids)
 
 
 def engine_kind(argv: tuple[str, ...]) -> str:
@@ -147,7 +257,7 @@ def kind_of(programs: Sequence[Program]) -> str:
     return next((_KINDS[program] for program in programs if program in _KINDS), "engine")
 
 
-def told_port(argv: tuple[str, ...], kind: str) -> int | None:
+def port_argument(argv: tuple[str, ...], kind: str) -> int | None:
     """The port that a command line asks for, or the usual one of its kind of engine."""
     text = read_flags(argv).value("port") or ""
     return port_of(text) if text else _USUAL_PORTS.get(kind)

@@ -1,12 +1,107 @@
-"""The pods of this node, kept by what a list and a watch tell."""
+"""The pods of this node, kept from the streamed JSON of a list and the events of a watch; pure.
+
+The pods of one node can be a hundred megabytes of JSON if their owners want them to be; only one
+object at a time is held here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
-from disagg_cluster.discovery.kubernetes.pod_json import member, read_pod
-from disagg_cluster.discovery.kubernetes.types import Pod
+from disagg_cluster.discovery.kubernetes.pods import Pod, member, read_pod
+from disagg_exporter.errors import DisaggError
+
+# A request to the API server is at most 3 MiB, and `<` is written in six characters.
+MAX_OBJECT_CHARACTERS = 20 * 1024 * 1024
+
+_ITEMS = re.compile(r'"items"\s*:\s*(\[|null)')
+_VERSION = re.compile(r'"resourceVersion"\s*:\s*"([0-9A-Za-z_-]{0,64})"')
+_GAP = re.compile(r"[\s,]*")
+# Of the text before the items: the list's own metadata, some hundred characters.
+_HEAD_CHARACTERS = 64 * 1024
+
+
+class StreamError(DisaggError):
+    """The API server sent something that is not what it was asked for."""
+
+
+class ListReader:
+    """Reads a list of the API from its bytes: `feed` gives the items that are complete.
+
+    The servers write the list's metadata before its items, and this counts on it.
+    """
+
+    def __init__(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._parse = json.JSONDecoder().raw_decode
+        self._text = ""
+        self._at = 0
+        self._try_at = 0
+        self._version: str | None = None
+        self._done = False
+
+    @property
+    def resource_version(self) -> str:
+        """From where to watch; raises `StreamError` unless the whole list was fed."""
+        if self._version is None or not self._done:
+            raise StreamError("the list of pods is cut off")
+        return self._version
+
+    def feed(self, data: bytes) -> Iterator[object]:
+        """Take the next bytes, none at the end; yield the items that they complete.
+
+        Raises:
+            StreamError: This is no list of the API, or one of its objects is too large.
+        """
+        self._text += self._decode(data)
+        if self._done or (self._version is None and not self._find_items()):
+            return
+        if data and len(self._text) < self._try_at:
+            return
+        while not self._done:
+            start = _end(_GAP.match(self._text, self._at))
+            if self._text.startswith("]", start):
+                self._done, self._text = True, ""
+                return
+            try:
+                item, end = self._parse(self._text, start)
+            except ValueError:
+                break
+            except RecursionError:
+                raise StreamError("an object of the API is nested too deep") from None
+            self._at = end
+            yield item
+        self._wait()
+
+    def _find_items(self) -> bool:
+        items = _ITEMS.search(self._text)
+        if items is None:
+            if len(self._text) > _HEAD_CHARACTERS:
+                raise StreamError("the API server's answer is no list")
+            return False
+        version = _VERSION.search(self._text, 0, items.start())
+        if version is None:
+            raise StreamError("the API server's list has no resource version before its items")
+        self._version = version[1]
+        self._text = self._text[items.end() :]
+        self._done = items[1] == "null"
+        return not self._done
+
+    def _wait(self) -> None:
+        """Drop what was read, and try again at twice the length: not at each part of an object."""
+        self._text, self._at = self._text[self._at :], 0
+        if len(self._text) > MAX_OBJECT_CHARACTERS:
+            raise StreamError(f"an object of the API has over {MAX_OBJECT_CHARACTERS} characters")
+        self._try_at = 2 * len(self._text)
+
+
+def _end(match: re.Match[str] | None) -> int:
+    return match.end() if match else 0
+
 
 # A kubelet takes 110 pods, large nodes 250; what is beyond is not kept, and counted.
 MAX_PODS = 1024

@@ -13,14 +13,15 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from disagg_cluster.discovery.kubernetes.api_server import ApiRefusedError, ApiResponse, ApiServer
-from disagg_cluster.discovery.kubernetes.pod_json import read_pod
-from disagg_cluster.discovery.kubernetes.pod_store import MAX_PODS, Next, PodStore
-from disagg_cluster.discovery.kubernetes.stream import (
+from disagg_cluster.discovery.kubernetes.pod_store import (
     MAX_OBJECT_CHARACTERS,
+    MAX_PODS,
     ListReader,
+    Next,
+    PodStore,
     StreamError,
 )
-from disagg_cluster.discovery.kubernetes.types import Pod
+from disagg_cluster.discovery.kubernetes.pods import Pod, read_pod
 from disagg_exporter.collectors import CollectorHealth, is_foreseen
 from disagg_exporter.model import CollectorStatus
 

@@ -1,14 +1,19 @@
-"""What a pod may say of its steps: about itself whatever it likes, but not without bounds.
+"""Which pods get a steps socket, what each may send there, and which warnings are due; pure.
 
 A pod is believed about its own engine; it can lie there and nowhere else. What would cost us
-memory, or move what is computed over several engines, is turned away.
+memory, or move what is computed over several engines, is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_cluster.discovery.kubernetes.pods import UID, Pod
+from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StreamKey
 from disagg_exporter.steps.messages import StepEvent, StepRecords
 from disagg_exporter.steps.rows import (
@@ -19,6 +24,65 @@ from disagg_exporter.steps.rows import (
     Rows,
     rows_of,
 )
+
+ANNOTATION = "disagg-node/steps"
+SOCKET_NAME = "steps.sock"
+
+# More engines than GPUs that a node can have, cut into seven each.
+MAX_SOCKETS = 128
+
+# The kubelet may make a folder, and mount it for good, before the API server's word of the pod
+# reaches us. One that is taken from under such a pod can never be heard again.
+STRANGE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Pods by their UIDs: to listen to, to listen to no more, whose folders are to go.
+
+    `left_out` asked for a socket and get none, because `MAX_SOCKETS` have one.
+    """
+
+    begin: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def wants_socket(pod: Pod) -> bool:
+    """Whether the pod asked to be heard: by its annotation, as long as it lives."""
+    return pod.lives and pod.annotations.get(ANNOTATION) == "true"
+
+
+def plan_sockets(
+    pods: Iterable[Pod], heard: Collection[str], folders: Mapping[str, float], *, told: bool
+) -> Plan:
+    """Decide what to do next.
+
+    Args:
+        pods: The pods of this node by the API server's word; nobody else's counts.
+        heard: UIDs of the pods that are listened to now.
+        folders: What lies in the root, and for how many seconds no pod of that name was known.
+            Names that are no UID are nobody's and stay.
+        told: Whether the API server tells us now, and all of it: otherwise no folder is given up.
+    """
+    known = {pod.uid: pod for pod in pods if UID.fullmatch(pod.uid)}
+    wanted = [uid for uid, pod in known.items() if wants_socket(pod)]
+    # Those that have a socket keep it: a newcomer pushes nobody out.
+    wanted.sort(key=lambda uid: uid not in heard)
+    chosen, left_out = wanted[:MAX_SOCKETS], wanted[MAX_SOCKETS:]
+    gone = (
+        name
+        for name, strange_seconds in folders.items()
+        if name not in known and (name in heard or strange_seconds > STRANGE_SECONDS)
+    )
+    return Plan(
+        begin=tuple(uid for uid in chosen if uid not in heard),
+        end=tuple(sorted(set(heard).difference(chosen))),
+        remove=tuple(sorted(name for name in gone if told and UID.fullmatch(name))),
+        left_out=tuple(left_out),
+    )
+
 
 # Ranks of one pod, and how often its engine may begin anew: at once, in the long run, ever.
 MAX_RANKS = 64
@@ -38,7 +102,7 @@ _NOTHING = Step(0, 0, 0)
 _COUNTED = (*STEPS_TOTALS, *REST_OF_TOTALS, "sequence")
 
 
-class Gate:
+class AdmissionControl:
     """Lets one pod's messages pass or turns them away.
 
     `refused` counts the latter; `flags` are the `wire` flags of the last that passed.
@@ -82,3 +146,53 @@ def _sound(rows: Rows, t_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.bool_
         for name in names:
             sound &= rows[name] <= largest
     return np.asarray(sound, np.bool_)
+
+
+# The plugin connects when the engine makes its first stat logger: after the model is loaded.
+SILENT_SECONDS = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class SocketStatus:
+    """How one pod's socket fares: `flags` are those of its last message, 0 before one came."""
+
+    uid: str
+    name: str
+    running: bool
+    accepted: int
+    refused: int
+    flags: int
+
+
+class Warnings:
+    """Remembers since when pods run, and what was said of each."""
+
+    def __init__(self) -> None:
+        self._running_ns: dict[str, int] = {}
+        self._said: set[tuple[str, str]] = set()
+
+    def due(self, statuses: Iterable[SocketStatus], now_ns: int) -> Iterator[str]:
+        """Yield what is to be said now; pods that are no longer among them are forgotten."""
+        known = tuple(statuses)
+        self._running_ns = {
+            each.uid: self._running_ns.get(each.uid, now_ns) for each in known if each.running
+        }
+        found = {(each.uid, text) for each in known for text in self._warnings(each, now_ns)}
+        yield from sorted(text for uid, text in found - self._said)
+        uids = {each.uid for each in known}
+        self._said = found | {(uid, text) for uid, text in self._said if uid in uids}
+
+    def _warnings(self, socket: SocketStatus, now_ns: int) -> Iterator[str]:
+        silent_ns = now_ns - self._running_ns.get(socket.uid, now_ns)
+        if not socket.accepted and silent_ns > SILENT_SECONDS * 1e9:
+            yield (
+                f"{socket.name} asked for a steps socket and sends nothing: does its engine have "
+                f"PYTHONPATH and {wire.SOCKET_ENVIRONMENT}?"
+            )
+        if socket.flags & wire.NO_DETAILS:
+            yield (
+                f"{socket.name} does not say how long its steps take: its engine needs "
+                "--enable-logging-iteration-details"
+            )
+        if socket.refused:
+            yield f"{socket.name} sent what no engine does, which was refused"

@@ -9,11 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from disagg_cluster.discovery.kubernetes.types import Pod
+from disagg_cluster.discovery.kubernetes.pods import Pod
 from disagg_cluster.discovery.pod_steps import folders
-from disagg_cluster.discovery.pod_steps.admission import Gate
-from disagg_cluster.discovery.pod_steps.complaints import Complaints, Hearing
-from disagg_cluster.discovery.pod_steps.plan import MAX_SOCKETS, plan
+from disagg_cluster.discovery.pod_steps.admission import (
+    MAX_SOCKETS,
+    AdmissionControl,
+    SocketStatus,
+    Warnings,
+    plan_sockets,
+)
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus
@@ -26,10 +30,10 @@ COLLECTOR = "pod_steps"
 MESSAGES_PER_SECOND = 4000.0
 MAX_CONNECTIONS = 64
 
-Hear = Callable[[str, StepEvent], None]
+DeliverSteps = Callable[[str, StepEvent], None]
 
 
-class PodSteps:
+class PodStepSockets:
     """The steps sockets of a node's pods; `close` it in the end.
 
     Args:
@@ -41,7 +45,7 @@ class PodSteps:
     def __init__(
         self,
         root: Path,
-        hear: Hear,
+        hear: DeliverSteps,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
@@ -57,10 +61,10 @@ class PodSteps:
         self._wall = wall
         self._open: dict[str, StepsListener] = {}
         # Kept as long as the pod: an annotation put on anew must not clear its record.
-        self._gates: dict[str, Gate] = {}
-        self._complaints = Complaints()
+        self._gates: dict[str, AdmissionControl] = {}
+        self._warnings = Warnings()
         self._strange_ns: dict[str, int] = {}
-        self._heard_wall: float | None = None
+        self._received_wall: float | None = None
 
     def keep(
         self,
@@ -93,7 +97,7 @@ class PodSteps:
     ) -> None:
         folders.make_root(self._root)
         present = self._strangeness(known)
-        now = plan(known, self._open, present, told=told)
+        now = plan_sockets(known, self._open, present, told=told)
         for uid in now.end:
             listener = self._open.pop(uid)
             listener.drain()
@@ -111,10 +115,12 @@ class PodSteps:
             except DisaggError as error:
                 problems[uid] = str(error)
         speakers = [pod for pod in known if pod.uid not in followers]
-        for news in self._complaints.news(self._hearings(speakers), self._clock_ns()):
+        for news in self._warnings.due(self._socket_statuses(speakers), self._clock_ns()):
             self._log.warning("%s: %s", COLLECTOR, news)
         if now.left_out:
-            problems[""] = f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask to be heard"
+            problems[""] = (
+                f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask for a steps socket"
+            )
 
     def close(self) -> None:
         """Hang up on all; the folders stay, for the next daemon."""
@@ -123,7 +129,7 @@ class PodSteps:
         self._open.clear()
 
     def drain(self, uid: str) -> None:
-        """Hear what waits in a pod's socket: before its engine's end is booked."""
+        """Ingest what waits in a pod's socket: before its engine's end is booked."""
         if uid in self._open:
             self._open[uid].drain()
 
@@ -140,15 +146,15 @@ class PodSteps:
         return replace(
             self._health.status(),
             duration_seconds=0.0,
-            last_success_timestamp_seconds=self._heard_wall,
+            last_success_timestamp_seconds=self._received_wall,
         )
 
-    def _hearings(self, known: Iterable[Pod]) -> Iterator[Hearing]:
+    def _socket_statuses(self, known: Iterable[Pod]) -> Iterator[SocketStatus]:
         for pod in known:
             gate, listener = self._gates.get(pod.uid), self._open.get(pod.uid)
             if gate is not None:
                 counts = None if listener is None else listener.counts
-                yield Hearing(
+                yield SocketStatus(
                     uid=pod.uid,
                     name=f"{pod.namespace}/{pod.name}",
                     running=pod.phase == "Running" and listener is not None,
@@ -171,12 +177,12 @@ class PodSteps:
         return folders.make_folder(self._root, uid)
 
     def _listen(self, uid: str, loop: asyncio.AbstractEventLoop) -> StepsListener:
-        gate = self._gates.setdefault(uid, Gate(self._clock_ns()))
+        gate = self._gates.setdefault(uid, AdmissionControl(self._clock_ns()))
 
         def deliver(told: StepEvent) -> None:
             admitted = gate.admitted(told, self._clock_ns())
             if admitted is not None:
-                self._heard_wall = self._wall()
+                self._received_wall = self._wall()
                 self._hear(uid, admitted)
 
         listener = StepsListener(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from disagg_cluster.discovery.sightings.types import MAX_ENGINES
+from disagg_cluster.discovery.observations.types import MAX_ENGINES
 from disagg_cluster.inspect.doctor.accuracy import accuracy
 from disagg_cluster.inspect.doctor.facts import Facts, Finding, Level
 from disagg_cluster.inspect.doctor.tls import faulty, unverified

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.finders.kubernetes import NODE_NAME
 from disagg_cluster.discovery.kubernetes.api_server import in_cluster
+from disagg_cluster.discovery.kubernetes_discovery import NODE_NAME
 from disagg_cluster.inspect.doctor.facts import Facts
 from disagg_cluster.inspect.one_look import OneLook, look_once
 from disagg_cluster.inspect.views import EngineView, NodePage

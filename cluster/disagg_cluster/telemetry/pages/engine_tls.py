@@ -28,7 +28,7 @@ _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TlsServer:
+class EngineTlsServer:
     """An engine that serves TLS, as far as it is known.
 
     `certificate_file` is where its process was told to find its certificate, empty if nobody knows.
@@ -42,10 +42,10 @@ class TlsServer:
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownServer:
     """What was found out about one engine, and the client that was made of it."""
 
-    server: TlsServer
+    server: EngineTlsServer
     pins: tuple[bytes, ...] = ()
     unreadable: str = ""
 
@@ -59,11 +59,11 @@ class EngineTlsClients:
     """
 
     def __init__(
-        self, server_of: Callable[[str], TlsServer], *, proc: Path = Path("/proc")
+        self, server_of: Callable[[str], EngineTlsServer], *, proc: Path = Path("/proc")
     ) -> None:
         self._server_of = server_of
         self._proc = proc
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownServer] = {}
 
     def client(self, engine: str, url: str) -> ClientTls:
         """Return how to speak TLS with an engine; the same as long as nothing has changed.
@@ -78,7 +78,7 @@ class EngineTlsClients:
         if known is None or known.server != server:
             while len(self._known) >= MAX_ENGINES:
                 self._known.pop(next(iter(self._known)), None)
-            known = self._known[engine] = _Known(server)
+            known = self._known[engine] = _KnownServer(server)
         self._read_pin(known)
         try:
             trust = server.settings.trust(known.pins, urlsplit(url).hostname or "")
@@ -89,7 +89,7 @@ class EngineTlsClients:
             raise
         return client_for(trust)
 
-    def _read_pin(self, known: _Known) -> None:
+    def _read_pin(self, known: _KnownServer) -> None:
         """Take what stands now in the file that the engine's process has its certificate from."""
         server = known.server
         if not server.certificate_file or server.pid is None:
@@ -107,7 +107,7 @@ class EngineTlsClients:
         known.unreadable = ""
         if known.pins[:1] != (pem,):
             older = tuple(pin for pin in known.pins if pin != pem)
-            # In the middle of being written it is none, and the next look finds it whole.
+            # In the middle of being written it is none, and the next scrape finds it whole.
             if b"-----END CERTIFICATE-----" in pem:
                 known.pins = (pem, *older)[:KEPT_PINS]
 

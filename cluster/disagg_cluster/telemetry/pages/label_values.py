@@ -33,7 +33,7 @@ class LabelValues:
     def label(self, engine: str, text: str, now_ns: int) -> str | None:
         """What an engine's text is as a label value; None if that engine has had too many.
 
-        To be asked for at each look: a value that is not asked for is unused.
+        To be asked for at each scrape: a value that is not asked for is unused.
         """
         value = "".join(c for c in text[: self._max_characters] if c.isprintable())
         if not value:

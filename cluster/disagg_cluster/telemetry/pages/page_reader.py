@@ -28,8 +28,8 @@ KeepLines = Callable[[str, bytes], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look to be taken at an engine.
+class ScrapeJob:
+    """One scrape to be made of an engine.
 
     `base` is the root of its server and `path` where its page is. `addresses` are none while the
     server's name has yet to be looked up, or how to speak TLS with it (`tls`) to be found out. One
@@ -56,14 +56,14 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a look has seen: a page, or why there is none.
+class ScrapeResult:
+    """What a scrape yielded: a page, or why there is none.
 
     Without a page, `error` says why, and `answered` whether anybody answered. `version` is None
     where it was not asked for.
     """
 
-    look: Look
+    job: ScrapeJob
     page: EnginePage | None = None
     lines: tuple[str, ...] = ()
     version: str | None = None
@@ -71,13 +71,15 @@ class Seen:
     answered: bool = False
 
     @classmethod
-    def without_page(cls, look: Look, error: Exception, *, answered: bool = False) -> Seen:
-        """A look that an error ended."""
-        return cls(look, error=error, answered=answered)
+    def without_page(
+        cls, job: ScrapeJob, error: Exception, *, answered: bool = False
+    ) -> ScrapeResult:
+        """The result of a scrape that failed."""
+        return cls(job, error=error, answered=answered)
 
 
 class PageReader:
-    """Takes looks at engines as it is told to, one of each at a time.
+    """Scrapes engines as it is told to, one of each at a time.
 
     Args:
         deliver: Given what has been seen, on the reader's thread.
@@ -88,7 +90,7 @@ class PageReader:
 
     def __init__(
         self,
-        deliver: Callable[[Sequence[Seen]], None],
+        deliver: Callable[[Sequence[ScrapeResult]], None],
         keep_lines: KeepLines,
         deadline_seconds: float,
         *,
@@ -98,83 +100,85 @@ class PageReader:
         self._keep_lines = keep_lines
         self._deadline_seconds = deadline_seconds
         self._clock_ns = clock_ns
-        self._asking = Asking(MAX_PAGE_BYTES)
-        self._orders: deque[Look | str] = deque()
+        self._poller = Asking(MAX_PAGE_BYTES)
+        self._orders: deque[ScrapeJob | str] = deque()
         self._stopping = threading.Event()
-        self._looks: dict[str, Look] = {}
-        self._versionless: dict[str, Seen] = {}
+        self._jobs: dict[str, ScrapeJob] = {}
+        self._versionless: dict[str, ScrapeResult] = {}
         self._heads: dict[str, SeriesKeys] = {}
 
-    def look(self, looks: Sequence[Look]) -> None:
-        """Take these looks; none of an engine whose last one has not been delivered."""
-        self._orders.extend(looks)
-        self._asking.wake()
+    def scrape(self, jobs: Sequence[ScrapeJob]) -> None:
+        """Run these jobs; none of an engine whose last one has not been delivered."""
+        self._orders.extend(jobs)
+        self._poller.wake()
 
     def forget(self, engine: str) -> None:
-        """Hang up on an engine and forget its pages; no look at it is on its way."""
+        """Hang up on an engine and forget its pages; no scrape of it is under way."""
         self._orders.append(engine)
 
     def stop(self) -> None:
         """Let `run` end; from then on it may not be told anything."""
         self._stopping.set()
-        self._asking.wake()
+        self._poller.wake()
 
     def run(self) -> None:
         """Read until stopped, on the thread of the caller."""
-        with closing(self._asking):
+        with closing(self._poller):
             while not self._stopping.is_set():
-                self._take_orders()
-                seen = [s for told in self._asking.step() if (s := self._hear(told)) is not None]
-                if seen:
-                    self._deliver(seen)
+                self._run_orders()
+                results = [
+                    s for told in self._poller.step() if (s := self._receive(told)) is not None
+                ]
+                if results:
+                    self._deliver(results)
 
-    def _take_orders(self) -> None:
+    def _run_orders(self) -> None:
         while self._orders:
             order = self._orders.popleft()
             if isinstance(order, str):
-                self._asking.forget(order)
+                self._poller.forget(order)
                 self._heads.pop(order, None)
             else:
-                self._looks[order.engine] = order
+                self._jobs[order.engine] = order
                 self._ask(order, order.url)
 
-    def _ask(self, look: Look, url: str) -> None:
+    def _ask(self, job: ScrapeJob, url: str) -> None:
         seconds = self._deadline_seconds
-        self._asking.ask(Ask(look.engine, url, look.addresses, seconds, tls=look.tls))
+        self._poller.ask(Ask(job.engine, url, job.addresses, seconds, tls=job.tls))
 
-    def _hear(self, told: Told) -> Seen | None:
-        """Return what a look has seen once it is over."""
+    def _receive(self, told: Told) -> ScrapeResult | None:
+        """Return what a scrape yielded once it is over."""
         engine = told.ask.key
         page = self._versionless.pop(engine, None)
         if page is not None:
             return _with_version(page, told)
-        look = self._looks.pop(engine)
+        job = self._jobs.pop(engine)
         if isinstance(told.page, EngineUnreachable):
             answered = isinstance(told.page, EngineRefused) or told.page.speaks
-            return Seen.without_page(look, told.page, answered=answered)
+            return ScrapeResult.without_page(job, told.page, answered=answered)
         if isinstance(told.page, Exception):
-            return Seen.without_page(look, told.page)
-        seen = self._read(look, told.page)
-        if seen.page is None or not look.versionless:
-            return seen
-        self._versionless[engine] = seen
-        self._ask(look, look.base + version_path(seen.page.kind))
+            return ScrapeResult.without_page(job, told.page)
+        result = self._read(job, told.page)
+        if result.page is None or not job.versionless:
+            return result
+        self._versionless[engine] = result
+        self._ask(job, job.base + version_path(result.page.kind))
         return None
 
-    def _read(self, look: Look, text: bytes) -> Seen:
+    def _read(self, job: ScrapeJob, text: bytes) -> ScrapeResult:
         try:
-            lines = self._keep_lines(look.engine, text)
-            heads = self._heads.setdefault(look.engine, SeriesKeys())
-            return Seen(look, parse_page(text, look.began_ns, heads), lines)
+            lines = self._keep_lines(job.engine, text)
+            heads = self._heads.setdefault(job.engine, SeriesKeys())
+            return ScrapeResult(job, parse_page(text, job.began_ns, heads), lines)
         except PageError as error:
-            return Seen.without_page(look, error, answered=True)
+            return ScrapeResult.without_page(job, error, answered=True)
         except Exception as error:  # noqa: BLE001 - what anybody serves must not end us
-            return Seen.without_page(look, error)
+            return ScrapeResult.without_page(job, error)
 
 
-def _with_version(seen: Seen, told: Told) -> Seen:
+def _with_version(result: ScrapeResult, told: Told) -> ScrapeResult:
     if isinstance(told.page, Exception) and not isinstance(told.page, EngineUnreachable):
-        return Seen.without_page(seen.look, told.page, answered=True)
+        return ScrapeResult.without_page(result.job, told.page, answered=True)
     answer = None
     if isinstance(told.page, bytes):
         with contextlib.suppress(ValueError, RecursionError):
@@ -182,4 +186,4 @@ def _with_version(seen: Seen, told: Told) -> Seen:
     version = answer.get("version") if isinstance(answer, dict) else None
     if not isinstance(version, str) or not version.isprintable():
         version = ""
-    return replace(seen, version=version)
+    return replace(result, version=version)

@@ -12,8 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from disagg_cluster.telemetry.pages.label_values import LabelValues
-from disagg_cluster.telemetry.pages.page_reader import KeepLines, Look, PageReader, Seen
-from disagg_cluster.telemetry.pages.page_state import Watched, page_health
+from disagg_cluster.telemetry.pages.page_reader import (
+    KeepLines,
+    PageReader,
+    ScrapeJob,
+    ScrapeResult,
+)
+from disagg_cluster.telemetry.pages.page_state import PageState, page_health
 from disagg_exporter.engine_pages.adapters import page_path
 from disagg_exporter.engine_pages.window import EngineWindow
 from disagg_exporter.http.client.scrape import EngineUnreachable, addresses_at_hand, look_up
@@ -23,7 +28,7 @@ from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts, Tl
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls
 
-# How often we see whether engines have come, and the shortest interval of looks.
+# How often we see whether engines have come, and the shortest interval of scrapes.
 _TICK_SECONDS, _SHORTEST_SECONDS = 0.5, 0.05
 
 # One of them reads; the others look up hosts that go by names, of which a resolver may be slow.
@@ -36,16 +41,16 @@ MAX_VERSION = 60
 OTHER_VERSION = "other"
 """What the version of an engine is that has told too many of late."""
 
-_UNKNOWN = Watched(page_health("", logging.getLogger(__name__), time.time))
+_UNKNOWN = PageState(page_health("", logging.getLogger(__name__), time.time))
 
 
-class PageWatch:
-    """The last page of each engine, and how the last look at it went.
+class PageScraper:
+    """The last page of each engine, and how the last scrape of it went.
 
     Args:
         bases: The root of each engine's server, by the engine's name; engines may come and go, and
-            are asked for anew at each look.
-        interval_seconds: From one look at an engine to the next.
+            are asked for anew at each scrape.
+        interval_seconds: From one scrape of an engine to the next.
         running: Whether an engine has a process worth asking.
         path_of: Where on its server an engine's page is.
         keep_lines: Which lines of an engine's page are kept as they are.
@@ -79,17 +84,17 @@ class PageWatch:
         self._clock_ns = clock_ns
         self._wall = wall
         self._log = log or logging.getLogger(__name__)
-        self._watched: dict[str, Watched] = {}
+        self._states: dict[str, PageState] = {}
         self._versions = LabelValues(MAX_VERSION)
 
     async def run(self) -> None:
-        """Look at all engines until cancelled."""
+        """Scrape all engines until cancelled."""
         loop = asyncio.get_running_loop()
 
-        def deliver(seen: Sequence[Seen]) -> None:
+        def deliver(results: Sequence[ScrapeResult]) -> None:
             # The loop may be closed already when the daemon ends.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._take, seen)
+                loop.call_soon_threadsafe(self._ingest, results)
 
         settings = self._keep_lines, self._deadline_seconds
         reader = PageReader(deliver, *settings, clock_ns=self._clock_ns)
@@ -101,18 +106,18 @@ class PageWatch:
             async with asyncio.TaskGroup() as group:
                 while not reading.done():
                     self._forget_gone(reader)
-                    at_hand: list[Look] = []
-                    for look in self._due(tick_seconds, reader):
-                        if look.addresses:
-                            at_hand.append(look)
+                    at_hand: list[ScrapeJob] = []
+                    for job in self._due(tick_seconds, reader):
+                        if job.addresses:
+                            at_hand.append(job)
                         else:
-                            group.create_task(self._look_later(look, reader, executor))
-                    reader.look(at_hand)
+                            group.create_task(self._scrape_later(job, reader, executor))
+                    reader.scrape(at_hand)
                     await asyncio.sleep(tick_seconds)
                 reading.result()
         except Exception as error:
-            for watched in self._watched.values():
-                watched.lose(error)
+            for state in self._states.values():
+                state.fail(error)
             raise
         finally:
             reader.stop()
@@ -123,118 +128,118 @@ class PageWatch:
 
     def page(self, engine: str) -> EnginePage | None:
         """Return the engine's last page; None while it has no readable one."""
-        return self._watched.get(engine, _UNKNOWN).page
+        return self._states.get(engine, _UNKNOWN).page
 
     def window(self, engine: str) -> EngineWindow | None:
         """Return what happened between the last two pages."""
-        return self._watched.get(engine, _UNKNOWN).window
+        return self._states.get(engine, _UNKNOWN).window
 
     def serving(self, engine: str) -> ServingCounts | None:
         """Return what the engine has counted since its page was first seen; None before."""
-        return self._watched.get(engine, _UNKNOWN).tally.counts
+        return self._states.get(engine, _UNKNOWN).tally.counts
 
     def version(self, engine: str) -> str:
         """Return the version the engine told, empty before it did."""
-        return self._watched.get(engine, _UNKNOWN).version or ""
+        return self._states.get(engine, _UNKNOWN).version or ""
 
     def lines(self, engine: str) -> tuple[str, ...]:
         """Return the lines of its last page that were to be kept."""
-        return self._watched.get(engine, _UNKNOWN).lines
+        return self._states.get(engine, _UNKNOWN).lines
 
     def answered_ns(self, engine: str) -> int | None:
         """Return when anything answered last where its page should be."""
-        return self._watched.get(engine, _UNKNOWN).answered_ns
+        return self._states.get(engine, _UNKNOWN).answered_ns
 
     def worked_ns(self, engine: str) -> int | None:
         """Return an instant at or after which an engine worked, by its pages; None if unknown."""
-        return self._watched.get(engine, _UNKNOWN).worked_ns
+        return self._states.get(engine, _UNKNOWN).worked_ns
 
     def tls(self, engine: str) -> TlsStatus | None:
-        """Return how an engine that speaks TLS was known at the last look; None without TLS."""
-        return self._watched[engine].tls if engine in self._watched else None
+        """Return how an engine that speaks TLS was known at the last scrape; None without TLS."""
+        return self._states[engine].tls if engine in self._states else None
 
     def status(self, engine: str) -> CollectorStatus | None:
-        """Return how the last look at an engine went; None before the first."""
-        return self._watched.get(engine, _UNKNOWN).status
+        """Return how the last scrape of an engine went; None before the first."""
+        return self._states.get(engine, _UNKNOWN).status
 
     def statuses(self) -> tuple[CollectorStatus, ...]:
-        """Return how the last look at each engine went, collector `engine:<name>`."""
-        return tuple(w.status for w in self._watched.values() if w.status is not None)
+        """Return how the last scrape of each engine went, collector `engine:<name>`."""
+        return tuple(w.status for w in self._states.values() if w.status is not None)
 
-    def _at(self, engine: str) -> Watched:
-        if engine not in self._watched:
-            self._watched[engine] = Watched(page_health(engine, self._log, self._wall))
-        return self._watched[engine]
+    def _at(self, engine: str) -> PageState:
+        if engine not in self._states:
+            self._states[engine] = PageState(page_health(engine, self._log, self._wall))
+        return self._states[engine]
 
     def _forget_gone(self, reader: PageReader) -> None:
-        gone = [e for e, w in self._watched.items() if e not in self._bases and not w.under_way]
+        gone = [e for e, w in self._states.items() if e not in self._bases and not w.under_way]
         for engine in gone:
-            del self._watched[engine]
+            del self._states[engine]
             reader.forget(engine)
 
-    def _due(self, tick_seconds: float, reader: PageReader) -> Iterator[Look]:
-        """The looks to be taken now, all at once; without addresses if more has to be known."""
+    def _due(self, tick_seconds: float, reader: PageReader) -> Iterator[ScrapeJob]:
+        """The jobs due now, all at once; without addresses if more has to be known."""
         now_ns = self._clock_ns()
         for engine, base in self._bases.items():
-            watched = self._at(engine)
-            if watched.under_way or watched.due_ns - now_ns > tick_seconds * 0.5e9:
+            state = self._at(engine)
+            if state.under_way or state.due_ns - now_ns > tick_seconds * 0.5e9:
                 continue
-            watched.due_ns = now_ns + round(self._interval_seconds * 1e9)
+            state.due_ns = now_ns + round(self._interval_seconds * 1e9)
             try:
-                look = self._look_at(engine, base, watched, reader, now_ns)
+                job = self._job_of(engine, base, state, reader, now_ns)
             except Exception as error:  # noqa: BLE001 - one engine is not to keep others unread
-                watched.lose(error)
+                state.fail(error)
                 continue
-            if look is not None:
-                watched.under_way = True
-                yield look
+            if job is not None:
+                state.under_way = True
+                yield job
 
-    def _look_at(
-        self, engine: str, base: str, watched: Watched, reader: PageReader, now_ns: int
-    ) -> Look | None:
+    def _job_of(
+        self, engine: str, base: str, state: PageState, reader: PageReader, now_ns: int
+    ) -> ScrapeJob | None:
         if not self._running(engine):
-            if watched.status is not None:
+            if state.status is not None:
                 # The next process is to be asked, not what may be left of this one.
                 reader.forget(engine)
-            watched.rest()
+            state.rest()
             return None
-        look = Look(engine, base, self._path_of(engine), (), watched.version is None, now_ns)
+        job = ScrapeJob(engine, base, self._path_of(engine), (), state.version is None, now_ns)
         try:
-            addresses = addresses_at_hand(look.url) or ()
-            return look if look.speaks_tls else replace(look, addresses=addresses)
+            addresses = addresses_at_hand(job.url) or ()
+            return job if job.speaks_tls else replace(job, addresses=addresses)
         except EngineUnreachable as error:
-            watched.take(Seen.without_page(look, error), now_ns)
+            state.ingest(ScrapeResult.without_page(job, error), now_ns)
             return None
 
-    async def _look_later(
-        self, look: Look, reader: PageReader, executor: ThreadPoolExecutor
+    async def _scrape_later(
+        self, job: ScrapeJob, reader: PageReader, executor: ThreadPoolExecutor
     ) -> None:
         loop = asyncio.get_running_loop()
         try:
-            prepared = await loop.run_in_executor(executor, self._prepared, look)
-        except Exception as error:  # noqa: BLE001 - no thread, say: the next look tries again
-            self._take([Seen.without_page(look, error)])
+            prepared = await loop.run_in_executor(executor, self._prepared, job)
+        except Exception as error:  # noqa: BLE001 - no thread, say: the next scrape tries again
+            self._ingest([ScrapeResult.without_page(job, error)])
         else:
-            reader.look([prepared])
+            reader.scrape([prepared])
 
-    def _prepared(self, look: Look) -> Look:
-        """A look with what resolvers and files had to say first; on a thread of its own."""
-        addresses = addresses_at_hand(look.url) or look_up(look.url)
-        if not look.speaks_tls or self._tls_of is None:
-            return replace(look, addresses=addresses)
+    def _prepared(self, job: ScrapeJob) -> ScrapeJob:
+        """A job with what resolvers and files had to say first; on a thread of its own."""
+        addresses = addresses_at_hand(job.url) or look_up(job.url)
+        if not job.speaks_tls or self._tls_of is None:
+            return replace(job, addresses=addresses)
         try:
-            return replace(look, addresses=addresses, tls=self._tls_of(look.engine, look.url))
+            return replace(job, addresses=addresses, tls=self._tls_of(job.engine, job.url))
         except TlsError as error:
-            raise EngineUnreachable.by_tls(look.url, error) from None
+            raise EngineUnreachable.by_tls(job.url, error) from None
 
-    def _take(self, seen: Sequence[Seen]) -> None:
-        """Take what the reader has seen."""
-        for each in map(self._labelled, seen):
-            self._watched[each.look.engine].take(each, self._clock_ns())
+    def _ingest(self, results: Sequence[ScrapeResult]) -> None:
+        """Take what the reader yielded."""
+        for each in map(self._labelled, results):
+            self._states[each.job.engine].ingest(each, self._clock_ns())
 
-    def _labelled(self, seen: Seen) -> Seen:
+    def _labelled(self, result: ScrapeResult) -> ScrapeResult:
         """What was seen, with a version that may be shown; an engine words it itself."""
-        if seen.version is None:
-            return seen
-        version = self._versions.label(seen.look.engine, seen.version, self._clock_ns())
-        return replace(seen, version=OTHER_VERSION if version is None else version)
+        if result.version is None:
+            return result
+        version = self._versions.label(result.job.engine, result.version, self._clock_ns())
+        return replace(result, version=OTHER_VERSION if version is None else version)

@@ -1,4 +1,4 @@
-"""What the looks at one engine's page have given so far."""
+"""State of one engine's page, from all scrapes so far."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from disagg_cluster.telemetry.pages.page_reader import Seen
+from disagg_cluster.telemetry.pages.page_reader import ScrapeResult
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.engine_pages.window import CumulativeCounts, EngineWindow, window
 from disagg_exporter.http.client.fetch import EngineUnreachable
@@ -14,8 +14,8 @@ from disagg_exporter.model import CollectorStatus, EnginePage, TlsStatus
 
 
 @dataclass(slots=True)
-class Watched:
-    """One engine. Its next look is due at `due_ns`; None of the rest is not known, or not any more.
+class PageState:
+    """One engine. Its next scrape is due at `due_ns`; of the rest None is unknown, or outdated.
 
     `window` is what happened between its last two pages, `lines` what was kept of the last one.
     `answered_ns` is when anything answered last where its page should be, `worked_ns` an instant
@@ -37,37 +37,37 @@ class Watched:
 
     @property
     def status(self) -> CollectorStatus | None:
-        """How the last look went; None before the first."""
+        """How the last scrape went; None before the first."""
         return self.health.status() if self.health.tried else None
 
-    def take(self, seen: Seen, now_ns: int) -> None:
-        """Take what the last look has seen; what nobody foresaw of it is a miss."""
+    def ingest(self, result: ScrapeResult, now_ns: int) -> None:
+        """Take what the last scrape yielded; what nobody foresaw of it is a miss."""
         self.under_way = False
-        self.tls = _tls_status(seen)
+        self.tls = _tls_status(result)
         try:
-            self._take(seen, now_ns)
+            self._ingest(result, now_ns)
         except Exception as error:  # noqa: BLE001 - what an engine serves must not end us
-            self.lose(error)
+            self.fail(error)
 
-    def lose(self, error: Exception) -> None:
-        """Take that a look could not be taken."""
+    def fail(self, error: Exception) -> None:
+        """Take that a scrape could not be taken."""
         self.under_way = False
         self._forget_page()
         self.health.fail(error)
 
-    def _take(self, seen: Seen, now_ns: int) -> None:
-        if seen.page is None:
-            self._miss(seen, now_ns)
+    def _ingest(self, result: ScrapeResult, now_ns: int) -> None:
+        if result.page is None:
+            self._miss(result, now_ns)
             return
-        before, self.page, self.lines = self.page, seen.page, seen.lines
-        if before is not None and before.kind == seen.page.kind:
-            self.window = window(before, seen.page)
-        self._compare(seen.page)
-        if seen.version is not None:
-            self.version = seen.version
-        self.tally.take(seen.page)
-        self.answered_ns = seen.page.t_ns
-        self.health.succeed((now_ns - seen.look.began_ns) / 1e9)
+        before, self.page, self.lines = self.page, result.page, result.lines
+        if before is not None and before.kind == result.page.kind:
+            self.window = window(before, result.page)
+        self._compare(result.page)
+        if result.version is not None:
+            self.version = result.version
+        self.tally.take(result.page)
+        self.answered_ns = result.page.t_ns
+        self.health.succeed((now_ns - result.job.began_ns) / 1e9)
 
     def rest(self) -> None:
         """Take that the engine has no process; the next one counts from zero."""
@@ -77,14 +77,14 @@ class Watched:
         self.worked_ns = self._last = None
         self.tally.begin_anew()
 
-    def _miss(self, seen: Seen, now_ns: int) -> None:
+    def _miss(self, result: ScrapeResult, now_ns: int) -> None:
         self._forget_page()
-        if seen.answered:
+        if result.answered:
             self.answered_ns = now_ns
-        self.health.fail(seen.error or "no page", (now_ns - seen.look.began_ns) / 1e9)
+        self.health.fail(result.error or "no page", (now_ns - result.job.began_ns) / 1e9)
 
     def _compare(self, page: EnginePage) -> None:
-        """See whether it worked since the page before, be it that looks in between failed."""
+        """See whether it worked since the page before, even where scrapes in between failed."""
         last, self._last = self._last, page
         if last is not None and last.kind == page.kind and window(last, page).did_work:
             self.worked_ns = last.t_ns
@@ -95,12 +95,12 @@ class Watched:
         self.lines = ()
 
 
-def _tls_status(seen: Seen) -> TlsStatus | None:
-    error = seen.error
+def _tls_status(result: ScrapeResult) -> TlsStatus | None:
+    error = result.error
     fault = error.tls_fault if isinstance(error, EngineUnreachable) else None
-    if not seen.look.speaks_tls and fault is None:
+    if not result.job.speaks_tls and fault is None:
         return None
-    verified = "" if seen.look.tls is None else seen.look.tls.verified.value
+    verified = "" if result.job.tls is None else result.job.tls.verified.value
     return TlsStatus(verified, "" if fault is None else fault.value)
 
 

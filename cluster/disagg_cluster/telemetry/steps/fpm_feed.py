@@ -43,7 +43,7 @@ class _Rank:
     believed: frozenset[int] = frozenset()
     owner: Owner = Owner.NOBODY
     again_ns: int = 0
-    heard_ns: int = 0
+    received_ns: int = 0
 
 
 class FpmFeed:
@@ -79,7 +79,7 @@ class FpmFeed:
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.heard_ns: int | None = None
+        self.received_ns: int | None = None
         self._engine = engine
         self._ledger = ledger
         self._fullness = fullness
@@ -91,7 +91,7 @@ class FpmFeed:
         self._sockets = sockets
         self._clock_ns = clock_ns
         self._wall = wall
-        self._heard_wall: float | None = None
+        self._received_wall: float | None = None
         self._leader: int | None = None
         self._timer: TimerHandle | None = None
         self._health = CollectorHealth(f"fpm:{engine}", _log)
@@ -128,13 +128,13 @@ class FpmFeed:
 
     def status(self) -> CollectorStatus:
         """Return the collector `fpm:<engine>`."""
-        ok = all(rank.subscriber.is_open for rank in self._ranks) and self.heard_ns is not None
+        ok = all(rank.subscriber.is_open for rank in self._ranks) and self.received_ns is not None
         told = self._health.status()
         return replace(
             told,
             success=ok and told.success,
             duration_seconds=0.0,
-            last_success_timestamp_seconds=self._heard_wall,
+            last_success_timestamp_seconds=self._received_wall,
         )
 
     def _check(self, loop: AbstractEventLoop) -> None:
@@ -148,7 +148,7 @@ class FpmFeed:
 
     def _begin(self, leader: int | None) -> None:
         """Forget what the process before this one told."""
-        self._leader, self.heard_ns = leader, None
+        self._leader, self.received_ns = leader, None
         for number, rank in enumerate(self._ranks):
             rank.subscriber.close()
             rank.stream = FpmStream(self._engine, leader or 0, number)
@@ -161,7 +161,7 @@ class FpmFeed:
             sockets = frozenset()
         now_ns = self._clock_ns()
         # The very socket that was the engine's is still the engine's.
-        if sockets and sockets == rank.believed and now_ns - rank.heard_ns < self._silent_ns:
+        if sockets and sockets == rank.believed and now_ns - rank.received_ns < self._silent_ns:
             return
         rank.subscriber.close()
         rank.believed = frozenset()
@@ -181,15 +181,15 @@ class FpmFeed:
             _log.warning("%s: %s", self._engine, error)
             rank.again_ns = now_ns + round(RETRY_SECONDS * 1e9)
         else:
-            rank.believed, rank.heard_ns = sockets, now_ns
+            rank.believed, rank.received_ns = sockets, now_ns
 
     def _receive(self, number: int, sequence: int, message: FpmMessage, t_ns: int) -> None:
         with self._health.guard():
             self._hear(number, sequence, message, t_ns)
 
     def _hear(self, number: int, sequence: int, message: FpmMessage, t_ns: int) -> None:
-        self.heard_ns, self._heard_wall = t_ns, self._wall()
-        self._ranks[number].heard_ns = t_ns
+        self.received_ns, self._received_wall = t_ns, self._wall()
+        self._ranks[number].received_ns = t_ns
         stream = self._ranks[number].stream
         step = stream.take(sequence, message, t_ns, self._kv_cache_tokens())
         if step is not None and self._booked():

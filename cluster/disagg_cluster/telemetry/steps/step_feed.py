@@ -25,8 +25,9 @@ _log = logging.getLogger("disagg_node")
 class StepFeed:
     """One worker's socket, open as long as the daemon lives, through all its processes.
 
-    `heard_ns` is when its present process told something last, `worked_ns` when its last step was
-    that did some work; None before. A heartbeat is no work, nor is a filler of data parallelism.
+    `received_ns` is when something was received of its present process last, `worked_ns` when its
+    last step was that did some work; None before. A heartbeat is no work,
+    nor is a filler of data parallelism.
 
     Args:
         engine: The worker's name.
@@ -62,8 +63,8 @@ class StepFeed:
         self._flags: int | None = None
         self._records_seen = False
         self._refused_before = 0
-        self._heard_wall: float | None = None
-        self.heard_ns: int | None = None
+        self._received_wall: float | None = None
+        self.received_ns: int | None = None
         self.worked_ns: int | None = None
 
     def open(self, loop: AbstractEventLoop) -> None:
@@ -83,7 +84,7 @@ class StepFeed:
         self._flags = None
         self._records_seen = False
         self._refused_before = self._listener.counts.refused
-        self.heard_ns = self.worked_ns = None
+        self.received_ns = self.worked_ns = None
 
     @property
     def simulated(self) -> bool:
@@ -113,7 +114,7 @@ class StepFeed:
             told,
             success=connected and silence is None and told.success,
             duration_seconds=0.0,
-            last_success_timestamp_seconds=self._heard_wall,
+            last_success_timestamp_seconds=self._received_wall,
         )
 
     def _believes(self, pid: int) -> bool:
@@ -131,7 +132,7 @@ class StepFeed:
             return
         now_ns = self._clock_ns()
         self._flags = told.flags
-        self._heard_wall, self.heard_ns = self._wall(), now_ns
+        self._received_wall, self.received_ns = self._wall(), now_ns
         if isinstance(told, StepRecords):
             self._records_seen = True
             work = told.rows[~told.rows["dummy"]]

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
 from disagg_cluster.config import Bridges, Listen
-from disagg_cluster.daemon.endpoint_file import leaving
-from disagg_cluster.daemon.metrics_service import Front
+from disagg_cluster.daemon.endpoint_file import endpoint_written
+from disagg_cluster.daemon.metrics_service import MetricsService
 from support.certificates import write_files
 from support.children import free_port
 from support.snapshots import golden_snapshot
@@ -39,12 +39,12 @@ def serving(folder: Path, web: object, port: int = 0, *, leaves: bool = True) ->
     """What a daemon with a web-config file shows, and the word that it leaves; yield the port."""
     write_files(folder, {"web.yml": yaml.safe_dump(web), "word": "secret\n"})
     listen = Listen(metrics=f"127.0.0.1:{port}", web_config=str(folder / "web.yml"))
-    front = Front(listen, Bridges(), "gpu-7", lambda: 0.0)
+    front = MetricsService(listen, Bridges(), "gpu-7", lambda: 0.0)
     front.show(golden_snapshot())
     with front.running() as address, contextlib.ExitStack() as stack:
         if leaves:
             word = folder / "session" / "disagg-node" / "whereabouts.json"
-            stack.enter_context(leaving(word, address, listen))
+            stack.enter_context(endpoint_written(word, address, listen))
         yield address.port
 
 

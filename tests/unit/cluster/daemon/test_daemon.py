@@ -340,11 +340,11 @@ def test_whatever_part_of_it_fails_is_shown_and_neither_daemon_nor_engine_ends(
 ) -> None:
     """A defect in the middle of each of its parts at once, and then none any more."""
     quickly = partial(keep_running, backoff=Backoff(0.02), steady_seconds=0.05)
-    monkeypatch.setattr("disagg_cluster.daemon.background_tasks.keep_running", quickly)
+    monkeypatch.setattr("disagg_cluster.daemon.main_loop.keep_running", quickly)
     monkeypatch.setattr(
         "disagg_cluster.daemon.composition.Rotation", partial(Rotation, every_seconds=0.05)
     )
-    monkeypatch.setattr("disagg_cluster.daemon.main_loop.BEAT_SECONDS", 0.05)
+    monkeypatch.setattr("disagg_cluster.daemon.main_loop.TICK_SECONDS", 0.05)
 
     def trip(*_arguments: object, **_named: object) -> object:
         raise ValueError("a bug of ours")
@@ -354,14 +354,14 @@ def test_whatever_part_of_it_fails_is_shown_and_neither_daemon_nor_engine_ends(
         "accounting": "disagg_exporter.accounting.Ledger.advance",
         "capacity": "disagg_exporter.capacity.Fullness.advance",
         "snapshot": "disagg_cluster.daemon.main_loop.compose",
-        "upkeep": "disagg_cluster.telemetry.launched_engines.Engines.listen_for_silence",
+        "upkeep": "disagg_cluster.telemetry.launched_engines.LaunchedEngines.check_step_silence",
         "journal": "disagg_cluster.supervisor.journal.journal.encode",
         "log_rotation": "disagg_cluster.host.worker_logs.rotate",
-        "worker_changes": "disagg_cluster.telemetry.launched_engines.Engines.changed",
-        "task:pages": "disagg_cluster.telemetry.pages.page_scraper.PageWatch._forget_gone",
-        "discovery:listed": "disagg_cluster.discovery.finders.listed.ListedFinder.look",
-        "discovery": "disagg_cluster.discovery.discovery_loop.join",
-        "task:fpm": "disagg_cluster.discovery.attached.attached_fpm.ToldFpm.follow",
+        "worker_changes": "disagg_cluster.telemetry.launched_engines.LaunchedEngines.changed",
+        "task:pages": "disagg_cluster.telemetry.pages.page_scraper.PageScraper._forget_gone",
+        "discovery:listed": "disagg_cluster.discovery.finders.declared.ListedFinder.scan",
+        "discovery": "disagg_cluster.discovery.discovery_loop.merge_observations",
+        "task:fpm": "disagg_cluster.discovery.attached.attached_fpm.AttachedFpm.follow",
     }
 
     def shown(daemon: Daemon) -> dict[str, bool]:
@@ -398,7 +398,7 @@ def test_while_an_older_checkpoint_is_stuck_nothing_newer_is_shown_and_soon_noth
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A successor goes on from the older one: what was shown since would be counted twice."""
-    monkeypatch.setattr(main_loop, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(main_loop, "TICK_SECONDS", 0.02)
     refused, save, is_stuck = asyncio.Semaphore(0), Succession.save, False
 
     def save_or_not(self: Succession, now_ns: int, offset_seconds: float) -> bool:

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import Listen
-from disagg_cluster.daemon.endpoint_file import Whereabouts, leaving, left_at, near_url, of_file
+from disagg_cluster.daemon.endpoint_file import (
+    DaemonEndpoint,
+    endpoint_written,
+    near_url,
+    of_file,
+    read_endpoint,
+)
 from disagg_exporter.http.listen import ListenAddress
 
 ADDRESS = ListenAddress("::1", 9847)
@@ -18,42 +24,42 @@ def test_who_serves_leaves_word_and_takes_it_away(tmp_path: Path) -> None:
     place = tmp_path / "whereabouts.json"
     listen = Listen(web_config="/etc/disagg-node/web.yml")
 
-    with leaving(place, ADDRESS, listen):
-        assert left_at(place) == Whereabouts(ADDRESS, Path("/etc/disagg-node/web.yml"))
+    with endpoint_written(place, ADDRESS, listen):
+        assert read_endpoint(place) == DaemonEndpoint(ADDRESS, Path("/etc/disagg-node/web.yml"))
     assert not place.exists()
 
 
 def test_word_of_who_lives_no_more_counts_for_nothing(tmp_path: Path) -> None:
     """A pid is used again; together with its start it is not."""
     place = tmp_path / "whereabouts.json"
-    with leaving(place, ADDRESS, Listen()):
+    with endpoint_written(place, ADDRESS, Listen()):
         told = json.loads(place.read_text())
         for change in ({"pid": 1 << 30}, {"start_ticks": 1}, {"start_ticks": None}):
             place.write_text(json.dumps(told | change))
 
-            assert left_at(place) is None
+            assert read_endpoint(place) is None
 
 
 def test_word_that_somebody_else_has_left_since_is_not_taken_away(tmp_path: Path) -> None:
     """The end of a first daemon must not hide a second."""
     place = tmp_path / "whereabouts.json"
     second = ListenAddress("::1", 9848)
-    with leaving(place, ADDRESS, Listen()) as first:
+    with endpoint_written(place, ADDRESS, Listen()) as first:
         assert first.is_in_place
-        with leaving(place, second, Listen()):
+        with endpoint_written(place, second, Listen()):
             assert not first.is_in_place
             first.remove()
-            assert left_at(place) == Whereabouts(second)
+            assert read_endpoint(place) == DaemonEndpoint(second)
 
 
 def test_word_that_somebody_removed_is_left_again_and_is_private(tmp_path: Path) -> None:
     place = tmp_path / "whereabouts.json"
-    with leaving(place, ADDRESS, Listen()) as word:
+    with endpoint_written(place, ADDRESS, Listen()) as word:
         place.unlink()
         assert not word.is_in_place
         word.write()
         assert word.is_in_place
-        assert left_at(place) == Whereabouts(ADDRESS)
+        assert read_endpoint(place) == DaemonEndpoint(ADDRESS)
         assert place.stat().st_mode & 0o777 == 0o600
     assert not place.exists()
 
@@ -62,32 +68,35 @@ def test_word_that_somebody_removed_is_left_again_and_is_private(tmp_path: Path)
 def test_what_is_no_such_word_counts_for_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "odd").write_text(text, encoding="utf-8")
 
-    assert left_at(tmp_path / "odd") is None
+    assert read_endpoint(tmp_path / "odd") is None
 
 
 def test_an_address_that_is_none_counts_for_nothing(tmp_path: Path) -> None:
-    with leaving(tmp_path / "word", ADDRESS, Listen()):
+    with endpoint_written(tmp_path / "word", ADDRESS, Listen()):
         told = json.loads((tmp_path / "word").read_text()) | {"address": "nowhere"}
         (tmp_path / "word").write_text(json.dumps(told))
 
-        assert left_at(tmp_path / "word") is None
+        assert read_endpoint(tmp_path / "word") is None
 
 
 def test_what_another_user_wrote_counts_for_nothing(tmp_path: Path) -> None:
     """Passwords go where it says."""
-    with leaving(tmp_path / "word", ADDRESS, Listen()):
+    with endpoint_written(tmp_path / "word", ADDRESS, Listen()):
         try:
             os.chown(tmp_path / "word", 12345, 12345)
         except PermissionError:
             pytest.skip("only root can give a file away")
 
-        assert left_at(tmp_path / "word") is None
+        assert read_endpoint(tmp_path / "word") is None
 
 
 def test_a_folder_that_takes_no_file_stops_no_daemon(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING), leaving(tmp_path / "no" / "word", ADDRESS, Listen()):
+    with (
+        caplog.at_level(logging.WARNING),
+        endpoint_written(tmp_path / "no" / "word", ADDRESS, Listen()),
+    ):
         assert "cannot write" in caplog.text
 
 
@@ -106,19 +115,19 @@ def test_a_server_is_reached_where_it_listens(host: str, root: str) -> None:
 
 
 def test_a_node_file_says_where_its_daemon_will_answer() -> None:
-    assert of_file(Listen(metrics="10.0.0.7:1")) == Whereabouts(ListenAddress("10.0.0.7", 1))
+    assert of_file(Listen(metrics="10.0.0.7:1")) == DaemonEndpoint(ListenAddress("10.0.0.7", 1))
 
 
 def test_what_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
     """Where nobody said where folders are, another user may have laid it there."""
     os.mkfifo(tmp_path / "word")
 
-    assert left_at(tmp_path / "word") is None
+    assert read_endpoint(tmp_path / "word") is None
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     """Who laid it is not who wrote what it leads to."""
-    with leaving(tmp_path / "word", ADDRESS, Listen()):
+    with endpoint_written(tmp_path / "word", ADDRESS, Listen()):
         (tmp_path / "link").symlink_to("word")
 
-        assert left_at(tmp_path / "link") is None
+        assert read_endpoint(tmp_path / "link") is None

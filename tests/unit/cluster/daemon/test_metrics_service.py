@@ -8,16 +8,16 @@ import pytest
 
 from disagg_cluster.config import Bridges, Listen
 from disagg_cluster.config.problems import ConfigError
-from disagg_cluster.daemon.metrics_service import Front, scheme_of
+from disagg_cluster.daemon.metrics_service import MetricsService, scheme_of
 from support.certificates import client_context, write_files
 from support.snapshots import golden_snapshot
 
 TLS = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
 
 
-def front(web_config: Path | None = None) -> Front:
+def front(web_config: Path | None = None) -> MetricsService:
     told = {} if web_config is None else {"web_config": str(web_config)}
-    made = Front(Listen(metrics="127.0.0.1:0", **told), Bridges(), "gpu-7", lambda: 0.0)
+    made = MetricsService(Listen(metrics="127.0.0.1:0", **told), Bridges(), "gpu-7", lambda: 0.0)
     made.show(golden_snapshot())
     return made
 
@@ -35,7 +35,7 @@ def test_without_a_web_config_the_page_is_open_and_no_collector_speaks_of_one() 
 
 def test_job_files_are_kept_while_it_runs(tmp_path: Path) -> None:
     bridges = Bridges(hpc_job_dir=str(tmp_path))
-    serving = Front(Listen(metrics="127.0.0.1:0"), bridges, "gpu-7", lambda: 0.0)
+    serving = MetricsService(Listen(metrics="127.0.0.1:0"), bridges, "gpu-7", lambda: 0.0)
     with serving.running():
         serving.show(golden_snapshot())
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from disagg_cluster.config import NodeConfig, Router
-from disagg_cluster.daemon.background_tasks import Part, Parts
-from disagg_cluster.daemon.router_handle import RouterWatch, router_post
+from disagg_cluster.daemon.main_loop import BackgroundTask, BackgroundTasks
+from disagg_cluster.daemon.router_handle import RouterWatch, router_spec
 from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_exporter.collectors import Backoff, keep_running
@@ -114,7 +114,7 @@ def test_the_router_is_kept_as_a_worker_whose_health_is_its_own() -> None:
         port=80, deadlines={"drain_seconds": 20, "stop_seconds": 5}, restart={"crash_limit": 9}
     )
 
-    post = router_post(config, router, Path("/run/n/logs/router.log"))
+    post = router_spec(config, router, Path("/run/n/logs/router.log"))
 
     assert (post.name, post.log_path) == ("router", Path("/run/n/logs/router.log"))
     assert post.command == router_command(config, router)
@@ -127,7 +127,7 @@ def test_the_router_is_kept_as_a_worker_whose_health_is_its_own() -> None:
 def test_the_router_itself_waits_for_the_requests_it_has_when_it_is_told_to_end() -> None:
     config, router = standins(deadlines={"drain_seconds": 20, "stop_seconds": 5})
 
-    waits = router_post(config, router, Path("router.log")).policy
+    waits = router_spec(config, router, Path("router.log")).policy
 
     assert (waits.drain_seconds, waits.stop_seconds) == (0.0, 25.0)
 
@@ -253,7 +253,7 @@ def test_what_nobody_foresaw_of_a_page_fails_one_look_and_the_next_is_taken(
 
 def test_a_watch_that_ends_for_a_defect_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     quickly = partial(keep_running, backoff=Backoff(0.001), steady_seconds=0.001)
-    monkeypatch.setattr("disagg_cluster.daemon.background_tasks.keep_running", quickly)
+    monkeypatch.setattr("disagg_cluster.daemon.main_loop.keep_running", quickly)
     trips = iter((ValueError("a bug of ours"), KeyError("another")))
     looked = asyncio.Event()
 
@@ -269,8 +269,8 @@ def test_a_watch_that_ends_for_a_defect_is_begun_anew(monkeypatch: pytest.Monkey
     )
 
     async def story() -> tuple[CollectorStatus, ...]:
-        parts = Parts(logging.getLogger("test"))
-        async with asyncio.timeout(20), parts.running([Part("router", watch.run)]):
+        parts = BackgroundTasks(logging.getLogger("test"))
+        async with asyncio.timeout(20), parts.running([BackgroundTask("router", watch.run)]):
             await looked.wait()
             return parts.collectors()
 

@@ -9,18 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_cluster.discovery.attached.engines import Attached
-from disagg_cluster.discovery.discovery_loop import Scout
-from disagg_cluster.discovery.sightings.naming import Names
-from disagg_cluster.discovery.sightings.types import (
+from disagg_cluster.discovery.attached.engines import AttachedEngines
+from disagg_cluster.discovery.discovery_loop import DiscoveryLoop
+from disagg_cluster.discovery.observations.types import (
     Endpoint,
+    EngineNames,
     Finder,
     FoundEngine,
     Leader,
-    Look,
-    Sighting,
+    Observation,
+    Scan,
 )
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.roles.evidence.types import Markers
 
@@ -43,7 +43,7 @@ class Broken:
 
     finder = Finder.DYNAMO
 
-    def look(self) -> Look:
+    def scan(self) -> Scan:
         raise ValueError(SECRET)
 
 
@@ -52,15 +52,15 @@ class Sees:
 
     finder = Finder.PROCESSES
 
-    def __init__(self, *sightings: Sighting) -> None:
-        self._sightings = sightings
+    def __init__(self, *observations: Observation) -> None:
+        self._sightings = observations
 
-    def look(self) -> Look:
-        return Look(self.finder, self._sightings, "", 0.0)
+    def scan(self) -> Scan:
+        return Scan(self.finder, self._sightings, "", 0.0)
 
 
-def server(markers: Markers) -> Sighting:
-    return Sighting(
+def server(markers: Markers) -> Observation:
+    return Observation(
         Finder.PROCESSES,
         kind="vllm",
         endpoints=(Endpoint("127.0.0.1", 1),),
@@ -71,21 +71,21 @@ def server(markers: Markers) -> Sighting:
 
 def after_some_looks(
     *finders: Broken | Sees, ours: Sequence[int] = ()
-) -> tuple[Scout, Sequence[str]]:
+) -> tuple[DiscoveryLoop, Sequence[str]]:
     """A scout that has looked some times, and the engines that it found."""
-    attached = Attached(Ledger(), (), Silent())
-    pages = PageWatch({}, 1.0, lambda _engine: False)
-    looks = 0
+    attached = AttachedEngines(Ledger(), (), Silent())
+    pages = PageScraper({}, 1.0, lambda _engine: False)
+    scans = 0
 
     def counted() -> Iterator[object]:
-        nonlocal looks
-        looks += 1
+        nonlocal scans
+        scans += 1
         return iter(())
 
-    scout = Scout(
+    scout = DiscoveryLoop(
         finders,
         attached,
-        Names(),
+        EngineNames(),
         pages,
         counted,  # type: ignore[arg-type]
         ours=lambda: ours,
@@ -95,7 +95,7 @@ def after_some_looks(
     async def story() -> None:
         running = asyncio.create_task(scout.run())
         async with asyncio.timeout(20):
-            while looks < 3 and not running.done():
+            while scans < 3 and not running.done():
                 await asyncio.sleep(0.01)
         assert not running.done(), running.exception()
         running.cancel()
@@ -130,6 +130,6 @@ def test_what_cannot_be_judged_is_found_all_the_same(monkeypatch: pytest.MonkeyP
     def stumbles(*_anything: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr("disagg_cluster.discovery.discovery_loop.Judge.judge", stumbles)
+    monkeypatch.setattr("disagg_cluster.discovery.discovery_loop.RoleResolver.resolve", stumbles)
 
     assert after_some_looks(Sees(server(Markers())))[1] == ["vllm-1"]

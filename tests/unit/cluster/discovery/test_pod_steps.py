@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.attaching import Attaching
-from disagg_cluster.discovery.finders.kubernetes import Kubernetes
+from disagg_cluster.discovery.attach_mode import AttachMode
 from disagg_cluster.discovery.kubernetes.api_server import ApiServer
+from disagg_cluster.discovery.kubernetes_discovery import KubernetesDiscovery
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
@@ -40,12 +40,12 @@ class Node:
     kubelet: FakeKubelet
     folder: RunFolder
     ledger: Ledger
-    attaching: Attaching
-    pages: PageWatch
+    attaching: AttachMode
+    pages: PageScraper
 
-    def pod(self, name: str, gpu: int, *, wish: str = "true") -> None:
+    def pod(self, name: str, gpu: int, *, proposed_name: str = "true") -> None:
         """Start a pod with an engine on a GPU."""
-        annotations = {"disagg-node/steps": wish, "disagg-node/role": "decode"}
+        annotations = {"disagg-node/steps": proposed_name, "disagg-node/role": "decode"}
         args = ("vllm", "serve", "m")
         self.api.put(pod_json(name, annotations=annotations, args=args, ip=NO_PAGE))
         self.kubelet.given = [*self.kubelet.given, Given(name, [UUIDS[gpu]])]
@@ -74,19 +74,19 @@ def node() -> Iterator[Node]:
         folder, ledger = RunFolder(short / "run"), Ledger()
         for device in DEVICES:
             ledger.add_device(device, time.monotonic_ns())
-        attaching = Attaching(
+        attaching = AttachMode(
             Attach(processes=False),
             folder,
             ledger,
             CapacityModel(1.0),
             DEVICES,
             tuple,
-            kubernetes=lambda hear: Kubernetes(
+            kubernetes=lambda hear: KubernetesDiscovery(
                 ApiServer(url), NODE, short / "k.sock", folder.pods, hear
             ),
             interval_seconds=0.1,
         )
-        pages = PageWatch(attaching.urls, 1.0, lambda _engine: True)
+        pages = PageScraper(attaching.urls, 1.0, lambda _engine: True)
         yield Node(api, kubelet, folder, ledger, attaching, pages)
     shutil.rmtree(short)
 
@@ -130,7 +130,7 @@ async def test_a_pod_cannot_tell_steps_of_another(node: Node) -> None:
 
 @told
 async def test_a_pod_that_does_not_ask_has_no_socket(node: Node) -> None:
-    node.pod("quiet", 0, wish="no")
+    node.pod("quiet", 0, proposed_name="no")
     async with running(node.attaching.run(node.pages, tuple)):
         await until(lambda: bool(node.account("quiet")))
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from disagg_cluster.telemetry.gpu_sharing import shares
+from disagg_cluster.telemetry.snapshot import shares
 from disagg_exporter.model import (
     DeviceReading,
     EngineState,

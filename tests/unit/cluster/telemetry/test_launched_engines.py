@@ -8,8 +8,8 @@ import pytest
 
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
-from disagg_cluster.telemetry.launched_engines import Engines
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
+from disagg_cluster.telemetry.launched_engines import LaunchedEngines
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
@@ -35,10 +35,10 @@ def test_an_engine_is_up_as_its_last_probe_says(
     state: WorkerState, pid: int | None, answered: bool | None, up: bool | None
 ) -> None:
     workers = node(worker("w")).workers
-    engines = Engines(
+    engines = LaunchedEngines(
         workers, lambda _name: WorkerIdentity(), Ledger(), up_of=lambda _name: answered
     )
-    pages = PageWatch({}, 1.0, lambda _name: False)
+    pages = PageScraper({}, 1.0, lambda _name: False)
 
     engines.changed("w", WorkerState.STOPPED, state, pid, "")
 
@@ -48,7 +48,7 @@ def test_an_engine_is_up_as_its_last_probe_says(
 @pytest.mark.parametrize("served", [False, True])
 def test_one_that_served_before_is_asked_for_its_page_although_it_starts(served: bool) -> None:
     workers = node(worker("w")).workers
-    engines = Engines(
+    engines = LaunchedEngines(
         workers, lambda _name: WorkerIdentity(), Ledger(), served=lambda _name: served
     )
 
@@ -61,14 +61,14 @@ def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:
     """Its plugin looks for a daemon once a second: until then nothing less is taken for it."""
     workers = node(worker("w")).workers
     now_ns = 10**12
-    engines = Engines(
+    engines = LaunchedEngines(
         workers,
         lambda _name: WorkerIdentity(),
         Ledger(),
         served=lambda _name: True,
         clock_ns=lambda: now_ns,
     )
-    pages = PageWatch({}, 1.0, lambda _name: False)
+    pages = PageScraper({}, 1.0, lambda _name: False)
 
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
 
@@ -80,8 +80,8 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
 ) -> None:
     """Its steps are taken as soon as they are heard, not when silence is looked for next."""
     now_ns = 10**12
-    ledger, pages = Ledger(), PageWatch({}, 1.0, lambda _name: False)
-    engines = Engines(
+    ledger, pages = Ledger(), PageScraper({}, 1.0, lambda _name: False)
+    engines = LaunchedEngines(
         node(worker("w")).workers, lambda _name: WorkerIdentity(), ledger, clock_ns=lambda: now_ns
     )
     feed = StepFeed("w", tmp_path / "s", ledger, CapacityModel(1.0), lambda: engines.pid("w"), {})
@@ -89,11 +89,11 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
     engines.changed("w", STARTING, READY, 7, "")
     now_ns += round(GRACE_SECONDS * 1e9)
-    engines.listen_for_silence(pages)
+    engines.check_step_silence(pages)
     assert "never connected" in caplog.text
 
     engines.changed("w", READY, WorkerState.BACKOFF, None, "")
     engines.changed("w", WorkerState.BACKOFF, STARTING, 8, "")
-    feed.heard_ns = now_ns  # as its plugin's first message has it
+    feed.received_ns = now_ns  # as its plugin's first message has it
 
     assert [subject.heard for subject in engines.subjects(pages)] == [{Method.STEPS: now_ns}]

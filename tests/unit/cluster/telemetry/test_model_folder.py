@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import Worker
-from disagg_cluster.telemetry.model_folder import MAX_CONFIG_BYTES, model_size
+from disagg_cluster.telemetry.launched_engines import MAX_CONFIG_BYTES, model_size
 from disagg_exporter.model import Role
 
 CONFIG = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_cluster.telemetry.source_selection import SETTLE_NS, Sourcing, Subject
+from disagg_cluster.telemetry.source_selection import SETTLE_NS, SourceCandidate, SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import (
     Assignment,
@@ -28,7 +28,7 @@ from disagg_exporter.roles.command_line.spanning import EnginePart
 SECOND_NS = 1_000_000_000
 FOLLOWER = EnginePart("10.0.0.1:29501", 1, follows=True)
 LEADER = EnginePart("10.0.0.1:29501", 0, follows=False)
-ENGINE = Subject("e", Role.MIXED, ("g0",), 7, 0, None, {})
+ENGINE = SourceCandidate("e", Role.MIXED, ("g0",), 7, 0, None, {})
 
 
 class Node:
@@ -39,7 +39,7 @@ class Node:
         self.ledger.add_device(Device("g0", 0, "H100", device), 0)
         self.ledger.assign(Assignment("e", role, ("g0",), EngineState.READY, 0, (7,), "m"))
         self.cpu_seconds = 0.0
-        self.sourcing = Sourcing(self.ledger, cpu_seconds=lambda pid: self.cpu_seconds)
+        self.sourcing = SourceSelection(self.ledger, cpu_seconds=lambda pid: self.cpu_seconds)
         self.engine = replace(ENGINE, role=role)
 
     def run(self, start: int, end: int, tokens: int = 10, **told: object) -> None:
@@ -187,7 +187,7 @@ def test_a_follower_beside_its_leader_divides_its_time_as_that_does(role: Role) 
         page = EnginePage(
             "sglang", now_ns, prefill_seconds_total=0.2 * second, decode_seconds_total=0.6 * second
         )
-        leader = Subject("leader", Role.MIXED, ("g1",), 8, 0, page, {}, LEADER)
+        leader = SourceCandidate("leader", Role.MIXED, ("g1",), 8, 0, page, {}, LEADER)
         node.sourcing.look([follower, leader], now_ns)
         node.ledger.advance(now_ns)
 

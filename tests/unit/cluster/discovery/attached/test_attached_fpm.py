@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.attached.attached_fpm import AllTold, ToldFpm, addresses_of
-from disagg_cluster.discovery.attaching import Attaching
-from disagg_cluster.discovery.sightings.types import Finder, FoundEngine, Leader
+from disagg_cluster.discovery.attach_mode import AttachMode
+from disagg_cluster.discovery.attached.attached_fpm import AttachedFpm, StepSources, addresses_of
+from disagg_cluster.discovery.observations.types import Finder, FoundEngine, Leader
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
-from disagg_cluster.telemetry.source_selection import Sourcing
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.source_selection import SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import Assignment, Device, EngineAccount, EngineState, Method, Role
@@ -65,7 +65,7 @@ def books() -> Ledger:
     return ledger
 
 
-def follow(told: ToldFpm, publish: Callable[[], object], until: Callable[[], bool]) -> None:
+def follow(told: AttachedFpm, publish: Callable[[], object], until: Callable[[], bool]) -> None:
     """Follow the engines: publish once somebody listens, and go on until something is true."""
 
     async def story() -> None:
@@ -93,7 +93,7 @@ def test_an_unforeseen_error_is_a_failed_collector_of_that_engine_alone(
         raise ZeroDivisionError("s3cret")
 
     engine = found()
-    told = ToldFpm(books(), CapacityModel(0.05), lambda: (engine,), Steps(), lambda _: None)
+    told = AttachedFpm(books(), CapacityModel(0.05), lambda: (engine,), Steps(), lambda _: None)
     loop = asyncio.new_event_loop()
     try:
         with monkeypatch.context() as broken:
@@ -115,7 +115,7 @@ def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
     ledger, seen = books(), []
     with Publisher() as publisher:
         engine = found({PORT: publisher.address.rpartition(":")[2]})
-        told = ToldFpm(ledger, CapacityModel(0.05), lambda: (engine,), Steps(), lambda _: None)
+        told = AttachedFpm(ledger, CapacityModel(0.05), lambda: (engine,), Steps(), lambda _: None)
 
         def publish() -> None:
             publisher.wait_for_subscriber()
@@ -137,7 +137,7 @@ def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
     ledger = books()
     with Publisher() as publisher:
         engine = found({PORT: publisher.address.rpartition(":")[2]})
-        told = ToldFpm(
+        told = AttachedFpm(
             ledger, CapacityModel(0.05), lambda: (engine,), Steps(told_ns=0), lambda _: None,
             clock_ns=lambda: 1_000_000_000,
         )  # fmt: skip
@@ -153,7 +153,7 @@ def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
 
 
 def test_several_ways_of_telling_are_one() -> None:
-    both = AllTold(Steps(told_ns=7), Steps())
+    both = StepSources(Steps(told_ns=7), Steps())
 
     assert both.heard("e") == {Method.STEPS: 7}
 
@@ -192,12 +192,12 @@ def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publish
     """Found among the processes of this host, with no word to it or from it but its messages."""
     install(tmp_path)
     ledger, fullness = Ledger(), CapacityModel(0.05)
-    attaching = Attaching(
+    attaching = AttachMode(
         Attach(processes=True), RunFolder(tmp_path), ledger, fullness, (), tuple,
         interval_seconds=0.5,
     )  # fmt: skip
-    pages = PageWatch(attaching.urls, 0.2, lambda _: True, path_of=attaching.page_path)
-    sourcing = Sourcing(ledger)
+    pages = PageScraper(attaching.urls, 0.2, lambda _: True, path_of=attaching.page_path)
+    sourcing = SourceSelection(ledger)
 
     async def story(name: str) -> EngineAccount:
         work = [asyncio.create_task(part) for part in (attaching.run(pages, tuple), pages.run())]

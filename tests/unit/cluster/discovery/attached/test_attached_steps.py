@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster.discovery.attached.attached_steps import ToldSteps
-from disagg_cluster.discovery.sightings.types import Finder, FoundEngine, Leader
+from disagg_cluster.discovery.attached.attached_steps import AttachedSteps
+from disagg_cluster.discovery.observations.types import Finder, FoundEngine, Leader
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.host.processes.procfs import start_ticks
 from disagg_cluster.host.run_dir.layout import RunFolder
@@ -53,7 +53,7 @@ def folder() -> Iterator[RunFolder]:
 def found(pid: int, **more: Any) -> FoundEngine:
     return FoundEngine(
         keys=("e",),
-        wish="e",
+        proposed_name="e",
         kind="vllm",
         seen_by=(Finder.PROCESSES,),
         name="e",
@@ -81,13 +81,13 @@ class Speaker:
 
 def story(
     folder: RunFolder, flags: int, engine_of: Callable[[int], FoundEngine], seconds: float = 20.0
-) -> tuple[ToldSteps, Ledger]:
+) -> tuple[AttachedSteps, Ledger]:
     """Listen while an engine speaks, until it was heard or the time is over."""
 
-    async def run() -> tuple[ToldSteps, Ledger]:
+    async def run() -> tuple[AttachedSteps, Ledger]:
         ledger = Ledger()
         engines: list[FoundEngine] = []
-        told = ToldSteps(folder, ledger, CapacityModel(1.0), lambda: tuple(engines))
+        told = AttachedSteps(folder, ledger, CapacityModel(1.0), lambda: tuple(engines))
         with told.listening(), Speaker(folder.attached_socket, flags) as pid:
             engines.append(engine_of(pid))
             ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
@@ -162,13 +162,13 @@ def test_a_leader_is_not_booked_for_the_ranks_of_its_followers(
     ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
     part = EnginePart("10.0.0.1:13345", 0, follows=False, local_ranks=ranks_here)
     engine = found(7, pod_uid="u", part=part)
-    told = ToldSteps(folder, ledger, CapacityModel(1.0), lambda: (engine,))
+    told = AttachedSteps(folder, ledger, CapacityModel(1.0), lambda: (engine,))
 
     for number in (1, 2):  # what the first says was before us
         for rank in range(3):
             totals = StepTotals((number, 0, 0, 0), (5 * number, 0, 0, 0))
             step = Step(number * 10**9, 5, number, 1, 9, totals=totals)
-            told.hear_pod("u", StepRecords(StreamKey("u", 0, 1, rank), 0, rows_of([step])))
+            told.receive_from_pod("u", StepRecords(StreamKey("u", 0, 1, rank), 0, rows_of([step])))
 
     assert _steps(ledger) == booked
 
@@ -188,18 +188,18 @@ def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
     engines = tuple(
         replace(found(pid, pod_uid=f"uid-{name}"), name=name) for pid, name in ((1, "a"), (2, "b"))
     )
-    told = ToldSteps(folder, ledger, CapacityModel(1.0), lambda: engines)
+    told = AttachedSteps(folder, ledger, CapacityModel(1.0), lambda: engines)
     step = Step(10**9, 10**6, 1, 1, 5, totals=StepTotals((1, 0, 0, 0), (10**6, 0, 0, 0), 5))
 
-    told.hear_pod("uid-b", StepRecords(StreamKey("uid-b", 0, 1, 0), 0, rows_of([step])))
-    told.hear_pod("uid-c", StepRecords(StreamKey("a", 0, 1, 0), 0, rows_of([step])))
+    told.receive_from_pod("uid-b", StepRecords(StreamKey("uid-b", 0, 1, 0), 0, rows_of([step])))
+    told.receive_from_pod("uid-c", StepRecords(StreamKey("a", 0, 1, 0), 0, rows_of([step])))
 
     assert (told.heard("a"), told.heard("b").keys()) == ({}, {Method.STEPS})
 
 
 def test_a_socket_that_cannot_be_had_is_told_and_nothing_ends(tmp_path: Path) -> None:
     """A path too long for a socket, say."""
-    told = ToldSteps(RunFolder(tmp_path / ("x" * 120)), Ledger(), CapacityModel(1.0), tuple)
+    told = AttachedSteps(RunFolder(tmp_path / ("x" * 120)), Ledger(), CapacityModel(1.0), tuple)
 
     async def story() -> None:
         with told.listening():

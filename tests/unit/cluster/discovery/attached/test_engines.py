@@ -13,9 +13,9 @@ from disagg_cluster.discovery.attached.attachment import SILENT_SECONDS
 from disagg_cluster.discovery.attached.engines import (
     LINGER_SECONDS,
     OTHER_MODEL,
-    Attached,
+    AttachedEngines,
 )
-from disagg_cluster.discovery.sightings.types import (
+from disagg_cluster.discovery.observations.types import (
     MAX_ENGINES,
     Claimed,
     Endpoint,
@@ -106,7 +106,9 @@ class Node:
         self.ledger, self.pages, self.told = Ledger(), Pages(), Silent()
         for gpu in gpus:
             self.ledger.add_device(gpu, self.now_ns)
-        self.attached = Attached(self.ledger, gpus, self.told, clock_ns=lambda: self.now_ns, **more)
+        self.attached = AttachedEngines(
+            self.ledger, gpus, self.told, clock_ns=lambda: self.now_ns, **more
+        )
 
     def see(self, *engines: FoundEngine, seconds: float = 2.0, **verdicts: Verdict) -> None:
         """Let time pass, look, and judge: those that a test names, the others as prefill."""
@@ -146,7 +148,7 @@ class Node:
 def engine(name: str = "e", pid: int = 7, **changes: Any) -> FoundEngine:
     found = FoundEngine(
         keys=(name,),
-        wish=name,
+        proposed_name=name,
         kind="vllm",
         seen_by=(Finder.PROCESSES,),
         name=name,
@@ -458,7 +460,7 @@ def test_an_engine_of_the_daemon_before_keeps_its_role_until_it_has_answered() -
     watermark_ns = account.watermark_ns
 
     after = Node()
-    after.attached = Attached(after.ledger, [GPU], after.told, clock_ns=lambda: after.now_ns)
+    after.attached = AttachedEngines(after.ledger, [GPU], after.told, clock_ns=lambda: after.now_ns)
     after.now_ns = before.now_ns + 100 * SECOND_NS
     after.ledger.resume(before.ledger.checkpoint(before.now_ns), [GPU], {7}, after.now_ns)
     assert after.ledger.awaited_engines.missing == {"e"}
@@ -484,7 +486,7 @@ def test_another_process_under_the_name_of_one_before_is_another_engine() -> Non
     before.see(engine(gpus=("GPU-a",)))
 
     after = Node()
-    after.attached = Attached(after.ledger, [GPU], after.told, clock_ns=lambda: after.now_ns)
+    after.attached = AttachedEngines(after.ledger, [GPU], after.told, clock_ns=lambda: after.now_ns)
     after.now_ns = before.now_ns + 100 * SECOND_NS
     after.ledger.resume(before.ledger.checkpoint(before.now_ns), [GPU], {7}, after.now_ns)
     after.see(engine(pid=8, gpus=("GPU-a",)), seconds=2)

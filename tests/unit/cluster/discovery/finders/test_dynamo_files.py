@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster.discovery.finders.dynamo_files import (
+from disagg_cluster.discovery.finders.declared import (
     STALE_SECONDS,
     DynamoFinder,
     worker_of_page,
 )
-from disagg_cluster.discovery.sightings.merging import join
-from disagg_cluster.discovery.sightings.types import Claimed, Endpoint, Finder, Leader, Sighting
+from disagg_cluster.discovery.observations.merge import merge_observations
+from disagg_cluster.discovery.observations.types import (
+    Claimed,
+    Endpoint,
+    Finder,
+    Leader,
+    Observation,
+)
 from disagg_exporter.model import Role
 from disagg_exporter.roles.judge import explain
 
@@ -51,10 +57,10 @@ def write(folder: Path, bucket: str, name: str, told: object) -> Path:
     return path
 
 
-def look(folder: Path, **more: Any) -> tuple[Sighting, ...]:
-    found = DynamoFinder(folder, **more).look()
+def look(folder: Path, **more: Any) -> tuple[Observation, ...]:
+    found = DynamoFinder(folder, **more).scan()
     assert found.lost == ""
-    return found.sightings
+    return found.observations
 
 
 def test_a_worker_is_found_with_its_role_its_id_and_where_it_listens(tmp_path: Path) -> None:
@@ -82,7 +88,7 @@ def test_the_model_card_tells_the_role(tmp_path: Path, word: str) -> None:
 
 def test_the_process_that_listens_where_requests_go_is_that_worker(tmp_path: Path) -> None:
     write(tmp_path, "instances", "a", ENDPOINT)
-    process = Sighting(
+    process = Observation(
         Finder.PROCESSES,
         kind="dynamo",
         endpoints=(Endpoint("127.0.0.1", 18101), Endpoint("192.0.2.2", 46633)),
@@ -90,7 +96,7 @@ def test_the_process_that_listens_where_requests_go_is_that_worker(tmp_path: Pat
         pids=frozenset({7}),
     )
 
-    [engine] = join([process, *look(tmp_path)])
+    [engine] = merge_observations([process, *look(tmp_path)])
 
     assert engine.claimed == Claimed("faae6b3f46f3afb5")
     assert engine.leader == Leader(7, 1)
@@ -112,7 +118,7 @@ def test_a_file_that_is_no_longer_refreshed_is_of_a_worker_that_has_ended(tmp_pa
 
 
 def test_a_folder_that_is_not_there_is_told_with_what_is_lost(tmp_path: Path) -> None:
-    lost = DynamoFinder(tmp_path / "no").look().lost
+    lost = DynamoFinder(tmp_path / "no").scan().lost
 
     assert "registration" in lost
     assert str(tmp_path / "no") in lost

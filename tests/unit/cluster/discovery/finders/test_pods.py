@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster.discovery.finders.pods import PodFinder, pod_sightings
-from disagg_cluster.discovery.kubernetes.types import Container, GpuHolder, Pod
-from disagg_cluster.discovery.sightings.merging import join
-from disagg_cluster.discovery.sightings.types import Endpoint, Finder, Leader, Sighting
+from disagg_cluster.discovery.finders.pods import PodFinder, pod_observations
+from disagg_cluster.discovery.kubernetes.pods import Container, GpuHolder, Pod
+from disagg_cluster.discovery.observations.merge import merge_observations
+from disagg_cluster.discovery.observations.types import Endpoint, Finder, Leader, Observation
 from disagg_exporter.model import Device, Role
 from disagg_exporter.roles.judge import explain
 
@@ -28,12 +28,12 @@ POD = Pod(
 )
 
 
-def sightings(pod: Pod) -> list[Sighting]:
-    return list(pod_sightings(pod))
+def observations(pod: Pod) -> list[Observation]:
+    return list(pod_observations(pod))
 
 
 def test_a_pod_with_an_engine_is_one_with_its_labels_and_address() -> None:
-    [seen] = sightings(replace(POD, containers=(SIDECAR, VLLM)))
+    [seen] = observations(replace(POD, containers=(SIDECAR, VLLM)))
 
     assert (seen.sure, seen.kind, seen.endpoints) == (True, "vllm", (Endpoint("10.0.0.9", 8000),))
     assert (seen.pod, seen.namespace, seen.container) == ("llama-prefill-0", "team", "")
@@ -54,19 +54,19 @@ def test_a_pod_with_an_engine_is_one_with_its_labels_and_address() -> None:
 def test_an_image_tells_what_arguments_do_not(image: str, kind: str) -> None:
     container = Container("c", image=image, argv=("--model", "m"), ports=(8000,))
 
-    [seen] = sightings(replace(POD, labels={}, containers=(container,)))
+    [seen] = observations(replace(POD, labels={}, containers=(container,)))
 
     assert (seen.sure, seen.kind) == (bool(kind), kind)
 
 
 def test_a_pod_that_is_nobodys_engine_lends_its_labels_to_the_engine_in_it() -> None:
-    [lends] = sightings(replace(POD, containers=(Container("c", image="own/image"),)))
-    process = Sighting(
+    [lends] = observations(replace(POD, containers=(Container("c", image="own/image"),)))
+    process = Observation(
         Finder.PROCESSES, kind="vllm", leader=Leader(7, 1), pids=frozenset({7}), pod_uid="uid"
     )
 
-    assert join([lends]) == ()
-    [engine] = join([lends, process])
+    assert merge_observations([lends]) == ()
+    [engine] = merge_observations([lends, process])
     assert engine.markers.labels == {"llm-d.ai/role": "prefill"}
     assert engine.pod == "llama-prefill-0"
 
@@ -74,15 +74,18 @@ def test_a_pod_that_is_nobodys_engine_lends_its_labels_to_the_engine_in_it() -> 
 def test_two_engines_of_one_pod_are_two() -> None:
     other = replace(VLLM, name="second", ports=(8100,), argv=(*VLLM.argv, "--port", "8100"))
 
-    found = join(sightings(replace(POD, containers=(VLLM, other))))
+    found = merge_observations(observations(replace(POD, containers=(VLLM, other))))
 
-    assert {engine.wish for engine in found} == {"llama-prefill-0-main", "llama-prefill-0-second"}
+    assert {engine.proposed_name for engine in found} == {
+        "llama-prefill-0-main",
+        "llama-prefill-0-second",
+    }
 
 
 def test_a_pod_on_its_way_out_drains_and_a_finished_one_is_none() -> None:
     leaving, finished = replace(POD, deleted=True), replace(POD, phase="Succeeded")
 
-    [seen] = PodFinder(lambda: [leaving, finished], tuple, ()).look().sightings
+    [seen] = PodFinder(lambda: [leaving, finished], tuple, ()).scan().observations
 
     assert seen.draining
 
@@ -91,13 +94,13 @@ def test_the_gpus_are_those_that_the_kubelet_handed_out() -> None:
     holder = GpuHolder(UUID, "llama-prefill-0", "team", "main", share_of=1)
     finder = PodFinder(lambda: [POD], lambda: [holder], [Device(UUID, 0, "H100", "nvidia0")])
 
-    assert [seen.gpus for seen in finder.look().sightings] == [(UUID,)]
+    assert [seen.gpus for seen in finder.scan().observations] == [(UUID,)]
 
 
 def test_what_keeps_pods_away_is_told() -> None:
     finder = PodFinder(tuple, tuple, (), lambda: ("no RBAC", "", "no socket"))
 
-    assert finder.look().lost == "no RBAC; no socket"
+    assert finder.scan().lost == "no RBAC; no socket"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_only_ports_that_may_have_a_page_are_asked(
     changes: dict[str, Any], ports: list[int]
 ) -> None:
     """A GET on a side channel could disturb it."""
-    [seen] = sightings(replace(POD, containers=(replace(VLLM, **changes),)))
+    [seen] = observations(replace(POD, containers=(replace(VLLM, **changes),)))
 
     assert [endpoint.port for endpoint in seen.endpoints] == ports
 
@@ -143,7 +146,7 @@ TLS_ARGV = ("vllm", "serve", "m", "--ssl-certfile", "/tls/tls.crt")
 def test_an_engine_that_serves_tls_is_asked_by_it(
     changes: dict[str, Any], tls: bool, file: str | None
 ) -> None:
-    [seen] = sightings(replace(POD, containers=(replace(VLLM, **changes),)))
+    [seen] = observations(replace(POD, containers=(replace(VLLM, **changes),)))
 
     assert [endpoint.tls for endpoint in seen.endpoints] == [tls]
     assert seen.endpoints[0].url == f"http{'s' if tls else ''}://10.0.0.9:8000"
@@ -159,7 +162,7 @@ def test_a_pod_of_a_group_leads_or_follows_by_its_number(index: str, follows: bo
     container = replace(VLLM, argv=("sh", "-c", script))
     labels = {"leaderworkerset.sigs.k8s.io/worker-index": index}
 
-    [seen] = sightings(replace(POD, labels=labels, containers=(container,)))
+    [seen] = observations(replace(POD, labels=labels, containers=(container,)))
 
     assert seen.part is not None
     assert seen.part.follows is follows

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.discovery.finders.processes import NAMES_KEPT, ProcessFinder, visible_gpus
-from disagg_cluster.discovery.sightings.types import Endpoint, Leader, Sighting
+from disagg_cluster.discovery.observations.types import Endpoint, Leader, Observation
 from disagg_cluster.host.processes.process_table import OLD_LOOKS, YOUNG_LOOKS, ProcessTable
 from disagg_exporter.model import Device, DeviceReading
 from support.fake_engines import FakeEngine, install
@@ -29,14 +29,14 @@ def engine(tmp_path: Path) -> Iterator[Callable[..., FakeEngine]]:
         )
 
 
-def seen(finder: ProcessFinder, engine: FakeEngine, *, listening: bool = True) -> Sighting:
+def seen(finder: ProcessFinder, engine: FakeEngine, *, listening: bool = True) -> Observation:
     """Wait until an engine is seen."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
-        for sighting in finder.look().sightings:
-            at_work = sighting.also_at or not listening
-            if sighting.leader and sighting.leader.pid == engine.process.pid and at_work:
-                return sighting
+        for observation in finder.scan().observations:
+            at_work = observation.also_at or not listening
+            if observation.leader and observation.leader.pid == engine.process.pid and at_work:
+                return observation
     raise AssertionError(f"{engine} was not seen")
 
 
@@ -101,7 +101,7 @@ def test_our_own_engines_are_never_found(engine: Callable[..., FakeEngine]) -> N
 
     seen(finder, other)
 
-    leaders = {s.leader.pid for s in finder.look().sightings if s.leader}
+    leaders = {s.leader.pid for s in finder.scan().observations if s.leader}
     assert ours.process.pid not in leaders
 
 
@@ -120,11 +120,11 @@ def test_what_one_of_ours_leaves_behind_is_not_found_while_it_is_being_ended(
     ours = {10}
     readings = [DeviceReading("GPU-11", 0, pids=(11,))]
     finder = ProcessFinder(lambda: readings, DEVICES, ours=lambda: ours, proc=tmp_path)
-    assert finder.look().sightings == ()
+    assert finder.scan().observations == ()
 
     ours.clear()
-    assert finder.look().sightings == (), "its leader has just died"
-    [orphan] = finder.look().sightings
+    assert finder.scan().observations == (), "its leader has just died"
+    [orphan] = finder.scan().observations
     assert orphan.leader == Leader(11, 5)
 
 
@@ -193,13 +193,13 @@ def test_a_process_is_young_again_where_a_pid_is_used_again(tmp_path: Path) -> N
 def test_gpu_processes_that_cannot_be_seen_are_told_with_the_missing_right() -> None:
     elsewhere = (DeviceReading("GPU-22", 0, pids=(1 << 22,)),)
 
-    assert "hostPID" in ProcessFinder(lambda: elsewhere, DEVICES).look().lost
+    assert "hostPID" in ProcessFinder(lambda: elsewhere, DEVICES).scan().lost
 
 
 def test_a_host_without_proc_is_told(tmp_path: Path) -> None:
-    look = ProcessFinder(tuple, proc=tmp_path / "no").look()
+    look = ProcessFinder(tuple, proc=tmp_path / "no").scan()
 
-    assert look.sightings == ()
+    assert look.observations == ()
     assert "cannot be listed" in look.lost
 
 
@@ -221,7 +221,7 @@ def test_a_hostile_command_line_costs_little(tmp_path: Path) -> None:
 
     assert table.keys() == {10, 11}
     assert sum(len(word) for word in table[10].argv) < 128 * 1024
-    ProcessFinder(tuple, proc=tmp_path).look()
+    ProcessFinder(tuple, proc=tmp_path).scan()
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(
 
 def test_a_look_leaves_no_descriptor_open() -> None:
     finder = ProcessFinder(tuple)
-    finder.look()
+    finder.scan()
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as many as there are
 
-    finder.look()
+    finder.scan()
 
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above

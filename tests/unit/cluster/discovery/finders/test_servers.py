@@ -7,7 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_cluster.discovery.finders.servers import Parts, engine_kind, find_servers, told_port
+from disagg_cluster.discovery.finders.servers import (
+    PartCache,
+    engine_kind,
+    find_servers,
+    port_argument,
+)
 from disagg_cluster.host.processes.process_table import HostProcess, ancestors
 
 VLLM = "python3 /venv/bin/vllm serve m --port 8000"
@@ -92,7 +97,7 @@ def test_the_shell_above_an_engine_s_part_is_not_its_server() -> None:
 def test_the_port_is_the_one_that_the_engine_was_told(
     arguments: list[str], port: int | None
 ) -> None:
-    assert told_port(("vllm", "serve", "m", *arguments), "vllm") == port
+    assert port_argument(("vllm", "serve", "m", *arguments), "vllm") == port
 
 
 LAUNCH = "bash /usr/local/bin/trtllm-llmapi-launch trtllm-serve m --port 8000 --server_role CONTEXT"
@@ -160,7 +165,7 @@ def test_the_workers_of_an_engine_inside_a_replica_of_ray_serve_are_its_own() ->
 
 
 def test_which_part_a_server_is_goes_with_its_arguments_and_its_environment() -> None:
-    parts = Parts()
+    parts = PartCache()
     [server] = find_servers(table((10, 1, "python3 -m dynamo.vllm --model m --nnodes 2")))
     answers = []
     for said in ("0", "1", "1", "0"):

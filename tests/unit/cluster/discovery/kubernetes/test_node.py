@@ -15,8 +15,8 @@ import pytest
 
 from disagg_cluster.discovery.finders.pods import PodFinder
 from disagg_cluster.discovery.kubernetes.api_server import ApiServer
-from disagg_cluster.discovery.kubernetes.pod_json import read_pod
 from disagg_cluster.discovery.kubernetes.pod_watch import PodWatch
+from disagg_cluster.discovery.kubernetes.pods import read_pod
 from disagg_exporter.devices.pod_resources.client import PodResources
 from disagg_exporter.model import Device
 from disagg_exporter.roles.judge import explain
@@ -64,7 +64,7 @@ class Node:
                 explain(seen.markers).role.value,
                 tuple(UUIDS.index(gpu) for gpu in seen.gpus or ()),
             )
-            for seen in finder.look().sightings
+            for seen in finder.scan().observations
         }
 
 
@@ -175,8 +175,8 @@ async def test_a_gpu_by_a_name_that_we_do_not_know_is_told_as_lost(node: Node) -
     async with running(node.watch.run(), node.resources.run()):
         await until(lambda: bool(node.watch.pods() and node.resources.holders()))
 
-        assert finder.look().lost == "llm/claimed holds gpu-0-mig-1g6gb-14-0: no GPU we know"
-        assert [seen.gpus for seen in finder.look().sightings] == [None]
+        assert finder.scan().lost == "llm/claimed holds gpu-0-mig-1g6gb-14-0: no GPU we know"
+        assert [seen.gpus for seen in finder.scan().observations] == [None]
 
 
 @told
@@ -208,8 +208,8 @@ def test_nothing_that_a_pod_wrote_is_repeated_in_why_its_role_is_what_it_is(
     """Bar 5 of the attach issue, as far as pods go."""
     pod = read_pod(pod_json("a", **wrote))
     assert pod is not None
-    seen = list(PodFinder(lambda: [pod], list, DEVICES).look().sightings)
+    seen = list(PodFinder(lambda: [pod], list, DEVICES).scan().observations)
 
-    for each in (pod, *seen, *(explain(sighting.markers) for sighting in seen)):
+    for each in (pod, *seen, *(explain(observation.markers) for observation in seen)):
         assert SECRET not in repr(each)
         assert "\x1b" not in repr(each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from disagg_cluster.discovery.kubernetes.pod_store import MAX_PODS, Next, PodStore
-from disagg_cluster.discovery.kubernetes.types import Pod
+from disagg_cluster.discovery.kubernetes.pods import Pod
 from support.fake_api_server import NODE, pod_json, uid_of
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from disagg_cluster.discovery.kubernetes.api_server import ApiServer, in_cluster
 from disagg_cluster.discovery.kubernetes.pod_watch import PodWatch
-from disagg_cluster.discovery.kubernetes.types import Pod
+from disagg_cluster.discovery.kubernetes.pods import Pod
 from support.certificates import server_context, write_files
 from support.fake_api_server import NODE, FakeApiServer, fake_api_server, pod_json, uid_of
 from support.stories import LONG_SECONDS, running, told, until
@@ -175,7 +175,7 @@ async def test_an_unforeseen_error_is_a_failed_collector_until_the_pods_are_list
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def trip(_told: object) -> Pod:
+    def trip(_steps: object) -> Pod:
         raise ZeroDivisionError("s3cret")
 
     api, url = cluster
@@ -305,7 +305,7 @@ def test_in_a_cluster_the_server_is_where_the_pod_is_told(tmp_path: Path) -> Non
 
 
 def test_the_secrets_of_a_pod_are_neither_kept_nor_shown(tmp_path: Path) -> None:
-    from disagg_cluster.discovery.kubernetes.pod_json import read_pod
+    from disagg_cluster.discovery.kubernetes.pods import read_pod
 
     pod = read_pod(pod_json("a", args=("--api-key", "k-123")))
 

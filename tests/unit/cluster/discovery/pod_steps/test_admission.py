@@ -9,7 +9,7 @@ from disagg_cluster.discovery.pod_steps.admission import (
     MAX_RANKS,
     MAX_STREAMS,
     STREAMS_AT_ONCE,
-    Gate,
+    AdmissionControl,
 )
 from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.messages import ControlMessage, MessageKind, StepRecords
@@ -27,14 +27,14 @@ def message(incarnation: int = 1, index: int = 0, age_seconds: float = 0.0, **fa
 
 @pytest.mark.parametrize("age", [0.0, 5.0, 599.0])
 def test_steps_of_the_recent_past_pass(age: float) -> None:
-    assert Gate(0).admitted(message(age_seconds=age), NOW) is not None
+    assert AdmissionControl(0).admitted(message(age_seconds=age), NOW) is not None
 
 
 def test_an_engine_that_has_stepped_for_years_is_believed() -> None:
     years_ns = ns(4 * 365 * 86400)
     told = message(totals=StepTotals(elapsed_ns=(0, years_ns, 0, 0)))
 
-    assert Gate(0).admitted(told, NOW) is not None
+    assert AdmissionControl(0).admitted(told, NOW) is not None
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_an_engine_that_has_stepped_for_years_is_believed() -> None:
     ],
 )
 def test_what_no_engine_would_say_is_turned_away_and_counted(told: StepRecords) -> None:
-    gate = Gate(0)
+    gate = AdmissionControl(0)
 
     assert gate.admitted(told, NOW) is None
     assert gate.refused == 1
 
 
 def test_what_is_sound_passes_without_what_is_not() -> None:
-    gate, good = Gate(0), message()
+    gate, good = AdmissionControl(0), message()
     mixed = good._replace(rows=np.concatenate((good.rows, message(age_seconds=601.0).rows)))
 
     admitted = gate.admitted(mixed, NOW)
@@ -71,7 +71,7 @@ def test_what_is_sound_passes_without_what_is_not() -> None:
 
 
 def test_hellos_and_hanging_up_are_held_to_the_same() -> None:
-    gate, key = Gate(0), StreamKey("uid", 0, 1, 0)
+    gate, key = AdmissionControl(0), StreamKey("uid", 0, 1, 0)
     hello = ControlMessage(MessageKind.HELLO, key, 0, Step(NOW, 0, 1), NOW)
 
     assert gate.admitted(hello, NOW) == hello
@@ -82,7 +82,7 @@ def test_hellos_and_hanging_up_are_held_to_the_same() -> None:
 
 
 def test_streams_begin_anew_as_often_as_engines_do_and_no_more_often() -> None:
-    gate = Gate(NOW)
+    gate = AdmissionControl(NOW)
 
     def admitted(now_ns: int, days: float) -> int:
         told = (message(incarnation=at, age_seconds=-days * 86400) for at in range(10_000))

@@ -8,7 +8,11 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.discovery.pod_steps.admission import MAX_RANKS, STREAMS_AT_ONCE, Gate
+from disagg_cluster.discovery.pod_steps.admission import (
+    MAX_RANKS,
+    STREAMS_AT_ONCE,
+    AdmissionControl,
+)
 from disagg_cluster.telemetry.steps.step_feed import book
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
@@ -54,7 +58,7 @@ def records(draw: st.DrawFn) -> wire.Record:
     )
 
 
-def node(gate: Gate | None, told: list[list[wire.Record]]) -> Ledger:
+def node(gate: AdmissionControl | None, told: list[list[wire.Record]]) -> Ledger:
     """A node of two engines over some seconds; the hostile one tells what it likes, if at all."""
     ledger, victim = Ledger(), Teller("victim")
     for gpu, engine, role in (("A", "victim", Role.DECODE), ("B", HOSTILE, Role.PREFILL)):
@@ -73,7 +77,7 @@ def node(gate: Gate | None, told: list[list[wire.Record]]) -> Ledger:
     return ledger
 
 
-def _hear(ledger: Ledger, gate: Gate, record: wire.Record, now_ns: int) -> None:
+def _hear(ledger: Ledger, gate: AdmissionControl, record: wire.Record, now_ns: int) -> None:
     runs, _ = record_runs([wire.encode(record)])
     for run in runs:
         key = StreamKey(HOSTILE, record.pid, run.incarnation, run.engine_index)
@@ -117,11 +121,11 @@ ENDLESS = a_record(elapsed_ns=ns(599), context_requests=1, context_tokens=1, run
 def test_whatever_a_pod_tells_its_neighbours_numbers_stay(
     told: list[list[wire.Record]],
 ) -> None:
-    assert of_victim(node(Gate(ns(START)), told)) == QUIET
+    assert of_victim(node(AdmissionControl(ns(START)), told)) == QUIET
 
 
 def test_a_flood_of_new_streams_takes_a_bounded_share_of_the_books() -> None:
-    gate = Gate(ns(START))
+    gate = AdmissionControl(ns(START))
     flood = [
         a_record(engine_index=at % 4096, incarnation=at, sequence=1, elapsed_ns=1000)
         for at in range(20_000)

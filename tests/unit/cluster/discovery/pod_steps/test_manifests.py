@@ -17,8 +17,8 @@ import yaml
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
-from disagg_cluster.discovery.kubernetes.pod_json import read_pod
-from disagg_cluster.discovery.pod_steps.sockets import PodSteps
+from disagg_cluster.discovery.kubernetes.pods import read_pod
+from disagg_cluster.discovery.pod_steps.sockets import PodStepSockets
 from disagg_cluster.host.files.package_data import asset_dir
 from disagg_exporter.steps.messages import StepEvent, StepRecords
 from support.fake_api_server import uid_of
@@ -191,7 +191,7 @@ async def test_an_engine_in_the_patched_pod_is_heard(name: str, folder: Path) ->
     told: dict[str, Any] = {"uid": UID, "name": "p", "namespace": "llm"} | stage.pod["metadata"]
     pod = read_pod({"metadata": told, "spec": stage.pod["spec"], "status": {"phase": "Running"}})
     assert pod is not None
-    steps = PodSteps(folder / "host/run/disagg-node/pods", lambda *one: heard.append(one))
+    steps = PodStepSockets(folder / "host/run/disagg-node/pods", lambda *one: heard.append(one))
     try:
         steps.keep([pod], asyncio.get_running_loop(), told=True)
         await _engine(environment)

@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.discovery.kubernetes.types import Pod
-from disagg_cluster.discovery.pod_steps.complaints import SILENT_SECONDS
-from disagg_cluster.discovery.pod_steps.plan import ANNOTATION, STRANGE_SECONDS
-from disagg_cluster.discovery.pod_steps.sockets import MAX_CONNECTIONS, PodSteps
+from disagg_cluster.discovery.kubernetes.pods import Pod
+from disagg_cluster.discovery.pod_steps.admission import (
+    ANNOTATION,
+    SILENT_SECONDS,
+    STRANGE_SECONDS,
+)
+from disagg_cluster.discovery.pod_steps.sockets import MAX_CONNECTIONS, PodStepSockets
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
 from disagg_exporter.steps.messages import StepEvent, StepRecords
 from support.fake_api_server import uid_of
@@ -40,7 +43,7 @@ class Heard:
         self.told: list[tuple[str, StepEvent]] = []
         self.root = root
         self.later_ns = 0
-        self.steps = PodSteps(
+        self.steps = PodStepSockets(
             root,
             lambda uid, told: self.told.append((uid, told)),
             clock_ns=lambda: time.monotonic_ns() + self.later_ns,
@@ -283,7 +286,7 @@ async def test_taking_the_annotation_off_and_on_clears_no_record(
         assert len({told.key for _, told in heard.told}) <= 65, f"round {at}"
 
     assert [record.message for record in caplog.records] == [
-        f"pod_steps: llm/p-{A[:4]} told what no engine does, which was turned away"
+        f"pod_steps: llm/p-{A[:4]} sent what no engine does, which was refused"
     ]
 
 
@@ -298,7 +301,7 @@ async def test_a_pod_that_asked_and_says_nothing_is_named(
     heard.keep(A, B)
 
     (record,) = caplog.records
-    assert f"llm/p-{A[:4]} asked to be heard and says nothing" in record.message
+    assert f"llm/p-{A[:4]} asked for a steps socket and sends nothing" in record.message
     sender.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from disagg_cluster.config import EngineTls
 from disagg_cluster.host.processes.procfs import start_ticks
-from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients, TlsServer
+from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients, EngineTlsServer
 from disagg_exporter.http.client.scrape import EngineUnreachable, fetch
 from disagg_exporter.http.tls_words import TlsError, TlsFault, Verified
 from support.certificates import server_certificate, server_context, write_files
@@ -19,15 +19,15 @@ HERE = "https://127.0.0.1:8000"
 ME = os.getpid()
 
 
-def clients(server: TlsServer) -> EngineTlsClients:
+def clients(server: EngineTlsServer) -> EngineTlsClients:
     return EngineTlsClients(lambda _engine: server)
 
 
-def server(file: Path, **more: object) -> TlsServer:
-    return TlsServer(EngineTls(**more), str(file), ME, start_ticks(ME))  # type: ignore[arg-type]
+def server(file: Path, **more: object) -> EngineTlsServer:
+    return EngineTlsServer(EngineTls(**more), str(file), ME, start_ticks(ME))  # type: ignore[arg-type]
 
 
-def fault(server: TlsServer, url: str = HERE) -> TlsFault:
+def fault(server: EngineTlsServer, url: str = HERE) -> TlsFault:
     with pytest.raises(TlsError) as caught:
         clients(server).client("e", url)
     assert str(caught.value).isprintable()
@@ -116,12 +116,12 @@ def test_a_file_spoiled_by_its_renewal_takes_nothing_away_either(
 def test_what_an_earlier_process_showed_does_not_count_for_the_next(tmp_path: Path) -> None:
     file = tmp_path / "cert.pem"
     write_files(tmp_path)
-    now = [TlsServer(EngineTls(), str(file), ME, start_ticks(ME))]
+    now = [EngineTlsServer(EngineTls(), str(file), ME, start_ticks(ME))]
     known = EngineTlsClients(lambda _engine: now[0])
     known.client("e", HERE)
 
     file.unlink()
-    now[0] = TlsServer(EngineTls(), str(file), os.getppid(), start_ticks(os.getppid()))
+    now[0] = EngineTlsServer(EngineTls(), str(file), os.getppid(), start_ticks(os.getppid()))
     with pytest.raises(TlsError) as caught:
         known.client("e", HERE)
     assert caught.value.fault is TlsFault.NO_TRUST
@@ -132,7 +132,9 @@ def test_the_file_of_a_process_with_a_pid_that_was_given_out_again_is_not_its(
 ) -> None:
     write_files(tmp_path)
 
-    assert fault(TlsServer(EngineTls(), str(tmp_path / "cert.pem"), ME, 1)) is TlsFault.NO_TRUST
+    assert (
+        fault(EngineTlsServer(EngineTls(), str(tmp_path / "cert.pem"), ME, 1)) is TlsFault.NO_TRUST
+    )
 
 
 def test_by_name_an_authority_comes_first_and_by_address_its_own_certificate(
@@ -151,15 +153,15 @@ def test_where_its_own_certificate_cannot_be_seen_the_authority_decides_by_addre
     tmp_path: Path,
 ) -> None:
     write_files(tmp_path)
-    found = TlsServer(EngineTls(ca_file=str(tmp_path / "ca.pem")))
+    found = EngineTlsServer(EngineTls(ca_file=str(tmp_path / "ca.pem")))
 
     assert clients(found).client("e", HERE).verified is Verified.CA
 
 
 def test_who_is_known_by_nothing_is_not_asked_unless_that_is_wanted() -> None:
-    assert fault(TlsServer()) is TlsFault.NO_TRUST
-    assert fault(TlsServer(EngineTls(), "/nowhere", ME)) is TlsFault.NO_TRUST
-    insecure = TlsServer(EngineTls(insecure=True))
+    assert fault(EngineTlsServer()) is TlsFault.NO_TRUST
+    assert fault(EngineTlsServer(EngineTls(), "/nowhere", ME)) is TlsFault.NO_TRUST
+    insecure = EngineTlsServer(EngineTls(insecure=True))
     assert clients(insecure).client("e", HERE).verified is Verified.INSECURE
 
 
@@ -168,12 +170,12 @@ def test_a_file_without_a_certificate_or_with_a_hostile_path_is_a_fault(tmp_path
 
     assert fault(server(tmp_path / "cert.pem")) is TlsFault.UNREADABLE
     for path in ("/dev/zero", "/proc/self/mem", "\0", "x" * 9999, "/proc/kmsg"):
-        assert fault(TlsServer(EngineTls(), path, ME)) is TlsFault.NO_TRUST
+        assert fault(EngineTlsServer(EngineTls(), path, ME)) is TlsFault.NO_TRUST
 
 
 def test_the_authoritys_file_is_taken_anew_when_it_changes(tmp_path: Path) -> None:
     write_files(tmp_path)
-    known = clients(TlsServer(EngineTls(ca_file=str(tmp_path / "ca.pem"))))
+    known = clients(EngineTlsServer(EngineTls(ca_file=str(tmp_path / "ca.pem"))))
     first = known.client("e", HERE)
     assert known.client("e", HERE) is first
 

@@ -79,9 +79,9 @@ Looks = st.lists(
 
 
 @given(Looks)
-def test_the_memory_is_bounded_whoever_says_what(looks: Looks) -> None:
+def test_the_memory_is_bounded_whoever_says_what(jobs: Looks) -> None:
     values, now_ns = LabelValues(128), 0
-    for engine, number, seconds in looks:
+    for engine, number, seconds in jobs:
         now_ns += seconds * SECOND_NS
         values.label(f"e{engine}", f"m{number}", now_ns)
         values.forget_unused(now_ns)

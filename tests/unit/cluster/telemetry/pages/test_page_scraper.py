@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from disagg_cluster.telemetry.pages.label_values import PER_ENGINE
-from disagg_cluster.telemetry.pages.page_scraper import OTHER_VERSION, PageWatch
+from disagg_cluster.telemetry.pages.page_scraper import OTHER_VERSION, PageScraper
 from disagg_exporter.engine_pages.window import EngineWindow, window
 from disagg_exporter.http.client.response_parser import Answer as ResponseParser
 from disagg_exporter.model import EnginePage, Total
@@ -42,14 +42,14 @@ def nothing(_engine: str, _page: bytes) -> tuple[str, ...]:
 
 def watch(
     answer: Answer,
-    until: Callable[[PageWatch], bool],
+    until: Callable[[PageScraper], bool],
     keep_lines: Callable[[str, bytes], tuple[str, ...]] = nothing,
     over: Callable[[], None] = lambda: None,
-) -> PageWatch:
+) -> PageScraper:
     """Watch two engines until something is true of what is known of them."""
 
-    async def story(bases: dict[str, str]) -> PageWatch:
-        pages = PageWatch(bases, 0.05, lambda _engine: True, keep_lines=keep_lines)
+    async def story(bases: dict[str, str]) -> PageScraper:
+        pages = PageScraper(bases, 0.05, lambda _engine: True, keep_lines=keep_lines)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while not until(pages):
@@ -65,7 +65,7 @@ def watch(
             over()
 
 
-def successes(pages: PageWatch) -> dict[str, bool]:
+def successes(pages: PageScraper) -> dict[str, bool]:
     return {status.collector: status.success for status in pages.statuses()}
 
 
@@ -130,7 +130,7 @@ def test_an_engine_that_never_answers_delays_no_other() -> None:
             raise NoPage
         return answering(url)
 
-    def until(pages: PageWatch) -> bool:
+    def until(pages: PageScraper) -> bool:
         return asked.is_set() and pages.window("b") is not None
 
     pages = watch(answer, until, over=hung.set)
@@ -147,7 +147,7 @@ def test_a_page_that_is_lost_is_absent_not_frozen() -> None:
             raise NoPage
         return answering(url)
 
-    def until(pages: PageWatch) -> bool:
+    def until(pages: PageScraper) -> bool:
         if pages.page("a") is not None:
             broken.set()
         return successes(pages).get("engine:a") is False
@@ -178,14 +178,14 @@ def test_an_engine_without_a_process_is_not_asked() -> None:
         asked.append(url)
         return PAGE
 
-    async def story(bases: dict[str, str]) -> PageWatch:
+    async def story(bases: dict[str, str]) -> PageScraper:
         looked_at: list[str] = []
 
         def running(engine: str) -> bool:
             looked_at.append(engine)
             return False
 
-        pages = PageWatch(bases, 0.01, running)
+        pages = PageScraper(bases, 0.01, running)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while len(looked_at) < 6:
@@ -206,15 +206,15 @@ def counts(value: int) -> bytes:
     return b'vllm:request_success_total{finished_reason="stop"} %d\n' % value
 
 
-def served(*looks: bytes | None, running: Callable[[int], bool] = lambda _look: True) -> float:
-    """What engine `a` has served after these looks at its page; None is a look that failed."""
+def served(*jobs: bytes | None, running: Callable[[int], bool] = lambda _look: True) -> float:
+    """What engine `a` has served after these jobs at its page; None is a scrape that failed."""
     seen = 0
 
     def answer(url: str) -> bytes:
         nonlocal seen
         if url != "http://a/metrics":
             raise NoPage
-        page = looks[min(seen, len(looks) - 1)]
+        page = jobs[min(seen, len(jobs) - 1)]
         seen += 1
         if page is None:
             raise NoPage
@@ -228,10 +228,10 @@ def served(*looks: bytes | None, running: Callable[[int], bool] = lambda _look: 
             asked += 1
             return running(asked)
 
-        pages = PageWatch({"a": base}, 0.05, is_running)
+        pages = PageScraper({"a": base}, 0.05, is_running)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
-            while seen <= len(looks):
+            while seen <= len(jobs):
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -257,7 +257,7 @@ def test_a_restart_between_two_looks_takes_nothing_away() -> None:
 
 def test_the_process_after_one_that_was_seen_to_end_is_counted_from_zero() -> None:
     """Also one that has served more already than the one before it ever did."""
-    assert served(counts(10), counts(20), counts(50), running=lambda look: look != 3) == 60
+    assert served(counts(10), counts(20), counts(50), running=lambda job: job != 3) == 60
 
 
 def test_sglang_tells_its_version_elsewhere() -> None:
@@ -280,7 +280,7 @@ def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch
         kinds.append(kinds.pop(0))
         return kinds[0]
 
-    def until(pages: PageWatch) -> bool:
+    def until(pages: PageScraper) -> bool:
         page = pages.page("a")
         told.update({page.kind} if page else ())
         return len(told) == 2
@@ -293,7 +293,7 @@ def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch
 def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
     async def story(served: dict[str, str]) -> None:
         bases = {"a": served["a"]}
-        pages = PageWatch(bases, 0.05, lambda _engine: True)
+        pages = PageScraper(bases, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while pages.page("a") is None:
@@ -314,12 +314,12 @@ def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
 
 
 def test_a_host_that_goes_by_a_name_is_looked_up() -> None:
-    async def story(bases: dict[str, str]) -> PageWatch:
+    async def story(bases: dict[str, str]) -> PageScraper:
         named = {
             "a": bases["a"].replace("127.0.0.1", "localhost"),
             "b": f"http://{'b' * 64}.invalid",
         }
-        pages = PageWatch(named, 0.05, lambda _engine: True)
+        pages = PageScraper(named, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while pages.window("a") is None or pages.status("b") is None:
@@ -333,8 +333,8 @@ def test_a_host_that_goes_by_a_name_is_looked_up() -> None:
 
 
 def test_what_is_no_address_is_a_failed_collector() -> None:
-    async def story() -> PageWatch:
-        pages = PageWatch({"a": "http://[::1"}, 0.05, lambda _engine: True)
+    async def story() -> PageScraper:
+        pages = PageScraper({"a": "http://[::1"}, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while pages.status("a") is None:
@@ -387,7 +387,7 @@ def test_a_connection_is_not_kept_past_the_end_of_its_process() -> None:
                 connection.sendall(answer)
 
     async def story(base: str) -> None:
-        pages = PageWatch({"a": base}, 0.05, lambda _engine: runs.is_set())
+        pages = PageScraper({"a": base}, 0.05, lambda _engine: runs.is_set())
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             for is_running in (True, False, True):
@@ -418,7 +418,7 @@ def test_an_engine_that_tells_another_version_each_time_it_is_asked_does_not_fil
         # Lost in between, so that it is asked for its version anew.
         return PAGE if asked % 3 else b"<html>"
 
-    def until(pages: PageWatch) -> bool:
+    def until(pages: PageScraper) -> bool:
         shown.add(pages.version("a"))
         return asked > 60
 
@@ -443,7 +443,7 @@ def test_an_unforeseen_error_over_what_two_pages_say_hurts_no_other_and_is_tried
     monkeypatch.setattr("disagg_cluster.telemetry.pages.page_state.window", trip)
     seen_failing = False
 
-    def until(pages: PageWatch) -> bool:
+    def until(pages: PageScraper) -> bool:
         nonlocal seen_failing
         seen_failing = seen_failing or False in successes(pages).values()
         return tripped > 2 and all(pages.window(engine) is not None for engine in ("a", "b"))
@@ -468,7 +468,7 @@ def test_pages_that_could_not_be_read_for_want_of_a_thread_are_read_when_there_i
         start(thread)
 
     async def story(bases: dict[str, str]) -> None:
-        pages = PageWatch(bases, 0.05, lambda _engine: True)
+        pages = PageScraper(bases, 0.05, lambda _engine: True)
         refuse.set()
         monkeypatch.setattr(threading.Thread, "start", refused)
         before = descriptors()

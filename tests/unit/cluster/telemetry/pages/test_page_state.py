@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from disagg_cluster.telemetry.pages.page_reader import Look, Seen
-from disagg_cluster.telemetry.pages.page_state import Watched, page_health
+from disagg_cluster.telemetry.pages.page_reader import ScrapeJob, ScrapeResult
+from disagg_cluster.telemetry.pages.page_state import PageState, page_health
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.router import parse_router_page
@@ -16,15 +16,15 @@ from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.fetch import EngineUnreachable
 from disagg_exporter.http.client.response_parser import AnswerError
 
-LOOK = Look("a", "http://127.0.0.1:1", "/metrics", (), False, 0)
+LOOK = ScrapeJob("a", "http://127.0.0.1:1", "/metrics", (), False, 0)
 _log = logging.getLogger("disagg_node")
 
 
 def warnings(caplog: pytest.LogCaptureFixture, errors: list[DisaggError]) -> list[str]:
-    watched = Watched(page_health("a", _log, lambda: 0.0))
+    watched = PageState(page_health("a", _log, lambda: 0.0))
     with caplog.at_level(logging.INFO):
         for error in errors:
-            watched.take(Seen.without_page(LOOK, error), 0)
+            watched.ingest(ScrapeResult.without_page(LOOK, error), 0)
     return caplog.messages
 
 
@@ -40,7 +40,7 @@ def router_fault(page: str) -> DisaggError:
     return caught.value
 
 
-# What an engine may write in another way at each look, by its number.
+# What an engine may write in another way at each scrape, by its number.
 CHANGING: dict[str, Callable[[int], str]] = {
     "a counter below nothing": lambda n: f"vllm:generation_tokens_total -{n + 1}\n",
     "another counter each time": lambda n: (
@@ -101,28 +101,28 @@ def test_an_error_without_values_is_its_own_cause() -> None:
     assert AnswerError("the answer is cut off").cause == "the answer is cut off"
 
 
-def looked_at(watched: Watched, tokens: int | None, t_ns: int) -> int | None:
-    """When it worked, by a look that found so many tokens, or no page at all."""
+def looked_at(watched: PageState, tokens: int | None, t_ns: int) -> int | None:
+    """When it worked, by a scrape that found so many tokens, or no page at all."""
     if tokens is None:
-        seen = Seen.without_page(LOOK, EngineUnreachable("no answer in time"))
+        seen = ScrapeResult.without_page(LOOK, EngineUnreachable("no answer in time"))
     else:
         page = parse_page(f"vllm:generation_tokens_total {tokens}\n".encode(), t_ns)
-        seen = Seen(LOOK, page=page)
-    watched.take(seen, t_ns)
+        seen = ScrapeResult(LOOK, page=page)
+    watched.ingest(seen, t_ns)
     return watched.worked_ns
 
 
 def test_an_engine_worked_when_its_counters_have_moved_since_its_page_before() -> None:
-    watched = Watched(page_health("a", _log, lambda: 0.0))
-    looks = [(5, 1), (5, 2), (9, 3), (9, 4), (None, 5), (12, 6)]
+    watched = PageState(page_health("a", _log, lambda: 0.0))
+    jobs = [(5, 1), (5, 2), (9, 3), (9, 4), (None, 5), (12, 6)]
 
-    worked = [looked_at(watched, tokens, t_ns) for tokens, t_ns in looks]
+    worked = [looked_at(watched, tokens, t_ns) for tokens, t_ns in jobs]
 
     assert worked == [None, None, 2, 2, 2, 4]
 
 
 def test_what_a_process_did_says_nothing_of_its_successor() -> None:
-    watched = Watched(page_health("a", _log, lambda: 0.0))
+    watched = PageState(page_health("a", _log, lambda: 0.0))
     looked_at(watched, 5, 1)
     looked_at(watched, 9, 2)
     watched.rest()

@@ -153,7 +153,7 @@ def test_somebody_elses_publisher_is_not_believed() -> None:
         hearing = feed(ledger, publisher.address, members)
         heard(hearing, lambda: publisher.send(STEP), lambda: bool(asked))
 
-    assert hearing.heard_ns is None
+    assert hearing.received_ns is None
     assert told(ledger) == (0, 0)
 
 
@@ -167,7 +167,7 @@ def test_an_engine_without_a_process_is_not_listened_to() -> None:
         hearing = feed(ledger, publisher.address, pid=pid)
         heard(hearing, lambda: publisher.send(STEP), lambda: bool(asked))
 
-    assert hearing.heard_ns is None
+    assert hearing.received_ns is None
 
 
 def test_steps_of_an_engine_that_is_booked_otherwise_are_heard_and_dropped() -> None:
@@ -181,7 +181,7 @@ def test_steps_of_an_engine_that_is_booked_otherwise_are_heard_and_dropped() -> 
             publisher.send(STEP)
             publisher.send(STEP)
 
-        heard(hearing, publish, lambda: hearing.heard_ns is not None)
+        heard(hearing, publish, lambda: hearing.received_ns is not None)
 
     assert told(ledger) == (0, 0)
 
@@ -247,7 +247,7 @@ def test_what_nobody_foresaw_of_a_check_is_shown_and_the_next_one_hears_the_publ
             publisher.wait_for_subscriber()
             publisher.send(STEP)
 
-        heard(hearing, publish, lambda: hearing.heard_ns is not None)
+        heard(hearing, publish, lambda: hearing.received_ns is not None)
 
     assert seen_failing
     assert hearing.status().unexpected_failures == 3

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_cluster.discovery.pod_steps.complaints import SILENT_SECONDS, Complaints, Hearing
+from disagg_cluster.discovery.pod_steps.admission import SILENT_SECONDS, SocketStatus, Warnings
 from disagg_exporter.inside_engine.disagg_steps import wire
 from support.books import ns
 
-WELL = Hearing("uid", "llm/decode-0", running=True, accepted=1, refused=0, flags=0)
+WELL = SocketStatus("uid", "llm/decode-0", running=True, accepted=1, refused=0, flags=0)
 SILENT = replace(WELL, accepted=0)
 LATER = ns(SILENT_SECONDS + 1)
 
 
-def said(*rounds: tuple[Hearing, int]) -> list[str]:
-    complaints = Complaints()
-    return [text for hearing, now_ns in rounds for text in complaints.news([hearing], now_ns)]
+def said(*rounds: tuple[SocketStatus, int]) -> list[str]:
+    warnings = Warnings()
+    return [text for socket, now_ns in rounds for text in warnings.due([socket], now_ns)]
 
 
 def test_of_a_pod_that_is_heard_nothing_is_said() -> None:
@@ -25,15 +25,15 @@ def test_of_a_pod_that_is_heard_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hearing", "words"),
+    ("socket", "words"),
     [
         (SILENT, "PYTHONPATH and DISAGG_STEPS_SOCKET"),
         (replace(WELL, flags=wire.NO_DETAILS), "--enable-logging-iteration-details"),
-        (replace(WELL, refused=7), "turned away"),
+        (replace(WELL, refused=7), "refused"),
     ],
 )
-def test_what_is_wrong_is_said_once_with_the_way_out(hearing: Hearing, words: str) -> None:
-    (text,) = said((hearing, 0), (hearing, LATER), (hearing, 2 * LATER))
+def test_what_is_wrong_is_said_once_with_the_way_out(socket: SocketStatus, words: str) -> None:
+    (text,) = said((socket, 0), (socket, LATER), (socket, 2 * LATER))
 
     assert text.startswith("llm/decode-0 ")
     assert words in text
@@ -46,9 +46,9 @@ def test_a_pod_that_is_still_starting_may_be_silent() -> None:
 
 
 def test_a_pod_that_was_gone_and_is_back_is_spoken_of_again() -> None:
-    complaints = Complaints()
+    warnings = Warnings()
     wrong = replace(WELL, refused=1)
-    first = list(complaints.news([wrong], 0))
-    list(complaints.news([], 1))
+    first = list(warnings.due([wrong], 0))
+    list(warnings.due([], 1))
 
-    assert list(complaints.news([wrong], 2)) == first != []
+    assert list(warnings.due([wrong], 2)) == first != []

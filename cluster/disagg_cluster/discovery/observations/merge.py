@@ -1,28 +1,28 @@
-"""Sightings of several finders → the engines that they are sightings of; pure."""
+"""Observations of several finders → the engines that they are observations of; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from disagg_cluster.discovery.sightings.types import Endpoint, Finder, FoundEngine, Sighting
+from disagg_cluster.discovery.observations.types import Endpoint, Finder, FoundEngine, Observation
 from disagg_exporter.roles.command_line.spanning import EnginePart
 from disagg_exporter.roles.evidence.types import Markers
 
 _Token = tuple[str, ...]
-_Tokens = Callable[[Sighting], Iterator[_Token]]
+_Tokens = Callable[[Observation], Iterator[_Token]]
 
 
-def join(sightings: Iterable[Sighting]) -> tuple[FoundEngine, ...]:
-    """Put the sightings of each engine together; the engines have no names yet.
+def merge_observations(observations: Iterable[Observation]) -> tuple[FoundEngine, ...]:
+    """Put the observations of each engine together; the engines have no names yet.
 
-    Two sightings are of one engine if they share a process or a pod's container, or an address
+    Two observations are of one engine if they share a process or a pod's container, or an address
     that is listened on. An address alone never joins two pods, two servers or two endpoints that
     a person listed: anybody may claim an address.
     """
     groups = [
         _Group([seen])
-        for seen in sorted(sightings, key=lambda s: (s.finder.order, s.name, s.pod, _place(s)))
+        for seen in sorted(observations, key=lambda s: (s.finder.order, s.name, s.pod, _place(s)))
     ]
     for tokens_of in (_identities, _addresses):
         groups = _merge(groups, tokens_of)
@@ -41,9 +41,9 @@ def _beside_its_leader(engine: FoundEngine, engines: Iterable[FoundEngine]) -> F
 
 @dataclass(slots=True)
 class _Group:
-    """Sightings of one engine, the one that is believed first in front."""
+    """Observations of one engine, the one that is believed first in front."""
 
-    seen: list[Sighting]
+    seen: list[Observation]
 
     def contradicts(self, other: _Group) -> bool:
         """Whether both are known by the same sort of identity, and it is not the same."""
@@ -77,25 +77,25 @@ def _merge(groups: Sequence[_Group], tokens_of: _Tokens) -> list[_Group]:
     return merged
 
 
-def _identities(seen: Sighting) -> Iterator[_Token]:
+def _identities(seen: Observation) -> Iterator[_Token]:
     for pid in seen.pids:
         yield "pid", str(pid)
     if seen.pod_uid:
         yield "pod", seen.pod_uid, seen.container
 
 
-def _addresses(seen: Sighting) -> Iterator[_Token]:
+def _addresses(seen: Observation) -> Iterator[_Token]:
     for endpoint in (*seen.endpoints, *seen.also_at):
         yield "at", str(endpoint)
 
 
-def _place(seen: Sighting) -> tuple[object, ...]:
+def _place(seen: Observation) -> tuple[object, ...]:
     leader = (seen.leader.pid, seen.leader.start_ticks) if seen.leader else (0, 0)
     return (*leader, *(str(endpoint) for endpoint in seen.endpoints))
 
 
-def _engine(seen: Sequence[Sighting]) -> FoundEngine:
-    """What the sightings say together; of two answers that of the better finder counts."""
+def _engine(seen: Sequence[Observation]) -> FoundEngine:
+    """What the observations say together; of two answers that of the better finder counts."""
     first = sorted(seen, key=lambda s: s.finder.order)
     pod = next((s for s in first if s.pod), None)
     part = _part(first)
@@ -103,7 +103,7 @@ def _engine(seen: Sequence[Sighting]) -> FoundEngine:
     asked = [s for s in first if not (part and part.follows and s.finder is Finder.PODS)]
     return FoundEngine(
         keys=tuple(dict.fromkeys(key for s in first for key in _keys(s))),
-        wish=next(filter(None, map(_wish, first)), "engine"),
+        proposed_name=next(filter(None, map(_proposed_name, first)), "engine"),
         kind=_kind(first),
         seen_by=tuple(dict.fromkeys(s.finder for s in first)),
         endpoints=_endpoints(asked),
@@ -123,20 +123,20 @@ def _engine(seen: Sequence[Sighting]) -> FoundEngine:
     )
 
 
-def _endpoints(asked: Sequence[Sighting]) -> tuple[Endpoint, ...]:
+def _endpoints(asked: Sequence[Observation]) -> tuple[Endpoint, ...]:
     """Where its page may be; that TLS is spoken there, one that knows is enough."""
     told = [e for s in sorted(asked, key=_nearness) for e in s.endpoints]
     secure = {endpoint for endpoint in told if endpoint.tls}
     return tuple(replace(e, tls=e in secure) for e in dict.fromkeys(told))
 
 
-def _certificate_file(first: Sequence[Sighting]) -> str | None:
+def _certificate_file(first: Sequence[Observation]) -> str | None:
     """As the process itself was told, in whose file system it is looked for."""
     told = [s.certificate_file for s in sorted(first, key=_nearness) if s.certificate_file]
     return told[0] if told else None
 
 
-def _keys(seen: Sighting) -> Iterator[str]:
+def _keys(seen: Observation) -> Iterator[str]:
     """By what an engine is recognised later, the surest first.
 
     Never by a pid alone, which is given out again; by the port that it was told, because it does
@@ -152,11 +152,11 @@ def _keys(seen: Sighting) -> Iterator[str]:
         yield f"dynamo {seen.claimed.worker}"
     if seen.part is not None and seen.part.follows:
         yield f"follower {seen.kind} {seen.part.head} {seen.part.rank}"
-    elif seen.told_port is not None:
-        yield f"port {seen.told_port} {seen.kind}"
+    elif seen.port_argument is not None:
+        yield f"port {seen.port_argument} {seen.kind}"
 
 
-def _wish(seen: Sighting) -> str:
+def _proposed_name(seen: Observation) -> str:
     if seen.name:
         return seen.name
     if seen.pod:
@@ -164,18 +164,18 @@ def _wish(seen: Sighting) -> str:
     if seen.part is not None and seen.part.follows:
         number = "" if seen.part.rank is None else f"-{seen.part.rank}"
         return f"{seen.kind}-follower{number}"
-    port = seen.endpoints[0].port if seen.endpoints else seen.told_port
+    port = seen.endpoints[0].port if seen.endpoints else seen.port_argument
     if port is None and seen.leader is not None:
         port = seen.leader.pid
     return "" if port is None else f"{seen.kind or 'engine'}-{port}"
 
 
-def _nearness(seen: Sighting) -> int:
+def _nearness(seen: Observation) -> int:
     """How directly a finder knows of addresses and devices: what runs beats what was declared."""
     return (Finder.LISTED, Finder.PROCESSES, Finder.PODS, Finder.DYNAMO).index(seen.finder)
 
 
-def _kind(first: Sequence[Sighting]) -> str:
+def _kind(first: Sequence[Observation]) -> str:
     """Its kind by what runs, before what was said: where its page may be asked depends on it.
 
     A TensorRT-LLM whose address was listed without its kind must not be asked like a vLLM.
@@ -185,7 +185,7 @@ def _kind(first: Sequence[Sighting]) -> str:
     return next((s.kind for s in (*running, *known, *first) if s.kind), "")
 
 
-def _gpus(first: Sequence[Sighting]) -> tuple[str, ...] | None:
+def _gpus(first: Sequence[Observation]) -> tuple[str, ...] | None:
     """Devices: what a person listed, else what the driver saw, else what was handed out."""
     told = sorted((s for s in first if s.gpus), key=_nearness)
     if told:
@@ -193,18 +193,18 @@ def _gpus(first: Sequence[Sighting]) -> tuple[str, ...] | None:
     return () if any(s.gpus is not None for s in first) else None
 
 
-def _part(first: Sequence[Sighting]) -> EnginePart | None:
+def _part(first: Sequence[Observation]) -> EnginePart | None:
     """Which part it is by its own arguments: a pod's may be a script that starts either."""
     return next((s.part for s in _by_arguments(first)), None)
 
 
-def _by_arguments(first: Sequence[Sighting]) -> Iterator[Sighting]:
+def _by_arguments(first: Sequence[Observation]) -> Iterator[Observation]:
     """Those that know arguments, a process's own before what its pod was to run."""
     running = (s for s in first if s.finder is Finder.PROCESSES)
     yield from (s for s in (*running, *first) if s.markers.argv)
 
 
-def _markers(first: Sequence[Sighting]) -> Markers:
+def _markers(first: Sequence[Observation]) -> Markers:
     """All markers; the arguments are those of the process itself where they are known."""
     argv = next((s.markers.argv for s in _by_arguments(first)), ())
     env: dict[str, str] = {}

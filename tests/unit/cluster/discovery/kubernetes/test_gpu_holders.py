@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_cluster.discovery.kubernetes.join import Tenant, tenants
-from disagg_cluster.discovery.kubernetes.types import GpuHolder
+from disagg_cluster.discovery.kubernetes.pods import GpuHolder, Tenant, tenants
 from disagg_exporter.model import Device
 
 UUIDS = [f"GPU-8f2c1d90-3e5a-4b17-9c2e-5da9abb5176{at}" for at in range(8)]

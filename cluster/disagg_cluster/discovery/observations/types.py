@@ -1,9 +1,12 @@
-"""The nouns of discovery: what a finder sees, and the engine that several sightings make."""
+"""Observations of finders, the engines that they make, and the names of those."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import blake2s
 
 from disagg_cluster.config import EngineTls
 from disagg_exporter.model import Role
@@ -72,7 +75,7 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Observation:
     """What one finder saw of one engine; every part may be missing.
 
     `kind` is one of `pages.KINDS`, `engine` for another kind, or empty.
@@ -92,7 +95,7 @@ class Sighting:
     leader: Leader | None = None
     pids: frozenset[int] = frozenset()
     gpus: tuple[str, ...] | None = None
-    told_port: int | None = None
+    port_argument: int | None = None
     markers: Markers = field(default=Markers(), repr=False)
     name: str = ""
     role: Role | None = None
@@ -112,13 +115,13 @@ class FoundEngine:
     """An engine on this node that we did not start, as all finders together see it.
 
     `keys` are by what it is recognised when it comes back: after a restart on the same port it is
-    the same engine, with another `leader`. `wish` is what it would like to be called; `name` is
-    what it is called, once that is settled (`Names`). `seen_by` says who saw it. A follower of an
-    engine that spans nodes is an engine of its own here.
+    the same engine, with another `leader`. `name` is its unique name, given by `EngineNames` after
+    `proposed_name`. `seen_by` are the finders that observed it. A follower of an engine that spans
+    nodes is an engine of its own here.
     """
 
     keys: tuple[str, ...]
-    wish: str
+    proposed_name: str
     kind: str
     seen_by: tuple[Finder, ...]
     name: str = ""
@@ -148,10 +151,89 @@ class FoundEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Scan:
     """What one finder saw at one look; `lost` says what could not be seen and why."""
 
     finder: Finder
-    sightings: tuple[Sighting, ...] = ()
+    observations: tuple[Observation, ...] = ()
     lost: str = ""
     duration_seconds: float = 0.0
+
+
+MAX_NAME = 63
+MAX_REMEMBERED = 1024
+
+_ODD = re.compile(r"[^a-z0-9]+")
+
+
+def clean_name(proposed_name: str) -> str:
+    """A name of a-z, 0-9 and -, at most 63 long; cut names stay different by a digest."""
+    bare = _ODD.sub("-", proposed_name[:4096].lower()).strip("-") or "engine"
+    if len(bare) <= MAX_NAME:
+        return bare
+    digest = blake2s(proposed_name.encode(errors="replace"), digest_size=4).hexdigest()
+    return f"{bare[: MAX_NAME - 9].rstrip('-')}-{digest}"
+
+
+class EngineNames:
+    """Gives each engine its name, and a returning one the name that it had.
+
+    Args:
+        taken: Names that are never given: those of the workers of the node file.
+    """
+
+    def __init__(self, taken: Sequence[str] = ()) -> None:
+        self._taken = frozenset(taken)
+        self._by_key: dict[str, str] = {}
+
+    @property
+    def by_key(self) -> Mapping[str, str]:
+        """The names that are remembered, by what their engines are recognised by."""
+        return self._by_key
+
+    def resume(self, by_key: Mapping[str, str]) -> None:
+        """Remember the names that a daemon before gave."""
+        self._by_key |= {key: name for key, name in by_key.items() if name not in self._taken}
+
+    def name(self, engines: Sequence[FoundEngine]) -> tuple[FoundEngine, ...]:
+        """Return the engines with their names; no two of them have the same."""
+        used: dict[str, FoundEngine] = {}
+        # Those that never went keep their names before others come back to theirs.
+        left = self._recognise(engines, used, surely=True)
+        for engine in self._recognise(left, used, surely=False):
+            used[self._free(clean_name(engine.proposed_name), used)] = engine
+        named = tuple(replace(engine, name=name) for name, engine in used.items())
+        for engine in named:
+            self._remember(engine)
+        return named
+
+    def _recognise(
+        self, engines: Sequence[FoundEngine], used: dict[str, FoundEngine], *, surely: bool
+    ) -> list[FoundEngine]:
+        """Give engines the names that they had; return those that are new."""
+        new: list[FoundEngine] = []
+        for engine in engines:
+            keys = engine.keys[:1] if surely else engine.keys
+            known = (self._by_key[key] for key in keys if key in self._by_key)
+            name = next((name for name in known if name not in used), None)
+            if name is None:
+                new.append(engine)
+            else:
+                used[name] = engine
+        return new
+
+    def _free(self, proposed_name: str, used: dict[str, FoundEngine]) -> str:
+        # Names of engines that may return are theirs, too, as long as they are remembered.
+        held = self._taken | used.keys() | set(self._by_key.values())
+        number, name = 1, proposed_name
+        while name in held:
+            number += 1
+            name = f"{proposed_name[: MAX_NAME - 6]}-{number}"
+        return name
+
+    def _remember(self, engine: FoundEngine) -> None:
+        for key in engine.keys:
+            self._by_key.pop(key, None)
+            self._by_key[key] = engine.name
+        while len(self._by_key) > MAX_REMEMBERED:
+            self._by_key.pop(next(iter(self._by_key)))

@@ -7,22 +7,33 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.discovery.sightings.naming import MAX_NAME, MAX_REMEMBERED, Names, clean_name
-from disagg_cluster.discovery.sightings.types import Finder, FoundEngine
+from disagg_cluster.discovery.observations.types import (
+    MAX_NAME,
+    MAX_REMEMBERED,
+    EngineNames,
+    Finder,
+    FoundEngine,
+    clean_name,
+)
 
 
-def engine(wish: str, *keys: str) -> FoundEngine:
-    return FoundEngine(keys=keys or (wish,), wish=wish, kind="vllm", seen_by=(Finder.PROCESSES,))
+def engine(proposed_name: str, *keys: str) -> FoundEngine:
+    return FoundEngine(
+        keys=keys or (proposed_name,),
+        proposed_name=proposed_name,
+        kind="vllm",
+        seen_by=(Finder.PROCESSES,),
+    )
 
 
-def names(book: Names, *engines: FoundEngine) -> list[str]:
+def names(book: EngineNames, *engines: FoundEngine) -> list[str]:
     given = {found.keys: found.name for found in book.name(engines)}
     return [given[found.keys] for found in engines]
 
 
 @given(st.text(max_size=300))
-def test_any_wish_becomes_a_clean_short_name(wish: str) -> None:
-    name = clean_name(wish)
+def test_any_wish_becomes_a_clean_short_name(proposed_name: str) -> None:
+    name = clean_name(proposed_name)
 
     assert re.fullmatch(r"[a-z0-9-]+", name)
     assert len(name) <= MAX_NAME
@@ -33,7 +44,7 @@ def test_long_names_that_begin_alike_stay_different() -> None:
 
 
 def test_an_engine_that_comes_back_has_its_name_again() -> None:
-    book = Names()
+    book = EngineNames()
     first = names(book, engine("vllm-8000", "at 8000"), engine("vllm-8000", "elsewhere"))
     names(book)
 
@@ -42,7 +53,7 @@ def test_an_engine_that_comes_back_has_its_name_again() -> None:
 
 
 def test_an_engine_keeps_its_name_when_it_begins_to_listen() -> None:
-    book = Names()
+    book = EngineNames()
     assert names(book, engine("vllm-77", "process 77")) == ["vllm-77"]
 
     assert names(book, engine("vllm-8000", "process 77", "at 8000")) == ["vllm-77"]
@@ -51,7 +62,7 @@ def test_an_engine_keeps_its_name_when_it_begins_to_listen() -> None:
 
 def test_an_engine_that_never_went_keeps_its_name_from_one_that_is_like_it() -> None:
     """Two containers may both have been told port 8000."""
-    book = Names()
+    book = EngineNames()
     lives = engine("vllm-8000", "process 77", "port 8000")
     assert names(book, lives) == ["vllm-8000"]
 
@@ -62,19 +73,19 @@ def test_an_engine_that_never_went_keeps_its_name_from_one_that_is_like_it() -> 
 
 
 def test_the_names_of_our_own_workers_are_never_given() -> None:
-    assert names(Names(["router", "w"]), engine("w"), engine("router")) == ["w-2", "router-2"]
+    assert names(EngineNames(["router", "w"]), engine("w"), engine("router")) == ["w-2", "router-2"]
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "a-2", "A", "é"]), unique=True), max_size=8))
 def test_names_are_unique_whoever_comes_and_goes(rounds: list[list[str]]) -> None:
-    book = Names()
+    book = EngineNames()
     for wishes in rounds:
-        given = names(book, *(engine(wish) for wish in wishes))
+        given = names(book, *(engine(proposed_name) for proposed_name in wishes))
         assert len(set(given)) == len(wishes)
 
 
 def test_engines_without_end_are_not_remembered_without_end() -> None:
-    book = Names()
+    book = EngineNames()
     for number in range(MAX_REMEMBERED + 1):
         names(book, engine(f"e{number}"))
 
@@ -84,10 +95,10 @@ def test_engines_without_end_are_not_remembered_without_end() -> None:
 
 def test_the_next_daemon_calls_engines_what_they_were_called() -> None:
     """Whichever of two that are alike it finds first; a worker's name stays the worker's."""
-    before = Names()
+    before = EngineNames()
     alike = engine("vllm", "at 8000"), engine("vllm", "at 8001"), engine("worker", "at 8002")
     assert names(before, *alike) == ["vllm", "vllm-2", "worker"]
 
-    after = Names(["worker"])
+    after = EngineNames(["worker"])
     after.resume(before.by_key)
     assert names(after, *reversed(alike)) == ["worker-2", "vllm-2", "vllm"]

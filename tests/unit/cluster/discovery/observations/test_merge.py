@@ -1,4 +1,4 @@
-"""Sightings of several finders become engines."""
+"""Observations of several finders become engines."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster.discovery.sightings.merging import join
-from disagg_cluster.discovery.sightings.types import Endpoint, Finder, Leader, Sighting
+from disagg_cluster.discovery.observations.merge import merge_observations
+from disagg_cluster.discovery.observations.types import Endpoint, Finder, Leader, Observation
 from disagg_exporter.model import Role
 from disagg_exporter.roles.command_line.spanning import EnginePart
 from disagg_exporter.roles.evidence.types import Markers
@@ -18,22 +18,22 @@ FOLLOWER = EnginePart("10.0.0.1:29501", 1, follows=True)
 HERE = Endpoint("127.0.0.1", 8000)
 
 
-def process(pid: int = 10, *endpoints: Endpoint, **more: Any) -> Sighting:
+def process(pid: int = 10, *endpoints: Endpoint, **more: Any) -> Observation:
     seen = {"kind": "vllm", "leader": Leader(pid, 1), "pids": frozenset({pid, pid + 1})}
-    return Sighting(Finder.PROCESSES, endpoints=endpoints, **{**seen, **more})
+    return Observation(Finder.PROCESSES, endpoints=endpoints, **{**seen, **more})
 
 
-def pod(uid: str = "u", *endpoints: Endpoint, **more: Any) -> Sighting:
+def pod(uid: str = "u", *endpoints: Endpoint, **more: Any) -> Observation:
     seen = {"pod_uid": uid, "pod": f"pod-{uid}", "namespace": "ns"}
-    return Sighting(Finder.PODS, endpoints=endpoints, **{**seen, **more})
+    return Observation(Finder.PODS, endpoints=endpoints, **{**seen, **more})
 
 
 def test_a_listed_address_and_the_process_behind_it_are_one_engine() -> None:
-    listed = Sighting(Finder.LISTED, endpoints=(HERE,), name="mine", role=Role.DECODE)
+    listed = Observation(Finder.LISTED, endpoints=(HERE,), name="mine", role=Role.DECODE)
 
-    [engine] = join([process(10, HERE, Endpoint("127.0.0.1", 9000)), listed])
+    [engine] = merge_observations([process(10, HERE, Endpoint("127.0.0.1", 9000)), listed])
 
-    assert (engine.wish, engine.role, engine.kind) == ("mine", Role.DECODE, "vllm")
+    assert (engine.proposed_name, engine.role, engine.kind) == ("mine", Role.DECODE, "vllm")
     assert engine.leader == Leader(10, 1)
     assert engine.endpoints == (HERE, Endpoint("127.0.0.1", 9000))
     assert engine.seen_by == (Finder.LISTED, Finder.PROCESSES)
@@ -44,9 +44,9 @@ def test_a_listed_address_and_the_process_behind_it_are_one_engine() -> None:
 )
 def test_what_runs_says_its_kind_before_what_was_listed(running: str, expected: str) -> None:
     """A listed address is a vLLM unless said; a TensorRT-LLM must not be asked for vLLM's page."""
-    listed = Sighting(Finder.LISTED, endpoints=(HERE,), kind="vllm")
+    listed = Observation(Finder.LISTED, endpoints=(HERE,), kind="vllm")
 
-    [engine] = join([listed, process(10, HERE, kind=running)])
+    [engine] = merge_observations([listed, process(10, HERE, kind=running)])
 
     assert engine.kind == expected
 
@@ -55,7 +55,7 @@ def test_a_process_in_a_pod_is_the_pods_engine_with_its_labels_and_own_arguments
     declared = Markers(argv=("sh", "-c", "$START"), labels={"llm-d.ai/role": "prefill"})
     running = Markers(argv=("vllm", "serve"), env={"ROLE_NAME": "prefill"})
 
-    [engine] = join([pod(markers=declared), process(pod_uid="u", markers=running)])
+    [engine] = merge_observations([pod(markers=declared), process(pod_uid="u", markers=running)])
 
     assert engine.markers == Markers(running.argv, running.env, declared.labels)
     assert (engine.pod, engine.namespace, engine.pod_uid) == ("pod-u", "ns", "u")
@@ -63,7 +63,7 @@ def test_a_process_in_a_pod_is_the_pods_engine_with_its_labels_and_own_arguments
 
 def test_two_servers_on_one_port_stay_two() -> None:
     """SO_REUSEPORT, or two network namespaces that we cannot tell apart."""
-    assert len(join([process(10, HERE), process(20, HERE)])) == 2
+    assert len(merge_observations([process(10, HERE), process(20, HERE)])) == 2
 
 
 def test_a_pod_that_claims_another_pods_address_gains_nothing() -> None:
@@ -72,16 +72,16 @@ def test_a_pod_that_claims_another_pods_address_gains_nothing() -> None:
     server = process(10, HERE, pod_uid="a")
 
     for order in permutations([honest, hostile, server]):
-        engines = {engine.pod_uid: engine for engine in join(order)}
+        engines = {engine.pod_uid: engine for engine in merge_observations(order)}
         assert engines["a"].markers.labels == {"llm-d.ai/role": "decode"}
         assert engines["a"].leader == Leader(10, 1)
         assert engines["b"].leader is None
 
 
 def test_containers_of_one_pod_are_engines_of_their_own() -> None:
-    found = join([pod(container="prefill"), pod(container="decode")])
+    found = merge_observations([pod(container="prefill"), pod(container="decode")])
 
-    assert {engine.wish for engine in found} == {"pod-u-prefill", "pod-u-decode"}
+    assert {engine.proposed_name for engine in found} == {"pod-u-prefill", "pod-u-decode"}
 
 
 @pytest.mark.parametrize(
@@ -99,23 +99,25 @@ def test_devices_are_those_of_the_finder_that_knows_best(
 ) -> None:
     """What a person listed, else what the driver sees, else what was handed out."""
     seen = [
-        Sighting(Finder.LISTED, endpoints=(HERE,), gpus=listed),
+        Observation(Finder.LISTED, endpoints=(HERE,), gpus=listed),
         process(10, HERE, gpus=driver, pod_uid="u"),
         pod(gpus=kubelet),
     ]
 
-    assert {engine.gpus for engine in join(seen)} == {expected}
+    assert {engine.gpus for engine in merge_observations(seen)} == {expected}
 
 
 def test_the_order_of_the_sightings_changes_nothing() -> None:
     seen = [
-        Sighting(Finder.LISTED, endpoints=(HERE,), name="mine"),
+        Observation(Finder.LISTED, endpoints=(HERE,), name="mine"),
         process(10, HERE, pod_uid="u"),
         process(20, Endpoint("127.0.0.1", 8001)),
         pod(),
     ]
 
-    assert all(join(order) == join(seen) for order in permutations(seen))
+    assert all(
+        merge_observations(order) == merge_observations(seen) for order in permutations(seen)
+    )
 
 
 def test_arguments_are_in_no_repr() -> None:
@@ -123,13 +125,15 @@ def test_arguments_are_in_no_repr() -> None:
     seen = process(10, HERE, markers=secret)
 
     assert "s3cret" not in repr(seen)
-    assert "s3cret" not in repr(join([seen]))
+    assert "s3cret" not in repr(merge_observations([seen]))
 
 
 def test_an_engine_is_recognised_by_its_port_before_it_listens_there() -> None:
     """A restart is seen long before the engine serves: its parts listen, it does not yet."""
-    [before] = join([process(10, HERE, told_port=8000)])
-    [after] = join([process(20, also_at=(Endpoint("127.0.0.1", 45678),), told_port=8000)])
+    [before] = merge_observations([process(10, HERE, port_argument=8000)])
+    [after] = merge_observations(
+        [process(20, also_at=(Endpoint("127.0.0.1", 45678),), port_argument=8000)]
+    )
 
     assert set(before.keys) & set(after.keys) == {"port 8000 vllm"}
 
@@ -138,13 +142,13 @@ def test_a_follower_is_known_again_by_whom_it_follows_and_never_by_a_port_that_i
     None
 ):
     markers = Markers(argv=("vllm", "serve", "m", "--headless"))
-    leader = process(10, HERE, told_port=8000)
-    follower = process(20, told_port=8000, part=FOLLOWER, markers=markers)
+    leader = process(10, HERE, port_argument=8000)
+    follower = process(20, port_argument=8000, part=FOLLOWER, markers=markers)
 
-    first, second = join([leader, follower])
+    first, second = merge_observations([leader, follower])
 
     assert "port 8000 vllm" in first.keys
-    assert (second.wish, second.follows) == ("vllm-follower-1", True)
+    assert (second.proposed_name, second.follows) == ("vllm-follower-1", True)
     assert second.keys[-1] == "follower vllm 10.0.0.1:29501 1"
 
 
@@ -153,11 +157,11 @@ def test_what_a_process_was_started_as_beats_what_its_pod_might_have_started() -
     declared = pod("u", Endpoint("10.0.0.9", 8000), part=FOLLOWER, markers=Markers(argv=argv))
     running = process(10, HERE, pod_uid="u", markers=Markers(argv=argv))
 
-    assert not join([declared, running])[0].follows
+    assert not merge_observations([declared, running])[0].follows
 
     declared = pod("u", Endpoint("10.0.0.9", 8000), markers=Markers(argv=argv))
     running = process(10, pod_uid="u", part=FOLLOWER, markers=Markers(argv=argv))
-    [engine] = join([declared, running])
+    [engine] = merge_observations([declared, running])
     assert (engine.follows, engine.endpoints) == (True, ())
 
 
@@ -166,12 +170,15 @@ def test_a_follower_beside_its_leader_has_none_of_the_gpus_that_its_leader_was_l
 ):
     markers = Markers(argv=("vllm", "serve", "m"))
     head = EnginePart(FOLLOWER.head, 0, follows=False)
-    listed = Sighting(Finder.LISTED, endpoints=(HERE,), name="mine", gpus=("a", "b", "c"))
+    listed = Observation(Finder.LISTED, endpoints=(HERE,), name="mine", gpus=("a", "b", "c"))
     leader = process(10, HERE, gpus=("a", "b"), part=head, markers=markers)
     follower = process(20, gpus=("c", "d"), part=FOLLOWER, markers=markers)
     other = process(30, gpus=("c",), part=replace(FOLLOWER, head="10.0.0.2:1"), markers=markers)
 
-    gpus = {engine.leader: engine.gpus for engine in join([listed, leader, follower, other])}
+    gpus = {
+        engine.leader: engine.gpus
+        for engine in merge_observations([listed, leader, follower, other])
+    }
 
     assert gpus == {
         Leader(10, 1): ("a", "b", "c"),

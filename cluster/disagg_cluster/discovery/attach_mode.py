@@ -8,23 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.attached.attached_fpm import AllTold, ToldFpm
-from disagg_cluster.discovery.attached.attached_steps import ToldSteps
-from disagg_cluster.discovery.attached.engines import Attached
-from disagg_cluster.discovery.discovery_loop import INTERVAL_SECONDS, LooksForEngines, Scout
-from disagg_cluster.discovery.finders.dynamo_files import DynamoFinder
-from disagg_cluster.discovery.finders.kubernetes import Kubernetes
-from disagg_cluster.discovery.finders.listed import ListedFinder
+from disagg_cluster.discovery.attached.attached_fpm import AttachedFpm, StepSources
+from disagg_cluster.discovery.attached.attached_steps import AttachedSteps
+from disagg_cluster.discovery.attached.engines import AttachedEngines
+from disagg_cluster.discovery.discovery_loop import INTERVAL_SECONDS, DiscoveryLoop, EngineFinder
+from disagg_cluster.discovery.finders.declared import DynamoFinder, ListedFinder
 from disagg_cluster.discovery.finders.pods import PodFinder
 from disagg_cluster.discovery.finders.processes import ProcessFinder
-from disagg_cluster.discovery.pod_steps.sockets import Hear
-from disagg_cluster.discovery.sightings.naming import Names
-from disagg_cluster.discovery.sightings.types import MAX_ENGINES, FoundEngine
+from disagg_cluster.discovery.kubernetes_discovery import KubernetesDiscovery
+from disagg_cluster.discovery.observations.types import MAX_ENGINES, EngineNames, FoundEngine
+from disagg_cluster.discovery.pod_steps.sockets import DeliverSteps
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.telemetry.known_peer import KnownPeer
-from disagg_cluster.telemetry.pages.engine_tls import TlsServer
-from disagg_cluster.telemetry.pages.page_scraper import PageWatch
-from disagg_cluster.telemetry.source_selection import Subject
+from disagg_cluster.telemetry.launched_engines import KnownPeer
+from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.source_selection import SourceCandidate
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EnginePage, EngineStatus
@@ -32,7 +30,7 @@ from disagg_exporter.roles.evidence.page import telling_lines
 from disagg_exporter.roles.evidence.types import Verdict
 
 
-class Attaching:
+class AttachMode:
     """Finds the engines of a node that we did not start, and keeps their books.
 
     Args:
@@ -59,29 +57,29 @@ class Attaching:
         *,
         ours: Callable[[], Iterable[int]] = tuple,
         taken: Sequence[str] = (),
-        kubernetes: Callable[[Hear], Kubernetes | None] = lambda _hear: None,
+        kubernetes: Callable[[DeliverSteps], KubernetesDiscovery | None] = lambda _hear: None,
         interval_seconds: float = INTERVAL_SECONDS,
         proc: Path = Path("/proc"),
     ) -> None:
         gpus = [device for device in devices if not device.is_pseudo]
-        self._told = ToldSteps(folder, ledger, fullness, self._engines, self._drain_pod)
-        self._pages: PageWatch | None = None
-        self._published = ToldFpm(ledger, fullness, self._engines, self._told, self._page)
-        self._attached = Attached(
+        self._steps = AttachedSteps(folder, ledger, fullness, self._engines, self._drain_pod)
+        self._pages: PageScraper | None = None
+        self._fpm = AttachedFpm(ledger, fullness, self._engines, self._steps, self._page)
+        self._attached = AttachedEngines(
             ledger,
             gpus,
-            AllTold(self._told, self._published),
+            StepSources(self._steps, self._fpm),
             registering=attach.dynamo_files is not None,
             tls=attach.tls,
             first_index=len(devices),
         )
-        self.names = Names(taken)
+        self.names = EngineNames(taken)
         self._ours = ours
         self._interval_seconds = interval_seconds
         self._kept: dict[str, tuple[float, tuple[str, ...]]] = {}
-        self._scout: Scout | None = None
-        self._kubernetes = kubernetes(self._told.hear_pod)
-        finders: list[LooksForEngines] = [ListedFinder(attach.endpoints, gpus)]
+        self._loop: DiscoveryLoop | None = None
+        self._kubernetes = kubernetes(self._steps.receive_from_pod)
+        finders: list[EngineFinder] = [ListedFinder(attach.endpoints, gpus)]
         if self._kubernetes is not None:
             kube = self._kubernetes
             finders.append(PodFinder(kube.pods, kube.holders, gpus, kube.lost))
@@ -101,7 +99,7 @@ class Attaching:
         """The pseudo-devices of the engines."""
         return self._attached.devices
 
-    def tls_server(self, name: str) -> TlsServer:
+    def tls_server(self, name: str) -> EngineTlsServer:
         """What is known of the TLS that an engine serves."""
         return self._attached.tls_server(name)
 
@@ -122,19 +120,19 @@ class Attaching:
             self._kept[name] = since, lines
         return lines
 
-    def statuses(self, pages: PageWatch) -> tuple[EngineStatus, ...]:
+    def statuses(self, pages: PageScraper) -> tuple[EngineStatus, ...]:
         """Return every engine as the page shows it."""
         return self._attached.statuses(pages)
 
-    def subjects(self, pages: PageWatch) -> tuple[Subject, ...]:
+    def subjects(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
         """Return every engine as the choice of its source sees it."""
         return self._attached.subjects(pages)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How the finders fared, and how steps are heard."""
-        finders = self._scout.collectors() if self._scout else ()
+        finders = self._loop.collectors() if self._loop else ()
         kubernetes = self._kubernetes.collectors() if self._kubernetes else ()
-        told = (*self._told.collectors(), *self._published.collectors())
+        told = (*self._steps.collectors(), *self._fpm.collectors())
         return (*finders, *kubernetes, *told)
 
     def verdict(self, name: str) -> Verdict:
@@ -148,13 +146,13 @@ class Attaching:
 
     def lost(self) -> tuple[str, ...]:
         """What cannot be seen, and why."""
-        finders = self._scout.lost() if self._scout else ()
+        finders = self._loop.lost() if self._loop else ()
         return tuple(filter(None, (*finders, self._attached.lost)))
 
-    async def run(self, pages: PageWatch, peers: Callable[[], Iterable[KnownPeer]]) -> None:
+    async def run(self, pages: PageScraper, peers: Callable[[], Iterable[KnownPeer]]) -> None:
         """Look for engines until cancelled."""
         self._pages = pages
-        self._scout = Scout(
+        self._loop = DiscoveryLoop(
             self._finders,
             self._attached,
             self.names,
@@ -167,9 +165,9 @@ class Attaching:
             if self._kubernetes is not None:
                 group.create_task(self._kubernetes.run(self._following_pods))
                 await self._kubernetes.first_list()
-            group.create_task(self._published.run())
-            with self._told.listening():
-                await self._scout.run()
+            group.create_task(self._fpm.run())
+            with self._steps.listening():
+                await self._loop.run()
 
     def _engines(self) -> tuple[FoundEngine, ...]:
         return self._attached.engines()

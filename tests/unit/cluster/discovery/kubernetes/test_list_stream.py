@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.discovery.kubernetes import stream
-from disagg_cluster.discovery.kubernetes.stream import ListReader, StreamError
+from disagg_cluster.discovery.kubernetes import pod_store
+from disagg_cluster.discovery.kubernetes.pod_store import ListReader, StreamError
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=8),
@@ -87,7 +87,7 @@ def test_an_object_nested_too_deep_is_an_error() -> None:
 def test_one_object_may_not_be_larger_than_the_api_makes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream, "MAX_OBJECT_CHARACTERS", 1000)
+    monkeypatch.setattr(pod_store, "MAX_OBJECT_CHARACTERS", 1000)
 
     assert len(read(listed([{"a": "x" * 500}] * 9), [300] * 99)[0]) == 9
     with pytest.raises(StreamError, match="1000 characters"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from disagg_cluster.telemetry.known_peer import KnownPeer
+from disagg_cluster.telemetry.launched_engines import KnownPeer
 from disagg_exporter.model import Role
 from disagg_exporter.roles.evidence.page import page_claims
 from disagg_exporter.roles.evidence.traffic import SwitchingRole, traffic_claim
@@ -25,7 +25,7 @@ _STEPS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Candidate:
     """One engine before the judge; `page` are the lines of its metrics page that matter."""
 
     name: str
@@ -35,56 +35,60 @@ class Case:
     role: Role | None = None
 
 
-class Judge:
+class RoleResolver:
     """Weighs the markers of all engines; remembers how much each had served, for its traffic."""
 
     def __init__(self) -> None:
         self._past: dict[str, list[tuple[float, Traffic]]] = {}
         self._switching: dict[str, SwitchingRole] = {}
 
-    def judge(
-        self, cases: Sequence[Case], peers: Iterable[KnownPeer], now_seconds: float
+    def resolve(
+        self, candidates: Sequence[Candidate], peers: Iterable[KnownPeer], now_seconds: float
     ) -> Mapping[str, Verdict]:
         """Say what each engine is for; first each by itself, then beside the others.
 
         Args:
-            cases: All engines found; of those that are not among them nothing is remembered.
+            candidates: All engines found; of those that are not among them nothing is remembered.
             peers: Engines of this node that were launched.
             now_seconds: Now, on any clock that only goes forward.
         """
-        names = {case.name for case in cases}
+        names = {candidate.name for candidate in candidates}
         for remembered in (self._past, self._switching):
             for gone in remembered.keys() - names:
                 del remembered[gone]
-        whole = {case.name: self._with_traffic(case, now_seconds) for case in cases}
-        alone = {case.name: _verdict(case, whole[case.name]) for case in cases}
-        for case in cases:
-            if alone[case.name].switches:
-                whole[case.name] = self._as_it_switches(case, now_seconds)
-                alone[case.name] = _verdict(case, whole[case.name])
+        whole = {
+            candidate.name: self._with_traffic(candidate, now_seconds) for candidate in candidates
+        }
+        alone = {
+            candidate.name: _verdict(candidate, whole[candidate.name]) for candidate in candidates
+        }
+        for candidate in candidates:
+            if alone[candidate.name].switches:
+                whole[candidate.name] = self._as_it_switches(candidate, now_seconds)
+                alone[candidate.name] = _verdict(candidate, whole[candidate.name])
             else:
-                self._switching.pop(case.name, None)
+                self._switching.pop(candidate.name, None)
         sides = [("", peer.model_name, peer.role) for peer in peers]
         sides += [
-            (case.name, case.model_name, alone[case.name].role)
-            for case in cases
-            if alone[case.name].confidence.rank >= Confidence.MEDIUM.rank
+            (candidate.name, candidate.model_name, alone[candidate.name].role)
+            for candidate in candidates
+            if alone[candidate.name].confidence.rank >= Confidence.MEDIUM.rank
         ]
-        beside = {case.name: _peers(case, sides) for case in cases}
+        beside = {candidate.name: _peers(candidate, sides) for candidate in candidates}
         return {
-            name: _verdict(case, replace(whole[name], peers=beside[name]))
+            name: _verdict(candidate, replace(whole[name], peers=beside[name]))
             if beside[name] != Peers()
             else alone[name]
-            for name, case in ((case.name, case) for case in cases)
+            for name, candidate in ((candidate.name, candidate) for candidate in candidates)
         }
 
-    def _with_traffic(self, case: Case, now_seconds: float) -> Markers:
-        markers = replace(case.markers, page=case.page)
-        total = page_claims(case.page)[1]
+    def _with_traffic(self, candidate: Candidate, now_seconds: float) -> Markers:
+        markers = replace(candidate.markers, page=candidate.page)
+        total = page_claims(candidate.page)[1]
         if total is None:
-            self._past.pop(case.name, None)
+            self._past.pop(candidate.name, None)
             return markers
-        past = self._past.setdefault(case.name, [])
+        past = self._past.setdefault(candidate.name, [])
         if past and total.fell_below(past[-1][1]):
             past.clear()
         while len(past) > 1 and now_seconds - past[1][0] >= TRAFFIC_SECONDS:
@@ -95,26 +99,26 @@ class Judge:
         # Too little of late says nothing; then all since the engine's start counts.
         return replace(markers, traffic=recent) if recent and _enough(recent) else markers
 
-    def _as_it_switches(self, case: Case, now_seconds: float) -> Markers:
+    def _as_it_switches(self, candidate: Candidate, now_seconds: float) -> Markers:
         """Its markers with the traffic that told its role last, of which little has to be left."""
-        switching = self._switching.setdefault(case.name, SwitchingRole())
-        total = page_claims(case.page)[1]
+        switching = self._switching.setdefault(candidate.name, SwitchingRole())
+        total = page_claims(candidate.page)[1]
         told_by = switching.told_by if total is None else switching.take(total, now_seconds)
-        return replace(case.markers, page=case.page, traffic=told_by or Traffic())
+        return replace(candidate.markers, page=candidate.page, traffic=told_by or Traffic())
 
 
-def _verdict(case: Case, markers: Markers) -> Verdict:
-    if case.role is not None:
-        return Verdict(case.role, "config", Confidence.CERTAIN)
+def _verdict(candidate: Candidate, markers: Markers) -> Verdict:
+    if candidate.role is not None:
+        return Verdict(candidate.role, "config", Confidence.CERTAIN)
     return explain(markers)
 
 
-def _peers(case: Case, sides: Sequence[tuple[str, str, Role]]) -> Peers:
+def _peers(candidate: Candidate, sides: Sequence[tuple[str, str, Role]]) -> Peers:
     """Which other engines of its model are known; nobody is its own peer."""
     roles = {
         role
         for name, model_name, role in sides
-        if name != case.name and model_name and model_name == case.model_name
+        if name != candidate.name and model_name and model_name == candidate.model_name
     }
     return Peers(prefill=Role.PREFILL in roles, decode=Role.DECODE in roles)
 

@@ -13,8 +13,8 @@ from disagg_cluster.config import Attach
 from disagg_cluster.discovery.kubernetes.api_server import ApiServer, in_cluster
 from disagg_cluster.discovery.kubernetes.pod_watch import COLLECTOR as POD_WATCH
 from disagg_cluster.discovery.kubernetes.pod_watch import PodWatch
-from disagg_cluster.discovery.kubernetes.types import GpuHolder, Pod
-from disagg_cluster.discovery.pod_steps.sockets import Hear, PodSteps
+from disagg_cluster.discovery.kubernetes.pods import GpuHolder, Pod
+from disagg_cluster.discovery.pod_steps.sockets import DeliverSteps, PodStepSockets
 from disagg_exporter.collectors import CollectorHealth, keep_running
 from disagg_exporter.devices.pod_resources.client import COLLECTOR as PODRESOURCES
 from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET, PodResources
@@ -28,7 +28,7 @@ _log = logging.getLogger("disagg_node")
 FIRST_LIST_SECONDS = 3.0
 
 
-class Kubernetes:
+class KubernetesDiscovery:
     """What a node's daemon knows from the API server and the kubelet, each as far as it can.
 
     Args:
@@ -45,11 +45,11 @@ class Kubernetes:
         node: str,
         kubelet: Path | None,
         steps_root: Path,
-        hear: Hear,
+        hear: DeliverSteps,
     ) -> None:
         self._watch = PodWatch(server, node) if server is not None and node else None
         self._resources = PodResources(kubelet) if kubelet is not None else None
-        self._steps = PodSteps(steps_root, hear)
+        self._steps = PodStepSockets(steps_root, hear)
         self._tasks = tuple(
             CollectorHealth(f"task:{name}", _log) for name in (POD_WATCH, PODRESOURCES)
         )
@@ -84,7 +84,7 @@ class Kubernetes:
         return (*status, self._steps.status(), *own)
 
     def drain(self, uid: str) -> None:
-        """Hear what waits in a pod's steps socket."""
+        """Ingest what waits in a pod's steps socket."""
         self._steps.drain(uid)
 
     async def first_list(self) -> None:
@@ -116,13 +116,13 @@ class Kubernetes:
         self._steps.keep(self._watch.pods(), loop, told=told, followers=followers)
 
 
-def here(
+def kubernetes_of(
     attach: Attach,
     devices: Sequence[Device],
     steps_root: Path,
     environ: Mapping[str, str] = os.environ,
     kubelet: Path = KUBELET_SOCKET,
-) -> Callable[[Hear], Kubernetes | None]:
+) -> Callable[[DeliverSteps], KubernetesDiscovery | None]:
     """What makes the Kubernetes side of attach mode on this node, or nothing.
 
     Args:
@@ -133,12 +133,12 @@ def here(
         kubelet: Where its socket is.
     """
 
-    def make(hear: Hear) -> Kubernetes | None:
+    def make(hear: DeliverSteps) -> KubernetesDiscovery | None:
         server = in_cluster(environ)
         wanted = server is not None or kubelet.parent.is_dir() or attach.kubernetes == "always"
         if attach.kubernetes == "never" or not wanted:
             return None
         socket = kubelet if any(not device.is_pseudo for device in devices) else None
-        return Kubernetes(server, environ.get(NODE_NAME, ""), socket, steps_root, hear)
+        return KubernetesDiscovery(server, environ.get(NODE_NAME, ""), socket, steps_root, hear)
 
     return make

@@ -1,16 +1,123 @@
-"""A pod as the API server writes it → what we keep of it.
+"""Pods of this node from the JSON of the API server, and which container holds which device; pure.
 
-Whoever may create a pod decides what is in here: everything is checked, and cut to a size.
+Whoever may create a pod decides what is in that JSON: everything is checked, and cut to a size.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from disagg_cluster.discovery.kubernetes.types import Container, Pod
+from disagg_exporter.devices.pod_resources.wire import GpuHolder
+from disagg_exporter.model import Device
 from disagg_exporter.roles.evidence.environment import NAMES_READ
+
+__all__ = ["Container", "GpuHolder", "Pod"]
+
+FINISHED_PHASES = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of a pod, as its manifest declares it.
+
+    `argv` is command and args; without a command the image's own program comes first, which
+    nobody tells us. `env` has the values of variables on the list of what we read, and only
+    those written down in the manifest. Both may hold secrets all the same: they are for the
+    finding of roles, are never shown, and are not in the repr. `tls_ports` are those at which its
+    manifest has it speak HTTPS.
+    """
+
+    name: str
+    image: str = ""
+    argv: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ports: tuple[int, ...] = ()
+    tls_ports: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod of this node, cut to what we use.
+
+    `uid` is its identity: a pod of a StatefulSet comes back under the same name with another.
+    `annotations` are those of disagg-node only. `deleted` says that it is on its way out.
+    """
+
+    uid: str
+    name: str
+    namespace: str
+    node: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict, repr=False)
+    annotations: Mapping[str, str] = field(default_factory=dict, repr=False)
+    phase: str = ""
+    pod_ip: str = ""
+    containers: tuple[Container, ...] = ()
+    deleted: bool = False
+
+    @property
+    def lives(self) -> bool:
+        """Whether its containers may be running: not finished, though perhaps being deleted."""
+        return self.phase not in FINISHED_PHASES
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A container that holds GPUs of this node, whole or a share of each.
+
+    `gpus` are UUIDs of our devices. `unresolved` are the kubelet's words for GPUs that none of our
+    devices is surely the one of.
+    """
+
+    namespace: str
+    pod_name: str
+    container_name: str
+    gpus: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+
+
+def tenants(holders: Iterable[GpuHolder], devices: Sequence[Device]) -> tuple[Tenant, ...]:
+    """Put the GPUs of each container together; the result is sorted by its names.
+
+    A UUID is taken as it is, even where it is none of `devices`; any other name needs them. Older
+    kubelets go on naming pods that have finished: only the API server knows.
+    """
+    devices_by_name = _names(devices)
+    held: dict[tuple[str, str, str], dict[str, str]] = {}
+    for holder in holders:
+        key = (holder.namespace, holder.pod, holder.container)
+        held.setdefault(key, {})[holder.gpu] = _resolve(holder.gpu, devices_by_name)
+    return tuple(
+        Tenant(
+            *key,
+            gpus=tuple(sorted({gpu for gpu in resolved.values() if gpu})),
+            unresolved=tuple(sorted(told for told, gpu in resolved.items() if not gpu)),
+        )
+        for key, resolved in sorted(held.items())
+    )
+
+
+def _names(devices: Sequence[Device]) -> dict[str, str]:
+    """Every name by which a kubelet may call a device; none that two devices would have."""
+    found: dict[str, str] = {}
+    for device in devices:
+        names = {device.gpu, device.device}
+        # The DRA driver of NVIDIA counts GPUs by the minor number of their device node.
+        minor = device.device.removeprefix("nvidia")
+        if minor != device.device and minor.isdecimal():
+            names.add(f"gpu-{minor}")
+        for name in names:
+            found[name] = "" if name in found else device.gpu
+    return found
+
+
+def _resolve(told: str, devices_by_name: Mapping[str, str]) -> str:
+    if told in devices_by_name:
+        return devices_by_name[told]
+    return told if told.startswith(("GPU-", "MIG-")) else ""
+
 
 ANNOTATION_PREFIX = "disagg-node/"
 UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)

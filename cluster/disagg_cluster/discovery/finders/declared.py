@@ -1,8 +1,8 @@
-"""Finds Dynamo's workers in the files by which they find one another without Kubernetes.
+"""Engines that somebody declares: those listed in the node file, and those registered by Dynamo.
 
-Below the folder that DYN_FILE_KV names, each endpoint of a worker is a file in `v1/instances` and
-each worker's model card one in `v1/mdc`; a worker that lives writes them anew every few seconds.
-Seen with ai-dynamo 1.6.1.
+Without Kubernetes, Dynamo's workers find one another by files. Below the folder that DYN_FILE_KV
+names, each endpoint of a worker is a file in `v1/instances` and each worker's model card one in
+`v1/mdc`; a worker that lives writes them anew every few seconds. Seen with ai-dynamo 1.6.1.
 """
 
 from __future__ import annotations
@@ -10,22 +10,114 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from disagg_cluster.discovery.finders.listed import near
-from disagg_cluster.discovery.sightings.types import (
+from disagg_cluster.config import ListedEngine
+from disagg_cluster.discovery.finders.processes import LOOPBACK
+from disagg_cluster.discovery.observations.types import (
     Claimed,
     Endpoint,
     Finder,
-    Look,
-    Sighting,
+    Observation,
+    Scan,
     port_of,
 )
 from disagg_cluster.host.processes.process_table import read_bytes
+from disagg_exporter.model import Device
 from disagg_exporter.roles.evidence.labels import DYNAMO_WORKER_TYPE
 from disagg_exporter.roles.evidence.types import Markers
+
+ASK_AGAIN_SECONDS = 60.0
+
+
+class ListedFinder:
+    """Sees the listed engines always; whether they are there, their pages tell.
+
+    Args:
+        listed: The node file's list.
+        devices: The devices of this node.
+        clock: Seam, seconds.
+    """
+
+    finder = Finder.LISTED
+
+    def __init__(
+        self,
+        listed: Sequence[ListedEngine],
+        devices: Sequence[Device] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listed = tuple(listed)
+        self._devices = tuple(devices)
+        self._clock = clock
+        self._near: dict[Endpoint, tuple[float, tuple[Endpoint, ...]]] = {}
+
+    def scan(self) -> Scan:
+        """The listed engines."""
+        began = self._clock()
+        seen = tuple(self._observation(engine) for engine in self._listed)
+        return Scan(self.finder, seen, "", self._clock() - began)
+
+    def _observation(self, engine: ListedEngine) -> Observation:
+        parts = urlsplit(engine.url)
+        secure = parts.scheme == "https"
+        endpoint = Endpoint(parts.hostname or "", parts.port or 80, tls=secure)
+        return Observation(
+            Finder.LISTED,
+            kind=engine.engine,
+            endpoints=(endpoint,),
+            also_at=self._also_at(endpoint),
+            gpus=gpus_of(engine, self._devices),
+            name=engine.name or "",
+            role=engine.role,
+            tls=engine.tls,
+        )
+
+    def _also_at(self, endpoint: Endpoint) -> tuple[Endpoint, ...]:
+        """As `near`, asked once a minute: a resolver that hangs holds up all finders."""
+        now_seconds = self._clock()
+        until_seconds, places = self._near.get(endpoint, (now_seconds, ()))
+        if now_seconds >= until_seconds:
+            places = near(endpoint)
+            self._near[endpoint] = now_seconds + ASK_AGAIN_SECONDS, places
+        return places
+
+
+def gpus_of(engine: ListedEngine, devices: Sequence[Device]) -> tuple[str, ...] | None:
+    """The UUIDs of the devices that a person listed; None where they listed none."""
+    found = (d.gpu for item in engine.gpus for d in devices if item in (d.index, d.gpu))
+    return tuple(dict.fromkeys(found)) or None
+
+
+def near(endpoint: Endpoint) -> tuple[Endpoint, ...]:
+    """The same port as this machine knows it, if the address is one of its own.
+
+    A process that listens on all addresses is known by the loopback's.
+    """
+    own = endpoint.host != LOOPBACK and is_own_address(endpoint.host)
+    return (Endpoint(LOOPBACK, endpoint.port),) if own else ()
+
+
+def is_own_address(host: str) -> bool:
+    """Whether a host name or address is one of this machine's; a name is looked up."""
+    try:
+        told = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    for family, kind, protocol, _, address in told:
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.bind(address)
+            except OSError:
+                continue
+            return True
+    return False
+
 
 MAX_FILES = 1024
 MAX_FILE_BYTES = 256 * 1024
@@ -59,7 +151,7 @@ class DynamoFinder:
         self._clock = clock
         self._wall = wall
 
-    def look(self) -> Look:
+    def scan(self) -> Scan:
         """The workers that are registered now."""
         began = self._clock()
         try:
@@ -69,17 +161,17 @@ class DynamoFinder:
                 f"{error.filename}: {error.strerror}: Dynamo's workers are found without their "
                 "registration"
             )
-            return Look(self.finder, (), lost, self._clock() - began)
+            return Scan(self.finder, (), lost, self._clock() - began)
         try:
             cards = {_worker(told): told for told in self._read("v1/mdc")}
         except OSError:
             cards = {}  # a worker without a model card, such as one that only starts
         seen = [
-            _sighting(told, cards.get(_worker(told), {}))
+            _observation(told, cards.get(_worker(told), {}))
             for told in endpoints
             if told.get("endpoint") == _ENDPOINT and _worker(told)
         ]
-        return Look(self.finder, tuple(seen), "", self._clock() - began)
+        return Scan(self.finder, tuple(seen), "", self._clock() - began)
 
     def _read(self, bucket: str) -> Iterator[Mapping[str, object]]:
         """The values of a bucket that are fresh. Raises `OSError` where there is no such folder."""
@@ -104,14 +196,14 @@ def worker_of_page(lines: Iterable[str]) -> str:
     return ""
 
 
-def _sighting(endpoint: Mapping[str, object], card: Mapping[str, object]) -> Sighting:
+def _observation(endpoint: Mapping[str, object], card: Mapping[str, object]) -> Observation:
     at = _transport(endpoint)
     inner = card.get("card_json")
     inner = inner if isinstance(inner, Mapping) else {}
     worker_type = inner.get("worker_type")
     labels = {DYNAMO_WORKER_TYPE: worker_type} if isinstance(worker_type, str) else {}
     component = endpoint.get("component")
-    return Sighting(
+    return Observation(
         Finder.DYNAMO,
         kind="dynamo",
         endpoints=_system(inner),

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.discovery.kubernetes.pod_json import MAX_ARGV_CHARACTERS, read_pod
-from disagg_cluster.discovery.kubernetes.types import Pod
+from disagg_cluster.discovery.kubernetes.pods import MAX_ARGV_CHARACTERS, Pod, read_pod
 from support.fake_api_server import pod_json, uid_of
 
 ANYTHING = st.recursive(

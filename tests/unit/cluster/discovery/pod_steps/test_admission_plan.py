@@ -1,0 +1,72 @@
+"""Which pods are heard: those that the API server confirms and that asked for it."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from disagg_cluster.discovery.kubernetes.pods import Pod
+from disagg_cluster.discovery.pod_steps.admission import (
+    ANNOTATION,
+    MAX_SOCKETS,
+    STRANGE_SECONDS,
+    Plan,
+    plan_sockets,
+)
+from support.fake_api_server import uid_of
+
+A, B = uid_of("a"), uid_of("b")
+
+
+def pod(
+    uid: str, proposed_name: str | None = "true", phase: str = "Running", deleted: bool = False
+) -> Pod:
+    annotations = {} if proposed_name is None else {ANNOTATION: proposed_name}
+    return Pod(uid, "p", "llm", annotations=annotations, phase=phase, deleted=deleted)
+
+
+def test_a_pod_that_asks_is_heard_and_one_that_is_gone_is_not() -> None:
+    assert plan_sockets([pod(A)], [], {}, told=True) == Plan(begin=(A,))
+    assert plan_sockets([pod(A)], [A], {A: 0}, told=True) == Plan()
+    assert plan_sockets([], [A], {A: 0}, told=True) == Plan(end=(A,), remove=(A,))
+
+
+@pytest.mark.parametrize("proposed_name", [None, "", "false", "True", "yes", "true\n"])
+def test_only_the_one_word_is_asking(proposed_name: str | None) -> None:
+    assert plan_sockets([pod(A, proposed_name)], [], {}, told=True) == Plan()
+
+
+def test_a_pod_that_is_starting_or_ending_is_heard_and_one_that_has_ended_is_not() -> None:
+    pods = [pod(A, phase="Pending"), pod(B, deleted=True)]
+
+    assert plan_sockets(pods, [], {}, told=True).begin == (A, B)
+    assert plan_sockets([pod(A, phase="Failed")], [A], {A: 0}, told=True) == Plan(end=(A,))
+
+
+def test_a_folder_of_a_pod_that_we_do_not_know_yet_is_left_alone() -> None:
+    assert plan_sockets([], [], {A: STRANGE_SECONDS - 1}, told=True) == Plan()
+    assert plan_sockets([], [], {A: STRANGE_SECONDS + 1}, told=True) == Plan(remove=(A,))
+
+
+def test_while_the_api_server_is_silent_no_folder_is_given_up() -> None:
+    assert plan_sockets([], [], {A: STRANGE_SECONDS + 1}, told=False) == Plan()
+    assert plan_sockets([], [A], {A: 0}, told=False).remove == ()
+
+
+@pytest.mark.parametrize("name", ["..", "steps.sock", A.upper(), f"{A}x", "lost+found", ""])
+def test_names_that_are_no_uid_stay(name: str) -> None:
+    assert plan_sockets([], [], {name: STRANGE_SECONDS + 1}, told=True) == Plan()
+
+
+def test_a_uid_that_is_none_makes_no_path() -> None:
+    assert plan_sockets([pod("../../etc")], [], {}, told=True) == Plan()
+
+
+def test_newcomers_push_nobody_out() -> None:
+    uids = [str(uuid.UUID(int=at)) for at in range(MAX_SOCKETS + 2)]
+    heard = uids[2:]
+
+    decided = plan_sockets([pod(uid) for uid in uids], heard, {}, told=True)
+
+    assert decided == Plan(left_out=(uids[0], uids[1]))
