@@ -56,7 +56,7 @@ class CheckpointFile:
         self._where = where
         self._log = log
 
-    def read(self, now_ns: int, predecessor: str) -> Checkpoint | None:
+    def read(self, now_ns: int, predecessor: str | None) -> Checkpoint | None:
         """Return what the daemon before left; None if that is nothing, or not to be trusted.
 
         What is not trusted is kept beside it, `<checkpoint>.rejected`, and said.
@@ -64,7 +64,8 @@ class CheckpointFile:
         Args:
             now_ns: Now.
             predecessor: The signature of the daemon before; that one may have known of no
-                checkpoints, and shown counters that began at zero.
+                checkpoints, and shown counters that began at zero. None if the lock was removed:
+                then the newest counts, as no daemon shows more than it has written.
         """
         found: dict[int, Checkpoint] = {}
         wrong: list[str] = []
@@ -76,7 +77,7 @@ class CheckpointFile:
                 self._put_aside(path)
             else:
                 found |= {} if content is None else {turn: content}
-        last = {turn: each for turn, each in found.items() if each.daemon == predecessor}
+        last = {turn: each for turn, each in found.items() if predecessor in (None, each.daemon)}
         if last:
             # The one whose write was cut short, if there is one, was never shown.
             newest = max(last, key=lambda turn: last[turn].ledger.taken_ns)

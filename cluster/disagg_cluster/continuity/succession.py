@@ -65,14 +65,14 @@ class Continuity:
         self._given_up: set[str] = set()
 
     def resume(
-        self, devices: Sequence[Device], now_ns: int, predecessor: str, signature: str
+        self, devices: Sequence[Device], now_ns: int, predecessor: str | None, signature: str
     ) -> Checkpoint | None:
         """Go on where the daemon before was, before anything is told; return what it left.
 
         Args:
             devices: The node's devices.
             now_ns: Now.
-            predecessor: What the daemon before wrote into the lock.
+            predecessor: What the daemon before wrote into the lock; None if no lock was there.
             signature: What we write into it.
         """
         self._signature = signature

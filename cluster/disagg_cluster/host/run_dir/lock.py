@@ -62,13 +62,15 @@ class RunLock:
         self._descriptor = -1
         self._presence = RunDirClaim(path.parent)
         self._folder = HeldFolder(path.parent)
-        self.predecessor = ""
-        """What `signature` was to the one that held it before us; empty if nobody knows."""
+        self.predecessor: str | None = ""
+        """The `signature` of the one that held it before us; empty if it wrote none, None if no
+        file was there."""
 
     def __enter__(self) -> RunLock:
         until = time.monotonic() + self._patience_seconds
         try:
             self._make_folder()
+            was_there = os.path.lexists(self._path)
             while (held := self._take()) is not None:
                 if held or time.monotonic() > until:
                     raise RunLockError(_held_text(self._path.parent, held or None))
@@ -76,7 +78,8 @@ class RunLock:
             self._hold_folder()
             if (pid := self._presence.take()) is not None:
                 raise RunLockError(_held_text(self._path.parent, pid))
-            self.predecessor = os.pread(self._descriptor, 100, 0).decode(errors="replace").strip()
+            written = os.pread(self._descriptor, 100, 0).decode(errors="replace").strip()
+            self.predecessor = written if was_there else None
         except BaseException:
             self._close()
             raise

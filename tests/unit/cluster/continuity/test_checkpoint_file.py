@@ -50,6 +50,14 @@ def test_one_whose_write_was_cut_short_leaves_the_one_before(tmp_path: Path) -> 
     assert file_in(tmp_path).read(100, OURS) == content(3, names=10)
 
 
+def test_when_the_lock_was_removed_the_newest_counts(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    for taken_ns in (1, 2):
+        file.write(content(taken_ns))
+
+    assert file_in(tmp_path).read(100, None) == content(2)
+
+
 def test_what_is_not_trusted_is_kept_aside_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -262,7 +262,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_whoever_gets_the_lock_learns_who_held_it_last(lock: Path) -> None:
     with RunLock(lock) as first:
-        assert first.predecessor == ""
+        assert first.predecessor is None
     lock.write_text("4711 99\n")
     with RunLock(lock) as second:
         assert second.predecessor == "4711 99"
