@@ -82,7 +82,7 @@ class Records:
         kinds = np.array([kind_of(record) for record in records])
         lengths_ns = np.array([seen.step.elapsed_ns for seen in steps])
         single = np.ones(len(steps), dtype=bool)
-        shares = self.split.settle(rows_of(records), kinds, lengths_ns, single)
+        shares = self.split.divide(rows_of(records), kinds, lengths_ns, single)
         told: list[float] = np.where(kinds == wire.MIXED, shares, kinds == wire.CONTEXT).tolist()
         return told
 

@@ -50,7 +50,7 @@ class Pages:
             if self._next_ns > done_ns:
                 self._work(self._next_ns - done_ns, seen.share)
                 done_ns = self._next_ns
-            window = self._stretches.look(self._page(self._next_ns), Role.MIXED, Method.PAGE)
+            window = self._stretches.ingest(self._page(self._next_ns), Role.MIXED, Method.PAGE)
             if window is not None:
                 yield Stretch(self._busy_seconds, window.prefill_share, self._true_seconds)
             self._busy_seconds = self._true_seconds = 0.0

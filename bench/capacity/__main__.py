@@ -143,7 +143,7 @@ def _learn(
     def advance(now_ns: int) -> None:
         told = list(arrived.take())
         for engine in known:
-            learn(pair for key, some in told for pair in engine.take(key, some))
+            learn(pair for key, some in told for pair in engine.ingest(key, some))
             engine.advance(now_ns)
 
     for t_ns, event in simulation.events(RUN_SECONDS * SECOND_NS):
@@ -153,7 +153,7 @@ def _learn(
         if not isinstance(event, ControlMessage) or event.key.engine != name or event.step is None:
             continue
         if event.kind is not MessageKind.STEP:
-            arrived.hear(event.key, event.step)
+            arrived.heartbeat(event.key, event.step)
             continue
         arrived.step(event.key, event.step, overlapped=False)
         if t_ns > (RUN_SECONDS - 60) * SECOND_NS:

@@ -17,7 +17,7 @@ from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Reason, Step, StepTotals, StreamKey
 from disagg_exporter.steps.rows import kind_of, tokens_of
-from support.single_steps import glance, settle
+from support.single_steps import divide, preview
 
 PREFILL = WorkShares(1.0)
 DECODE = WorkShares(0.0)
@@ -148,7 +148,7 @@ class PlainLane:
             t_ns,
             step.sequence,
             self._believable(t_ns, step.elapsed_ns),
-            work_of(kind, glance(self._split, step, kind)),
+            work_of(kind, preview(self._split, step, kind)),
             stream,
             step._replace(elapsed_ns=self._believable(t_ns, step.elapsed_ns)),
             kind=kind,
@@ -267,7 +267,7 @@ class PlainLane:
         if not entry.divided:
             entry.divided = True
             told = sum(entry.totals.steps) - sum(entry.stream.totals.steps)
-            share = settle(self._split, entry.told, entry.kind, length_ns, single=told == 1)
+            share = divide(self._split, entry.told, entry.kind, length_ns, single=told == 1)
             entry.work = work_of(entry.kind, share)
 
     def _begin(self, entry: Entry, remaining_ns: int) -> None:

@@ -111,7 +111,7 @@ class _Node:
             case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
                 self._fullness.step(event.key, step, overlapped=False)
             case ControlMessage(step=step) if step is not None:
-                self._fullness.hear(event.key, step)
+                self._fullness.heartbeat(event.key, step)
 
     def advance(self, now_ns: int) -> None:
         self.ledger.advance(now_ns)

@@ -15,14 +15,14 @@ def read(proxies: Proxies, step: Step, kind: int) -> StepWork:
     return StepWork._make(proxies.read(rows_of([step]), np.array([kind]))[0].tolist())
 
 
-def settle(
+def divide(
     split: StepSplit, step: Step, kind: int, length_ns: int, *, single: bool = True
 ) -> float:
     """Return the share of one step that is prefill, and learn from it."""
     one = np.array([kind]), np.array([length_ns]), np.array([single])
-    return float(split.settle(rows_of([step]), *one)[0])
+    return float(split.divide(rows_of([step]), *one)[0])
 
 
-def glance(split: StepSplit, step: Step, kind: int) -> float:
+def preview(split: StepSplit, step: Step, kind: int) -> float:
     """Return the share of one step that is prefill, as far as is known now."""
-    return float(split.glance(rows_of([step]), np.array([kind]))[0])
+    return float(split.preview(rows_of([step]), np.array([kind]))[0])

@@ -152,7 +152,7 @@ class SourceSelection:
             selection.role_since_ns = now_ns
             stretch = _by_activity(candidate, selection, since_ns, now_ns)
         elif candidate.page is not None and not selection.method.by_step:
-            stretch = selection.stretches.look(
+            stretch = selection.stretches.ingest(
                 candidate.page,
                 candidate.role,
                 selection.method,

@@ -1,4 +1,4 @@
-"""How full engines are, learned from what they tell (accounting A9, docs/capacity.md)."""
+"""How full engines are, learned from their steps and pages (accounting A9, docs/capacity.md)."""
 
 from disagg_exporter.capacity.node import CapacityModel
 

@@ -13,7 +13,7 @@ _MEMORY = 20
 
 @dataclass(frozen=True, slots=True)
 class ActivityRatios:
-    """Activity (0 to 1) of tensor cores and memory; None where no device tells it."""
+    """Activity (0 to 1) of tensor cores and memory; None where no device reports it."""
 
     tensor_ratio: float | None = None
     dram_ratio: float | None = None
@@ -25,7 +25,7 @@ class DeviceActivity:
     def __init__(self) -> None:
         self._known: dict[str, ActivityRatios] = {}
 
-    def take(self, readings: Iterable[DeviceReading]) -> None:
+    def ingest(self, readings: Iterable[DeviceReading]) -> None:
         """Take one reading of each device; one that is missing is forgotten."""
         self._known = {
             reading.gpu: ActivityRatios(
@@ -37,7 +37,7 @@ class DeviceActivity:
         }
 
     def of(self, gpus: Iterable[str]) -> ActivityRatios:
-        """Return the mean over some devices, of those that tell."""
+        """Return the mean over some devices, of those that report it."""
         known = [self._known[gpu] for gpu in gpus if gpu in self._known]
         tensor = [parts.tensor_ratio for parts in known if parts.tensor_ratio is not None]
         dram = [parts.dram_ratio for parts in known if parts.dram_ratio is not None]

@@ -61,7 +61,7 @@ def _count(config: Mapping[str, object], name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """`flops_per_second` are dense BF16 operations, half of what data sheets tell as sparse."""
+    """`flops_per_second` are dense BF16 operations, half of what data sheets call sparse."""
 
     flops_per_second: float
     bytes_per_second: float

@@ -21,7 +21,7 @@ from disagg_exporter.capacity.work import RecordStretch, StreamInbox
 from disagg_exporter.model import DecodeLimit, EnginePage, LimitConfidence, PrefillLimit, StreamKey
 
 SILENT_NS = 30 * 1_000_000_000
-"""A stream that tells nothing for so long is no engine's any more."""
+"""A stream that is silent for so long has ended."""
 STUCK_NS = 60 * 1_000_000_000
 """A step that lasts longer than this is no load that a rate could be taken of."""
 MOST_STREAMS = 1024
@@ -43,28 +43,28 @@ class StepCapacity:
         self._decode_curve = Curve()
         self._streams: dict[_Name, StreamLoad] = {}
 
-    def take(self, key: StreamKey, told: StreamInbox) -> list[tuple[StreamLoad, RecordStretch]]:
-        """Take what one stream told; return what of it `learn` is to be given."""
+    def ingest(self, key: StreamKey, inbox: StreamInbox) -> list[tuple[StreamLoad, RecordStretch]]:
+        """Take what one stream sent; return what of it `learn` is to be given."""
         name = (key.pid, key.incarnation, key.engine_index)
         stream = self._streams.get(name)
         if stream is None:
             if len(self._streams) >= MOST_STREAMS:
                 return []
             stream = self._streams[name] = StreamLoad(self._prefill_curve, self._decode_curve)
-        return [(stream, stretch) for stretch in stream.take(told)]
+        return [(stream, stretch) for stretch in stream.ingest(inbox)]
 
     def advance(self, now_ns: int) -> None:
         """Draw the conclusions of the second that has passed."""
         for name, stream in list(self._streams.items()):
             stream.end_second(now_ns)
-            if now_ns - stream.heard_ns > SILENT_NS:
+            if now_ns - stream.received_ns > SILENT_NS:
                 del self._streams[name]
         ranks: dict[int, StreamLoad] = {}
         for (_, _, rank), stream in self._streams.items():
-            # Of several API servers one alone hears of a rank's steps: who told last.
-            told = ranks.get(rank)
+            # Of several API servers one alone receives a rank's steps: the last to report.
+            latest = ranks.get(rank)
             if now_ns - stream.mark_ns <= STUCK_NS and (
-                told is None or stream.recorded_ns > told.recorded_ns
+                latest is None or stream.recorded_ns > latest.recorded_ns
             ):
                 ranks[rank] = stream
         self.load = load_of(stream.window.total for stream in ranks.values())
@@ -123,7 +123,7 @@ class PageCapacity:
         self._waited_tokens = 0.0
         self._conclude_ns = 0
 
-    def look(self, page: EnginePage | None, now_ns: int) -> None:
+    def ingest(self, page: EnginePage | None, now_ns: int) -> None:
         """Take the engine's last page, which may be the one that was seen before."""
         before, self._page = self._page, page
         if page is None or now_ns - page.t_ns > STALE_NS:
@@ -200,7 +200,7 @@ class PageCapacity:
 
 
 def _grown(before: float | None, after: float | None) -> float | None:
-    """Return by how much a counter grew; None where it is not told, or began anew."""
+    """Return by how much a counter grew; None where it is absent, or began anew."""
     if before is None or after is None or after < before:
         return None
     return after - before

@@ -29,7 +29,7 @@ MOST_HELD = 10_000
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownCapacity:
     """What is known of one engine, by both sources; `model_name` is what it serves."""
 
     model_name: str
@@ -38,17 +38,17 @@ class _Known:
     asleep: bool = False
     bound: Bottleneck = Bottleneck.UNKNOWN
 
-    def told(self) -> StepCapacity | PageCapacity:
-        """The better source that has something to tell."""
+    def source(self) -> StepCapacity | PageCapacity:
+        """The better source that has a load."""
         by_page = self.steps.load is None and self.page.load is not None
         return self.page if by_page else self.steps
 
     def used_ratio(self, status: EngineStatus) -> float | None:
         """How full the engine is; None unless it is ready, awake, and its limits are known."""
-        told = self.told()
-        if status.state is not EngineState.READY or self.asleep or told.load is None:
+        source = self.source()
+        if status.state is not EngineState.READY or self.asleep or source.load is None:
             return None
-        return utilization(status.role, told.load, told.prefill, told.decode)
+        return utilization(status.role, source.load, source.prefill, source.decode)
 
 
 class CapacityModel:
@@ -62,27 +62,27 @@ class CapacityModel:
 
     def __init__(self, itl_seconds: float) -> None:
         self._itl_seconds = itl_seconds
-        self._engines: dict[str, _Known] = {}
-        self._arrived = Inbox()
+        self._engines: dict[str, _KnownCapacity] = {}
+        self._inbox = Inbox()
         self._activity = DeviceActivity()
 
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
-        """Take one step record; of engines that `advance` has not heard of it is ignored."""
-        self._arrived.step(key, step, overlapped=overlapped)
-        if self._arrived.count >= MOST_HELD:
-            self._digest()
+        """Take one step record; of engines that `advance` does not know it is ignored."""
+        self._inbox.step(key, step, overlapped=overlapped)
+        if self._inbox.count >= MOST_HELD:
+            self._learn()
 
     def steps(self, key: StreamKey, rows: Rows, *, overlapped: bool) -> None:
         """Take some step records of one stream, in the order in which they came."""
-        self._arrived.steps(key, rows, overlapped=overlapped)
-        if self._arrived.count >= MOST_HELD:
-            self._digest()
+        self._inbox.steps(key, rows, overlapped=overlapped)
+        if self._inbox.count >= MOST_HELD:
+            self._learn()
 
-    def hear(self, key: StreamKey, said: Step) -> None:
+    def heartbeat(self, key: StreamKey, said: Step) -> None:
         """Take a hello or heartbeat."""
-        self._arrived.hear(key, said)
-        if self._arrived.count >= MOST_HELD:
-            self._digest()
+        self._inbox.heartbeat(key, said)
+        if self._inbox.count >= MOST_HELD:
+            self._learn()
 
     def advance(
         self,
@@ -101,11 +101,11 @@ class CapacityModel:
             known = self._engines.get(name)
             if known is None or known.model_name != status.model_name:
                 steps, page = StepCapacity(self._itl_seconds), PageCapacity(self._itl_seconds)
-                self._engines[name] = known = _Known(status.model_name, steps, page)
+                self._engines[name] = known = _KnownCapacity(status.model_name, steps, page)
             known.asleep = status.page is not None and bool(status.page.asleep)
-            known.page.look(status.page, now_ns)
-        self._digest()
-        self._activity.take(readings)
+            known.page.ingest(status.page, now_ns)
+        self._learn()
+        self._activity.ingest(readings)
         for name, known in self._engines.items():
             known.steps.advance(now_ns)
             known.bound = bottleneck_of(self._evidence(here[name], known), known.bound)
@@ -128,27 +128,27 @@ class CapacityModel:
         return replace(steps, page_decode=page.page_decode, page_rates=page.page_rates)
 
     def restore_limits(self, engine: str, saved: LearnedLimits, now_ns: int) -> None:
-        """Go on with what was saved of an engine that `advance` has heard of."""
+        """Go on with what was saved of an engine that `advance` knows."""
         known = self._engines.get(engine)
         if known is not None:
             known.steps.restore(saved, now_ns)
             known.page.restore(saved, now_ns)
 
-    def _digest(self) -> None:
-        learn(self._told())
+    def _learn(self) -> None:
+        learn(self._stretches())
 
-    def _told(self) -> Iterator[tuple[StreamLoad, RecordStretch]]:
-        for key, told in self._arrived.take():
+    def _stretches(self) -> Iterator[tuple[StreamLoad, RecordStretch]]:
+        for key, sent in self._inbox.take():
             known = self._engines.get(key.engine)
             if known is not None:
-                yield from known.steps.take(key, told)
+                yield from known.steps.ingest(key, sent)
 
-    def _evidence(self, status: EngineStatus, known: _Known) -> BottleneckEvidence | None:
-        told = known.told()
-        load = told.load
+    def _evidence(self, status: EngineStatus, known: _KnownCapacity) -> BottleneckEvidence | None:
+        source = known.source()
+        load = source.load
         if status.state is not EngineState.READY or known.asleep or load is None:
             return None
-        knee = None if told.prefill is None else told.prefill.knee_tokens or 0.0
+        knee = None if source.prefill is None else source.prefill.knee_tokens or 0.0
         step_tokens = load.prefill_step_tokens
         activity = self._activity.of(status.devices)
         return BottleneckEvidence(
@@ -164,8 +164,8 @@ class CapacityModel:
         )
 
 
-def _capacity(status: EngineStatus, known: _Known) -> EngineCapacity:
-    told, load, size = known.told(), known.steps.load, status.model_size
+def _capacity(status: EngineStatus, known: _KnownCapacity) -> EngineCapacity:
+    source, load, size = known.source(), known.steps.load, status.model_size
     flops = read = None
     if load is not None and size is not None and status.state is EngineState.READY:
         cache_tokens = None if status.page is None else status.page.kv_cache_tokens
@@ -174,9 +174,9 @@ def _capacity(status: EngineStatus, known: _Known) -> EngineCapacity:
     return EngineCapacity(
         engine=status.engine,
         used_ratio=known.used_ratio(status),
-        prefill=told.prefill,
-        decode=told.decode,
-        source=CapacitySource.PAGE if told is known.page else CapacitySource.STEPS,
+        prefill=source.prefill,
+        decode=source.decode,
+        source=CapacitySource.PAGE if source is known.page else CapacitySource.STEPS,
         bottleneck=known.bound,
         flops_per_second=flops,
         bytes_per_second=read,

@@ -31,7 +31,7 @@ _MOSTLY = 3
 
 
 class StreamLoad:
-    """What one process tells of one rank; all times are those that its messages carry.
+    """What one process reports of one rank; all times are those that its messages carry.
 
     Records tile time: the stretch of a record reaches from the one before to itself, and holds a
     step and the host's gap before it. A heartbeat ends a stretch only while nothing is promised;
@@ -49,8 +49,8 @@ class StreamLoad:
         "_prefill",
         "_tally",
         "_unfinished",
-        "heard_ns",
         "mark_ns",
+        "received_ns",
         "recorded_ns",
         "window",
     )
@@ -58,7 +58,7 @@ class StreamLoad:
     def __init__(self, prefill: Curve, decode: Curve) -> None:
         self.window = LoadWindow()
         self.mark_ns = 0
-        self.heard_ns = 0
+        self.received_ns = 0
         self.recorded_ns = 0
         self._prefill = prefill
         self._decode = decode
@@ -74,26 +74,26 @@ class StreamLoad:
         """Host time from one step to the next while work is pending, usually; None before any."""
         return median(self._gaps) if self._gaps else None
 
-    def take(self, told: StreamInbox) -> list[RecordStretch]:
-        """Take what was told; return what of it `learn` is to be given.
+    def ingest(self, inbox: StreamInbox) -> list[RecordStretch]:
+        """Take what was received; return what of it `learn` is to be given.
 
         A record that came too late, or twice, says nothing new.
         """
         if not len(self._before):
-            self._begin(told)
-        rows, beats = _fresh(told.rows(self._before), told.beats)
+            self._begin(inbox)
+        rows, heartbeats = _fresh(inbox.rows(self._before), inbox.heartbeats)
         stretches, first = [], 0
-        for last, said in beats:
+        for last, said in heartbeats:
             if not (rows["running"][last] or rows["waiting"][last]):
-                stretches.append(self._reach(rows[first : last + 1], told))
+                stretches.append(self._reach(rows[first : last + 1], inbox))
                 self._rest(said, float(rows["kv_usage_ratio"][last]))
                 first = last
-        stretches.append(self._reach(rows[first:], told))
+        stretches.append(self._reach(rows[first:], inbox))
         if len(rows) > 1:
-            self.heard_ns = self.recorded_ns = int(rows["t_ns"][-1])
+            self.received_ns = self.recorded_ns = int(rows["t_ns"][-1])
             self._before = joined([rows[-1:]])
-        since = [said.t_ns for last, said in beats if last == len(rows) - 1]
-        self.heard_ns = max([self.heard_ns, *since])
+        since = [said.t_ns for last, said in heartbeats if last == len(rows) - 1]
+        self.received_ns = max([self.received_ns, *since])
         return [stretch for stretch in stretches if len(stretch.rows) > 1]
 
     def count(self, tally: LoadTally) -> None:
@@ -135,13 +135,13 @@ class StreamLoad:
                 self._decode.add(requests / steps, spent_ns / steps / 1e9, now_ns)
                 del self._pools[number]
 
-    def _begin(self, told: StreamInbox) -> None:
+    def _begin(self, inbox: StreamInbox) -> None:
         """Take the first message for what was before all others: its totals are not its own."""
-        if told.beats and not told.beats[0][0]:
-            self._before = rows_of([told.beats[0][1]])
+        if inbox.heartbeats and not inbox.heartbeats[0][0]:
+            self._before = rows_of([inbox.heartbeats[0][1]])
         else:
-            self._before = joined([told.rows(self._before)[:1]])
-            self.heard_ns = self.recorded_ns = int(self._before["t_ns"][0])
+            self._before = joined([inbox.rows(self._before)[:1]])
+            self.received_ns = self.recorded_ns = int(self._before["t_ns"][0])
         self.mark_ns = max(int(self._before["t_ns"][0]), 0)
 
     def _rest(self, said: Step, kv_usage_ratio: float) -> None:
@@ -152,23 +152,23 @@ class StreamLoad:
             self._tally.length_ns += length_ns
             self._tally.kv_ns += kv_usage_ratio * length_ns
 
-    def _reach(self, rows: Rows, told: StreamInbox) -> RecordStretch:
-        """Say how much time each record tells of; the first row is the record before them."""
-        # A heartbeat may have overtaken a record, which tells of no time then.
+    def _reach(self, rows: Rows, inbox: StreamInbox) -> RecordStretch:
+        """Say how much time each record stands for; the first row is the record before them."""
+        # A heartbeat may have overtaken a record, which stands for no time then.
         reached_ns = np.maximum(rows["t_ns"], 0)
         reached_ns[0] = self.mark_ns
         reached_ns = np.maximum.accumulate(reached_ns)
         self.mark_ns = int(reached_ns[-1])
         length_ns = np.zeros(len(rows))
         length_ns[1:] = reached_ns[1:] - reached_ns[:-1]
-        return RecordStretch(rows, length_ns, told.overlapped)
+        return RecordStretch(rows, length_ns, inbox.overlapped)
 
 
-def learn(told: Iterable[tuple[StreamLoad, RecordStretch]]) -> None:
-    """Learn from what streams have told: of many together, which is as quick as one."""
+def learn(reported: Iterable[tuple[StreamLoad, RecordStretch]]) -> None:
+    """Learn from what streams have reported: of many together, which is as quick as one."""
     some: list[tuple[StreamLoad, RecordStretch]] = []
     rows = 0
-    for stream, stretch in told:
+    for stream, stretch in reported:
         some.append((stream, stretch))
         rows += len(stretch.rows)
         if rows >= AT_ONCE:
@@ -178,9 +178,9 @@ def learn(told: Iterable[tuple[StreamLoad, RecordStretch]]) -> None:
         _learn(some)
 
 
-def _learn(told: Sequence[tuple[StreamLoad, RecordStretch]]) -> None:
-    streams = [stream for stream, _ in told]
-    work = work_of([stretch for _, stretch in told])
+def _learn(reported: Sequence[tuple[StreamLoad, RecordStretch]]) -> None:
+    streams = [stream for stream, _ in reported]
+    work = work_of([stretch for _, stretch in reported])
     for stream, tally in zip(streams, work.tallies(), strict=True):
         stream.count(tally)
     for batch in work.batches():
@@ -190,16 +190,16 @@ def _learn(told: Sequence[tuple[StreamLoad, RecordStretch]]) -> None:
 
 
 def _fresh(
-    rows: Rows, beats: Sequence[tuple[int, Step]]
+    rows: Rows, heartbeats: Sequence[tuple[int, Step]]
 ) -> tuple[Rows, Sequence[tuple[int, Step]]]:
-    """Return the records that are newer than all before them, and where beats are among them.
+    """Return the records that are newer than all before them, and where heartbeats are among them.
 
-    The first row is the newest record known before. A beat is placed at the last row before it.
+    The first row is the newest record known before. A heartbeat is at the last row before it.
     """
     sequence = rows["sequence"]
     if (sequence[1:] > sequence[:-1]).all():
-        return rows, beats  # as nearly always
+        return rows, heartbeats  # as nearly always
     fresh = np.ones(len(rows), np.bool_)
     fresh[1:] = sequence[1:] > np.maximum.accumulate(sequence)[:-1]
     places = np.cumsum(fresh) - 1
-    return rows[fresh], [(int(places[last]), said) for last, said in beats]
+    return rows[fresh], [(int(places[last]), said) for last, said in heartbeats]

@@ -17,16 +17,16 @@ from disagg_exporter.steps.rows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, joine
 
 
 class StreamInbox:
-    """What one stream told, in order, while its `overlapped` was the same.
+    """What one stream sent, in order, while its `overlapped` was the same.
 
-    `beats` are hellos and heartbeats, each with the number of records that came before it.
+    `heartbeats` are hellos and heartbeats, each with the number of records that came before it.
     """
 
-    __slots__ = ("_count", "_parts", "_single", "beats", "overlapped")
+    __slots__ = ("_count", "_parts", "_single", "heartbeats", "overlapped")
 
     def __init__(self, *, overlapped: bool) -> None:
         self.overlapped = overlapped
-        self.beats: list[tuple[int, Step]] = []
+        self.heartbeats: list[tuple[int, Step]] = []
         self._parts: list[Rows] = []
         self._single: list[Step] = []
         self._count = 0
@@ -43,9 +43,9 @@ class StreamInbox:
         self._parts.append(rows)
         self._count += len(rows)
 
-    def beat(self, said: Step) -> None:
+    def heartbeat(self, said: Step) -> None:
         """Add a hello or heartbeat."""
-        self.beats.append((self._count, said))
+        self.heartbeats.append((self._count, said))
 
     def rows(self, before: Rows) -> Rows:
         """Return the records after those `before`."""
@@ -63,7 +63,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.count = 0
-        self._told: dict[StreamKey, list[StreamInbox]] = {}
+        self._inboxes: dict[StreamKey, list[StreamInbox]] = {}
 
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
         """Add one record."""
@@ -76,24 +76,24 @@ class Inbox:
             self._latest(key, overlapped=overlapped).steps(rows)
             self.count += len(rows)
 
-    def hear(self, key: StreamKey, said: Step) -> None:
+    def heartbeat(self, key: StreamKey, said: Step) -> None:
         """Add a hello or heartbeat."""
-        several = self._told.get(key)
-        told = several[-1] if several else self._latest(key, overlapped=False)
-        told.beat(said)
+        several = self._inboxes.get(key)
+        latest = several[-1] if several else self._latest(key, overlapped=False)
+        latest.heartbeat(said)
         self.count += 1
 
     def take(self) -> Iterator[tuple[StreamKey, StreamInbox]]:
         """Yield what has come, stream by stream, and begin anew."""
-        arrived, self._told, self.count = self._told, {}, 0
-        for key, several in arrived.items():
-            for told in several:
-                yield key, told
+        received, self._inboxes, self.count = self._inboxes, {}, 0
+        for key, several in received.items():
+            for inbox in several:
+                yield key, inbox
 
     def _latest(self, key: StreamKey, *, overlapped: bool) -> StreamInbox:
-        several = self._told.get(key)
+        several = self._inboxes.get(key)
         if several is None:
-            several = self._told[key] = []
+            several = self._inboxes[key] = []
         elif several[-1].overlapped is overlapped:
             return several[-1]
         several.append(StreamInbox(overlapped=overlapped))
@@ -107,7 +107,7 @@ _Numbers = NDArray[np.float64]
 class RecordStretch(NamedTuple):
     """Records of one stream that follow each other; the first row is the record before them.
 
-    `length_ns` is the time that each tells of, 0 for the first. `overlapped`: the engine's own
+    `length_ns` is the time that each stands for, 0 for the first. `overlapped`: the engine's own
     step times are mere waits, so that the time from record to record counts.
     """
 
@@ -129,11 +129,11 @@ class BatchSums(NamedTuple):
 class RecordColumns(NamedTuple):
     """Records of several stretches, one after the other: which stretch each is of, and its facts.
 
-    `first` says where each stretch begins. There, and where a record tells of the state between
-    two steps only, nothing is `told`: neither steps nor batch nor time of them. `length_ns` is
+    `first` says where each stretch begins. There, and where a record is of the state between
+    two steps only, nothing is `reported`: neither steps nor batch nor time of them. `length_ns` is
     the time since the record before, `step_ns` how long the steps took, `held_ns` how long they
     held the engine. `reads` and `writes`: they read prompts, or did nothing but write. `paired`:
-    work was left before, and the host's gap is told. `waited`: requests waited before and after.
+    work was left before, and the host's gap is known. `waited`: requests waited before and after.
     """
 
     first: list[int]
@@ -144,7 +144,7 @@ class RecordColumns(NamedTuple):
     held_ns: _Numbers
     steps: _Numbers
     batch: _Numbers
-    told: _Flags
+    reported: _Flags
     reads: _Flags
     writes: _Flags
     paired: _Flags
@@ -169,7 +169,7 @@ class RecordColumns(NamedTuple):
             "paired_steps": self.paired * steps,
             "paired_ns": self.paired * length_ns,
             "worked_ns": self.paired * self.step_ns,
-            "preemptions": _masked(self.rows["preemptions"], self.told),
+            "preemptions": _masked(self.rows["preemptions"], self.reported),
         }
         sums = [np.add.reduceat(columns[name], self.first).tolist() for name in FIELDS]
         return [LoadTally(*each) for each in zip(*sums, strict=True)]
@@ -200,7 +200,7 @@ class RecordColumns(NamedTuple):
 
 
 def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
-    """Return what the records of one stretch or more tell."""
+    """Return what the records of one stretch or more say."""
     counts = [len(stretch.rows) for stretch in stretches]
     rows = joined([stretch.rows for stretch in stretches])
     # Each row but the very first is held against the one before it, which means nothing where
@@ -215,12 +215,12 @@ def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
     # Transferred requests write their first token like any other (accounting A4).
     received = writes & (newer["context_tokens"] > 0)
     batch = newer["generation_requests"] + newer["context_requests"] * received
-    told = ~writes | (batch > 0)
-    told[seams] = False
-    writes &= told
-    steps, step_ns = (told * each for each in _growth(rows, kinds))
-    held_ns = told * np.where(pending, length_ns, np.minimum(step_ns, length_ns))
-    paired = pending & told
+    reported = ~writes | (batch > 0)
+    reported[seams] = False
+    writes &= reported
+    steps, step_ns = (reported * each for each in _growth(rows, kinds))
+    held_ns = reported * np.where(pending, length_ns, np.minimum(step_ns, length_ns))
+    paired = pending & reported
     if any(stretch.overlapped for stretch in stretches):
         overlapped = np.array([stretch.overlapped for stretch in stretches])[numbers]
         step_ns = np.where(paired & overlapped, length_ns, step_ns)
@@ -233,9 +233,9 @@ def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
         step_ns=step_ns,
         held_ns=held_ns,
         steps=steps,
-        batch=_masked(batch, told),
-        told=told,
-        reads=told & ~writes & (kinds != wire.DUMMY_STEP),
+        batch=_masked(batch, reported),
+        reported=reported,
+        reads=reported & ~writes & (kinds != wire.DUMMY_STEP),
         writes=writes,
         paired=paired,
         waited=waiting[:-1] & waiting[1:],

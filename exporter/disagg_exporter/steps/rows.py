@@ -22,7 +22,7 @@ _TOTALS = wire.Record._fields[wire.Record._fields.index("steps_context") :]
 _TOLD = Step._fields[: Step._fields.index("dummy")]
 _FLOATS = frozenset({"kv_usage_ratio"})
 NOT_TOLD = -1
-"""In `decode_kv_tokens`: the engine does not tell it."""
+"""In `decode_kv_tokens`: the engine does not report it."""
 
 ROW = np.dtype(
     [(name, np.float64 if name in _FLOATS else np.int64) for name in _TOLD]
@@ -131,9 +131,9 @@ def unfinished_tokens(
 
 
 def _step(row: tuple[Any, ...]) -> Step:
-    told, dummy, kv_tokens = row[: len(_TOLD)], row[len(_TOLD)], row[len(_TOLD) + 1]
+    fields, dummy, kv_tokens = row[: len(_TOLD)], row[len(_TOLD)], row[len(_TOLD) + 1]
     rest = dummy, _totals(row), None if kv_tokens == NOT_TOLD else kv_tokens
-    return Step._make(told + rest)
+    return Step._make(fields + rest)
 
 
 def _totals(row: tuple[Any, ...]) -> StepTotals:

@@ -196,6 +196,6 @@ class FpmFeed:
             now_ns = self._clock_ns()
             self._ledger.step(stream.key, step, now_ns=now_ns)
             if message.idle:
-                self._fullness.hear(stream.key, step)
+                self._fullness.heartbeat(stream.key, step)
             else:
                 self._fullness.step(stream.key, step, overlapped=False)

@@ -148,7 +148,7 @@ def book(told: StepEvent, ledger: Ledger, fullness: CapacityModel, now_ns: int) 
         ledger.steps(told.key, told.rows, now_ns=now_ns)
         fullness.steps(told.key, told.rows, overlapped=overlapped)
     elif told.step is not None:
-        fullness.hear(told.key, told.step)
+        fullness.heartbeat(told.key, told.step)
         held = bool(told.flags & wire.HELD_TOTALS)
         ledger.heartbeat(
             told.key, told.step, overlapped=overlapped, held_totals=held, now_ns=now_ns

@@ -64,7 +64,7 @@ def divide(spans: Spans, count: int, streams: Sequence[RecordStream], split: Ste
         kinds, rows = marks["kind"][new], spans.rows[new[0] : new[-1] + 1]
         if len(rows) > len(new):  # one among them was begun before
             rows = spans.rows[new]
-        shares = split.settle(rows, kinds, spans.lengths_ns[new], single[new])
+        shares = split.divide(rows, kinds, spans.lengths_ns[new], single[new])
         mixed = kinds == wire.MIXED
         marks["prefill_share"][new[mixed]] = shares[mixed]
     marks["undivided"] = False

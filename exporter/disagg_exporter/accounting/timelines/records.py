@@ -117,7 +117,7 @@ def marked(rows: Rows, stream: int, split: StepSplit) -> Marks:
         resting = np.where(rows["deferred"] > 0, CODES[Reason.KV_WAIT], CODES[Reason.NO_REQUEST])
         marks["gap"] = np.where(pending, CODES[Reason.HOST_GAP], resting)
     context, generated = rows["context_tokens"], rows["generation_tokens"]
-    shares = split.glance(rows, kinds)
+    shares = split.preview(rows, kinds)
     if (kinds == wire.GENERATION).all():
         marks["decode_tokens"] = context + generated
         return marks

@@ -172,7 +172,7 @@ class StepCost:
         self._steps[:MIXED] = counts[:, -1].tolist()
 
     def refresh(self) -> None:
-        """Catch up on a fit that waits: a mixed step is about to be divided for the books."""
+        """Catch up on a fit that waits: a mixed step is about to be divided for good."""
         if self._fit_waits:
             self._fit_anew()
 
@@ -181,7 +181,7 @@ class StepCost:
         return None if self._lines is None else self._lines.price(work) * self._pace.ratio
 
     def prefill_share(self, work: StepWork) -> float | None:
-        """Return the share of a mixed step's time that is prefill; None if it cannot be told."""
+        """Return the share of a mixed step's time that is prefill; None if it is not known."""
         lines = self._lines
         if lines is None or work.prefill_tokens + work.decode_requests > self._reach_tokens:
             return None

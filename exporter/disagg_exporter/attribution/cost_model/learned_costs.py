@@ -36,7 +36,7 @@ _MOST_TO_NEXT_FIT = 8 * 4096 + 32
 
 @dataclass(frozen=True, slots=True)
 class LearnedCost:
-    """The cost model of one rank (`stepcost.StepCost`); a model made of it predicts the same.
+    """The cost model of one rank (`StepCost`); a model made of it predicts the same.
 
     `cells` are in the order in which they were first seen, `now` is what a step of now weighs.
     `steps` and `residuals` are by kind of step: prefill, decode, mixed. `pace` is the mean and the

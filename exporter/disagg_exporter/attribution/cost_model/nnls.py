@@ -51,21 +51,21 @@ def solve(gram: Sequence[Sequence[float]], moments: Sequence[float]) -> tuple[fl
 def _settle(g: list[list[float]], h: list[float], x: list[float], free: list[int]) -> None:
     """Move x to the best answer in the free unknowns, binding those that would go below 0."""
     while free:
-        wanted = _solve_positive(
+        unbounded = _solve_positive(
             [[g[i][j] for j in free] for i in free],
             [h[i] for i in free],
         )
-        if min(wanted) > 0:
-            for i, value in zip(free, wanted, strict=True):
+        if min(unbounded) > 0:
+            for i, value in zip(free, unbounded, strict=True):
                 x[i] = value
             return
         ways = {
             i: x[i] / (x[i] - value) if x[i] > value else 0.0
-            for i, value in zip(free, wanted, strict=True)
+            for i, value in zip(free, unbounded, strict=True)
             if value <= 0
         }
         first = min(ways, key=ways.__getitem__)
-        for i, value in zip(free, wanted, strict=True):
+        for i, value in zip(free, unbounded, strict=True):
             x[i] = max(x[i] + ways[first] * (value - x[i]), 0.0)
         x[first] = 0.0
         free.remove(first)

@@ -77,7 +77,7 @@ class Proxies:
       were aborted or preempted, which never end, are not carried on for ever.
     * how much cache decode reads: the share of the cache in use when the step began (prompts that
       are still being computed included). The size of the cache is not known and not needed, a
-      coefficient takes it up. Engines that tell the tokens read (FPM) are taken at their word.
+      coefficient takes it up. Engines that report the tokens read (FPM) are believed.
 
     docs/benchmarks.md says what that costs in error.
     """
@@ -101,8 +101,8 @@ class Proxies:
         before = self._follow(rows, decodes)
         usage = rows["kv_usage_ratio"]
         known = usage[:1] if self._kv_usage_ratio is None else [self._kv_usage_ratio]
-        told = rows["decode_kv_tokens"]
-        read = np.where(told == NOT_TOLD, np.concatenate((known, usage[:-1])), told)
+        reported = rows["decode_kv_tokens"]
+        read = np.where(reported == NOT_TOLD, np.concatenate((known, usage[:-1])), reported)
         self._kv_usage_ratio = float(usage[-1])
         chunk = tokens / np.maximum(rows["context_requests"], 1)
         attended = chunk * (before + rows["cached_tokens"]) + tokens * (chunk + 1) / 2
@@ -127,11 +127,11 @@ class Proxies:
         return np.concatenate(([known], left[:-1]))
 
 
-# Bins to a doubling. Where computing overtakes reading is a matter of tokens: they are told
-# apart best. Within a cell only means are kept, which is exact as long as costs are lines.
+# Bins to a doubling. Where computing overtakes reading is a matter of tokens: they have the
+# narrowest bins. Within a cell only means are kept, which is exact as long as costs are lines.
 _TOKEN_BINS, _KV_BINS, _ATTENDED_BINS = 8, 2, 1
 _HEAVY = 1e6
-# Against one step of now. What weighs less tells nothing, and would fade to a weight of 0.
+# Against one step of now. What weighs less says nothing, and would fade to a weight of 0.
 _LEAST_WEIGHT = 1e-9
 _WEIGHT, _SECONDS = 0, 5
 

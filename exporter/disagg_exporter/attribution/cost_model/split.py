@@ -30,18 +30,18 @@ def token_share(context_tokens: int, generation_tokens: int) -> float:
 class StepSplit:
     """Learns what one engine's steps cost, and divides its mixed steps.
 
-    `settle` is for the books: each record once, in the order in which records were made. `glance`
-    is for the fast gauges: each record as it arrives, divided by what is known then. Both take
+    `divide` is for the accounting: each record once, in the order in which records were made.
+    `preview` is for the fast gauges: each record as it arrives, by what is known then. Both take
     records that follow each other and return the shares of prefill, 1 for what is not mixed.
     """
 
-    __slots__ = ("_arriving", "_cost", "_kv_in_tokens", "_preempted", "_settling")
+    __slots__ = ("_cost", "_divided", "_kv_in_tokens", "_preempted", "_previewed")
 
     def __init__(self) -> None:
         self._kv_in_tokens = False
         self._cost = StepCost(kv_in_tokens=False)
-        self._settling = Proxies()
-        self._arriving = Proxies()
+        self._divided = Proxies()
+        self._previewed = Proxies()
         self._preempted = False
 
     def save(self) -> LearnedCost:
@@ -58,14 +58,14 @@ class StepSplit:
     def restart(self) -> None:
         """Go on with a new process of the same engine: its costs stay, its prompts are gone."""
         self.skip()
-        self._arriving.restart()
+        self._previewed.restart()
 
     def skip(self) -> None:
         """Pass over records that never came."""
-        self._settling.restart()
+        self._divided.restart()
         self._preempted = False
 
-    def settle(
+    def divide(
         self,
         rows: Rows,
         kinds: NDArray[np.int64],
@@ -80,9 +80,9 @@ class StepSplit:
         shares = np.ones(len(rows))
         teaches = single & self._teach(rows, kinds)
         in_tokens = rows["decode_kv_tokens"] != NOT_TOLD
-        tells, mixed = rows["generation_requests"] > 0, kinds == wire.MIXED
-        works, seconds = self._settling.read(rows, kinds), lengths_ns / 1e9
-        changes = tells & (in_tokens[tells] != self._kv_in_tokens).any()
+        decodes, mixed = rows["generation_requests"] > 0, kinds == wire.MIXED
+        works, seconds = self._divided.read(rows, kinds), lengths_ns / 1e9
+        changes = decodes & (in_tokens[decodes] != self._kv_in_tokens).any()
         regular = (works[:, 0] > 0) == (kinds == wire.CONTEXT)
         regular &= (works[:, 2] > 0) == (kinds == wire.GENERATION)
         regular &= seconds >= LEAST_SECONDS
@@ -97,7 +97,7 @@ class StepSplit:
                 first = end
             kind, teaching = int(kinds[number]), bool(teaches[number])
             if changes[number]:
-                self._mind_units(bool(in_tokens[number]))
+                self._check_units(bool(in_tokens[number]))
             if teaching and kind in _PURE and self._cost.passes_over(_PURE[kind]):
                 continue
             work = StepWork._make(works[number].tolist())
@@ -109,16 +109,16 @@ class StepSplit:
         self._cost.learn_pure(works[pure[first:]], seconds[pure[first:]])
         return shares
 
-    def glance(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+    def preview(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
         """Divide mixed steps by what is known now."""
         shares = np.ones(len(rows))
         mixed = np.flatnonzero(kinds == wire.MIXED)
         if len(mixed):
-            works = self._arriving.read(rows, kinds)
+            works = self._previewed.read(rows, kinds)
             for number in mixed:
                 shares[number] = self._share(rows[number], StepWork._make(works[number].tolist()))
         else:
-            self._arriving.pass_over(rows, kinds)
+            self._previewed.pass_over(rows, kinds)
         return shares
 
     @property
@@ -126,8 +126,8 @@ class StepSplit:
         """How well the engine's costs are known."""
         return self._cost.state
 
-    def _mind_units(self, in_tokens: bool) -> None:
-        """Begin anew if decode's cache is told in another unit than before: by another source."""
+    def _check_units(self, in_tokens: bool) -> None:
+        """Begin anew if decode's cache has another unit than before: it is from another source."""
         if in_tokens != self._kv_in_tokens:
             self._kv_in_tokens = in_tokens
             self._cost = StepCost(kv_in_tokens=in_tokens)
@@ -141,10 +141,10 @@ class StepSplit:
         return share
 
     def _teach(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Say which steps are worth learning from."""
+        """Return which steps are worth learning from."""
         teach: NDArray[np.bool_] = (kinds != wire.DUMMY_STEP) & (rows["encoder_inputs"] == 0)
         # A request that was preempted computes its tokens anew, and vLLM counts them as
-        # generated: such a step is told apart by its tokens, and only while one is awaited.
+        # generated: such a step is recognised by its tokens, and only while one is awaited.
         if self._preempted or rows["preemptions"].any():
             more = (rows["generation_tokens"] > rows["generation_requests"]).tolist()
             for number, preempted in enumerate((rows["preemptions"] > 0).tolist()):

@@ -1,4 +1,4 @@
-"""Where an engine's seconds are known from when it tells no steps, and which source is used."""
+"""Busy time by phase of engines that report no steps, and which source is used."""
 
 from disagg_exporter.attribution.pages.page_windows import (
     LastReceived,

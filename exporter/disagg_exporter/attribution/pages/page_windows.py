@@ -26,7 +26,7 @@ ActiveSeconds = Callable[[int, int], float]
 
 
 class PageWindows:
-    """What one engine did between one look at its page and the next.
+    """What one engine did between one scrape of its page and the next.
 
     Args:
         active_seconds: Asked where the page itself does not say how long the engine was busy.
@@ -38,7 +38,7 @@ class PageWindows:
         self._before: EnginePage | None = None
         self._cpu_seconds: float | None = None
 
-    def look(
+    def ingest(
         self, page: EnginePage, role: Role, method: Method, cpu_seconds: float | None = None
     ) -> WorkWindow | None:
         """Return what happened since the page before; None for the first, or for the same again.
@@ -58,7 +58,7 @@ class PageWindows:
         busy_seconds = self._busy_seconds(did, method, cpu_before, cpu_seconds)
         if busy_seconds is None:
             return None
-        return self._stretch(did, page, role, method, _counts(before, page, did), busy_seconds)
+        return self._window(did, page, role, method, _counts(before, page, did), busy_seconds)
 
     def forget(self) -> None:
         """Take the next page as the first: there was none for a while, or another process came."""
@@ -77,7 +77,7 @@ class PageWindows:
             case _:
                 return self._active_seconds(did.start_ns, did.end_ns)
 
-    def _stretch(
+    def _window(
         self,
         did: EngineWindow,
         page: EnginePage,
@@ -92,13 +92,13 @@ class PageWindows:
         else:
             self.shares.learn(counts, busy_seconds, did.seconds)
             share = self.shares.share(role, counts, busy_seconds)
-        told = timed or method is Method.PAGE_CPU
+        reported = timed or method is Method.PAGE_CPU
         return WorkWindow(
             start_ns=did.start_ns,
             end_ns=did.end_ns,
             method=method,
             prefill_share=share,
-            busy_ns=round(busy_seconds * _SECOND_NS) if told else None,
+            busy_ns=round(busy_seconds * _SECOND_NS) if reported else None,
             prefill_tokens=counts.prefill_tokens,
             decode_tokens=counts.decode_tokens,
             running=_whole(page.running),
@@ -137,7 +137,7 @@ def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
 
 
 def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, ...]:
-    """How many observations each bucket has got since; nothing where nobody tells."""
+    """How many observations each bucket has got since; none where they are not exposed."""
     if after is None:
         return ()
     old = before.counts if before is not None else (0.0,) * len(after.counts)
@@ -146,7 +146,7 @@ def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, 
 
 
 def role_window(role: Role, start_ns: int, end_ns: int) -> WorkWindow | None:
-    """Return the stretch of an engine that tells nothing: all activity of its devices is its role.
+    """Return the window of an engine that exposes nothing: all activity of its devices is its role.
 
     None where the role does not say which phase that is.
     """
@@ -165,7 +165,7 @@ LEAST_SECONDS = 5.0
 
 
 class LeaderShare:
-    """Follows the books of a leader that is on this node; `prefill_share` is None before any."""
+    """Follows the account of a leader that is on this node; `prefill_share` is None before any."""
 
     def __init__(self) -> None:
         self.prefill_share: float | None = None
@@ -197,14 +197,14 @@ or captures graphs may stall for some seconds without being lost.
 BEST_FIRST = tuple(method for method in Method if method is not Method.NONE)
 
 LastReceived = Mapping[Method, int]
-"""When each source told something last, in nanoseconds of CLOCK_MONOTONIC."""
+"""When something was last received from each source, in nanoseconds of CLOCK_MONOTONIC."""
 
 
-def choose_source(current: Method, heard: LastReceived, now_ns: int) -> Method:
+def choose_source(current: Method, received: LastReceived, now_ns: int) -> Method:
     """Return the source to book an engine by from now on.
 
-    A better source than the one in use is taken as soon as it tells something; a worse one when the
-    one in use has been silent for `PATIENCE_NS`. Without any that tells, it stays as it is.
+    A better source than the one in use is taken as soon as it reports; a worse one when the one
+    in use has been silent for `PATIENCE_NS`. Without any that reports, it stays as it is.
     """
-    fresh = {method for method, t_ns in heard.items() if now_ns - t_ns <= PATIENCE_NS}
+    fresh = {method for method, t_ns in received.items() if now_ns - t_ns <= PATIENCE_NS}
     return next((method for method in BEST_FIRST if method in fresh), current)

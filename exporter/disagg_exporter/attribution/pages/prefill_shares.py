@@ -32,12 +32,12 @@ _MOST_EXPERTS = 16
 
 @dataclass(frozen=True, slots=True)
 class LearnedShares:
-    """What `sources.PhaseShares` knows of one engine; one made of it divides the same.
+    """What `PhaseShares` knows of one engine; one made of it divides the same.
 
     `rows` are the sums over stretches: steps, prompts, tokens of prefill and of decode, steps by
     the time between tokens, then busy seconds and all seconds; `pending` those of the stretch that
     has begun. `costs` are seconds for each step, request and token, then for the experts.
-    `tokens_per_second` and `first_slow` say how prompts are cut (`sources.stretchsteps.Cutting`).
+    `tokens_per_second` and `first_slow` say how prompts are cut (`Cutting`).
 
     Raises:
         ValueError: The values are not those of such costs.
@@ -226,14 +226,14 @@ class PhaseShares:
 
 
 def _row(counts: Counts) -> Columns:
-    """The sums of a stretch, in their order; tokens by gap are told as steps by gap."""
+    """The sums of a stretch, in their order; tokens by gap are given as steps by gap."""
     prefill_tokens, decode_tokens, steps, prompts, gaps = counts
     if prefill_tokens or decode_tokens:
         # Where steps are not counted, each token is taken for one; prompts, all for one.
         steps = max(steps or float(decode_tokens), 1.0)
         prompts = prompts or float(bool(prefill_tokens))
     by_gap = np.array(gaps) if gaps else np.zeros(BUCKETS)
-    told = by_gap.sum()
-    if told > 0:
-        by_gap = by_gap * (steps / told)
+    gaps_total = by_gap.sum()
+    if gaps_total > 0:
+        by_gap = by_gap * (steps / gaps_total)
     return np.array([steps, prompts, prefill_tokens, decode_tokens, *by_gap])

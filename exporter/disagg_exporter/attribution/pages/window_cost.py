@@ -1,9 +1,9 @@
 """What an engine's steps cost, learned from stretches of which only sums are known.
 
-A step takes the longer of arithmetic and reading memory, as in `stepfit`, with fewer terms, because
-sums tell less: arithmetic costs so much for each token, whoever it belongs to; reading costs so
-much for a step (the weights), so much for each request that decodes (its cache) and, of a mixture
-of experts, for the experts that its tokens choose.
+A step takes the longer of arithmetic and reading memory, as in `cost_model.fit`, with fewer terms
+because sums say less: arithmetic costs so much for each token, whoever it belongs to; reading costs
+so much for a step (the weights), so much for each request that decodes (its cache) and, of a
+mixture of experts, for the experts that its tokens choose.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class WindowCosts(NamedTuple):
         first, second = prefill - empty + both - decode, decode - empty + both - prefill
         # Where neither adds anything, by tokens.
         adds = first + second
-        told, whole = np.where(adds > 0, (first, adds), (tokens, tokens + requests))
-        share = told / np.where(whole > 0, whole, 1.0)
+        part, whole = np.where(adds > 0, (first, adds), (tokens, tokens + requests))
+        share = part / np.where(whole > 0, whole, 1.0)
         mixed = steps.mixed[:, None] * steps.parts * both
         prefill_seconds = (mixed * share).sum(axis=1)
         return prefill_seconds, steps.plain * decode[:, 0] + mixed.sum(axis=1) - prefill_seconds
@@ -163,7 +163,7 @@ def _least_squares(
     for some in _EXPERTS_TOKENS if experts else ():
         plain = steps.plain * (1 - np.exp(-steps.requests / some))
         columns.append(plain + (reads * (1 - np.exp(-tokens / some))).sum(axis=1))
-    # By the relative error: a quiet stretch tells as much of the costs as a full one.
+    # By the relative error: a quiet stretch says as much of the costs as a full one.
     features = np.stack(columns) / busy_seconds
     step, request, token, *more = solve(
         (features @ features.T).tolist(), features.sum(axis=1).tolist()

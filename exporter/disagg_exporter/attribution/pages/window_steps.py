@@ -52,7 +52,7 @@ class Cutting(NamedTuple):
     """Whether an engine's prompts are longer than a step takes at once.
 
     Then a prompt is computed in pieces, beside steps that decode, and counted when it ends. When
-    that was, and how long the pieces were, is told by the tokens that took long to come:
+    that was, and how long the pieces were, is known by the tokens that took long to come:
     `tokens_per_second` were computed in such slow steps, in the mean. 0 where prompts are computed
     at once. Steps are slow from the bucket `first_slow` on, if their requests allow it.
     """

@@ -22,7 +22,7 @@ _STEADY = 0.6
 
 
 def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit | None:
-    """Return the knee of an engine's prefill steps; None while it cannot be told.
+    """Return the knee of an engine's prefill steps; None while it is not known.
 
     The knee is where the rate (tokens of a step over its time) first reaches nine tenths of the
     best one. Tokens per second there are nine tenths of what all steps beyond it reach together:
@@ -41,8 +41,8 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
     rates = [point.size / (point.seconds + gap_seconds) for point in known]
     if not known:
         return None
-    wanted = KNEE_SHARE * max(map(_surely, known, rates))
-    first = next(i for i, rate in enumerate(rates) if rate >= wanted)
+    least_rate = KNEE_SHARE * max(map(_surely, known, rates))
+    first = next(i for i, rate in enumerate(rates) if rate >= least_rate)
     beyond, below = known[first:], known[:first]
     top_size = beyond[-1].size
     full = sum(point.full for point in beyond if point.size >= _NEAR_TOP * top_size)
@@ -51,14 +51,14 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
     ):
         return None
     steps = sorted((rate, point.samples) for point, rate in zip(beyond, rates[first:], strict=True))
-    if _middle(steps) < _STEADY * wanted / KNEE_SHARE:
+    if _middle(steps) < _STEADY * least_rate / KNEE_SHARE:
         return None
     tokens = sum(point.samples * point.size for point in beyond)
     seconds = sum(point.samples * (point.seconds + gap_seconds) for point in beyond)
     rate = KNEE_SHARE * tokens / seconds
     if sum(point.samples for point in below) < ENOUGH_BELOW:
         return PrefillLimit(rate, LimitConfidence.ONE)
-    part = (wanted - rates[first - 1]) / (rates[first] - rates[first - 1])
+    part = (least_rate - rates[first - 1]) / (rates[first] - rates[first - 1])
     knee_tokens = below[-1].size * (beyond[0].size / below[-1].size) ** part
     return PrefillLimit(rate, LimitConfidence.BOTH, knee_tokens)
 

@@ -61,9 +61,9 @@ class LoadWindow:
 
     def add(self, tally: LoadTally) -> None:
         """Take the tally of the time since the one before."""
-        told: tuple[float, ...] = _ALL(tally)
-        self._kept.append(told)
-        self._sums = list(map(add, self._sums, told))
+        sums: tuple[float, ...] = _ALL(tally)
+        self._kept.append(sums)
+        self._sums = list(map(add, self._sums, sums))
         while self._sums[0] - self._kept[0][0] >= WINDOW_NS:
             self._sums = list(map(sub, self._sums, self._kept.popleft()))
             if min(self._sums) < 0:
@@ -116,7 +116,7 @@ class Load:
 
 
 def load_of(tallies: Iterable[LoadTally]) -> Load | None:
-    """Return the load of an engine by its ranks; None until they have told of some seconds."""
+    """Return the load of an engine by its ranks; None until there are some seconds of them."""
     known = [tally for tally in tallies if tally.length_ns >= LEAST_SECONDS * 1e9]
     if not known:
         return None

@@ -352,7 +352,7 @@ def test_whatever_part_of_it_fails_is_shown_and_neither_daemon_nor_engine_ends(
     failing = {
         "cpu": "disagg_exporter.devices.source.NoDevices.sweep",
         "accounting": "disagg_exporter.accounting.Ledger.advance",
-        "capacity": "disagg_exporter.capacity.Fullness.advance",
+        "capacity": "disagg_exporter.capacity.CapacityModel.advance",
         "snapshot": "disagg_cluster.daemon.main_loop.compose",
         "upkeep": "disagg_cluster.telemetry.launched_engines.LaunchedEngines.check_step_silence",
         "journal": "disagg_cluster.supervisor.journal.journal.encode",

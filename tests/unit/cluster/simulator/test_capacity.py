@@ -39,7 +39,7 @@ def learned(requests_per_second: float, output_tokens: float) -> dict[str, Engin
             if event.kind is MessageKind.STEP:
                 fullness.step(event.key, event.step, overlapped=False)
             else:
-                fullness.hear(event.key, event.step)
+                fullness.heartbeat(event.key, event.step)
     fullness.advance(statuses, SECONDS * SECOND_NS)
     return {capacity.engine: capacity for capacity in fullness.capacities(statuses)}
 

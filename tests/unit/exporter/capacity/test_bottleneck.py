@@ -110,13 +110,13 @@ def test_a_verdict_does_not_flap_at_its_limit(
 def test_activity_is_a_mean_that_fades_over_the_devices_that_tell() -> None:
     activity = DeviceActivity()
     for _ in range(100):
-        activity.take(
+        activity.ingest(
             [
                 DeviceReading("a", 0, tensor_ratio=0.5, dram_ratio=0.25),
                 DeviceReading("b", 0, tensor_ratio=0.3, dram_ratio=None),
             ]
         )
-    activity.take([DeviceReading("a", 0, tensor_ratio=0.9, dram_ratio=0.25)])
+    activity.ingest([DeviceReading("a", 0, tensor_ratio=0.9, dram_ratio=0.25)])
 
     assert activity.of(["a"]) == ActivityRatios(pytest.approx(0.52), pytest.approx(0.25))
     assert activity.of(["b"]) == ActivityRatios()

@@ -144,11 +144,11 @@ def together(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[
                 if record:
                     arrived.step(key, step, overlapped=overlapped)
                 else:
-                    arrived.hear(key, step)
+                    arrived.heartbeat(key, step)
         stretches: list[tuple[StreamLoad, RecordStretch]] = []
         for key, told in arrived.take():
             stream = streams.setdefault(key, StreamLoad(*curves[key]))
-            stretches += [(stream, stretch) for stretch in stream.take(told)]
+            stretches += [(stream, stretch) for stretch in stream.ingest(told)]
         learn(stretches)
         yield seen(streams, curves, second)
 
@@ -161,7 +161,7 @@ def seen(
     shown = []
     for _, stream in sorted(streams.items()):
         stream.end_second(ns(second))
-        times = stream.mark_ns, stream.heard_ns, stream.recorded_ns
+        times = stream.mark_ns, stream.received_ns, stream.recorded_ns
         shown.append(Seen(times, stream.gap_seconds, astuple(stream.window.total)))
     return shown, [
         list(curve.points(ns(second))) for _, both in sorted(curves.items()) for curve in both
@@ -229,7 +229,7 @@ def test_a_time_that_no_clock_shows_makes_no_negative_time(t_ns: int) -> None:
         arrived, stream = Inbox(), StreamLoad(Curve(), Curve())
         arrived.steps(key, rows_of(steps[begins:]), overlapped=False)
         for _, told in arrived.take():
-            learn((stream, stretch) for stretch in stream.take(told))
+            learn((stream, stretch) for stretch in stream.ingest(told))
         stream.end_second(ns(4))
 
         assert min(astuple(stream.window.total)) >= 0

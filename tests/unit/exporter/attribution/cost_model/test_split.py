@@ -13,7 +13,7 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Split, Step
 from disagg_exporter.steps.rows import kind_of, rows_of
 from support.books import Books, Teller, ns
-from support.single_steps import glance, read, settle
+from support.single_steps import divide, preview, read
 
 
 def _step(**counts: object) -> Step:
@@ -33,7 +33,7 @@ def _teach(split: StepSplit, count: int = 1500, seed: int = 1) -> None:
     rng = random.Random(seed)
     for _ in range(count):
         prefill, decode = rng.choice([0, rng.randint(20, 400)]), rng.randint(1, 60)
-        settle(split, *_record(prefill, decode, kv=rng.random()))
+        divide(split, *_record(prefill, decode, kv=rng.random()))
 
 
 def _record(prefill: int, decode: int, kv: float = 0.2, **more: object) -> tuple[Step, int, int]:
@@ -116,12 +116,12 @@ def test_tokens_divide_a_step_until_the_model_has_earned_trust() -> None:
     split = StepSplit()
     step, kind, length_ns = _record(300, 20)
 
-    before = settle(split, step, kind, length_ns)
+    before = divide(split, step, kind, length_ns)
     _teach(split)
 
     assert before == token_share(step.context_tokens, step.generation_tokens)
-    assert settle(split, step, kind, length_ns) == pytest.approx(0.03 / 0.034, abs=0.03)
-    assert glance(split, step, kind) == pytest.approx(0.03 / 0.034, abs=0.03)
+    assert divide(split, step, kind, length_ns) == pytest.approx(0.03 / 0.034, abs=0.03)
+    assert preview(split, step, kind) == pytest.approx(0.03 / 0.034, abs=0.03)
 
 
 def test_recomputation_after_preemption_teaches_nothing_wrong() -> None:
@@ -129,15 +129,15 @@ def test_recomputation_after_preemption_teaches_nothing_wrong() -> None:
     split = StepSplit()
     _teach(split)
     asked = _record(300, 20)
-    before, seen = settle(split, *asked), split.state.steps
+    before, seen = divide(split, *asked), split.state.steps
 
     for _ in range(50):
-        settle(split, *_record(0, 20, preemptions=1))
+        divide(split, *_record(0, 20, preemptions=1))
         step = _step(generation_requests=20, generation_tokens=820)
-        settle(split, step, wire.GENERATION, ns(0.09))
+        divide(split, step, wire.GENERATION, ns(0.09))
 
     assert split.state.steps == seen + 50
-    assert settle(split, *asked) == pytest.approx(before, abs=0.01)
+    assert divide(split, *asked) == pytest.approx(before, abs=0.01)
 
 
 def test_speculative_decoding_costs_what_it_costs() -> None:
@@ -149,9 +149,9 @@ def test_speculative_decoding_costs_what_it_costs() -> None:
         return step._replace(generation_tokens=4 * decode), kind, length_ns
 
     for _ in range(1500):
-        settle(split, *record(rng.choice([0, rng.randint(20, 400)]), rng.randint(1, 60)))
+        divide(split, *record(rng.choice([0, rng.randint(20, 400)]), rng.randint(1, 60)))
 
-    assert settle(split, *record(300, 20)) == pytest.approx(0.03 / 0.034, abs=0.03)
+    assert divide(split, *record(300, 20)) == pytest.approx(0.03 / 0.034, abs=0.03)
     assert token_share(300, 80) < 0.8
 
 
@@ -160,7 +160,7 @@ def test_a_record_of_many_steps_teaches_nothing() -> None:
     _teach(split)
     before = split.state
 
-    settle(split, *_record(0, 20), single=False)
+    divide(split, *_record(0, 20), single=False)
 
     assert split.state == before
 
@@ -172,21 +172,21 @@ def test_another_unit_of_the_cache_begins_the_costs_anew() -> None:
     step, kind, length_ns = _record(300, 20)
     told = step._replace(decode_kv_tokens=9000)
 
-    settle(split, told, kind, length_ns)
-    settle(
+    divide(split, told, kind, length_ns)
+    divide(
         split, step._replace(generation_requests=0, generation_tokens=0), wire.CONTEXT, length_ns
     )
 
     assert split.state.steps == 2
-    assert settle(split, told, kind, length_ns) == token_share(
+    assert divide(split, told, kind, length_ns) == token_share(
         step.context_tokens, step.generation_tokens
     )
 
 
 def test_data_parallel_fillers_and_encoders_teach_nothing() -> None:
     split = StepSplit()
-    settle(split, _step(dummy=True), wire.DUMMY_STEP, ns(1))
-    settle(split, *_record(100, 0, encoder_inputs=3))
+    divide(split, _step(dummy=True), wire.DUMMY_STEP, ns(1))
+    divide(split, *_record(100, 0, encoder_inputs=3))
 
     assert split.state.steps == 0
 
@@ -274,7 +274,7 @@ def test_units_that_change_within_a_look_change_for_each_record() -> None:
     lengths_ns = np.full(6, 10**7)
 
     for step in steps:
-        settle(alone, step, wire.GENERATION, 10**7)
-    together.settle(rows_of(steps), np.full(6, wire.GENERATION), lengths_ns, np.ones(6, np.bool_))
+        divide(alone, step, wire.GENERATION, 10**7)
+    together.divide(rows_of(steps), np.full(6, wire.GENERATION), lengths_ns, np.ones(6, np.bool_))
 
     assert together.state == alone.state

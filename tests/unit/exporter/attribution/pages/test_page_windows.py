@@ -26,14 +26,14 @@ def _page(second: float, computed: float, generated: float, **told: Any) -> Engi
 
 def test_the_first_page_tells_nothing_and_neither_does_the_same_again() -> None:
     stretches = PageWindows(lambda start, end: 1.0)
-    assert stretches.look(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
-    assert stretches.look(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
+    assert stretches.ingest(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
+    assert stretches.ingest(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
 
 
 def test_two_pages_tell_tokens_requests_and_a_share() -> None:
     stretches = PageWindows(lambda start, end: 0.5)
-    stretches.look(_page(1, 100, 10), Role.MIXED, Method.PAGE)
-    did = stretches.look(_page(2, 130, 20, running=2, waiting=1), Role.MIXED, Method.PAGE)
+    stretches.ingest(_page(1, 100, 10), Role.MIXED, Method.PAGE)
+    did = stretches.ingest(_page(2, 130, 20, running=2, waiting=1), Role.MIXED, Method.PAGE)
     assert did is not None
     assert (did.prefill_tokens, did.decode_tokens, did.prefill_share) == (30, 10, 0.75)
     assert (did.running, did.waiting, did.deferred, did.pending) == (2, 1, None, True)
@@ -45,8 +45,8 @@ def test_without_a_gpu_cpu_time_is_busy_time_up_to_the_wall(
     cpu: float, busy_seconds: float
 ) -> None:
     stretches = PageWindows(lambda start, end: 0.0)
-    stretches.look(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, 5.0)
-    did = stretches.look(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, cpu)
+    stretches.ingest(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, 5.0)
+    did = stretches.ingest(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, cpu)
     assert did is not None
     assert did.busy_ns == round(busy_seconds * SECOND_NS)
     assert did.prefill_share == 0.0
@@ -54,16 +54,16 @@ def test_without_a_gpu_cpu_time_is_busy_time_up_to_the_wall(
 
 def test_without_cpu_time_nothing_is_said() -> None:
     stretches = PageWindows(lambda start, end: 1.0)
-    stretches.look(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, None)
-    assert stretches.look(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, 3.0) is None
+    stretches.ingest(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, None)
+    assert stretches.ingest(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, 3.0) is None
 
 
 def test_an_engines_own_timers_need_no_model() -> None:
     stretches = PageWindows(lambda start, end: 1.0)
     timers = {"prefill_seconds_total": 5.0, "decode_seconds_total": 5.0}
-    stretches.look(_page(1, 0, 0, **timers), Role.MIXED, Method.ENGINE_TIMERS)
+    stretches.ingest(_page(1, 0, 0, **timers), Role.MIXED, Method.ENGINE_TIMERS)
     timers = {"prefill_seconds_total": 5.6, "decode_seconds_total": 5.2}
-    did = stretches.look(_page(2, 9, 9, **timers), Role.MIXED, Method.ENGINE_TIMERS)
+    did = stretches.ingest(_page(2, 9, 9, **timers), Role.MIXED, Method.ENGINE_TIMERS)
     assert did is not None
     assert did.busy_ns == pytest.approx(0.8 * SECOND_NS)
     assert did.prefill_share == pytest.approx(0.75)
@@ -80,18 +80,18 @@ def test_the_first_token_of_a_prompt_computed_here_is_no_decode_work(
 
     stretches = PageWindows(lambda start, end: 1.0)
     nothing = {"computed": 0.0, "generated": 0.0, "external_tokens_total": 0.0}
-    stretches.look(page(1, 5, **nothing), Role.MIXED, Method.PAGE)
+    stretches.ingest(page(1, 5, **nothing), Role.MIXED, Method.PAGE)
     told = {"computed": computed, "generated": 30.0, "external_tokens_total": external}
-    did = stretches.look(page(2, 15, **told), Role.MIXED, Method.PAGE)
+    did = stretches.ingest(page(2, 15, **told), Role.MIXED, Method.PAGE)
     assert did is not None
     assert did.decode_tokens == decoded
 
 
 def test_after_a_pause_the_next_page_is_the_first() -> None:
     stretches = PageWindows(lambda start, end: 1.0)
-    stretches.look(_page(1, 0, 0), Role.MIXED, Method.PAGE)
+    stretches.ingest(_page(1, 0, 0), Role.MIXED, Method.PAGE)
     stretches.forget()
-    assert stretches.look(_page(2, 5, 5), Role.MIXED, Method.PAGE) is None
+    assert stretches.ingest(_page(2, 5, 5), Role.MIXED, Method.PAGE) is None
 
 
 def test_ranks_step_side_by_side_and_tell_how_long_their_tokens_took() -> None:
@@ -105,8 +105,8 @@ def test_ranks_step_side_by_side_and_tell_how_long_their_tokens_took() -> None:
     learned: list[Counts] = []
     stretches = PageWindows(lambda start, end: 1.0)
     stretches.shares.learn = lambda counts, *_: learned.append(counts)  # type: ignore[method-assign]
-    stretches.look(page(1, 100, (7.0, 9.0)), Role.MIXED, Method.PAGE)
-    stretches.look(page(2, 140, (17.0, 29.0)), Role.MIXED, Method.PAGE)
+    stretches.ingest(page(1, 100, (7.0, 9.0)), Role.MIXED, Method.PAGE)
+    stretches.ingest(page(2, 140, (17.0, 29.0)), Role.MIXED, Method.PAGE)
 
     assert learned == [Counts(0, 400, 20.0, 0.0, (10.0, 10.0))]
 
@@ -133,7 +133,7 @@ def test_steps_are_counted_or_else_told_by_the_requests_that_run(counted: bool) 
         steps, generated, computed = steps + did, generated + 3 * did, computed + prompt
         told = {"steps_total": steps} if counted else {}
         page = _page(second, computed, generated, running=3, **told)
-        window = stretches.look(page, Role.MIXED, Method.PAGE)
+        window = stretches.ingest(page, Role.MIXED, Method.PAGE)
         if window is not None and second > 250:
             assert window.split is Split.MODEL
             shares.append((prompt, window.prefill_share, busy_seconds))

@@ -33,7 +33,7 @@ class PagedEngine:
             computed_tokens_total=0.0,
             generation_tokens_total=0.0,
         )
-        self.paged.look(self.page, 0)
+        self.paged.ingest(self.page, 0)
 
     def second(
         self, running: float = 0, prefilled: float = 0, waiting: float = 0, kv: float = 0
@@ -49,7 +49,7 @@ class PagedEngine:
             computed_tokens_total=(page.computed_tokens_total or 0) + prefilled,
             generation_tokens_total=(page.generation_tokens_total or 0) + written,
         )
-        self.paged.look(self.page, self.page.t_ns)
+        self.paged.ingest(self.page, self.page.t_ns)
 
     def learn(self) -> None:
         for running in (10, 20, 50, 80, 120, 200):
@@ -126,9 +126,9 @@ def test_without_a_page_there_is_no_load() -> None:
     for _ in range(70):
         engine.second(running=20)
 
-    engine.paged.look(engine.page, engine.page.t_ns + 31 * SECOND_NS)
+    engine.paged.ingest(engine.page, engine.page.t_ns + 31 * SECOND_NS)
     stale = engine.paged.load
-    engine.paged.look(None, engine.page.t_ns)
+    engine.paged.ingest(None, engine.page.t_ns)
 
     assert stale is None
     assert engine.paged.load is None

@@ -43,7 +43,7 @@ class Node:
         if record:
             self.fullness.step(key, step, overlapped=self.overlapped)
         else:
-            self.fullness.hear(key, step)
+            self.fullness.heartbeat(key, step)
         self.pass_time(step.t_ns)
 
     def pass_time(self, now_ns: int) -> None:
@@ -361,7 +361,7 @@ def test_records_that_come_in_packets_teach_what_they_teach_one_by_one() -> None
             packets.fullness.steps(key._replace(engine="unknown"), rows_of(packet), overlapped=True)
             packet.clear()
         if not record:
-            packets.fullness.hear(key, step)
+            packets.fullness.heartbeat(key, step)
         packets.pass_time(step.t_ns)
 
     for each, hear in ((node, node.hear), (packets, gather)):
