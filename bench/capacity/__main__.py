@@ -181,24 +181,24 @@ def _costs() -> dict[str, float]:
         EngineStatus(name, Role.DECODE, "", "", "", (), EngineState.READY, True, "", "")
         for name in names
     ]
-    fullness, each = CapacityModel(TARGETS_SECONDS[0]), []
+    capacity_model, each = CapacityModel(TARGETS_SECONDS[0]), []
     for key, step in told:
         began = time.perf_counter_ns()
-        fullness.step(key, step, overlapped=False)
+        capacity_model.step(key, step, overlapped=False)
         each.append(time.perf_counter_ns() - began)
     rows = rows_of(step for key, step in told if key.engine.startswith("decode"))
     keys = [StreamKey(f"engine-{n}", n, 1, 0) for n in range(16)]
-    fullness, began_ns = CapacityModel(TARGETS_SECONDS[0]), int(rows["t_ns"][0])
-    fullness.advance(engines, began_ns)
+    capacity_model, began_ns = CapacityModel(TARGETS_SECONDS[0]), int(rows["t_ns"][0])
+    capacity_model.advance(engines, began_ns)
     # As the daemon hears them: the steps of a tenth of a second in one packet.
     packets = (rows["t_ns"] - began_ns) // (SECOND_NS // 10)
     bounds = np.flatnonzero(np.diff(packets)) + 1
     began = time.thread_time_ns()
     for number, packet in enumerate(np.split(rows, bounds)):
         for key in keys:
-            fullness.steps(key, packet, overlapped=False)
+            capacity_model.steps(key, packet, overlapped=False)
         if number % 10 == 9:
-            fullness.advance(engines, int(packet["t_ns"][-1]))
+            capacity_model.advance(engines, int(packet["t_ns"][-1]))
     all_us = (time.thread_time_ns() - began) / 1e3
     steps = len(rows) * len(keys)
     return {

@@ -92,7 +92,7 @@ class _Node:
         add_devices({name: self.ledger}, simulation)
         self.snapshot: Snapshot | None = None
         self._devices = simulation.nodes[name]
-        self._fullness = CapacityModel(0.05)
+        self._capacity_model = CapacityModel(0.05)
         self._assignment: Assignment | None = None
         self._page: EnginePage | None = None
         self._tally = CumulativeCounts()
@@ -109,18 +109,18 @@ class _Node:
             case DeviceSweep():
                 self._look = DeviceLook("sim", event, 0.001, time.time())
             case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
-                self._fullness.step(event.key, step, overlapped=False)
+                self._capacity_model.step(event.key, step, overlapped=False)
             case ControlMessage(step=step) if step is not None:
-                self._fullness.heartbeat(event.key, step)
+                self._capacity_model.heartbeat(event.key, step)
 
     def advance(self, now_ns: int) -> None:
         self.ledger.advance(now_ns)
-        self._fullness.advance(self._statuses(), now_ns, self._look.readings(now_ns))
+        self._capacity_model.advance(self._statuses(), now_ns, self._look.readings(now_ns))
 
     def compose(self, now_ns: int) -> None:
         engines = self._statuses()
         self.snapshot = compose(
-            read_accounting(self.ledger, self._fullness, engines, now_ns),
+            read_accounting(self.ledger, self._capacity_model, engines, now_ns),
             self.ledger.fast_gauges(now_ns),
             now_ns,
             time.time() - now_ns / SECOND_NS,

@@ -90,7 +90,7 @@ class Learners:
     """The parts of the daemon that learn."""
 
     ledger: Ledger
-    fullness: CapacityModel
+    capacity_model: CapacityModel
     sourcing: SourceSelection
 
     def save(self, engine: str, now_ns: int) -> EngineLearned:
@@ -101,7 +101,7 @@ class Learners:
         """
         return EngineLearned(
             tuple(sorted(self.ledger.costs(engine).items())),
-            self.fullness.limits(engine, now_ns),
+            self.capacity_model.limits(engine, now_ns),
             self.sourcing.shares(engine),
         )
 
@@ -112,7 +112,7 @@ class Learners:
     def restore(self, engine: str, learned: EngineLearned, now_ns: int) -> None:
         """Go on with what was saved of an engine, instead of what is known."""
         self.ledger.restore_costs(engine, dict(learned.costs))
-        self.fullness.restore_limits(engine, learned.limits, now_ns)
+        self.capacity_model.restore_limits(engine, learned.limits, now_ns)
         self.sourcing.restore_shares(engine, learned.shares)
 
 

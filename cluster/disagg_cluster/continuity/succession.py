@@ -200,7 +200,7 @@ class Succession:
 
     Args:
         folder: The run folder.
-        ledger, fullness: The accounting, and how full engines are.
+        ledger, capacity_model: The accounting, and how full engines are.
         devices: The devices that there are now.
         names: What found engines are called, by what they are recognised by.
         digests: Fingerprints of the launched workers' commands, by worker.
@@ -212,7 +212,7 @@ class Succession:
         self,
         folder: RunFolder,
         ledger: Ledger,
-        fullness: CapacityModel,
+        capacity_model: CapacityModel,
         *,
         devices: Callable[[], Iterable[Device]],
         names: Callable[[], Mapping[str, str]],
@@ -223,7 +223,7 @@ class Succession:
         file = CheckpointFile(folder.checkpoints, here(), log, at=at)
         self._continuity = Continuity(ledger, file, log, names)
         self.sourcing = SourceSelection(ledger)
-        learners = Learners(ledger, fullness, self.sourcing)
+        learners = Learners(ledger, capacity_model, self.sourcing)
         self.learned = learned_file(folder.learned, learners, devices, digests, log, at)
 
     def resume(self, lock: RunLock, devices: Sequence[Device], now_ns: int) -> Checkpoint | None:

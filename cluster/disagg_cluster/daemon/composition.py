@@ -71,7 +71,7 @@ class Composition:
         self.folder = RunFolder(run_folder)
         self.specs = posts_of(config, layout, self.folder, os.environ)
         self.ledger = Ledger()
-        self.fullness = CapacityModel(config.latency.itl_seconds)
+        self.capacity_model = CapacityModel(config.latency.itl_seconds)
         self.lock = RunLock(self.folder.lock, signs=False)
         self.journal = Journal(self.folder.journal, _log, at=self.lock.at)
         register(lambda: (self.journal.status(),))
@@ -81,7 +81,7 @@ class Composition:
             config.workers, workers.tag, self.ledger, up_of=workers.up, served=workers.served
         )
         self.devices = DeviceWatch(source, self.ledger)
-        accounts = self.folder, self.ledger, self.fullness
+        accounts = self.folder, self.ledger, self.capacity_model
         found = attaching(config, layout, *accounts, self.devices, self.engines)
         self.registry = EngineRegistry(self.engines, found, config.intervals.pages_seconds)
         self.succession = Succession(
@@ -129,7 +129,7 @@ class Composition:
         register(self.hook.collectors)
         self.main_loop = MainLoop(
             self.ledger,
-            self.fullness,
+            self.capacity_model,
             self.registry,
             self.devices,
             layout.devices,

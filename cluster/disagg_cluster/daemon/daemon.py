@@ -119,7 +119,11 @@ class Daemon:
             word = stack.enter_context(endpoint_written(parts.folder.whereabouts, address, listen))
             parts.folder_watch.keep("whereabouts", word)
             feeds = receiving_steps(
-                parts.specs.values(), parts.engines, parts.folder, parts.ledger, parts.fullness
+                parts.specs.values(),
+                parts.engines,
+                parts.folder,
+                parts.ledger,
+                parts.capacity_model,
             )
             stack.enter_context(feeds)
             looking = parts.devices.running(self._config.intervals.devices_seconds)

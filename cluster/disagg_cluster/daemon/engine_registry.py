@@ -108,7 +108,7 @@ def attaching(
     layout: Layout,
     folder: RunFolder,
     ledger: Ledger,
-    fullness: CapacityModel,
+    capacity_model: CapacityModel,
     devices: DeviceWatch,
     engines: LaunchedEngines,
 ) -> AttachMode | None:
@@ -119,7 +119,7 @@ def attaching(
         layout: The devices of the node.
         folder: Where engines tell their steps.
         ledger: Told of every change.
-        fullness: Told of every step.
+        capacity_model: Told of every step.
         devices: Their readings, with the processes on them.
         engines: Our own engines, which are never found.
     """
@@ -129,7 +129,7 @@ def attaching(
         config.attach,
         folder,
         ledger,
-        fullness,
+        capacity_model,
         layout.devices,
         lambda: devices.look.readings(time.monotonic_ns()),
         ours=engines.pids,
@@ -160,7 +160,7 @@ def receiving_steps(
     engines: LaunchedEngines,
     folder: RunFolder,
     ledger: Ledger,
-    fullness: CapacityModel,
+    capacity_model: CapacityModel,
 ) -> Iterator[None]:
     """Listen for the steps of every worker until the block ends; in a running loop.
 
@@ -172,7 +172,7 @@ def receiving_steps(
         for spec in specs:
             name = spec.name
             pid, environment = partial(engines.pid, name), spec.command.env
-            feed = StepFeed(name, folder.socket(name), ledger, fullness, pid, environment)
+            feed = StepFeed(name, folder.socket(name), ledger, capacity_model, pid, environment)
             feed.open(loop)
             stack.callback(feed.close)
             engines.hear(name, feed)

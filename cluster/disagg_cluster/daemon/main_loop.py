@@ -99,7 +99,7 @@ class MainLoop:
     """Advances the accounting and keeps the snapshot fresh.
 
     Args:
-        ledger, fullness: The accounting.
+        ledger, capacity_model: The accounting.
         registry: All engines.
         watch: The readings of the devices.
         devices: The node's own devices.
@@ -118,7 +118,7 @@ class MainLoop:
     def __init__(
         self,
         ledger: Ledger,
-        fullness: CapacityModel,
+        capacity_model: CapacityModel,
         registry: EngineRegistry,
         watch: DeviceWatch,
         devices: Sequence[Device],
@@ -133,7 +133,7 @@ class MainLoop:
         gpu_price: GpuPrice | None = None,
     ) -> None:
         self._ledger = ledger
-        self._fullness = fullness
+        self._capacity_model = capacity_model
         self._registry = registry
         self._watch = watch
         self._devices = tuple(devices)
@@ -188,7 +188,7 @@ class MainLoop:
             with self._capacity.round():
                 readings = self._watch.look.readings(now_ns)
                 engines = self._registry.statuses()
-                self._fullness.advance(engines, now_ns, readings)
+                self._capacity_model.advance(engines, now_ns, readings)
                 self._inherit(engines, now_ns)
         if number % UPKEEP_TICKS == 0:
             with self._upkeep.round():
@@ -245,7 +245,7 @@ class MainLoop:
             # successor's: then every `increase()` over our death counts it twice.
             self._is_outdated = not self._save(now_ns, self.wall_offset_seconds(now_ns))
             if not self._is_outdated:
-                self._view = read_accounting(self._ledger, self._fullness, engines, now_ns)
+                self._view = read_accounting(self._ledger, self._capacity_model, engines, now_ns)
                 self._view_ns = now_ns
         if self._view is None:
             return self._without_measurements(now_ns)

@@ -36,7 +36,7 @@ class AttachMode:
     Args:
         attach: Where they are looked for.
         folder: Where engines tell their steps.
-        ledger, fullness: The books.
+        ledger, capacity_model: The books.
         devices: The devices of this node, the pseudo-devices of our own engines among them.
         readings: The last readings of the devices.
         ours: The processes of the engines that we started.
@@ -51,7 +51,7 @@ class AttachMode:
         attach: Attach,
         folder: RunFolder,
         ledger: Ledger,
-        fullness: CapacityModel,
+        capacity_model: CapacityModel,
         devices: Sequence[Device],
         readings: Callable[[], Sequence[DeviceReading]],
         *,
@@ -62,9 +62,9 @@ class AttachMode:
         proc: Path = Path("/proc"),
     ) -> None:
         gpus = [device for device in devices if not device.is_pseudo]
-        self._steps = AttachedSteps(folder, ledger, fullness, self._engines, self._drain_pod)
+        self._steps = AttachedSteps(folder, ledger, capacity_model, self._engines, self._drain_pod)
         self._pages: PageScraper | None = None
-        self._fpm = AttachedFpm(ledger, fullness, self._engines, self._steps, self._page)
+        self._fpm = AttachedFpm(ledger, capacity_model, self._engines, self._steps, self._page)
         self._attached = AttachedEngines(
             ledger,
             gpus,

@@ -51,12 +51,12 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
     loop = asyncio.get_running_loop()
     devices = source.inventory()
     sweep = source.sweep(time.monotonic_ns())
-    ledger, fullness = Ledger(), CapacityModel(itl_seconds=1.0)
+    ledger, capacity_model = Ledger(), CapacityModel(itl_seconds=1.0)
     found = AttachMode(
         attach,
         folder,
         ledger,
-        fullness,
+        capacity_model,
         devices,
         lambda: sweep.readings,
         kubernetes=kubernetes_of(attach, devices, folder.pods),

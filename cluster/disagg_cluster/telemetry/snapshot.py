@@ -122,7 +122,7 @@ class AccountingView:
 
 
 def read_accounting(
-    ledger: Ledger, fullness: CapacityModel, engines: Sequence[EngineStatus], now_ns: int
+    ledger: Ledger, capacity_model: CapacityModel, engines: Sequence[EngineStatus], now_ns: int
 ) -> AccountingView:
     """Read the books as they are now."""
     return AccountingView(
@@ -131,7 +131,7 @@ def read_accounting(
         removed_accounts=ledger.removed_accounts(),
         engine_accounts=ledger.engine_accounts(now_ns),
         tokens=ledger.token_accounts(),
-        capacities=fullness.capacities(engines),
+        capacities=capacity_model.capacities(engines),
     )
 
 

@@ -31,7 +31,7 @@ class AttachedFpm:
     """Subscribes to the publishers of the engines that are there, by what each was started with.
 
     Args:
-        ledger, fullness: Where the steps go.
+        ledger, capacity_model: Where the steps go.
         engines: The engines that are there now.
         steps: What they tell by our plugin, which is preferred: both would be twice the truth.
         page: An engine's last page.
@@ -41,7 +41,7 @@ class AttachedFpm:
     def __init__(
         self,
         ledger: Ledger,
-        fullness: CapacityModel,
+        capacity_model: CapacityModel,
         engines: Callable[[], tuple[FoundEngine, ...]],
         steps: StepSource,
         page: Callable[[str], EnginePage | None],
@@ -49,7 +49,7 @@ class AttachedFpm:
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._ledger = ledger
-        self._fullness = fullness
+        self._capacity_model = capacity_model
         self._engines = engines
         self._steps = steps
         self._page = page
@@ -132,7 +132,7 @@ class AttachedFpm:
             name,
             addresses,
             self._ledger,
-            self._fullness,
+            self._capacity_model,
             lambda: self._leader(name),
             lambda _leader: self._pids(name),
             booked=lambda: not self._steps_are_told(name),

@@ -46,7 +46,7 @@ class AttachedSteps:
 
     Args:
         folder: Where the socket is.
-        ledger, fullness: Where the steps go.
+        ledger, capacity_model: Where the steps go.
         engines: The engines that are there now.
         drain_pod: Hears what waits in the socket of a pod, by its UID.
         clock_ns, wall: Seams.
@@ -57,7 +57,7 @@ class AttachedSteps:
         self,
         folder: RunFolder,
         ledger: Ledger,
-        fullness: CapacityModel,
+        capacity_model: CapacityModel,
         engines: Callable[[], tuple[FoundEngine, ...]],
         drain_pod: Callable[[str], None] = lambda _uid: None,
         *,
@@ -67,7 +67,7 @@ class AttachedSteps:
     ) -> None:
         self._path = folder.attached_socket
         self._ledger = ledger
-        self._fullness = fullness
+        self._capacity_model = capacity_model
         self._engines = engines
         self._drain_pod = drain_pod
         self._clock_ns = clock_ns
@@ -189,4 +189,4 @@ class AttachedSteps:
             _log.warning("%s: %s", name, WITHOUT_DETAILS)
         self._heard[name] = _Heard(now_ns, told.flags)
         ours = told._replace(key=told.key._replace(engine=name))
-        book(ours, self._ledger, self._fullness, now_ns)
+        book(ours, self._ledger, self._capacity_model, now_ns)

@@ -55,7 +55,7 @@ class FpmFeed:
     Args:
         engine: Our name of it.
         addresses: Of its publishers, by rank: see `fpm_addresses`.
-        ledger, fullness: Where the steps go.
+        ledger, capacity_model: Where the steps go.
         pid: The process above all of the engine's own; None without one.
         members: All its processes, the likeliest first.
         booked: Whether the engine is booked by these steps; if not, they are heard and dropped.
@@ -68,7 +68,7 @@ class FpmFeed:
         engine: str,
         addresses: Sequence[str],
         ledger: Ledger,
-        fullness: CapacityModel,
+        capacity_model: CapacityModel,
         pid: Callable[[], int | None],
         members: Callable[[int], Iterable[int]],
         *,
@@ -82,7 +82,7 @@ class FpmFeed:
         self.received_ns: int | None = None
         self._engine = engine
         self._ledger = ledger
-        self._fullness = fullness
+        self._capacity_model = capacity_model
         self._pid = pid
         self._members = members
         self._booked = booked
@@ -196,6 +196,6 @@ class FpmFeed:
             now_ns = self._clock_ns()
             self._ledger.step(stream.key, step, now_ns=now_ns)
             if message.idle:
-                self._fullness.heartbeat(stream.key, step)
+                self._capacity_model.heartbeat(stream.key, step)
             else:
-                self._fullness.step(stream.key, step, overlapped=False)
+                self._capacity_model.step(stream.key, step, overlapped=False)

@@ -33,7 +33,7 @@ class StepFeed:
         engine: The worker's name.
         path: Where its socket is.
         ledger: Where the steps go.
-        fullness: Where they go, too.
+        capacity_model: Where they go, too.
         pid: The present process of the worker, the leader of its session; None without one.
         environment: What the engine was started with.
         clock_ns, wall: Seams.
@@ -44,7 +44,7 @@ class StepFeed:
         engine: str,
         path: Path,
         ledger: Ledger,
-        fullness: CapacityModel,
+        capacity_model: CapacityModel,
         pid: Callable[[], int | None],
         environment: Mapping[str, str],
         *,
@@ -53,7 +53,7 @@ class StepFeed:
     ) -> None:
         self._engine = engine
         self._ledger = ledger
-        self._fullness = fullness
+        self._capacity_model = capacity_model
         self._pid = pid
         self._environment = environment
         self._clock_ns = clock_ns
@@ -138,17 +138,17 @@ class StepFeed:
             work = told.rows[~told.rows["dummy"]]
             if len(work):
                 self.worked_ns = min(int(work["t_ns"][-1]), now_ns)
-        book(told, self._ledger, self._fullness, now_ns)
+        book(told, self._ledger, self._capacity_model, now_ns)
 
 
-def book(told: StepEvent, ledger: Ledger, fullness: CapacityModel, now_ns: int) -> None:
+def book(told: StepEvent, ledger: Ledger, capacity_model: CapacityModel, now_ns: int) -> None:
     """Pass what an engine told of its steps on to the books."""
     overlapped = bool(told.flags & wire.OVERLAPPED)
     if isinstance(told, StepRecords):
         ledger.steps(told.key, told.rows, now_ns=now_ns)
-        fullness.steps(told.key, told.rows, overlapped=overlapped)
+        capacity_model.steps(told.key, told.rows, overlapped=overlapped)
     elif told.step is not None:
-        fullness.heartbeat(told.key, told.step)
+        capacity_model.heartbeat(told.key, told.step)
         held = bool(told.flags & wire.HELD_TOTALS)
         ledger.heartbeat(
             told.key, told.step, overlapped=overlapped, held_totals=held, now_ns=now_ns

@@ -19,7 +19,7 @@ def test_an_engine_goes_on_with_what_was_learned_of_it_at_the_first_look(
     after = LearningNode(left_by(status)).see(status)
 
     assert after.learned(status) == LEARNED
-    (capacity,) = after.learners.fullness.capacities([status])
+    (capacity,) = after.learners.capacity_model.capacities([status])
     assert capacity.decode is not None
 
 

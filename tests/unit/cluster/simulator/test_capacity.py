@@ -29,19 +29,19 @@ def learned(requests_per_second: float, output_tokens: float) -> dict[str, Engin
         EngineStatus(s.name, s.role, "vllm", "", "8b", s.gpus, EngineState.READY, True, "", "")
         for s in simulation.cluster.engines
     ]
-    fullness, next_ns = CapacityModel(TARGET_SECONDS), SECOND_NS
-    fullness.advance(statuses, 0)
+    capacity_model, next_ns = CapacityModel(TARGET_SECONDS), SECOND_NS
+    capacity_model.advance(statuses, 0)
     for t_ns, event in simulation.events(SECONDS * SECOND_NS):
         while next_ns <= t_ns:
-            fullness.advance(statuses, next_ns)
+            capacity_model.advance(statuses, next_ns)
             next_ns += SECOND_NS
         if isinstance(event, ControlMessage) and event.step is not None:
             if event.kind is MessageKind.STEP:
-                fullness.step(event.key, event.step, overlapped=False)
+                capacity_model.step(event.key, event.step, overlapped=False)
             else:
-                fullness.heartbeat(event.key, event.step)
-    fullness.advance(statuses, SECONDS * SECOND_NS)
-    return {capacity.engine: capacity for capacity in fullness.capacities(statuses)}
+                capacity_model.heartbeat(event.key, event.step)
+    capacity_model.advance(statuses, SECONDS * SECOND_NS)
+    return {capacity.engine: capacity for capacity in capacity_model.capacities(statuses)}
 
 
 def test_a_saturated_prefill_engine_is_full() -> None:

@@ -61,9 +61,9 @@ HERE = EngineStatus(
 @given(st.lists(st.tuples(RECORDS, st.sampled_from([0.0, 0.0, 0.5, 8.0])), max_size=30))
 def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float]]) -> None:
     """Invariants a and b, and nobody stumbles."""
-    books, fullness, now = Books(), CapacityModel(0.05), 5.0
+    books, capacity_model, now = Books(), CapacityModel(0.05), 5.0
     books.engine()
-    fullness.advance([HERE], ns(now))
+    capacity_model.advance([HERE], ns(now))
     before: Mapping[Any, float] = {}
     for record, later in records:
         runs, _ = record_runs([wire.encode(record)])
@@ -72,14 +72,14 @@ def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float
             told, overlapped = run.event(key), bool(run.flags & wire.OVERLAPPED)
             if isinstance(told, StepRecords):
                 books.ledger.steps(key, told.rows, now_ns=ns(now))
-                fullness.steps(key, told.rows, overlapped=overlapped)
+                capacity_model.steps(key, told.rows, overlapped=overlapped)
             elif told.step is not None:
                 books.ledger.heartbeat(key, told.step, overlapped=overlapped, now_ns=ns(now))
-                fullness.hear(key, told.step)
+                capacity_model.hear(key, told.step)
         if later:
             now += later
             books.advance(now)
-            fullness.advance([HERE], ns(now))
+            capacity_model.advance([HERE], ns(now))
             books.ledger.fast_gauges(ns(now))
             assert books.unbalanced() == []
             before = _grown(books, now, before)

@@ -29,13 +29,13 @@ def learned(name: str, role: Role, *, overlapped: bool = False) -> EngineCapacit
         "engine", role, "vllm", "", "m", ("gpu",), EngineState.READY, True, "", ""
     )
     first = float(rows[0]["t"]) - 2  # type: ignore[arg-type]
-    fullness, teller, second = CapacityModel(0.5), Teller(), 0
-    fullness.advance([status], 0)
+    capacity_model, teller, second = CapacityModel(0.5), Teller(), 0
+    capacity_model.advance([status], 0)
     for row in rows:
         t = float(row["t"]) - first  # type: ignore[arg-type]
         while second + 1 < t:
             second += 1
-            fullness.advance([status], second * SECOND_NS)
+            capacity_model.advance([status], second * SECOND_NS)
         _, contexts, context_tokens, generations, generated, elapsed_ms = row["it"]  # type: ignore[misc]
         step = teller.step(
             t,
@@ -50,9 +50,9 @@ def learned(name: str, role: Role, *, overlapped: bool = False) -> EngineCapacit
             waiting=row["wait"],
             deferred=row["skip"],
         )
-        fullness.step(StreamKey("engine", 1, 1, 0), step, overlapped=overlapped)
-    fullness.advance([status], (second + 1) * SECOND_NS)
-    (capacity,) = fullness.capacities([status])
+        capacity_model.step(StreamKey("engine", 1, 1, 0), step, overlapped=overlapped)
+    capacity_model.advance([status], (second + 1) * SECOND_NS)
+    (capacity,) = capacity_model.capacities([status])
     return capacity
 
 

@@ -30,30 +30,30 @@ class Node:
     """A `CapacityModel` with one engine whose steps a test dictates; a second passes in each."""
 
     def __init__(self, role: Role = Role.DECODE, *, overlapped: bool = False) -> None:
-        self.fullness = CapacityModel(TARGET_SECONDS)
+        self.capacity_model = CapacityModel(TARGET_SECONDS)
         self.status = EngineStatus(
             "engine-0", role, "vllm", "", "llama", ("GPU-0",), EngineState.READY, True, "", ""
         )
         self.overlapped = overlapped
         self.engine = ScriptedEngine(self.hear)
         self._advanced_ns = self.engine.now_ns
-        self.fullness.advance([self.status], self.engine.now_ns)
+        self.capacity_model.advance([self.status], self.engine.now_ns)
 
     def hear(self, key: StreamKey, step: Step, record: bool) -> None:
         if record:
-            self.fullness.step(key, step, overlapped=self.overlapped)
+            self.capacity_model.step(key, step, overlapped=self.overlapped)
         else:
-            self.fullness.heartbeat(key, step)
+            self.capacity_model.heartbeat(key, step)
         self.pass_time(step.t_ns)
 
     def pass_time(self, now_ns: int) -> None:
         while self._advanced_ns + SECOND_NS <= now_ns:
             self._advanced_ns += SECOND_NS
-            self.fullness.advance([self.status], self._advanced_ns)
+            self.capacity_model.advance([self.status], self._advanced_ns)
 
     def capacity(self) -> EngineCapacity:
-        self.fullness.advance([self.status], self.engine.now_ns)
-        (capacity,) = self.fullness.capacities([self.status])
+        self.capacity_model.advance([self.status], self.engine.now_ns)
+        (capacity,) = self.capacity_model.capacities([self.status])
         return capacity
 
     def prefill(self, tokens: int, **more: bool) -> None:
@@ -137,10 +137,10 @@ def test_a_silent_engine_has_no_ratio() -> None:
     node = Node()
     node.learn_decode()
 
-    node.fullness.advance([node.status], node.engine.now_ns + 29 * SECOND_NS)
-    (talking,) = node.fullness.capacities([node.status])
-    node.fullness.advance([node.status], node.engine.now_ns + 31 * SECOND_NS)
-    (silent,) = node.fullness.capacities([node.status])
+    node.capacity_model.advance([node.status], node.engine.now_ns + 29 * SECOND_NS)
+    (talking,) = node.capacity_model.capacities([node.status])
+    node.capacity_model.advance([node.status], node.engine.now_ns + 31 * SECOND_NS)
+    (silent,) = node.capacity_model.capacities([node.status])
 
     assert talking.used_ratio == 0
     assert silent.used_ratio is None
@@ -166,7 +166,7 @@ def test_only_a_ready_engine_has_a_ratio(state: EngineState) -> None:
     node = Node()
     node.learn_decode()
 
-    (capacity,) = node.fullness.capacities([replace(node.status, state=state)])
+    (capacity,) = node.capacity_model.capacities([replace(node.status, state=state)])
 
     assert capacity.used_ratio is None
     assert capacity.decode is not None
@@ -357,11 +357,13 @@ def test_records_that_come_in_packets_teach_what_they_teach_one_by_one() -> None
         if record:
             packet.append(step)
         if packet and (not record or len(packet) == 9):
-            packets.fullness.steps(key, rows_of(packet), overlapped=False)
-            packets.fullness.steps(key._replace(engine="unknown"), rows_of(packet), overlapped=True)
+            packets.capacity_model.steps(key, rows_of(packet), overlapped=False)
+            packets.capacity_model.steps(
+                key._replace(engine="unknown"), rows_of(packet), overlapped=True
+            )
             packet.clear()
         if not record:
-            packets.fullness.heartbeat(key, step)
+            packets.capacity_model.heartbeat(key, step)
         packets.pass_time(step.t_ns)
 
     for each, hear in ((node, node.hear), (packets, gather)):
@@ -410,7 +412,7 @@ def test_an_engine_that_is_heard_again_after_silence_is_known_again() -> None:
     """Though its first word is a record, and the next comes seconds later."""
     node = Node()
     node.learn_decode()
-    node.fullness.advance([node.status], node.engine.now_ns + 31 * SECOND_NS)
+    node.capacity_model.advance([node.status], node.engine.now_ns + 31 * SECOND_NS)
     node.engine.now_ns += 32 * SECOND_NS
 
     node.engine.running = 18

@@ -135,7 +135,7 @@ def test_without_a_page_there_is_no_load() -> None:
 
 
 def test_an_engine_without_steps_is_known_by_its_page_unless_it_sleeps() -> None:
-    fullness, engine = CapacityModel(TARGET_SECONDS), PagedEngine()
+    capacity_model, engine = CapacityModel(TARGET_SECONDS), PagedEngine()
     status = EngineStatus(
         *("engine-0", Role.DECODE, "vllm", "", "llama", ("GPU-0",), EngineState.READY, True),
         *("process", "certain"),
@@ -144,11 +144,13 @@ def test_an_engine_without_steps_is_known_by_its_page_unless_it_sleeps() -> None
     for running in plan:
         engine.second(running)
         status = replace(status, page=engine.page)
-        fullness.advance([status], engine.page.t_ns)
+        capacity_model.advance([status], engine.page.t_ns)
 
-    (awake,) = fullness.capacities([status])
-    fullness.advance([replace(status, page=replace(engine.page, asleep=True))], engine.page.t_ns)
-    (asleep,) = fullness.capacities([status])
+    (awake,) = capacity_model.capacities([status])
+    capacity_model.advance(
+        [replace(status, page=replace(engine.page, asleep=True))], engine.page.t_ns
+    )
+    (asleep,) = capacity_model.capacities([status])
 
     assert awake.source is CapacitySource.PAGE
     assert awake.used_ratio == pytest.approx(0.18, rel=0.02)

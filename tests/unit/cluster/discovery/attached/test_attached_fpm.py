@@ -191,9 +191,9 @@ def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publish
 ) -> None:
     """Found among the processes of this host, with no word to it or from it but its messages."""
     install(tmp_path)
-    ledger, fullness = Ledger(), CapacityModel(0.05)
+    ledger, capacity_model = Ledger(), CapacityModel(0.05)
     attaching = AttachMode(
-        Attach(processes=True), RunFolder(tmp_path), ledger, fullness, (), tuple,
+        Attach(processes=True), RunFolder(tmp_path), ledger, capacity_model, (), tuple,
         interval_seconds=0.5,
     )  # fmt: skip
     pages = PageScraper(attaching.urls, 0.2, lambda _: True, path_of=attaching.page_path)

@@ -34,8 +34,8 @@ def feed(
     pid: Callable[[], int | None] = lambda: ME,
     **options: Any,
 ) -> FpmFeed:
-    fullness = CapacityModel(itl_seconds=0.05)
-    return FpmFeed("e", [address], ledger, fullness, pid, members, **options)
+    capacity_model = CapacityModel(itl_seconds=0.05)
+    return FpmFeed("e", [address], ledger, capacity_model, pid, members, **options)
 
 
 def told(ledger: Ledger) -> tuple[int, int]:
