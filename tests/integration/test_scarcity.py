@@ -16,7 +16,7 @@ import pytest
 
 from disagg_cluster.host.processes.process_traits import leaders_writing
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.http.server.headroom import RESERVED_DESCRIPTORS
+from disagg_exporter.http.server.admission import RESERVED_DESCRIPTORS
 from support.running_node import Page, RunningNode
 from support.two_planes import standin_node, wait_until
 

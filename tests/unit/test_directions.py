@@ -74,7 +74,7 @@ CORE = [
     "disagg_exporter.capacity.node",
     "disagg_exporter.devices.pod_resources.wire",
     "disagg_exporter.http.server.admission",
-    "disagg_exporter.http.server.request_head",
+    "disagg_exporter.http.server.request",
     "disagg_exporter.landing.view",
     "disagg_exporter.steps.fpm.message",
     "disagg_exporter.steps.messages",

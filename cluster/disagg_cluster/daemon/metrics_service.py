@@ -13,7 +13,7 @@ from disagg_cluster.config import Bridges, Listen
 from disagg_cluster.deploy.job_files import JobFiles
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.authentication import OPEN
-from disagg_exporter.http.server.scrape_rate import Onlookers
+from disagg_exporter.http.server.scrape_rate import ScrapeRate
 from disagg_exporter.http.server.server import MetricsServer
 from disagg_exporter.landing.page import AccountHistory
 from disagg_exporter.model import CollectorStatus, Snapshot
@@ -49,13 +49,13 @@ class MetricsService:
         self._lookback = AccountHistory()
         self._heartbeat_age_seconds = heartbeat_age_seconds
         self._web: WebConfigWatch | None = None
-        self._scrape_rate = Onlookers()
+        self._scrape_rate = ScrapeRate()
         self._server: MetricsServer | None = None
 
     @property
     def is_watched(self) -> bool:
         """Whether somebody looks every few seconds."""
-        return self._scrape_rate.look_often(time.monotonic())
+        return self._scrape_rate.is_high(time.monotonic())
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -111,7 +111,7 @@ class MetricsService:
         return {} if self._server is None else self._server.refusals()
 
     def _asked(self) -> Snapshot | None:
-        self._scrape_rate.note(time.monotonic())
+        self._scrape_rate.record(time.monotonic())
         return self._snapshot
 
 

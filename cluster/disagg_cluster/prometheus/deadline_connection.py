@@ -9,7 +9,7 @@ from typing import Any
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from disagg_exporter.http.deadline_socket import Limited, LimitedSocket
+from disagg_exporter.http.deadline_socket import DeadlineSocket
 
 
 class DeadlineConnection(HTTPConnection):
@@ -20,7 +20,7 @@ class DeadlineConnection(HTTPConnection):
 
     def _new_conn(self) -> socket.socket:
         end_seconds = time.monotonic() + float(self.timeout or 0.0)
-        limited = LimitedSocket(fileno=super()._new_conn().detach())
+        limited = DeadlineSocket(fileno=super()._new_conn().detach())
         left_seconds = max(end_seconds - time.monotonic(), 0.001)
         limited.limit(left_seconds)
         limited.settimeout(left_seconds)  # of the TLS handshake
@@ -28,7 +28,7 @@ class DeadlineConnection(HTTPConnection):
 
     def getresponse(self) -> Any:
         """Return the head of the answer, in what is left of the time."""
-        if isinstance(self.sock, Limited):
+        if isinstance(self.sock, DeadlineSocket):
             self.sock.limit(float(self.timeout or 0.0))
         return super().getresponse()
 

@@ -29,7 +29,7 @@ from disagg_cluster.prometheus.http_client import (
     not_the_pinned_one,
     why_no_tls,
 )
-from disagg_exporter.http.tls_socket import LimitedTlsSocket
+from disagg_exporter.http.tls_socket import DeadlineTlsSocket
 
 PAUSES_SECONDS = (0.2, 0.4, 0.8)
 """The pauses before further attempts, usually."""
@@ -49,7 +49,7 @@ _ERRORS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     """What a server answered; of an error's body, what came of it."""
 
     status: int
@@ -98,7 +98,7 @@ class HttpSession:
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, adapter)
 
-    def get(self, url: str, deadline_seconds: float, max_bytes: int) -> Response:
+    def get(self, url: str, deadline_seconds: float, max_bytes: int) -> HttpResponse:
         """Return the answer of a server, whatever its status.
 
         Raises:
@@ -127,13 +127,13 @@ class HttpSession:
         """Hang up on all servers."""
         self._session.close()
 
-    def _follow(self, url: str, end_seconds: float, max_bytes: int) -> Response:
+    def _follow(self, url: str, end_seconds: float, max_bytes: int) -> HttpResponse:
         headers = self._headers
         for _ in range(_MOST_REDIRECTS + 1):
             with self._send(url, headers, end_seconds) as answer:
                 to = self._session.get_redirect_target(answer) if self._is_api else None
                 if to is None:
-                    return Response(answer.status_code, self._body(answer, max_bytes))
+                    return HttpResponse(answer.status_code, self._body(answer, max_bytes))
             # Credentials are meant for the server that was asked, and for no other.
             url, headers = urljoin(url, to), {}
         raise TransportError("too many redirects", answered=True)
@@ -211,7 +211,7 @@ class _Adapter(HTTPAdapter):
     """Connects by the classes above, and trusts whom our own TLS context trusts, nobody else."""
 
     def __init__(self, context: ssl.SSLContext, server_name: str, pinned: bytes) -> None:
-        context.sslsocket_class = LimitedTlsSocket
+        context.sslsocket_class = DeadlineTlsSocket
         self._tls: dict[str, Any] = {"ssl_context": context}
         if server_name:
             self._tls["server_hostname"] = server_name

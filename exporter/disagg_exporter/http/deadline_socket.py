@@ -11,10 +11,10 @@ import time
 from typing import Any
 
 
-class Limited(socket.socket):
-    """What a socket of any kind needs so that all it does from `limit()` on shares one deadline.
+class DeadlineSocket(socket.socket):
+    """A socket on which everything from `limit()` on shares one deadline.
 
-    Mixed in before the kind of socket it limits.
+    One of another kind, such as TLS, inherits from this before its kind.
     """
 
     _deadline_seconds = float("inf")
@@ -25,26 +25,22 @@ class Limited(socket.socket):
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Receive, or raise TimeoutError at the deadline."""
-        self.brace()
+        self.check_deadline()
         return super().recv_into(buffer, nbytes, flags)
 
     def send(self, data: Any, flags: int = 0) -> int:
         """Send what fits, or raise TimeoutError at the deadline."""
-        self.brace()
+        self.check_deadline()
         return super().send(data, flags)
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         """Send all, or raise TimeoutError at the deadline."""
-        self.brace()
+        self.check_deadline()
         super().sendall(data, flags)
 
-    def brace(self) -> None:
+    def check_deadline(self) -> None:
         """Let the next operation take what is left of the time, or raise TimeoutError."""
         left = self._deadline_seconds - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
         self.settimeout(None if left == float("inf") else left)
-
-
-class LimitedSocket(Limited):
-    """A plain socket on which everything from `limit()` on shares one deadline."""

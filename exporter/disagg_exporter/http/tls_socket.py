@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from disagg_exporter.http.deadline_socket import Limited, LimitedSocket
+from disagg_exporter.http.deadline_socket import DeadlineSocket
 
 HANDSHAKE = 0x16
 """The first byte of every TLS connection: a record of the handshake."""
@@ -18,32 +18,32 @@ class StrangerError(OSError):
     """A client with a good certificate that is not meant for us."""
 
 
-class LimitedTlsSocket(Limited, ssl.SSLSocket):  # type: ignore[misc] # names its buffers oddly
+class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # names its buffers oddly
     """A TLS socket on which everything from `limit()` on shares one deadline."""
 
 
-def wrap(context: ssl.SSLContext, client: LimitedSocket) -> LimitedTlsSocket:
+def wrap(context: ssl.SSLContext, client: DeadlineSocket) -> DeadlineTlsSocket:
     """Take over a connection that was just accepted; the handshake is still to be done."""
-    context.sslsocket_class = LimitedTlsSocket
+    context.sslsocket_class = DeadlineTlsSocket
     wrapped = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
-    assert isinstance(wrapped, LimitedTlsSocket)
+    assert isinstance(wrapped, DeadlineTlsSocket)
     return wrapped
 
 
-def speaks_tls(client: LimitedSocket) -> bool:
+def speaks_tls(client: DeadlineSocket) -> bool:
     """Whether the client began with a handshake; raises OSError where it begins nothing."""
     first = bytearray(1)
     return not client.recv_into(first, 1, socket.MSG_PEEK) or first[0] == HANDSHAKE
 
 
-def greet(client: LimitedTlsSocket, names: frozenset[str]) -> None:
+def greet(client: DeadlineTlsSocket, names: frozenset[str]) -> None:
     """Shake hands; with `names`, only with who has a certificate for one of them.
 
     Raises:
         StrangerError: The certificate is for none of the names.
         OSError: There were no hands to shake: another protocol, no time, no certificate.
     """
-    client.brace()
+    client.check_deadline()
     client.do_handshake()
     found = frozenset(_names(client.getpeercert() or {}))
     if names and not names & found:

@@ -22,8 +22,7 @@ from disagg_cluster.nodefile.web.shape import (
     seconds_of,
 )
 from disagg_exporter.collectors import CollectorHealth
-from disagg_exporter.http.server.authentication import Access
-from disagg_exporter.http.server.passwords import Passwords
+from disagg_exporter.http.server.authentication import Access, Passwords
 from disagg_exporter.http.tls_socket import plain_name
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.steps.rate_limiter import RateLimiter

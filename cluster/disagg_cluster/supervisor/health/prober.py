@@ -17,7 +17,7 @@ from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget, health_request
 from disagg_cluster.supervisor.process.daemon_threads import DaemonThreads, NoThreadError
 from disagg_cluster.telemetry.pages.engine_tls import client_for
-from disagg_exporter.http.client.page_poller import Asking
+from disagg_exporter.http.client.page_poller import PagePoller
 from disagg_exporter.http.tls_words import TlsError
 
 Probe = Callable[[ProbeTarget, int, float, frozenset[int]], ProbeResult]
@@ -177,21 +177,21 @@ def batch_probe(
 
 def _answered(targets: Sequence[ProbeTarget], patience_seconds: float) -> set[int]:
     """The numbers of those that answer their health path with 200."""
-    with closing(Asking(_MAX_BYTES, keep=False)) as asking:
+    with closing(PagePoller(_MAX_BYTES, keep=False)) as poller:
         left, answered = 0, set()
         for number, target in enumerate(targets):
             try:
                 tls = None if target.tls is None else client_for(target.tls)
             except TlsError:
                 continue
-            asking.ask(
+            poller.submit(
                 health_request(str(number), target, target.health_path, patience_seconds, tls)
             )
             left += 1
         while left:
-            for told in asking.step():
+            for told in poller.poll():
                 left -= 1
                 # Any other is probed by itself, which says what is wrong.
                 if isinstance(told.page, bytes):
-                    answered.add(int(told.ask.key))
+                    answered.add(int(told.request.key))
         return answered

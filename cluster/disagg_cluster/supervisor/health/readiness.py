@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from disagg_cluster.host.tcp_listeners import Owner, listening_inodes, owner_of, session_members
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.telemetry.pages.engine_tls import client_for
-from disagg_exporter.http.client.fetch import Ask, EngineRefused, EngineUnreachable
-from disagg_exporter.http.client.page_poller import Asking
+from disagg_exporter.http.client.fetch import EngineRefused, EngineUnreachable, FetchRequest
+from disagg_exporter.http.client.page_poller import PagePoller
 from disagg_exporter.http.tls_words import TlsError, Trust
 
 if TYPE_CHECKING:
@@ -171,11 +171,11 @@ def get(target: ProbeTarget, path: str, until: float) -> ProbeResponse:
 
 def health_request(
     key: str, target: ProbeTarget, path: str, seconds: float, tls: ClientTls | None = None
-) -> Ask:
+) -> FetchRequest:
     """A GET of one path of a worker's server."""
     is_6 = ":" in target.host
     family, host = (AF_INET6, f"[{target.host}]") if is_6 else (AF_INET, target.host)
-    return Ask(
+    return FetchRequest(
         key,
         f"http{'s' if target.tls else ''}://{host}:{target.port}{path}",
         ((family, (target.host, target.port)),),
@@ -189,9 +189,9 @@ def _get_by_tls(target: ProbeTarget, path: str, until: float) -> ProbeResponse:
     assert target.tls is not None
     try:
         ask = health_request("", target, path, _left(until), client_for(target.tls))
-        with closing(Asking(_MAX_BYTES, keep=False)) as asking:
-            asking.ask(ask)
-            (told,) = asking.step()
+        with closing(PagePoller(_MAX_BYTES, keep=False)) as poller:
+            poller.submit(ask)
+            (told,) = poller.poll()
     except TimeoutError:
         return ProbeResponse(why="no answer in time")
     except TlsError as error:

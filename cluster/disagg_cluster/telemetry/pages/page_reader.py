@@ -16,8 +16,14 @@ from disagg_exporter.engine_pages.adapters import version_path
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.parse import parse_page
-from disagg_exporter.http.client.fetch import Address, Ask, EngineRefused, EngineUnreachable, Told
-from disagg_exporter.http.client.page_poller import Asking
+from disagg_exporter.http.client.fetch import (
+    Address,
+    EngineRefused,
+    EngineUnreachable,
+    FetchRequest,
+    FetchResult,
+)
+from disagg_exporter.http.client.page_poller import PagePoller
 from disagg_exporter.http.client.scrape import MAX_PAGE_BYTES
 from disagg_exporter.model import EnginePage
 
@@ -100,7 +106,7 @@ class PageReader:
         self._keep_lines = keep_lines
         self._deadline_seconds = deadline_seconds
         self._clock_ns = clock_ns
-        self._poller = Asking(MAX_PAGE_BYTES)
+        self._poller = PagePoller(MAX_PAGE_BYTES)
         self._orders: deque[ScrapeJob | str] = deque()
         self._stopping = threading.Event()
         self._jobs: dict[str, ScrapeJob] = {}
@@ -127,7 +133,7 @@ class PageReader:
             while not self._stopping.is_set():
                 self._run_orders()
                 results = [
-                    s for told in self._poller.step() if (s := self._receive(told)) is not None
+                    s for told in self._poller.poll() if (s := self._receive(told)) is not None
                 ]
                 if results:
                     self._deliver(results)
@@ -144,11 +150,11 @@ class PageReader:
 
     def _ask(self, job: ScrapeJob, url: str) -> None:
         seconds = self._deadline_seconds
-        self._poller.ask(Ask(job.engine, url, job.addresses, seconds, tls=job.tls))
+        self._poller.submit(FetchRequest(job.engine, url, job.addresses, seconds, tls=job.tls))
 
-    def _receive(self, told: Told) -> ScrapeResult | None:
+    def _receive(self, told: FetchResult) -> ScrapeResult | None:
         """Return what a scrape yielded once it is over."""
-        engine = told.ask.key
+        engine = told.request.key
         page = self._versionless.pop(engine, None)
         if page is not None:
             return _with_version(page, told)
@@ -176,7 +182,7 @@ class PageReader:
             return ScrapeResult.without_page(job, error)
 
 
-def _with_version(result: ScrapeResult, told: Told) -> ScrapeResult:
+def _with_version(result: ScrapeResult, told: FetchResult) -> ScrapeResult:
     if isinstance(told.page, Exception) and not isinstance(told.page, EngineUnreachable):
         return ScrapeResult.without_page(result.job, told.page, answered=True)
     answer = None

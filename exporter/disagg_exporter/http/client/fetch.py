@@ -1,4 +1,4 @@
-"""A question for a page, and what can become of it."""
+"""A request for a page, and its result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, name
 
     @property
     def speaks(self) -> bool:
-        """Whether somebody is there who speaks TLS, or was expected to."""
+        """Whether a server is there that speaks TLS, or was expected to."""
         return self.tls_fault in SPEAKING_FAULTS
 
     @classmethod
@@ -42,7 +42,7 @@ class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, name
 
 
 class EngineRefused(EngineUnreachable):
-    """Somebody answers there, but not with the page.
+    """A server answers there, but not with the page.
 
     Args:
         text, cause: As `EngineUnreachable` has them.
@@ -55,10 +55,10 @@ class EngineRefused(EngineUnreachable):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One question.
+class FetchRequest:
+    """One request.
 
-    `key` says whose it is: one question of each at a time, and its connection is kept for its next.
+    `key` says whose it is: one request of each at a time, and its connection is kept for its next.
     `addresses` are those of the server, tried in turn. `deadline_seconds` covers connecting,
     sending and every byte of the answer. `bearer` is a key that the server wants. `tls` is how to
     speak TLS with it; None for a server that is asked in plain HTTP.
@@ -73,39 +73,28 @@ class Ask:
 
     @property
     def host(self) -> str:
-        """Whom it is put to, by name or address."""
+        """The server's name or address."""
         return urlsplit(self.url).hostname or ""
 
-    def request(self, *, keep: bool) -> bytes:
-        """The request as it is sent; `keep` as in `request_for`."""
-        return request_for(self.url, f"Bearer {self.bearer}" if self.bearer else "", keep=keep)
+    def encoded(self, *, keep: bool) -> bytes:
+        """The request as it is sent; `keep` asks for the connection to be kept after it."""
+        parts = urlsplit(self.url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        authorization = f"Authorization: Bearer {self.bearer}\r\n" if self.bearer else ""
+        # Without `Accept`, client libraries answer OpenMetrics and rename `vllm:x`.
+        return (
+            f"GET {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
+            "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
+            f"{authorization}Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
+        ).encode("latin-1")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What became of a question: the page, or why there is none.
+class FetchResult:
+    """The result of a request: the page, or why there is none.
 
     That is an `EngineUnreachable`, or else something that nobody foresaw.
     """
 
-    ask: Ask
+    request: FetchRequest
     page: bytes | Exception
-
-
-def request_for(url: str, authorization: str = "", *, keep: bool = False) -> bytes:
-    """A request for a page.
-
-    Args:
-        url: Where it is.
-        authorization: The text of that header; empty for none.
-        keep: Asks for the connection to be kept after it.
-    """
-    parts = urlsplit(url)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    shown = f"Authorization: {authorization}\r\n" if authorization else ""
-    # Asked for without `Accept`, client libraries answer OpenMetrics and rename `vllm:x`.
-    return (
-        f"GET {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
-        "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
-        f"{shown}Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
-    ).encode("latin-1")

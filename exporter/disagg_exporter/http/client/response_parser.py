@@ -23,7 +23,7 @@ _UNTIL_CLOSED = -1
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 
 
-class AnswerError(DisaggError):
+class ResponseError(DisaggError):
     """An answer that is none; its text says why.
 
     Args:
@@ -36,7 +36,7 @@ class AnswerError(DisaggError):
         self.tls_fault = tls_fault
 
 
-class Answer:
+class ResponseParser:
     """Reads the answer to one GET. `status` is 0 until its head has come.
 
     Args:
@@ -76,9 +76,9 @@ class Answer:
         while not self.status:
             head, end, data = (self._rest + data).partition(b"\r\n\r\n")
             if head[:2] in _TLS_RECORDS:
-                raise AnswerError("the answer is TLS", TlsFault.TLS_WANTED)
+                raise ResponseError("the answer is TLS", TlsFault.TLS_WANTED)
             if not _may_begin(head) or len(head) > MAX_HEAD_BYTES:
-                raise AnswerError(_NOT_HTTP)
+                raise ResponseError(_NOT_HTTP)
             if not end:
                 self._rest = head
                 return False
@@ -98,15 +98,15 @@ class Answer:
             AnswerError: It is not.
         """
         if not self.begun:
-            raise AnswerError("the connection was closed without an answer", TlsFault.HUNG_UP)
+            raise ResponseError("the connection was closed without an answer", TlsFault.HUNG_UP)
         if not self.status or self._chunked or self._left != _UNTIL_CLOSED:
-            raise AnswerError("the answer is cut off")
+            raise ResponseError("the answer is cut off")
 
     def _read_head(self, head: bytes) -> None:
         first, *lines = head.split(b"\r\n")
         told = _STATUS.fullmatch(first)
         if told is None:
-            raise AnswerError(_NOT_HTTP)
+            raise ResponseError(_NOT_HTTP)
         status = int(told[2])
         if status < 200:
             return  # such as 100 Continue: the answer itself is still to come
@@ -114,7 +114,7 @@ class Answer:
         for line in lines:
             name, colon, value = line.partition(b":")
             if not colon:
-                raise AnswerError(_NOT_HTTP)
+                raise ResponseError(_NOT_HTTP)
             self._read_field(name.lower(), value.strip(b" \t").lower())
         if self._left == _UNTIL_CLOSED and not self._chunked:
             self.keeps_open = False
@@ -125,13 +125,13 @@ class Answer:
             self.keeps_open = False
         elif name == b"transfer-encoding":
             if value != b"chunked":
-                raise AnswerError("the answer is encoded in a way that was not asked for")
+                raise ResponseError("the answer is encoded in a way that was not asked for")
             self._chunked = True
         elif name == b"content-length":
             if not value.isdigit() or len(value) > 18:
-                raise AnswerError(_NOT_HTTP)
+                raise ResponseError(_NOT_HTTP)
             if self._left not in (_UNTIL_CLOSED, int(value)):
-                raise AnswerError(_NOT_HTTP)
+                raise ResponseError(_NOT_HTTP)
             self._left = int(value)
 
     def _take_plain(self, data: bytes) -> bool:
@@ -162,24 +162,24 @@ class Answer:
                 return True
         self._rest = data[at:]
         if len(self._rest) > _MAX_LINE_BYTES:
-            raise AnswerError(_NOT_HTTP)
+            raise ResponseError(_NOT_HTTP)
         return False
 
     def _take_line(self, line: bytes) -> bool:
         """Take a line between chunks; True if it is the last of the answer."""
         self._between_bytes += len(line) + 2
         if self._between_bytes > _MAX_BETWEEN_BYTES:
-            raise AnswerError("the answer comes in too many pieces")
+            raise ResponseError("the answer comes in too many pieces")
         if self._in_trailer:
             return not line
         if self._after_chunk:
             if line:
-                raise AnswerError(_NOT_HTTP)
+                raise ResponseError(_NOT_HTTP)
             self._after_chunk = False
             return False
         told = _CHUNK.fullmatch(line)
         if told is None:
-            raise AnswerError(_NOT_HTTP)
+            raise ResponseError(_NOT_HTTP)
         self._chunk_left = int(told[1], 16)
         if self._size + self._chunk_left > self._max_bytes:
             raise self._too_large()
@@ -198,8 +198,8 @@ class Answer:
         if part:
             self._parts.append(part)
 
-    def _too_large(self) -> AnswerError:
-        return AnswerError(f"the page is larger than {self._max_bytes} bytes")
+    def _too_large(self) -> ResponseError:
+        return ResponseError(f"the page is larger than {self._max_bytes} bytes")
 
 
 def _may_begin(text: bytes) -> bool:

@@ -9,8 +9,13 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-from disagg_exporter.http.client.fetch import Address, Ask, EngineRefused, EngineUnreachable
-from disagg_exporter.http.client.page_poller import Asking
+from disagg_exporter.http.client.fetch import (
+    Address,
+    EngineRefused,
+    EngineUnreachable,
+    FetchRequest,
+)
+from disagg_exporter.http.client.page_poller import PagePoller
 
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls
@@ -46,16 +51,16 @@ def fetch(
         EngineUnreachable: Nothing listens, no whole answer came in time, or it is larger than
             `max_bytes`, or cut off.
     """
-    ask = Ask(url, url, look_up(url), deadline_seconds, tls=tls)
+    request = FetchRequest(url, url, look_up(url), deadline_seconds, tls=tls)
     try:
-        with closing(Asking(max_bytes, keep=False)) as asking:
-            asking.ask(ask)
-            (told,) = asking.step()
-        if isinstance(told.page, Exception):
-            raise told.page
+        with closing(PagePoller(max_bytes, keep=False)) as poller:
+            poller.submit(request)
+            (result,) = poller.poll()
+        if isinstance(result.page, Exception):
+            raise result.page
     except OSError as error:  # ours, such as no descriptor left
         raise EngineUnreachable(f"{url}: {error.strerror}") from None
-    return told.page
+    return result.page
 
 
 @lru_cache(maxsize=256)  # each page is asked for every second, and has one address for hours

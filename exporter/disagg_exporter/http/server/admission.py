@@ -1,4 +1,4 @@
-"""Who has to go when a client comes and the connections are all taken.
+"""Which connection ends for a new one when all are taken, and how many were turned away.
 
 A place is never refused for being late: slow clients would then keep everybody out for as long as
 they like. The newcomer gets one, and the connection that pays is one of the address that holds the
@@ -9,10 +9,18 @@ ones pay before quick ones, who sends a request at once is answered.
 from __future__ import annotations
 
 import ipaddress
+import logging
+import resource
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
 from typing import Any, Protocol
+
+from disagg_exporter.http.server.request import HeadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +76,75 @@ def displaced_by(
     else:
         return None
     return min(candidates, key=lambda one: (one.since_seconds, one.number)).number
+
+
+RESERVED_DESCRIPTORS = 16
+
+
+def is_scarce(descriptor: int, soft_limit: int | None = None) -> bool:
+    """Whether so few descriptors are left that a client should not have got this one.
+
+    The kernel gives the lowest number that is free, so a high one says that those below are taken.
+
+    Args:
+        descriptor: What a client was given.
+        soft_limit: One more than the largest number; as the kernel says now if None.
+    """
+    if soft_limit is None:
+        soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY:
+        return False
+    return descriptor >= soft_limit - RESERVED_DESCRIPTORS
+
+
+_log = logging.getLogger(__name__)
+_WARN_EVERY_SECONDS = 60.0
+_TOO_LARGE = (HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+
+class Refusal(StrEnum):
+    """Why we ended a connection before it had its answer."""
+
+    DISPLACED = "displaced"
+    NO_THREAD = "no_thread"
+    TIMEOUT = "timeout"
+    TOO_LARGE = "too_large"
+    MALFORMED = "malformed"
+    TLS = "tls"
+
+
+def refusal_of(error: HeadError) -> Refusal:
+    """Why the head of a request was refused."""
+    return Refusal.TOO_LARGE if error.status in _TOO_LARGE else Refusal.MALFORMED
+
+
+class RefusalCounts:
+    """Counts of each reason since the start; from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(Refusal, 0)
+        self._warned_seconds = float("-inf")
+
+    def add(self, reason: Refusal) -> None:
+        """Count one."""
+        with self._lock:
+            self._counts[reason] += 1
+
+    def displace(self, address: str) -> None:
+        """Count one that had to go for another, and say so once a minute."""
+        self.add(Refusal.DISPLACED)
+        now_seconds = self._clock()
+        if now_seconds - self._warned_seconds < _WARN_EVERY_SECONDS:
+            return
+        self._warned_seconds = now_seconds
+        _log.warning(
+            "metrics page: too many connections; the slowest of those with the most (now %s) end",
+            address,
+        )
+
+    def read(self) -> dict[str, int]:
+        """Every reason and its count."""
+        with self._lock:
+            return {reason.value: count for reason, count in self._counts.items()}

@@ -8,14 +8,12 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from disagg_exporter.http.server.admission import Refusal, RefusalCounts, refusal_of
 from disagg_exporter.http.server.authentication import Access
 from disagg_exporter.http.server.connections import Connection
 from disagg_exporter.http.server.reception import LINGER_BYTES, LINGER_SECONDS
-from disagg_exporter.http.server.refusals import Refusal, RefusalCounts, refusal_of
-from disagg_exporter.http.server.request_head import HeadError, RequestHead
-from disagg_exporter.http.server.request_reader import RequestReader
-from disagg_exporter.http.server.response import refusal, response_head
-from disagg_exporter.http.server.routes import Answer, Site
+from disagg_exporter.http.server.request import HeadError, RequestHead, RequestReader
+from disagg_exporter.http.server.routes import Response, Site, refusal, response_head
 
 if TYPE_CHECKING:
     import ssl
@@ -109,7 +107,7 @@ class ConnectionHandler:
         _log.debug("metrics page: %s %s: %d", head.method, head.target, answer.status)
 
     def _send(
-        self, answer: Answer, extra: tuple[tuple[str, str], ...], *, keeps: bool, with_body: bool
+        self, answer: Response, extra: tuple[tuple[str, str], ...], *, keeps: bool, with_body: bool
     ) -> None:
         head = response_head(answer, extra, keeps=keeps)
         body = answer.body if with_body else b""

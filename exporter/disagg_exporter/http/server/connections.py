@@ -9,17 +9,23 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from disagg_exporter.http.server.admission import ConnectionLimits, displaced_by
-from disagg_exporter.http.server.refusals import Refusal, RefusalCounts
+from disagg_exporter.http.server.admission import (
+    ConnectionLimits,
+    Refusal,
+    RefusalCounts,
+    displaced_by,
+)
 
 if TYPE_CHECKING:
-    from disagg_exporter.http.deadline_socket import Limited
+    from disagg_exporter.http.deadline_socket import DeadlineSocket
 
 
 class Connection:
     """One open connection; the thread that serves it says when it begins something new."""
 
-    def __init__(self, number: int, address: str, client: Limited, since_seconds: float) -> None:
+    def __init__(
+        self, number: int, address: str, client: DeadlineSocket, since_seconds: float
+    ) -> None:
         self.number = number
         self.address = address
         self.client = client
@@ -36,7 +42,7 @@ class Connection:
         if self.is_ended:
             raise ConnectionError("its place was needed, or the server ends")
 
-    def carry(self, client: Limited) -> None:
+    def carry(self, client: DeadlineSocket) -> None:
         """Go on with another socket of the same connection; raises as `begin` does."""
         self.client = client
         self.begin()
@@ -63,7 +69,7 @@ class Connections:
         self,
         limits: ConnectionLimits,
         refusals: RefusalCounts,
-        refuse: Callable[[Limited], None],
+        refuse: Callable[[DeadlineSocket], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = limits
@@ -75,7 +81,7 @@ class Connections:
         self._threads: dict[int, threading.Thread] = {}
         self._last_number = 0
 
-    def open(self, client: Limited, address: str) -> Connection:
+    def open(self, client: DeadlineSocket, address: str) -> Connection:
         """Take a connection in; one that has been there for longer may have to go."""
         now_seconds = self._clock()
         with self._lock:

@@ -16,13 +16,18 @@ from collections.abc import Callable
 from typing import Any
 
 from disagg_exporter.collectors.health import CollectorHealth
-from disagg_exporter.http.deadline_socket import LimitedSocket
-from disagg_exporter.http.server.admission import ConnectionLimits, address_of, displaced_by
-from disagg_exporter.http.server.headroom import is_scarce
-from disagg_exporter.http.server.refusals import Refusal, RefusalCounts, refusal_of
-from disagg_exporter.http.server.request_head import HeadError, RequestHead
-from disagg_exporter.http.server.request_reader import RequestReader
-from disagg_exporter.http.server.response import refusal
+from disagg_exporter.http.deadline_socket import DeadlineSocket
+from disagg_exporter.http.server.admission import (
+    ConnectionLimits,
+    Refusal,
+    RefusalCounts,
+    address_of,
+    displaced_by,
+    is_scarce,
+    refusal_of,
+)
+from disagg_exporter.http.server.request import HeadError, RequestHead, RequestReader
+from disagg_exporter.http.server.routes import refusal
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # What a client may still be sending when it is refused is read off, a little and not for long:
@@ -38,7 +43,7 @@ class Arrival:
     """A connection that has not sent a whole request, or was refused and may still be sending."""
 
     def __init__(
-        self, number: int, address: str, client: LimitedSocket, *, is_encrypted: bool
+        self, number: int, address: str, client: DeadlineSocket, *, is_encrypted: bool
     ) -> None:
         self.number = number
         self.address = address
@@ -124,7 +129,7 @@ class Reception:
     def _take_in(self, accepted: socket.socket, peer: Any) -> None:
         if is_scarce(accepted.fileno()):
             self._make_room()
-        client = LimitedSocket(fileno=accepted.detach())
+        client = DeadlineSocket(fileno=accepted.detach())
         try:
             address = address_of(peer)
             number = displaced_by(address, self._arrivals.values(), self._limits)

@@ -1,11 +1,13 @@
-"""What the daemon answers over HTTP, whatever carries it: the page, its health, a way in."""
+"""What the daemon answers over HTTP, whatever carries it, and the bytes of HTTP/1.1 that say so."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.utils import formatdate
 from http import HTTPStatus
 
+from disagg_exporter.http.server.request import HeadError
 from disagg_exporter.landing.page import POLICY, Landing
 from disagg_exporter.metrics.page_cache import PageCache
 
@@ -20,7 +22,7 @@ _LANDING_HEADERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """Status, headers and body of one answer."""
 
     status: HTTPStatus
@@ -43,7 +45,7 @@ class Site:
     heartbeat_age_seconds: Callable[[], float]
     dead_seconds: float = 10.0
 
-    def answer(self, method: str, target: str, accept: str, accept_encoding: str) -> Answer:
+    def answer(self, method: str, target: str, accept: str, accept_encoding: str) -> Response:
         """Return the answer to one request."""
         path = target.partition("?")[0]
         if path not in _PATHS:
@@ -66,11 +68,11 @@ class Site:
                 page = self.landing.page(self._why_dead(), self.why_not_ready())
                 return _landing("text/html", page.encode())
 
-    def _metrics(self, accept: str, accept_encoding: str) -> Answer:
+    def _metrics(self, accept: str, accept_encoding: str) -> Response:
         page = self.pages.page(accept, gzipped=wants_gzip(accept_encoding))
         coding = (("Content-Encoding", "gzip"),) if page.gzipped else ()
         headers = (("Vary", "Accept, Accept-Encoding"), *coding)
-        return Answer(HTTPStatus.OK, page.content_type, page.body, headers)
+        return Response(HTTPStatus.OK, page.content_type, page.body, headers)
 
     def _why_dead(self) -> str:
         age_seconds = self.heartbeat_age_seconds()
@@ -88,13 +90,38 @@ def wants_gzip(accept_encoding: str) -> bool:
     return False
 
 
-def _text(status: HTTPStatus, line: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
-    return Answer(status, PLAIN, f"{line}\n".encode(), headers)
+def _text(status: HTTPStatus, line: str, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+    return Response(status, PLAIN, f"{line}\n".encode(), headers)
 
 
-def _health(why_not: str) -> Answer:
+def _health(why_not: str) -> Response:
     return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, why_not or "ok")
 
 
-def _landing(kind: str, body: bytes) -> Answer:
-    return Answer(HTTPStatus.OK, f"{kind}; charset=utf-8", body, _LANDING_HEADERS)
+def _landing(kind: str, body: bytes) -> Response:
+    return Response(HTTPStatus.OK, f"{kind}; charset=utf-8", body, _LANDING_HEADERS)
+
+
+def response_head(
+    answer: Response, extra: tuple[tuple[str, str], ...] = (), *, keeps: bool
+) -> bytes:
+    """Status line and headers, of which `extra` take the place of ours."""
+    fields = {
+        "Server": "disagg-node",  # nothing that an attacker could use
+        "Date": formatdate(usegmt=True),
+        "Content-Type": answer.content_type,
+        "Content-Length": str(len(answer.body)),
+        **dict(answer.headers),
+        **dict(extra),
+    }
+    if not keeps:
+        fields["Connection"] = "close"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    status = f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
+    return f"{status}{lines}\r\n".encode("latin-1")
+
+
+def refusal(error: HeadError) -> bytes:
+    """The whole answer to a request that is refused unread."""
+    body = f"{error.status.value} {error}\n".encode()
+    return response_head(Response(error.status, PLAIN, body), keeps=False) + body

@@ -1,27 +1,27 @@
-"""Whether somebody looks at the page so often that its fast gauges are worth being quick."""
+"""Detects frequent scraping; only then are the fast gauges refreshed four times a second."""
 
 from __future__ import annotations
 
 from collections import deque
 
-OFTEN, WITHIN_SECONDS = 3, 10.0
+_REQUESTS, _WITHIN_SECONDS = 3, 10.0
 
 
-class Onlookers:
-    """Remembers when the page was asked for last.
+class ScrapeRate:
+    """Remembers when the page was last requested.
 
-    A Prometheus that scrapes every fifteen seconds sees nothing of gauges that are made anew four
-    times a second; one that scrapes every second does, and so does a person who watches.
+    A Prometheus that scrapes every fifteen seconds gains nothing from gauges that are made anew
+    four times a second; one that scrapes every second does, and so does a person who watches.
     """
 
     def __init__(self) -> None:
-        self._asked: deque[float] = deque(maxlen=OFTEN)
+        self._requested: deque[float] = deque(maxlen=_REQUESTS)
 
-    def note(self, now_seconds: float) -> None:
-        """Note that somebody asks; from any thread."""
-        self._asked.append(now_seconds)
+    def record(self, now_seconds: float) -> None:
+        """Record a request; from any thread."""
+        self._requested.append(now_seconds)
 
-    def look_often(self, now_seconds: float) -> bool:
-        """Say whether the page was asked for three times in the last ten seconds."""
-        asked = tuple(self._asked)
-        return len(asked) == OFTEN and now_seconds - asked[0] <= WITHIN_SECONDS
+    def is_high(self, now_seconds: float) -> bool:
+        """Say whether the page was requested three times in the last ten seconds."""
+        requested = tuple(self._requested)
+        return len(requested) == _REQUESTS and now_seconds - requested[0] <= _WITHIN_SECONDS

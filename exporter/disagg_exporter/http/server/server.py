@@ -13,16 +13,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from disagg_exporter.collectors.health import CollectorHealth
-from disagg_exporter.http.deadline_socket import Limited, LimitedSocket
+from disagg_exporter.http.deadline_socket import DeadlineSocket
 from disagg_exporter.http.listen import ListenAddress, open_listener
-from disagg_exporter.http.server.admission import ConnectionLimits
+from disagg_exporter.http.server.admission import ConnectionLimits, Refusal, RefusalCounts
 from disagg_exporter.http.server.authentication import OPEN, Access
 from disagg_exporter.http.server.connection import ConnectionHandler
 from disagg_exporter.http.server.connections import Connection, Connections
 from disagg_exporter.http.server.reception import Arrival, Reception
-from disagg_exporter.http.server.refusals import Refusal, RefusalCounts
-from disagg_exporter.http.server.request_head import RequestHead
-from disagg_exporter.http.server.request_reader import RequestReader
+from disagg_exporter.http.server.request import RequestHead, RequestReader
 from disagg_exporter.http.server.routes import Site
 from disagg_exporter.landing.page import AccountHistory, Landing
 from disagg_exporter.metrics.page_cache import PageCache
@@ -184,7 +182,7 @@ class MetricsServer:
         from disagg_exporter.http.tls_socket import greet, speaks_tls, wrap
 
         client = connection.client
-        assert isinstance(client, LimitedSocket)
+        assert isinstance(client, DeadlineSocket)
         client.limit(self._limits.client_seconds)
         try:
             if not speaks_tls(client):
@@ -200,7 +198,7 @@ class MetricsServer:
             raise
 
 
-def _refuse(client: Limited, words: bytes = _FULL) -> None:
+def _refuse(client: DeadlineSocket, words: bytes = _FULL) -> None:
     with contextlib.suppress(OSError):
         client.limit(0.1)
         client.sendall(words)

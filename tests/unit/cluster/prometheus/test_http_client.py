@@ -13,8 +13,7 @@ import trustme
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.prometheus import http_config_file
 from disagg_cluster.prometheus.http_client import RefusedError, Target, UnansweredError, fetch
-from disagg_exporter.http.server.authentication import OPEN, Access
-from disagg_exporter.http.server.passwords import Passwords
+from disagg_exporter.http.server.authentication import OPEN, Access, Passwords
 from support.certificates import authority, server_certificate, server_context, write_files
 from support.children import free_port
 from support.golden_server import serving

@@ -15,7 +15,7 @@ import certifi
 import pytest
 
 from disagg_cluster.prometheus.http_client import TransportError
-from disagg_cluster.prometheus.http_session import HttpSession, Response
+from disagg_cluster.prometheus.http_session import HttpResponse, HttpSession
 from support.children import free_port
 from support.raw_server import raw_server
 
@@ -38,7 +38,7 @@ def session(**kwargs: object) -> HttpSession:
     return HttpSession({"Authorization": SECRET}, **kwargs)  # type: ignore[arg-type]
 
 
-def get(url: str, deadline_seconds: float = 10.0, **kwargs: object) -> Response:
+def get(url: str, deadline_seconds: float = 10.0, **kwargs: object) -> HttpResponse:
     with closing(session(**kwargs)) as asking:
         return asking.get(url, deadline_seconds, 1000)
 
@@ -54,14 +54,14 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_passes_is_asked_again_after_a_pause(first: bytes) -> None:
     pauses: list[float] = []
     with raw_server(answering(first, first, OK)) as (url, heads):
-        assert get(url, sleep=pauses.append) == Response(200, b"up")
+        assert get(url, sleep=pauses.append) == HttpResponse(200, b"up")
     assert len(heads) == 3
     assert pauses == [0.2, 0.4]
 
 
 def test_attempts_end_and_the_last_answer_counts() -> None:
     with raw_server(answering(BUSY)) as (url, heads):
-        assert get(url, sleep=lambda _: None, is_api=True) == Response(503, b"busy")
+        assert get(url, sleep=lambda _: None, is_api=True) == HttpResponse(503, b"busy")
     assert len(heads) == 4
 
 

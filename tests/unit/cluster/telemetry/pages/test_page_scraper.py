@@ -12,7 +12,7 @@ import pytest
 from disagg_cluster.telemetry.pages.label_values import PER_ENGINE
 from disagg_cluster.telemetry.pages.page_scraper import OTHER_VERSION, PageScraper
 from disagg_exporter.engine_pages.window import EngineWindow, window
-from disagg_exporter.http.client.response_parser import Answer as ResponseParser
+from disagg_exporter.http.client.response_parser import ResponseParser
 from disagg_exporter.model import EnginePage, Total
 from support.children import descriptors
 from support.page_server import NoPage, page_server
@@ -356,7 +356,7 @@ def test_what_nobody_foresaw_in_asking_an_engine_fails_its_collector_alone(
                 raise ZeroDivisionError
             return super().take(data)
 
-    monkeypatch.setattr("disagg_exporter.http.client.page_poller.Answer", Poisoned)
+    monkeypatch.setattr("disagg_exporter.http.client.page_poller.ResponseParser", Poisoned)
 
     def answer(url: str) -> bytes:
         return b"poison" if url == f"http://a{where}" else answering(url)

@@ -14,7 +14,7 @@ from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.router import parse_router_page
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.fetch import EngineUnreachable
-from disagg_exporter.http.client.response_parser import AnswerError
+from disagg_exporter.http.client.response_parser import ResponseError
 
 LOOK = ScrapeJob("a", "http://127.0.0.1:1", "/metrics", (), False, 0)
 _log = logging.getLogger("disagg_node")
@@ -98,7 +98,7 @@ def test_a_routers_fault_is_the_same_whatever_its_value() -> None:
 
 
 def test_an_error_without_values_is_its_own_cause() -> None:
-    assert AnswerError("the answer is cut off").cause == "the answer is cut off"
+    assert ResponseError("the answer is cut off").cause == "the answer is cut off"
 
 
 def looked_at(watched: PageState, tokens: int | None, t_ns: int) -> int | None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from disagg_exporter.http.client.fetch import Ask, EngineUnreachable, Told
-from disagg_exporter.http.client.page_poller import Asking
-from disagg_exporter.http.client.response_parser import Answer
+from disagg_exporter.http.client.fetch import EngineUnreachable, FetchRequest, FetchResult
+from disagg_exporter.http.client.page_poller import PagePoller
+from disagg_exporter.http.client.response_parser import ResponseParser
 from support.children import descriptors
 from support.raw_server import raw_server
 
@@ -22,8 +22,8 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 Behave = Callable[[socket.socket, threading.Event], None]
 
 
-def ask(base: str, key: str = "a", deadline_seconds: float = 10.0) -> Ask:
-    return Ask(key, f"{base}/metrics", (address_of(base),), deadline_seconds)
+def ask(base: str, key: str = "a", deadline_seconds: float = 10.0) -> FetchRequest:
+    return FetchRequest(key, f"{base}/metrics", (address_of(base),), deadline_seconds)
 
 
 def address_of(base: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
@@ -31,15 +31,15 @@ def address_of(base: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
     return socket.AF_INET, (host, int(port))
 
 
-def told(asking: Asking, *asks: Ask) -> dict[str, bytes | str | Exception]:
+def told(asking: PagePoller, *asks: FetchRequest) -> dict[str, bytes | str | Exception]:
     """Ask all at once and wait for all."""
     for each in asks:
-        asking.ask(each)
-    got: list[Told] = []
+        asking.submit(each)
+    got: list[FetchResult] = []
     while len(got) < len(asks):
-        got += asking.step()
+        got += asking.poll()
     return {
-        one.ask.key: str(one.page).partition(": ")[2]
+        one.request.key: str(one.page).partition(": ")[2]
         if isinstance(one.page, EngineUnreachable)
         else one.page
         for one in got
@@ -47,8 +47,8 @@ def told(asking: Asking, *asks: Ask) -> dict[str, bytes | str | Exception]:
 
 
 @pytest.fixture
-def asking() -> Iterator[Asking]:
-    with contextlib.closing(Asking(1000)) as asking:
+def asking() -> Iterator[PagePoller]:
+    with contextlib.closing(PagePoller(1000)) as asking:
         yield asking
 
 
@@ -80,7 +80,7 @@ def test_one_that_cannot_be_made_for_want_of_descriptors_keeps_none() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 1, hard))
     try:
         with pytest.raises(OSError, match="Too many open files") as failed:
-            Asking(1000)
+            PagePoller(1000)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -88,7 +88,7 @@ def test_one_that_cannot_be_made_for_want_of_descriptors_keeps_none() -> None:
     assert descriptors() == open_before
 
 
-def test_a_connection_is_kept_for_the_next_question(asking: Asking) -> None:
+def test_a_connection_is_kept_for_the_next_question(asking: PagePoller) -> None:
     with raw_server(answer_all) as (base, heads):
         for _ in range(3):
             assert told(asking, ask(base)) == {"a": b"hello"}
@@ -99,7 +99,7 @@ def test_a_connection_is_kept_for_the_next_question(asking: Asking) -> None:
 def test_none_is_kept_that_is_not_wanted() -> None:
     with (
         raw_server(answer_all) as (base, heads),
-        contextlib.closing(Asking(1000, keep=False)) as asking,
+        contextlib.closing(PagePoller(1000, keep=False)) as asking,
     ):
         for _ in range(2):
             assert told(asking, ask(base)) == {"a": b"hello"}
@@ -110,14 +110,14 @@ def test_none_is_kept_that_is_not_wanted() -> None:
 
 @pytest.mark.parametrize("behave", [answer_once, answer_once_and_hang_up_on_the_next])
 def test_a_kept_connection_that_the_server_has_closed_is_made_anew(behave: Behave) -> None:
-    with raw_server(behave) as (base, heads), contextlib.closing(Asking(1000)) as asking:
+    with raw_server(behave) as (base, heads), contextlib.closing(PagePoller(1000)) as asking:
         for _ in range(3):
             assert told(asking, ask(base)) == {"a": b"hello"}
 
         assert len(heads) == 3
 
 
-def test_what_a_server_says_unasked_is_not_taken_for_an_answer(asking: Asking) -> None:
+def test_what_a_server_says_unasked_is_not_taken_for_an_answer(asking: PagePoller) -> None:
     def talk(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(OK + OK.replace(b"hello", b"wrong"))
         over.wait(10)
@@ -125,22 +125,24 @@ def test_what_a_server_says_unasked_is_not_taken_for_an_answer(asking: Asking) -
     with raw_server(talk) as (base, _), raw_server(answer_all) as (other, _):
         assert told(asking, ask(base)) == {"a": b"hello"}
         assert told(asking, ask(other, "b")) == {"b": b"hello"}
-        asking.ask(ask(base))
+        asking.submit(ask(base))
 
         assert told(asking, ask(other, "b")) == {"b": b"hello"}
 
 
-def test_one_that_hangs_delays_no_other(asking: Asking) -> None:
+def test_one_that_hangs_delays_no_other(asking: PagePoller) -> None:
     def hang(connection: socket.socket, over: threading.Event) -> None:
         over.wait(20)
 
     with raw_server(hang) as (silent, _), raw_server(answer_all) as (base, _):
-        asking.ask(ask(silent, "silent"))
+        asking.submit(ask(silent, "silent"))
         for _ in range(3):
             assert told(asking, ask(base)) == {"a": b"hello"}
 
 
-def test_the_deadline_is_that_of_each_question_also_on_a_kept_connection(asking: Asking) -> None:
+def test_the_deadline_is_that_of_each_question_also_on_a_kept_connection(
+    asking: PagePoller,
+) -> None:
     def answer_once_then_drip(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(OK)
         connection.recv(65536)
@@ -165,27 +167,31 @@ def test_an_answer_that_has_come_in_time_counts_however_late_we_get_to_it(
         sent.set()
         over.wait()
 
-    with raw_server(answer) as (base, _), contextlib.closing(Asking(1000)) as asking:
-        asking.ask(ask(base))
+    with raw_server(answer) as (base, _), contextlib.closing(PagePoller(1000)) as asking:
+        asking.submit(ask(base))
         assert sent.wait(10)
         monkeypatch.setattr(time, "monotonic", lambda: began_seconds + 1000)
-        [one] = asking.step()
+        [one] = asking.poll()
 
     assert one.page == body
 
 
-def test_the_next_address_of_a_host_is_tried_when_one_refuses(asking: Asking) -> None:
+def test_the_next_address_of_a_host_is_tried_when_one_refuses(asking: PagePoller) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         deaf = (socket.AF_INET, listener.getsockname())
 
     with raw_server(answer_all) as (base, _):
-        both = Ask("a", f"{base}/metrics", (deaf, address_of(base)), 10.0)
+        both = FetchRequest("a", f"{base}/metrics", (deaf, address_of(base)), 10.0)
         assert told(asking, both) == {"a": b"hello"}
-    assert told(asking, Ask("b", "http://b/", (deaf,), 10.0)) == {"b": "Connection refused"}
-    assert told(asking, Ask("b", "http://b/", (), 10.0)) == {"b": "the host has no address"}
+    assert told(asking, FetchRequest("b", "http://b/", (deaf,), 10.0)) == {
+        "b": "Connection refused"
+    }
+    assert told(asking, FetchRequest("b", "http://b/", (), 10.0)) == {
+        "b": "the host has no address"
+    }
 
 
-def test_an_engine_at_another_address_is_asked_there(asking: Asking) -> None:
+def test_an_engine_at_another_address_is_asked_there(asking: PagePoller) -> None:
     other = OK.replace(b"hello", b"other")
 
     with (
@@ -196,27 +202,29 @@ def test_an_engine_at_another_address_is_asked_there(asking: Asking) -> None:
         assert told(asking, ask(moved)) == {"a": b"other"}
 
 
-def test_of_an_engine_that_is_forgotten_nothing_more_is_told(asking: Asking) -> None:
+def test_of_an_engine_that_is_forgotten_nothing_more_is_told(asking: PagePoller) -> None:
     def hang(connection: socket.socket, over: threading.Event) -> None:
         over.wait(20)
 
     with raw_server(hang) as (base, _):
-        asking.ask(ask(base, deadline_seconds=0.2))
+        asking.submit(ask(base, deadline_seconds=0.2))
         asking.forget("a")
         threading.Timer(0.3, asking.wake).start()
 
-        assert asking.step() == []
+        assert asking.poll() == []
 
 
-def cannot_be_connected(base: str) -> Ask:
-    return Ask("poison", f"{base}/metrics", ((socket.AF_INET, ("127.0.0.1", 99_999)),), 10.0)
+def cannot_be_connected(base: str) -> FetchRequest:
+    return FetchRequest(
+        "poison", f"{base}/metrics", ((socket.AF_INET, ("127.0.0.1", 99_999)),), 10.0
+    )
 
 
-def cannot_be_requested(base: str) -> Ask:
-    return Ask("poison", f"{base}/m\N{GREEK SMALL LETTER MU}", (address_of(base),), 10.0)
+def cannot_be_requested(base: str) -> FetchRequest:
+    return FetchRequest("poison", f"{base}/m\N{GREEK SMALL LETTER MU}", (address_of(base),), 10.0)
 
 
-def cannot_be_read(base: str) -> Ask:
+def cannot_be_read(base: str) -> FetchRequest:
     return ask(base, "poison")
 
 
@@ -229,18 +237,18 @@ def cannot_be_read(base: str) -> Ask:
     ],
 )
 def test_what_nobody_foresaw_of_one_server_is_told_of_it_alone(
-    asking: Asking,
+    asking: PagePoller,
     monkeypatch: pytest.MonkeyPatch,
-    poison: Callable[[str], Ask],
+    poison: Callable[[str], FetchRequest],
     error: type[Exception],
 ) -> None:
-    class Poisoned(Answer):
+    class Poisoned(ResponseParser):
         def take(self, data: bytes) -> bool:
             if b"poison" in data:
                 raise ZeroDivisionError
             return super().take(data)
 
-    monkeypatch.setattr("disagg_exporter.http.client.page_poller.Answer", Poisoned)
+    monkeypatch.setattr("disagg_exporter.http.client.page_poller.ResponseParser", Poisoned)
     bad = OK.replace(b"hello", b"poison")
 
     with (
@@ -257,15 +265,15 @@ def test_what_nobody_foresaw_of_one_server_is_told_of_it_alone(
         assert told(asking, ask(base, "poison")) == {"poison": b"hello"}
 
 
-def test_whoever_waits_can_be_woken(asking: Asking) -> None:
+def test_whoever_waits_can_be_woken(asking: PagePoller) -> None:
     asking.wake()
 
-    assert asking.step() == []
+    assert asking.poll() == []
 
 
 def test_who_is_woken_after_the_end_touches_nothing_of_others() -> None:
     """A descriptor that was closed may be anybody's by then."""
-    asking = Asking(1000)
+    asking = PagePoller(1000)
     before = {link.name for link in Path("/proc/self/fd").iterdir()}
     asking.close()
     others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(3)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.http.client.response_parser import Answer, AnswerError
+from disagg_exporter.http.client.response_parser import ResponseError, ResponseParser
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"
 CHUNKED = (
@@ -14,9 +14,9 @@ CHUNKED = (
 UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\n\r\nhello world"
 
 
-def read(raw: bytes, cuts: tuple[int, ...] = (), max_bytes: int = 1000) -> Answer:
+def read(raw: bytes, cuts: tuple[int, ...] = (), max_bytes: int = 1000) -> ResponseParser:
     """Read an answer that arrives in pieces and ends with the connection."""
-    answer, places = Answer(max_bytes), [0, *sorted(cuts), len(raw)]
+    answer, places = ResponseParser(max_bytes), [0, *sorted(cuts), len(raw)]
     for start, end in pairwise(places):
         if start < end and answer.take(raw[start:end]):
             return answer
@@ -27,7 +27,7 @@ def read(raw: bytes, cuts: tuple[int, ...] = (), max_bytes: int = 1000) -> Answe
 def outcome(raw: bytes, cuts: tuple[int, ...]) -> tuple[int, bytes, bool] | str:
     try:
         answer = read(raw, cuts)
-    except AnswerError as error:
+    except ResponseError as error:
         return str(error)
     return answer.status, answer.body, answer.keeps_open
 
@@ -98,12 +98,12 @@ def test_an_answer_means_the_same_in_whatever_pieces_it_comes(
     ],
 )
 def test_what_is_no_answer_says_why(raw: bytes, why: str) -> None:
-    with pytest.raises(AnswerError, match=f"^{why}$"):
+    with pytest.raises(ResponseError, match=f"^{why}$"):
         read(raw)
 
 
 def test_an_answer_that_is_no_page_is_known_by_its_head() -> None:
-    answer = Answer(1000)
+    answer = ResponseParser(1000)
 
     assert answer.take(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5000000\r\n\r\n")
     assert (answer.status, answer.keeps_open) == (404, False)
@@ -121,8 +121,8 @@ def test_an_answer_of_crumbs_is_given_up_before_it_costs_much(
     head: bytes, each: bytes, most: int
 ) -> None:
     """All pages are read on one thread: no server may keep it busy."""
-    answer = Answer(8 << 20)
+    answer = ResponseParser(8 << 20)
     answer.take(head)
 
-    with pytest.raises(AnswerError):
+    with pytest.raises(ResponseError):
         any(answer.take(each) for _ in range(most // len(each)))

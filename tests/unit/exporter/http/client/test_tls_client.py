@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from disagg_exporter.http.client.fetch import Ask, EngineUnreachable
-from disagg_exporter.http.client.page_poller import Asking
+from disagg_exporter.http.client.fetch import EngineUnreachable, FetchRequest
+from disagg_exporter.http.client.page_poller import PagePoller
 from disagg_exporter.http.client.scrape import fetch, look_up
 from disagg_exporter.http.client.tls_client import ClientTls
 from disagg_exporter.http.tls_words import TlsError, TlsFault, Trust, Verified
@@ -253,19 +253,19 @@ def test_a_hostile_handshake_ends_at_its_deadline_and_delays_no_other(what: str)
     with (
         raw_server(HOSTILE[what], reads_head=False) as (hostile, _),
         page_server(page, server_context()) as honest,
-        closing(Asking(1000)) as asking,
+        closing(PagePoller(1000)) as asking,
     ):
         tls = ClientTls(Trust(insecure=True))
         bad = hostile.replace("http:", "https:") + "/metrics"
-        asking.ask(Ask("bad", bad, look_up(bad), 0.3, tls=tls))
+        asking.submit(FetchRequest("bad", bad, look_up(bad), 0.3, tls=tls))
         url, last = f"{honest}/metrics", ""
-        asking.ask(Ask("good", url, look_up(url), 10.0, tls=tls))
+        asking.submit(FetchRequest("good", url, look_up(url), 10.0, tls=tls))
         while last != "bad":
-            for each in asking.step():
-                last = each.ask.key
+            for each in asking.poll():
+                last = each.request.key
                 if last == "good":
                     assert each.page == PAGE
-                    asking.ask(Ask("good", url, look_up(url), 10.0, tls=tls))
+                    asking.submit(FetchRequest("good", url, look_up(url), 10.0, tls=tls))
                 else:
                     assert isinstance(each.page, EngineUnreachable)
 
@@ -336,13 +336,13 @@ def test_a_connection_is_kept_and_a_new_one_made_when_the_trust_is_another() -> 
         shaken += 1
 
     context.sni_callback = count  # for any name at all
-    with page_server(page, context) as base, closing(Asking(1000)) as asking:
+    with page_server(page, context) as base, closing(PagePoller(1000)) as asking:
         base = base.replace("127.0.0.1", "localhost")
         url = f"{base}/metrics"
 
         def ask(tls: ClientTls) -> bytes | EngineUnreachable:
-            asking.ask(Ask("a", url, look_up(url), 10.0, tls=tls))
-            (told,) = asking.step()
+            asking.submit(FetchRequest("a", url, look_up(url), 10.0, tls=tls))
+            (told,) = asking.poll()
             return told.page
 
         first, second = ClientTls(Trust(insecure=True)), ClientTls(Trust(insecure=True))
@@ -362,12 +362,12 @@ def answers_once(connection: socket.socket, _over: threading.Event) -> None:
 def test_a_kept_connection_that_the_server_has_closed_is_made_anew() -> None:
     with (
         raw_server(answers_once, reads_head=False) as (base, _),
-        closing(Asking(1000)) as asking,
+        closing(PagePoller(1000)) as asking,
     ):
         tls, url = ClientTls(Trust(insecure=True)), base.replace("http:", "https:")
         for _ in range(3):
-            asking.ask(Ask("a", url, look_up(url), 10.0, tls=tls))
-            (told,) = asking.step()
+            asking.submit(FetchRequest("a", url, look_up(url), 10.0, tls=tls))
+            (told,) = asking.poll()
             assert told.page == b"page"
 
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import base64
 
-from disagg_exporter.http.server.authentication import OPEN, Access
-from disagg_exporter.http.server.passwords import Passwords
+from disagg_exporter.http.server.authentication import OPEN, Access, Passwords
 from disagg_exporter.steps.rate_limiter import RateLimiter
 
 

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from disagg_exporter.http.server.headroom import RESERVED_DESCRIPTORS, is_scarce
+from disagg_exporter.http.server.admission import RESERVED_DESCRIPTORS, is_scarce
 
 
 @pytest.mark.parametrize(

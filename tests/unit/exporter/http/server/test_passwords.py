@@ -6,7 +6,7 @@ import threading
 import bcrypt
 import pytest
 
-from disagg_exporter.http.server.passwords import Passwords, TooManyGuessesError
+from disagg_exporter.http.server.authentication import Passwords, TooManyGuessesError
 
 
 class Checker:

@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.http.deadline_socket import LimitedSocket
-from disagg_exporter.http.server.request_head import MAX_HEAD_BYTES, HeadError
-from disagg_exporter.http.server.request_reader import RequestReader
+from disagg_exporter.http.deadline_socket import DeadlineSocket
+from disagg_exporter.http.server.request import MAX_HEAD_BYTES, HeadError, RequestReader
 
 GET = b"GET /%d HTTP/1.1\r\n\r\n"
 
 
 @contextlib.contextmanager
-def connected() -> Iterator[tuple[socket.socket, LimitedSocket]]:
+def connected() -> Iterator[tuple[socket.socket, DeadlineSocket]]:
     """A client and the server's end of its connection."""
     ours, theirs = socket.socketpair()
-    with ours, LimitedSocket(fileno=theirs.detach()) as served:
+    with ours, DeadlineSocket(fileno=theirs.detach()) as served:
         served.limit(10.0)
         yield ours, served
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_exporter.http.server.scrape_rate import Onlookers
+from disagg_exporter.http.server.scrape_rate import ScrapeRate
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ from disagg_exporter.http.server.scrape_rate import Onlookers
 def test_who_looks_every_few_seconds_looks_often(
     asked: list[float], now: float, often: bool
 ) -> None:
-    onlookers = Onlookers()
+    rate = ScrapeRate()
     for when in asked:
-        onlookers.note(when)
+        rate.record(when)
 
-    assert onlookers.look_often(now) is often
+    assert rate.is_high(now) is often

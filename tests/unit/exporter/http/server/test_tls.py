@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from disagg_exporter.http.server.authentication import OPEN, Access
-from disagg_exporter.http.server.passwords import Passwords
+from disagg_exporter.http.server.authentication import OPEN, Access, Passwords
 from disagg_exporter.http.tls_socket import plain_name
 from support.certificates import authority, client_context, server_context
 from support.golden_server import serving

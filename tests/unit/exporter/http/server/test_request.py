@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from disagg_exporter.http.server.request_head import (
+from disagg_exporter.http.server.request import (
     MAX_HEAD_BYTES,
     HeadError,
     RequestHead,
