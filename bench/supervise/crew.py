@@ -1,4 +1,4 @@
-"""Our side of `make bench-supervise`: one worker under a crew, as in the daemon, until SIGTERM.
+"""Our side of `make bench-supervise`: one worker supervised as in the daemon, until SIGTERM.
 
 Argv: a folder for journal and log, then the worker's program and arguments.
 """
@@ -29,16 +29,16 @@ async def keep(folder: Path, argv: tuple[str, ...]) -> None:
     """Keep the worker running until we are told to end."""
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    post = WorkerSpec("worker", LaunchCommand(argv, {}), folder / "worker.log", UNPROBED, AT_ONCE)
-    crew = Supervisor(
-        [post],
+    spec = WorkerSpec("worker", LaunchCommand(argv, {}), folder / "worker.log", UNPROBED, AT_ONCE)
+    supervisor = Supervisor(
+        [spec],
         lambda *_change: None,
         lambda _worker: None,
         journal=Journal(folder / "journal.json", logging.getLogger("bench")),
     )
-    await crew.start()
+    await supervisor.start()
     await stopping.wait()
-    await crew.stop()
+    await supervisor.stop()
 
 
 if __name__ == "__main__":

@@ -29,53 +29,53 @@ from disagg_exporter.model import CollectorStatus
 
 
 class SupervisedNode:
-    """Shows a crew and passes orders on to it (a `Supervisor` of `ControlCore`).
+    """Shows a supervisor and passes orders on to it (a `ControlledNode` of `ControlCore`).
 
     Args:
-        crew: The workers.
+        supervisor: The workers.
         daemon: How the daemon itself stands.
         clock_ns: CLOCK_MONOTONIC.
     """
 
     def __init__(
         self,
-        crew: Supervisor,
+        supervisor: Supervisor,
         daemon: Callable[[], DaemonView],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._crew = crew
+        self._supervisor = supervisor
         self._daemon = daemon
         self._clock_ns = clock_ns
 
     def view(self) -> NodeOverview:
         """How the node stands now."""
         now_ns = self._clock_ns()
-        standings = self._crew.standings()
-        return NodeOverview(self._daemon(), tuple(worker_view(each, now_ns) for each in standings))
+        snapshots = self._supervisor.snapshots()
+        return NodeOverview(self._daemon(), tuple(worker_view(each, now_ns) for each in snapshots))
 
     def obey(self, orders: Orders) -> None:
         """Tell each worker what was decided."""
         for worker in orders.workers:
-            self._crew.tell(worker, event_of(orders.verb))
+            self._supervisor.handle(worker, event_of(orders.verb))
 
 
-def worker_view(standing: WorkerSnapshot, now_ns: int) -> WorkerView:
+def worker_view(snapshot: WorkerSnapshot, now_ns: int) -> WorkerView:
     """One worker as requests see it at `now_ns`."""
-    post, life, tag = standing.post, standing.life, standing.tag
-    policy = post.policy
+    spec, life, tag = snapshot.spec, snapshot.life, snapshot.tag
+    policy = spec.policy
     paused_ns = life.paused_ns
     return WorkerView(
-        worker=post.name,
+        worker=spec.name,
         state=life.state,
         incarnation=life.generation,
-        pid=standing.pid,
+        pid=snapshot.pid,
         state_seconds=max(now_ns - life.since_ns, 0) / 1e9,
         paused_seconds=None if paused_ns is None else max(now_ns - paused_ns, 0) / 1e9,
         restarting=life.restarting,
         restarts=life.restarts,
-        reason=standing.reason,
-        role=post.role_text if post.in_front else tag.role.value,
+        reason=snapshot.reason,
+        role=spec.role_text if spec.in_front else tag.role.value,
         gpus=tag.gpus,
         host=tag.host,
         port=tag.port,
@@ -115,9 +115,9 @@ class ControlService:
         self._socket: ControlSocket | None = None
 
     @contextlib.asynccontextmanager
-    async def serving(self, crew: Supervisor) -> AsyncIterator[None]:
+    async def serving(self, supervisor: Supervisor) -> AsyncIterator[None]:
         """Answer requests about these workers until the block ends."""
-        self._core = ControlCore(SupervisedNode(crew, self._view), self._log)
+        self._core = ControlCore(SupervisedNode(supervisor, self._view), self._log)
         self._socket = ControlSocket(self._folder.control, self._core, self._log)
         async with self._socket.serving():
             yield

@@ -25,7 +25,7 @@ from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.host.run_dir.watch import RunDirWatch
 from disagg_cluster.host.worker_logs import Rotation
 from disagg_cluster.launch.command import child_environment
-from disagg_cluster.launch.worker_specs import posts_of
+from disagg_cluster.launch.worker_specs import specs_of
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.supervisor.hooks.failure_notifier import failure_notifier
 from disagg_cluster.supervisor.journal.journal import Journal
@@ -69,7 +69,7 @@ class Composition:
         self._collectors: list[Collectors] = [beside]
         register = self._collectors.append
         self.folder = RunFolder(run_folder)
-        self.specs = posts_of(config, layout, self.folder, os.environ)
+        self.specs = specs_of(config, layout, self.folder, os.environ)
         self.ledger = Ledger()
         self.capacity_model = CapacityModel(config.latency.itl_seconds)
         self.lock = RunLock(self.folder.lock, signs=False)
@@ -145,18 +145,18 @@ class Composition:
 
     def make_supervisor(self) -> Supervisor:
         """Make who keeps the workers, once the run folder is ours."""
-        self.workers.crew = Supervisor(
+        self.workers.supervisor = Supervisor(
             (*([self.router.spec] if self.router else []), *self.specs.values()),
             self.changes.take,
             self.registry.pages.page,
             journal=self.journal,
             health_seconds=self._config.intervals.health_seconds,
             worked_ns=self._worked_ns,
-            on_failure=self.hook.tell,
+            on_failure=self.hook.notify,
             groups=ControlGroups(*group_root(), _log),
             child_environment=partial(child_environment, os.environ),
         )
-        return self.workers.crew
+        return self.workers.supervisor
 
     def background_tasks(self) -> tuple[BackgroundTask, ...]:
         """What runs all the time beside the workers."""

@@ -158,7 +158,7 @@ class Daemon:
 
     async def hurry(self) -> None:
         """While it is leaving: wait for no more requests."""
-        crew = self._parts.workers.crew
+        crew = self._parts.workers.supervisor
         if crew is not None and self._at_end == "stop":
             await crew.stop(drain=False)
 

@@ -1,4 +1,4 @@
-"""From a worker of the node file to the post that its keeper fills."""
+"""From a worker of the node file to the specification that its supervisor works by."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 
 
-def posts_of(
+def specs_of(
     config: NodeConfig, layout: Layout, folder: RunFolder, inherited: Mapping[str, str]
 ) -> dict[str, WorkerSpec]:
-    """The posts of all workers of a node file, by name; the arguments are those of `post_of`."""
+    """The specifications of all workers, by name; the arguments are those of `spec_of`."""
     return {
-        worker.name: post_of(
+        worker.name: spec_of(
             worker,
             layout.of(worker.name),
             folder,
@@ -32,7 +32,7 @@ def posts_of(
     }
 
 
-def post_of(
+def spec_of(
     worker: Worker,
     placement: Placement,
     folder: RunFolder,

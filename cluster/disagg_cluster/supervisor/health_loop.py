@@ -1,4 +1,4 @@
-"""Looks at one worker on a clock: is it healthy, and is it done with its requests?"""
+"""Checks one worker periodically: is it healthy, and is it done with its requests?"""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ from disagg_cluster.supervisor.process.retries import Retried
 from disagg_cluster.supervisor.worker_spec import SupervisorContext
 from disagg_exporter.model import EnginePage
 
-# How finely the looks from one to the next are told apart, of workers not yet known to be healthy.
-# All others are looked at together: one glance is much cheaper than four at a quarter of them.
-_BEATS = 4
+# Time slots of one interval for workers that are not yet known to be healthy.
+# All others share one slot: one batch probe is much cheaper than four of a quarter of them each.
+_SLOTS = 4
 
 LATE_SECONDS = 5.0
 """What is done so late was not watched: the daemon itself was stopped meanwhile."""
 
 
 class HealthLoop:
-    """The looks at one worker's processes, one process after the other.
+    """Health checks of one worker's processes, one process after the other.
 
     Args:
         worker: Its name.
-        around: Clocks, probe and pages.
+        context: Clocks, probe and pages.
         life: Where it stands now.
-        tell: Told what was seen.
+        report: Receives each observation.
     """
 
     def __init__(
         self,
         worker: str,
-        around: SupervisorContext,
+        context: SupervisorContext,
         life: Callable[[], Lifecycle],
-        tell: Callable[[Event], None],
+        report: Callable[[Event], None],
     ) -> None:
         self._worker = worker
-        self._around = around
+        self._context = context
         self._life = life
-        self._tell = tell
+        self._report = report
         self._loop = asyncio.get_running_loop()
-        self._retried = Retried(worker, around.supervision, around.reserve)
+        self._retried = Retried(worker, context.supervision, context.reserve)
         self._next: asyncio.TimerHandle | None = None
         self._probing: asyncio.Future[ProbeResult] | None = None
         self._overdue = self._closed = False
         self._proven: frozenset[int] = frozenset()
         self._session = 0
         self._target = ProbeTarget(0, "")
-        self._looked = self._loop.time()
+        self._last_check = self._loop.time()
 
     def begin(self, session: int, target: ProbeTarget, in_seconds: float) -> None:
-        """Look at this process from now on, for the first time in so many seconds."""
+        """Check this process from now on, for the first time in so many seconds."""
         self._session, self._target = session, target
         self._proven = frozenset()
-        self._looked = self._loop.time()
+        self._last_check = self._loop.time()
         self._later(in_seconds)
 
     async def close(self) -> None:
-        """Look no more; waits for a probe that is on its way."""
+        """End all checks; waits for a probe that is on its way."""
         self._closed = True
         self._retried.close()
         if self._next is not None:
@@ -86,42 +86,42 @@ class HealthLoop:
         if self._closed or life.presence is not Presence.RUNNING or life.last_signal is not None:
             return 0.0
         may_take_seconds = self._target.timeout_seconds or 0.0
-        return max(self._loop.time() - self._looked - may_take_seconds, 0.0)
+        return max(self._loop.time() - self._last_check - may_take_seconds, 0.0)
 
     def _later(self, seconds: float) -> None:
         if self._next is not None:
             self._next.cancel()
         if self._closed:
             return
-        # On a beat that all lookouts share, so that the loop wakes once for all of them.
-        beat_seconds = self._around.health_seconds / (1 if self._proven else _BEATS)
-        due_seconds = round((self._loop.time() + seconds) / beat_seconds) * beat_seconds
-        self._next = self._loop.call_at(due_seconds, self._ring, due_seconds)
+        # In a time slot that all health loops share, so that the loop wakes once for all of them.
+        slot_seconds = self._context.health_seconds / (1 if self._proven else _SLOTS)
+        due_seconds = round((self._loop.time() + seconds) / slot_seconds) * slot_seconds
+        self._next = self._loop.call_at(due_seconds, self._on_timer, due_seconds)
 
-    def _ring(self, due_seconds: float) -> None:
+    def _on_timer(self, due_seconds: float) -> None:
         if self._loop.time() - due_seconds > LATE_SECONDS:
-            self._tell(Unwatched())
-        self._look()
+            self._report(Unwatched())
+        self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Probe a worker that should serve; see whether a draining one is done."""
         life = self._life()
         if life.presence is not Presence.RUNNING or life.last_signal is not None:
             return
-        self._later(self._around.health_seconds)
-        self._retried.run("look whether it is well", self._look_now)
+        self._later(self._context.health_seconds)
+        self._retried.run("check its health", self._check_now)
 
-    def _look_now(self) -> None:
+    def _check_now(self) -> None:
         life = self._life()
         if life.state is WorkerState.DRAINING:
-            self._looked = self._loop.time()
-            page = self._around.page_of(self._worker)
+            self._last_check = self._loop.time()
+            page = self._context.page_of(self._worker)
             # A page older than the drain may not know of the last requests.
             if page is not None and page.t_ns > life.since_ns and _is_done(page):
-                self._tell(Drained(life.generation))
+                self._report(Drained(life.generation))
         elif self._probing is None:
-            began_ns = self._around.clock()
-            self._probing = self._around.probe(self._target, self._session, self._proven)
+            began_ns = self._context.clock()
+            self._probing = self._context.probe(self._target, self._session, self._proven)
             self._probing.add_done_callback(partial(self._probed, life.generation, began_ns))
         else:
             self._overdue = True
@@ -130,31 +130,31 @@ class HealthLoop:
         self._probing = None
         if probing.cancelled():
             return
-        self._looked = self._loop.time()
+        self._last_check = self._loop.time()
         error = probing.exception()
         result = probing.result() if error is None else ProbeResult(Health.UNDECIDED, str(error))
         if result.proven and generation == self._life().generation:
             self._proven = result.proven
         what = f"{self._worker}: probe"
         if result.health is Health.UNDECIDED:
-            self._around.supervision.failed(what, result.why)
+            self._context.supervision.failed(what, result.why)
         else:
-            self._around.supervision.over(what)
+            self._context.supervision.over(what)
         probed = Probed(generation, result.health, result.why, began_ns, self._worked_ns())
-        self._tell(probed)
+        self._report(probed)
         if self._overdue and not self._closed:
             # It took longer than from one look to the next: a hang is not to be seen late.
             self._overdue = False
-            self._look()
+            self._check()
 
     def _worked_ns(self) -> int | None:
-        what = f"{self._worker}: see whether it works"
+        what = f"{self._worker}: read its progress"
         try:
-            worked_ns = self._around.worked_ns(self._worker)
+            worked_ns = self._context.worked_ns(self._worker)
         except Exception as error:  # noqa: BLE001 - a probe is not to be lost for it
-            self._around.supervision.failed(what, error)
+            self._context.supervision.failed(what, error)
             return None
-        self._around.supervision.over(what)
+        self._context.supervision.over(what)
         return worked_ns
 
 

@@ -173,11 +173,11 @@ def _end_children(seconds: float) -> None:
         until = time.monotonic() + seconds
         while _has_children() and (left := until - time.monotonic()) > 0:
             signal.sigtimedwait({signal.SIGCHLD}, min(left, 1.0))
-            _bury(0)
+            _reap(0)
 
 
 def _has_children() -> bool:
-    _bury(0)
+    _reap(0)
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -204,7 +204,7 @@ def _watch(daemon: int, listened: set[signal.Signals]) -> tuple[int, bool]:
             asked = asked or sign in _ENDING
             os.kill(daemon, sign)
             continue
-        status = _bury(daemon)
+        status = _reap(daemon)
         if status is not None:
             return os.waitstatus_to_exitcode(status), asked
 
@@ -218,11 +218,11 @@ def _wait(seconds: float, listened: set[signal.Signals]) -> signal.Signals | Non
             continue
         if told.si_signo in _ENDING:
             return signal.Signals(told.si_signo)
-        _bury(0)
+        _reap(0)
     return None
 
 
-def _bury(daemon: int) -> int | None:
+def _reap(daemon: int) -> int | None:
     """Take all dead children out of the process table; the daemon's status if it was one."""
     found = None
     with suppress(ChildProcessError):

@@ -14,29 +14,29 @@ from disagg_cluster.supervisor.worker_spec import SupervisorContext, WorkerSpec
 _SHOWN_CHARACTERS = 80
 
 
-def start_or_adopt(post: WorkerSpec, around: SupervisorContext) -> ChildProcess:
+def start_or_adopt(spec: WorkerSpec, context: SupervisorContext) -> ChildProcess:
     """Start a worker, or go on with its process that is there although nobody knew of it.
 
     Raises:
         StartError: It cannot be started, or another listens on its port.
     """
-    command, target = post.command, post.target
+    command, target = spec.command, spec.target
     held = port_holder(target.host, target.port)
     if held is not None:
-        found = find_unrecorded(post.sought)
+        found = find_unrecorded(spec.sought)
         if found.child is None:
             raise StartError(held, refused=True)
-        around.log.warning(
-            "%s: %s; it is its own and is adopted, not started a second time", post.name, held
+        context.log.warning(
+            "%s: %s; it is its own and is adopted, not started a second time", spec.name, held
         )
         return found.child
     environment = {
-        **around.child_environment(command.env),
-        WORKER_MARK: str(post.log_path),
+        **context.child_environment(command.env),
+        WORKER_MARK: str(spec.log_path),
     }
-    around.groups.prepare(post.name, post.log_path, post.limits)
-    child = start(command.argv, environment, post.log_path, post.cwd)
-    around.groups.enter(post.name, child, post.limits)
+    context.groups.prepare(spec.name, spec.log_path, spec.limits)
+    child = start(command.argv, environment, spec.log_path, spec.cwd)
+    context.groups.enter(spec.name, child, spec.limits)
     return child
 
 

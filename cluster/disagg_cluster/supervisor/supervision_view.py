@@ -18,68 +18,68 @@ Report = Callable[[str, WorkerState, WorkerState, int | None, str], None]
 
 
 class SupervisionView:
-    """Answers for the crew once `crew` is set; before that, with what the node file says.
+    """Answers for `supervisor` once that is set; before, with what the node file says.
 
     Args:
-        posts: The workers by name, the router not among them.
+        specs: The workers by name, the router not among them.
     """
 
-    def __init__(self, posts: Mapping[str, WorkerSpec]) -> None:
-        self._posts = posts
-        self.crew: Supervisor | None = None
+    def __init__(self, specs: Mapping[str, WorkerSpec]) -> None:
+        self._specs = specs
+        self.supervisor: Supervisor | None = None
 
     def tag(self, worker: str) -> WorkerIdentity:
         """As what a worker's present process was started, or would be."""
-        return self._posts[worker].tag if self.crew is None else self.crew.tag(worker)
+        return self._specs[worker].tag if self.supervisor is None else self.supervisor.tag(worker)
 
     def up(self, worker: str) -> bool | None:
         """Whether its last probe found it healthy; None while that is not known."""
-        return None if self.crew is None else self.crew.up(worker)
+        return None if self.supervisor is None else self.supervisor.up(worker)
 
     def served(self, worker: str) -> bool:
         """Whether its present process was ready before."""
-        return self.crew is not None and self.crew.served(worker)
+        return self.supervisor is not None and self.supervisor.served(worker)
 
     def command_digest(self, worker: str) -> str:
         """A fingerprint of its command; empty while there is none."""
-        return "" if self.crew is None else self.crew.command_digest(worker)
+        return "" if self.supervisor is None else self.supervisor.command_digest(worker)
 
     @property
     def unwatched_seconds(self) -> float:
         """How long the worker that was looked at least lately has not been."""
-        return 0.0 if self.crew is None else self.crew.unwatched_seconds
+        return 0.0 if self.supervisor is None else self.supervisor.unwatched_seconds
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
         """What the page shows of each worker."""
-        return () if self.crew is None else self.crew.statuses()
+        return () if self.supervisor is None else self.supervisor.statuses()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How keeping them goes."""
-        return () if self.crew is None else self.crew.collectors()
+        return () if self.supervisor is None else self.supervisor.collectors()
 
     def logs(self) -> Mapping[str, Path]:
-        """The logs of all workers; none yet without a crew."""
-        return {} if self.crew is None else self.crew.logs()
+        """The logs of all workers; none yet without a supervisor."""
+        return {} if self.supervisor is None else self.supervisor.logs()
 
     def writers(self) -> Mapping[str, int]:
         """Who writes each log now."""
-        return {} if self.crew is None else self.crew.writers()
+        return {} if self.supervisor is None else self.supervisor.writers()
 
     def log_was_cut(self, worker: str) -> None:
         """Take that a worker's log was rotated."""
-        if self.crew is not None:
-            self.crew.log_was_cut(worker)
+        if self.supervisor is not None:
+            self.supervisor.log_was_cut(worker)
 
     def record(self) -> None:
         """Write down where all workers stand."""
-        if self.crew is not None:
-            self.crew.record()
+        if self.supervisor is not None:
+            self.supervisor.record()
 
     def keep_up(self) -> None:
         """Try a journal again that could not be written; look for processes that have left."""
-        if self.crew is not None:
-            self.crew.record()
-            self.crew.look_for_descendants()
+        if self.supervisor is not None:
+            self.supervisor.record()
+            self.supervisor.look_for_descendants()
 
 
 class ChangeReports:

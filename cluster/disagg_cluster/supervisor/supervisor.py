@@ -1,4 +1,4 @@
-"""The crew: all workers of the node, started together and stopped together."""
+"""All workers of the node, started together and stopped together."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Supervisor:
     """The node's workers; made, used and stopped inside one running loop.
 
     Args:
-        posts: The workers, by different names.
+        specs: The workers, by different names.
         on_change: Told of every change, see `OnChange`.
         page_of: The last metrics page of a worker; a drain is over when a page made after its
             begin shows no request.
@@ -69,7 +69,7 @@ class Supervisor:
 
     def __init__(
         self,
-        posts: Sequence[WorkerSpec],
+        specs: Sequence[WorkerSpec],
         on_change: OnChange,
         page_of: Callable[[str], EnginePage | None],
         *,
@@ -87,11 +87,11 @@ class Supervisor:
         log: logging.Logger | None = None,
     ) -> None:
         log = log or logging.getLogger(__name__)
-        self._probing = Prober(probe, probe_seconds, len(posts))
+        self._probing = Prober(probe, probe_seconds, len(specs))
         self._reserve = DescriptorReserve()
         self._groups = groups or ControlGroups(None, "", log)
         self._supervision = SupervisionHealth(log, wall)
-        around = SupervisorContext(
+        context = SupervisorContext(
             on_change=on_change,
             page_of=page_of,
             record=self.record,
@@ -113,14 +113,14 @@ class Supervisor:
         self._journal = journal
         self._strays: tuple[Entry, ...] = ()
         self._unadopted: dict[str, Entry] = {}
-        self._keepers = tuple(WorkerSupervisor(post, around) for post in posts)
-        self._by_name = {keeper.post.name: keeper for keeper in self._keepers}
+        self._supervised = tuple(WorkerSupervisor(spec, context) for spec in specs)
+        self._by_name = {one.spec.name: one for one in self._supervised}
         self._begun = self._stopping = self._leaving = False
 
     def adopt(self, entries: Sequence[Entry], *, wanted: bool = True) -> None:
         """Go on with the workers of the daemon before us; before `start`, and without a pause.
 
-        What is left of workers that we have no post for is left alone and kept in the journal.
+        What is left of workers that no specification names is left alone and kept in the journal.
 
         Args:
             entries: What the journal says.
@@ -140,18 +140,18 @@ class Supervisor:
                 stray.worker,
                 stray.pid,
             )
-        for keeper in self._keepers:
-            post = keeper.post
-            entry = self._unadopted.get(post.name)
+        for one in self._supervised:
+            spec = one.spec
+            entry = self._unadopted.get(spec.name)
             if entry is not None:
                 found = self._reserve.run(partial(adoption.find, entry))
                 # Not before it was found: should that fail, the journal names it still.
-                del self._unadopted[post.name]
-                keeper.adopt(entry, found, wanted=wanted)
+                del self._unadopted[spec.name]
+                one.adopt(entry, found, wanted=wanted)
                 continue
-            found = adoption.find_unrecorded(post.sought)
+            found = adoption.find_unrecorded(spec.sought)
             if found.presence is not Presence.GONE:
-                keeper.adopt(None, found, wanted=wanted)
+                one.adopt(None, found, wanted=wanted)
 
     async def start(self) -> None:
         """Start all workers at once; returns when they run, long before they are ready.
@@ -159,11 +159,11 @@ class Supervisor:
         Those that were adopted go on as they are.
         """
         self._begun = True
-        for keeper in self._keepers:
+        for one in self._supervised:
             if self._stopping:
                 return
-            if keeper.life.state is WorkerState.STOPPED:
-                keeper.tell(StartRequested())
+            if one.life.state is WorkerState.STOPPED:
+                one.handle(StartRequested())
             await asyncio.sleep(0)
 
     async def stop(self, drain: bool = True) -> tuple[str, ...]:
@@ -174,12 +174,12 @@ class Supervisor:
         """
         self._stopping = True
         for in_front in (True, False):
-            stage = [k for k in self._keepers if k.post.in_front is in_front]
-            for keeper in stage:
-                keeper.tell(StopRequested(drain))
-            await asyncio.gather(*(_ended(keeper) for keeper in stage))
+            stage = [one for one in self._supervised if one.spec.in_front is in_front]
+            for one in stage:
+                one.handle(StopRequested(drain))
+            await asyncio.gather(*(_ended(one) for one in stage))
         await self._close()
-        return tuple(k.post.name for k in self._keepers if not k.ended.is_set())
+        return tuple(one.spec.name for one in self._supervised if not one.ended.is_set())
 
     async def leave(self) -> None:
         """End the watch and nothing else: the workers go on, the next daemon adopts them."""
@@ -190,7 +190,9 @@ class Supervisor:
     def record(self) -> None:
         """Write down where all workers stand; not before we know where they stood."""
         if self._journal is not None and self._begun:
-            present = (k.entry() for k in self._keepers if k.post.name not in self._unadopted)
+            present = (
+                one.entry() for one in self._supervised if one.spec.name not in self._unadopted
+            )
             entries = [*self._strays, *self._unadopted.values(), *present]
             if self._leaving:
                 # What has no process waits for nothing but the end of its pause: whoever comes
@@ -209,16 +211,16 @@ class Supervisor:
     def logs(self) -> Mapping[str, Path]:
         """The logs of all workers, those left alone included."""
         logs = {entry.worker: Path(entry.log_path) for entry in self._strays}
-        return logs | {keeper.post.name: keeper.post.log_path for keeper in self._keepers}
+        return logs | {one.spec.name: one.spec.log_path for one in self._supervised}
 
     def writers(self) -> Mapping[str, int]:
         """Who writes each log now: the leaders of those that run."""
-        children = ((keeper.post.name, keeper.child) for keeper in self._keepers)
+        children = ((one.spec.name, one.child) for one in self._supervised)
         return {name: child.pid for name, child in children if child is not None}
 
     def look_for_descendants(self) -> None:
         """See who is below each worker now: it is ended with it though it leaves its session."""
-        children = [keeper.child for keeper in self._keepers if keeper.child is not None]
+        children = [one.child for one in self._supervised if one.child is not None]
         # Without a descriptor left it is looked again in some seconds.
         with suppress(OSError):
             self._descendants.look([child.pid for child in children])
@@ -230,22 +232,22 @@ class Supervisor:
         if worker in self._by_name:
             self._by_name[worker].log_was_cut()
 
-    def tell(self, worker: str, event: Event) -> None:
+    def handle(self, worker: str, event: Event) -> None:
         """Tell a worker what somebody asks of it."""
-        self._by_name[worker].tell(event)
+        self._by_name[worker].handle(event)
 
-    def standings(self) -> tuple[WorkerSnapshot, ...]:
+    def snapshots(self) -> tuple[WorkerSnapshot, ...]:
         """Where every worker stands, in the order given."""
-        return tuple(keeper.standing() for keeper in self._keepers)
+        return tuple(one.snapshot() for one in self._supervised)
 
     @property
     def unwatched_seconds(self) -> float:
         """How long the worker that was looked at longest ago has not been looked at."""
-        return max((keeper.unwatched_seconds for keeper in self._keepers), default=0.0)
+        return max((one.unwatched_seconds for one in self._supervised), default=0.0)
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
         """Every worker as the metrics page shows it, in the order given."""
-        return tuple(keeper.status() for keeper in self._keepers)
+        return tuple(one.status() for one in self._supervised)
 
     def pid(self, worker: str) -> int | None:
         """The leader of a worker's present process, dead or alive; None without one."""
@@ -265,8 +267,8 @@ class Supervisor:
         return (self._supervision.status(), *self._groups.collectors())
 
     async def _close(self) -> None:
-        for keeper in self._keepers:
-            await keeper.close()
+        for one in self._supervised:
+            await one.close()
         self._probing.close()
         self._reserve.close()
 
@@ -275,19 +277,19 @@ def _is_to_be_kept(entry: Entry) -> bool:
     return entry.life.presence is not Presence.GONE or entry.life.paused_ns is not None
 
 
-async def _ended(keeper: WorkerSupervisor) -> None:
+async def _ended(one: WorkerSupervisor) -> None:
     """Wait for its end; for one that was killed and is there still, no longer than that may take.
 
     All deadlines come later where we ourselves were stopped meanwhile.
     """
-    policy = keeper.post.policy
+    policy = one.spec.policy
     seconds = policy.drain_seconds + policy.stop_seconds + policy.leftover_seconds
     killed = False
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await keeper.ended.wait()
+                await one.ended.wait()
             return
         if killed:
             return
-        killed, seconds = keeper.life.last_signal is KILL, _KILL_SECONDS
+        killed, seconds = one.life.last_signal is KILL, _KILL_SECONDS

@@ -110,7 +110,7 @@ def _no_report(_failure: Failure) -> None:
 class WorkerSnapshot:
     """Where one worker stands: the tag and pid of its process, and why it is in its state."""
 
-    post: WorkerSpec
+    spec: WorkerSpec
     life: Lifecycle
     tag: WorkerIdentity
     pid: int | None
@@ -119,7 +119,7 @@ class WorkerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorContext:
-    """What a keeper needs from outside.
+    """What the supervisor of one worker needs from outside.
 
     `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
     where all workers stand: before what was decided is done, and after. `probe` is that of

@@ -1,4 +1,4 @@
-"""Keeps one worker: tells the decision core what happens to it and does what the core decides."""
+"""Supervises one worker: hands what happens to `decide` and carries out what that decides."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ class WorkerSupervisor:
     done again until it succeeds (`Retried`), so that no death and no deadline is ever lost.
     """
 
-    def __init__(self, post: WorkerSpec, around: SupervisorContext) -> None:
-        self.post = post
+    def __init__(self, spec: WorkerSpec, context: SupervisorContext) -> None:
+        self.spec = spec
         self.life = Lifecycle()
         self.ended = asyncio.Event()
         self.ended.set()
-        self._around = around
+        self._context = context
         self._loop = asyncio.get_running_loop()
         self._child: ChildProcess | None = None
-        self._process = post.entry(0, 0.0)
+        self._process = spec.entry(0, 0.0)
         self._reason = ""
-        self._told: tuple[WorkerState, int, int | None] = (WorkerState.STOPPED, 0, None)
-        self._retried = Retried(post.name, around.supervision, around.reserve)
-        whose = post.name, post.role_text, post.log_path
-        self._failures = FailureReports(*whose, around.on_failure, around.wall)
-        self._lookout = HealthLoop(post.name, around, lambda: self.life, self.tell)
-        self._deaths = DeathWatch(self._retried, around.scan, self._exited, self._gone)
-        self._planned_start = PlannedStart(around.clock, around.wall)
+        self._reported: tuple[WorkerState, int, int | None] = (WorkerState.STOPPED, 0, None)
+        self._retried = Retried(spec.name, context.supervision, context.reserve)
+        whose = spec.name, spec.role_text, spec.log_path
+        self._failures = FailureReports(*whose, context.on_failure, context.wall)
+        self._health_loop = HealthLoop(spec.name, context, lambda: self.life, self.handle)
+        self._deaths = DeathWatch(self._retried, context.scan, self._exited, self._gone)
+        self._planned_start = PlannedStart(context.clock, context.wall)
         self._closed = False
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def adopt(self, entry: Entry | None, found: FoundProcess, *, wanted: bool) -> None:
         """Go on where the daemon before us ended; without an entry only the process is known.
@@ -83,51 +83,51 @@ class WorkerSupervisor:
         if entry is not None:
             self.life, self._process = entry.life, entry
         if not found.recorded:
-            self.life = unrecorded_life(self.life, self._around.clock())
+            self.life = unrecorded_life(self.life, self._context.clock())
             assert found.child is not None
             self._process = self._new_process(found.child.start_ticks)
         self._child = found.child
         if found.child is not None and found.presence is Presence.RUNNING:
             self._watch(found.child, in_seconds=0.0)
-            if wanted and not self._process.runs(self.post.command):
-                self._around.log.warning(
+            if wanted and not self._process.runs(self.spec.command):
+                self._context.log.warning(
                     "%s: runs with another command than the node file's and goes on with it; "
                     "the next start uses the new one",
-                    self.post.name,
+                    self.spec.name,
                 )
         if not wanted:
-            self.tell(StopRequested())
+            self.handle(StopRequested())
         if wanted or found.presence is not Presence.RUNNING:
             meant = self.life.presence is Presence.RUNNING
             started = not (meant and entry is not None and entry.pid is None)
-            self.tell(Resumed(self.life.generation, found.presence, wanted, started))
+            self.handle(Resumed(self.life.generation, found.presence, wanted, started))
         if found.child is not None and found.presence is Presence.LEFTOVER:
-            self._around.groups.attach(self.post.name, self.post.log_path, found.child)
-            # Not before: the last of them may die at any moment, and a death is heard once.
+            self._context.groups.attach(self.spec.name, self.spec.log_path, found.child)
+            # Not before: the last of them may die at any moment, and a death is reported once.
             self._deaths.begin_with_rest(found.child)
 
-    def tell(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Take in what happened and act on it, with all that follows from it."""
         events = deque([event])
         try:
             while events:
                 old = self.life
-                policy = self.post.policy
-                heard = events.popleft()
-                decision = decide(old, heard, self._around.clock(), policy, self._around.jitter())
+                policy = self.spec.policy
+                event = events.popleft()
+                decision = decide(old, event, self._context.clock(), policy, self._context.jitter())
                 self.life = decision.life
-                why = "; ".join((*decision.notes, *self._verdict(heard)))
-                pid = self._told[2]
-                lines = self._last_lines(old, heard)
+                why = "; ".join((*decision.notes, *self._verdict(event)))
+                pid = self._reported[2]
+                lines = self._last_lines(old, event)
                 for action in decision.actions:
                     events.extend(self._do(action))
-                self._publish(why, shown_end(self.post.log_path, lines))
-                told = partial(self._failures.take, old, self.life, heard, why, pid, lines)
-                self._retried.run("tell of its failure", told)
+                self._publish(why, shown_end(self.spec.log_path, lines))
+                told = partial(self._failures.take, old, self.life, event, why, pid, lines)
+                self._retried.run("report its failure", told)
                 if decision.actions or self.life != old:
                     self._record()
         finally:
-            self._set_alarm()
+            self._set_timer()
 
     def status(self) -> WorkerStatus:
         """What the metrics page shows of it."""
@@ -135,17 +135,17 @@ class WorkerSupervisor:
         started = self._process.started_timestamp_seconds if running else None
         paused = self.life.paused_ns is not None
         life = self.life
-        planned = self._planned_start.seconds(life, self.post.policy)
-        return WorkerStatus(self.post.name, life.state, life.restarts, started, paused, planned)
+        planned = self._planned_start.seconds(life, self.spec.policy)
+        return WorkerStatus(self.spec.name, life.state, life.restarts, started, paused, planned)
 
-    def standing(self) -> WorkerSnapshot:
+    def snapshot(self) -> WorkerSnapshot:
         """Where it stands, for those who decide about it from outside."""
-        return WorkerSnapshot(self.post, self.life, self.tag, self._pid, self._reason)
+        return WorkerSnapshot(self.spec, self.life, self.tag, self._pid, self._reason)
 
     @property
     def unwatched_seconds(self) -> float:
         """How long nobody has looked at a process of it that is to be looked at."""
-        return self._lookout.unwatched_seconds
+        return self._health_loop.unwatched_seconds
 
     def entry(self) -> Entry:
         """What the next daemon has to know of it."""
@@ -163,7 +163,7 @@ class WorkerSupervisor:
     @property
     def tag(self) -> WorkerIdentity:
         """As what its process was started."""
-        return self.post.tag if self._child is None else self._process.tag
+        return self.spec.tag if self._child is None else self._process.tag
 
     @property
     def command_digest(self) -> str:
@@ -176,12 +176,12 @@ class WorkerSupervisor:
 
     async def close(self) -> None:
         """Look no longer; whatever still runs goes on alone."""
-        await self._lookout.close()
-        # Last: what was heard while we waited may have set the alarm, or started a process.
+        await self._health_loop.close()
+        # Last: what happened while we waited may have set the timer, or started a process.
         self._closed = True
         self._retried.close()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._deaths.close()
 
     def _do(self, action: Action) -> tuple[Event, ...]:
@@ -197,109 +197,109 @@ class WorkerSupervisor:
         if child is None or self.life.generation != action.generation or is_frozen(self.life):
             return
         if not child.signal_group(action.signal):
-            self._around.log.warning("%s: its group could not be signalled", self.post.name)
+            self._context.log.warning("%s: its group could not be signalled", self.spec.name)
 
     def _start(self, generation: int) -> StartFailed | None:
         self._process = self._new_process(procfs.now_ticks())
         # Should we die before the next line, our successor knows what to look for.
         self._record()
-        what = f"{self.post.name}: start"
+        what = f"{self.spec.name}: start"
         try:
-            child = self._around.reserve.run(partial(start_or_adopt, self.post, self._around))
+            child = self._context.reserve.run(partial(start_or_adopt, self.spec, self._context))
         except StartError as error:
             if error.refused:
-                self._around.supervision.failed(what, error)
+                self._context.supervision.failed(what, error)
             return StartFailed(generation, str(error), error.refused)
         except Exception as error:  # noqa: BLE001 - a worker without a process is started again
-            self._around.supervision.failed(what, error)
+            self._context.supervision.failed(what, error)
             return StartFailed(generation, f"cannot start: {explain(error)}", refused=True)
-        self._around.supervision.over(what)
+        self._context.supervision.over(what)
         if child.log_lost:
-            self._around.log.error("%s: %s", self.post.name, child.log_lost)
+            self._context.log.error("%s: %s", self.spec.name, child.log_lost)
         self._child = child
         if child.start_ticks < self._process.start_ticks:
             self._process = self._new_process(child.start_ticks)
         present = {"start_ticks": child.start_ticks, "log_start_bytes": child.log_start_bytes}
         self._process = self._process.model_copy(update=present)
-        self._watch(child, in_seconds=self._around.health_seconds)
+        self._watch(child, in_seconds=self._context.health_seconds)
         return None
 
     def _record(self) -> None:
-        self._retried.run("write the journal", self._around.record)
+        self._retried.run("write the journal", self._context.record)
 
     def _new_process(self, start_ticks: int) -> Entry:
         age_seconds = (procfs.now_ticks() - start_ticks) / os.sysconf("SC_CLK_TCK")
-        return self.post.entry(start_ticks, self._around.wall() - age_seconds)
+        return self.spec.entry(start_ticks, self._context.wall() - age_seconds)
 
     def _watch(self, child: ChildProcess, in_seconds: float) -> None:
-        self._around.groups.attach(self.post.name, self.post.log_path, child)
+        self._context.groups.attach(self.spec.name, self.spec.log_path, child)
         self._deaths.begin(child)
-        self._lookout.begin(child.pid, self._target(), in_seconds)
+        self._health_loop.begin(child.pid, self._target(), in_seconds)
 
     def _target(self) -> ProbeTarget:
         tag = self._process.tag
         return replace(
-            self.post.target, host=tag.host, port=tag.port, served_model_name=tag.model_name
+            self.spec.target, host=tag.host, port=tag.port, served_model_name=tag.model_name
         )
 
     def _publish(self, reason: str, words: str) -> None:
-        life, old_state, why = self.life, self._told[0], reason + words
-        if reason and (life.state, life.generation) != self._told[:2]:
+        life, old_state, why = self.life, self._reported[0], reason + words
+        if reason and (life.state, life.generation) != self._reported[:2]:
             self._reason = reason
         bad = life.state in (WorkerState.BACKOFF, WorkerState.FAILED)
         if why:
             change = f"{old_state} → {life.state}: " if old_state is not life.state else ""
             level = logging.WARNING if bad else logging.INFO
-            self._around.log.log(level, "%s: %s%s", self.post.name, change, why)
+            self._context.log.log(level, "%s: %s%s", self.spec.name, change, why)
         if life.state is WorkerState.STOPPED and life.presence is Presence.GONE:
             self.ended.set()
         else:
             self.ended.clear()
-        self._retried.run("tell of its change", partial(self._tell_change, why))
+        self._retried.run("report its change", partial(self._report_change, why))
 
-    def _tell_change(self, why: str) -> None:
+    def _report_change(self, why: str) -> None:
         pid = self._pid
         told = (self.life.state, self.life.generation, pid)
-        if told != self._told:
-            self._around.on_change(self.post.name, self._told[0], told[0], pid, why)
-            self._told = told
+        if told != self._reported:
+            self._context.on_change(self.spec.name, self._reported[0], told[0], pid, why)
+            self._reported = told
 
-    def _last_lines(self, old: Lifecycle, heard: Event) -> tuple[str, ...]:
+    def _last_lines(self, old: Lifecycle, event: Event) -> tuple[str, ...]:
         """The end of the log, if a process has just crashed."""
-        if isinstance(heard, StartFailed) or not has_crashed(old, self.life):
+        if isinstance(event, StartFailed) or not has_crashed(old, self.life):
             return ()
-        return last_lines(self.post.log_path, _SHOWN_LINES, self._process.log_start_bytes)
+        return last_lines(self.spec.log_path, _SHOWN_LINES, self._process.log_start_bytes)
 
     def _exited(self, code: int | None, alone: bool) -> None:
         if alone:
             self._child = None
-        self.tell(Exited(self.life.generation, code, alone))
-        self._around.groups.leave(self.post.name)
+        self.handle(Exited(self.life.generation, code, alone))
+        self._context.groups.leave(self.spec.name)
 
     def _gone(self) -> None:
         self._child = None
-        self.tell(Gone(self.life.generation))
-        self._around.groups.leave(self.post.name)
+        self.handle(Gone(self.life.generation))
+        self._context.groups.leave(self.spec.name)
 
-    def _verdict(self, heard: Event) -> tuple[str, ...]:
+    def _verdict(self, event: Event) -> tuple[str, ...]:
         """What its limits had to do with its end."""
-        groups, post = self._around.groups, self.post
-        verdict = groups.verdict(post.name, post.limits) if isinstance(heard, Exited) else ""
+        groups, spec = self._context.groups, self.spec
+        verdict = groups.verdict(spec.name, spec.limits) if isinstance(event, Exited) else ""
         return (verdict,) if verdict else ()
 
-    def _set_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        due = due_ns(self.life, self.post.policy)
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = due_ns(self.life, self.spec.policy)
         if due is not None and not self._closed:
-            seconds = max(due - self._around.clock(), 0) / 1e9
-            self._alarm = self._loop.call_later(seconds, self._ring, due)
+            seconds = max(due - self._context.clock(), 0) / 1e9
+            self._timer = self._loop.call_later(seconds, self._on_timer, due)
 
-    def _ring(self, due: int) -> None:
+    def _on_timer(self, due: int) -> None:
         """Act on a deadline; not on one of a process whose death we could not take in yet."""
-        if not self._deaths.is_heard():
-            self._alarm = self._loop.call_later(RETRY_SECONDS, self._ring, due)
+        if not self._deaths.check_now():
+            self._timer = self._loop.call_later(RETRY_SECONDS, self._on_timer, due)
             return
-        late = self._around.clock() - due > to_ns(LATE_SECONDS)
-        self.tell(Unwatched() if late else Tick())
+        late = self._context.clock() - due > to_ns(LATE_SECONDS)
+        self.handle(Unwatched() if late else Tick())

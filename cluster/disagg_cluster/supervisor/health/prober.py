@@ -43,7 +43,7 @@ class _PendingProbe:
     until: float
     result: asyncio.Future[ProbeResult]
 
-    def tell(self, seen: ProbeResult) -> None:
+    def settle(self, seen: ProbeResult) -> None:
         """Answer whoever asked; not with a failure that we may have caused by coming too late."""
         late = self.result.get_loop().time() > self.until
         if late and seen.health is not Health.HEALTHY:
@@ -72,7 +72,7 @@ class Prober:
         self._probe = probe
         self._probe_seconds = probe_seconds
         self._late_seconds = late_seconds
-        # Beside one for each worker: a glance, and one that begins before it has ended.
+        # Beside one for each worker: a batch probe, and one that begins before it has ended.
         self._threads = DaemonThreads(workers + 2, "probe")
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_PendingProbe] = []
@@ -86,62 +86,62 @@ class Prober:
         """
         seconds = target.timeout_seconds or self._probe_seconds
         until = self._loop.time() + seconds + _PATIENCE_SECONDS + self._late_seconds
-        wanted = _PendingProbe(target, session, seconds, proven, until, self._loop.create_future())
-        overdue = self._loop.call_at(until, wanted.tell, _undecided("it took too long"))
-        wanted.result.add_done_callback(lambda _result: overdue.cancel())
+        pending = _PendingProbe(target, session, seconds, proven, until, self._loop.create_future())
+        overdue = self._loop.call_at(until, pending.settle, _undecided("it took too long"))
+        pending.result.add_done_callback(lambda _result: overdue.cancel())
         if not proven:
-            self._probe_alone(wanted)
+            self._probe_alone(pending)
         else:
             if not self._waiting:
-                self._loop.call_soon(self._glance)
-            self._waiting.append(wanted)
-        return wanted.result
+                self._loop.call_soon(self._probe_batch)
+            self._waiting.append(pending)
+        return pending.result
 
     def close(self) -> None:
         """End; a probe on its way is not waited for."""
         self._threads.close()
 
-    def _glance(self) -> None:
+    def _probe_batch(self) -> None:
         batch, self._waiting = self._waiting, []
-        workers = [(wanted.target, wanted.proven) for wanted in batch]
+        workers = [(pending.target, pending.proven) for pending in batch]
 
-        def glance() -> None:
+        def probe() -> None:
             try:
                 seen = batch_probe(workers, _PATIENCE_SECONDS)
             except Exception:  # noqa: BLE001 - whoever asked is to be answered
                 # It says nothing of anybody; a probe will tell whom it failed on.
                 _log.debug("a look at all workers failed", exc_info=True)
                 seen = (False,) * len(workers)
-            self._tell(self._glanced, batch, seen)
+            self._call_in_loop(self._batch_probed, batch, seen)
 
-        self._on_thread(glance, batch)
+        self._on_thread(probe, batch)
 
-    def _glanced(self, batch: Sequence[_PendingProbe], seen: Sequence[bool]) -> None:
-        for wanted, well in zip(batch, seen, strict=True):
+    def _batch_probed(self, batch: Sequence[_PendingProbe], seen: Sequence[bool]) -> None:
+        for pending, well in zip(batch, seen, strict=True):
             if not well:
-                self._probe_alone(wanted)
+                self._probe_alone(pending)
             else:
-                wanted.tell(ProbeResult(Health.HEALTHY, "healthy", wanted.proven))
+                pending.settle(ProbeResult(Health.HEALTHY, "healthy", pending.proven))
 
-    def _probe_alone(self, wanted: _PendingProbe) -> None:
+    def _probe_alone(self, pending: _PendingProbe) -> None:
         def probe() -> None:
             try:
-                seen = self._probe(wanted.target, wanted.session, wanted.seconds, wanted.proven)
+                seen = self._probe(pending.target, pending.session, pending.seconds, pending.proven)
             except Exception as error:  # noqa: BLE001 - whoever asked is to be answered
-                _log.debug("a probe of port %d failed", wanted.target.port, exc_info=True)
+                _log.debug("a probe of port %d failed", pending.target.port, exc_info=True)
                 seen = _undecided(f"{type(error).__name__}: {error}")
-            self._tell(wanted.tell, seen)
+            self._call_in_loop(pending.settle, seen)
 
-        self._on_thread(probe, [wanted])
+        self._on_thread(probe, [pending])
 
     def _on_thread(self, job: Callable[[], None], whose: Sequence[_PendingProbe]) -> None:
         try:
             self._threads.run(job)
         except NoThreadError as error:
-            for wanted in whose:
-                wanted.tell(_undecided(str(error)))
+            for pending in whose:
+                pending.settle(_undecided(str(error)))
 
-    def _tell(self, take: Callable[..., None], *arguments: object) -> None:
+    def _call_in_loop(self, take: Callable[..., None], *arguments: object) -> None:
         # The loop may be closed already: then nobody waits.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(take, *arguments)

@@ -57,7 +57,7 @@ class FailureNotifier:
         self._counts: Counter[str] = Counter(delivered=0, failed=0, dropped=0)
         self._waiting: asyncio.Queue[Failure] = asyncio.Queue(MOST_WAITING)
 
-    def tell(self, failure: Failure) -> None:
+    def notify(self, failure: Failure) -> None:
         """Have a failure told, if it is of a kind that is."""
         if self._delivery is None or failure.event not in self._events:
             return

@@ -12,7 +12,7 @@ from disagg_cluster.supervisor.process.family import SharedScan
 from disagg_cluster.supervisor.process.retries import Retried
 from disagg_exporter.errors import DisaggError
 
-_DEATH, _REST = "take in the death of its process", "wait for those it left behind"
+_DEATH, _REST = "process the death of its leader", "wait for those it left behind"
 _LOOK_SECONDS = 0.05
 EXIT_STUCK = 6
 _STATES = {
@@ -68,14 +68,14 @@ class DeathWatch:
         self._scan.forget()
         self._await_rest()
 
-    def is_heard(self) -> bool:
+    def check_now(self) -> bool:
         """Look at once; False if the leader is dead and that cannot be taken in yet."""
         child = self._child
         if child is None or not self._leader_lives or not child.is_over():
             return True
         # It may have died, and left somebody, after others looked in this turn of the loop.
         self._scan.forget()
-        return self._retried.run(_DEATH, self._take_in_death)
+        return self._retried.run(_DEATH, self._process_death)
 
     def close(self) -> None:
         """Watch no longer, and let go of the child."""
@@ -92,9 +92,9 @@ class DeathWatch:
     def _leader_died(self) -> None:
         if self._child is not None:
             self._loop.remove_reader(self._child.pidfd)
-            self._retried.run(_DEATH, self._take_in_death)
+            self._retried.run(_DEATH, self._process_death)
 
-    def _take_in_death(self) -> None:
+    def _process_death(self) -> None:
         child = self._child
         if child is None or not self._leader_lives:
             return

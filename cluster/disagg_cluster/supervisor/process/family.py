@@ -195,9 +195,9 @@ class Descendants:
             for leader, still in known.items()
         }
         if self._is_ours:
-            self._bury(leaders, parents)
+            self._reap_orphans(leaders, parents)
 
-    def _bury(self, leaders: Collection[int], parents: Mapping[int, int]) -> None:
+    def _reap_orphans(self, leaders: Collection[int], parents: Mapping[int, int]) -> None:
         """Bury orphans; one that somebody waits for is gone before the next look."""
         me, session = os.getpid(), os.getsid(0)
         dead = frozenset(

@@ -26,7 +26,7 @@ from disagg_cluster.supervisor.ownership.run_folders import unrecorded
 from disagg_cluster.supervisor.process.child_process import start
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from support.children import PYTHON, Ear, is_gone, wait_readable
-from support.crews import BACKOFF, READY, Bridge, aboard, tiny_post
+from support.supervisors import BACKOFF, READY, RunningSupervisor, supervised, tiny_spec
 
 
 @pytest.fixture
@@ -38,18 +38,18 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def leave(folder: RunFolder, *posts: WorkerSpec) -> dict[str, int]:
-    """Let a crew bring workers up and go; their pids."""
+    """Let a supervisor bring workers up and go; their pids."""
     pids: dict[str, int] = {}
 
-    async def story(ship: Bridge) -> None:
+    async def story(harness: RunningSupervisor) -> None:
         while len(pids) < len(posts):
-            change = await ship.until(READY)
+            change = await harness.until(READY)
             assert change.pid is not None
             pids[change.worker] = change.pid
-        ship.left = True
+        harness.left = True
 
     journal = Journal(folder.journal, logging.getLogger("test"))
-    aboard(list(posts), story, journal=journal)
+    supervised(list(posts), story, journal=journal)
     return pids
 
 
@@ -72,8 +72,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
 def test_what_stands_in_front_ends_before_the_others_are_asked(
     folder: RunFolder, tmp_path: Path
 ) -> None:
-    router = replace(tiny_post(folder.path, name="router"), in_front=True)
-    pids = leave(folder, tiny_post(folder.path, name="engine"), router)
+    router = replace(tiny_spec(folder.path, name="router"), in_front=True)
+    pids = leave(folder, tiny_spec(folder.path, name="engine"), router)
     said: list[str] = []
 
     ended = end_workers(folder, said.append)
@@ -95,22 +95,22 @@ def test_what_stands_in_front_ends_before_the_others_are_asked(
 def test_a_stop_without_a_daemon_keeps_pauses_also_of_workers_that_have_gone(
     folder: RunFolder, tmp_path: Path
 ) -> None:
-    posts = tiny_post(folder.path, name="gone"), tiny_post(folder.path, name="stays")
+    posts = tiny_spec(folder.path, name="gone"), tiny_spec(folder.path, name="stays")
     journal = Journal(folder.journal, logging.getLogger("test"))
 
-    async def story(ship: Bridge) -> None:
+    async def story(harness: RunningSupervisor) -> None:
         pids = {}
         while len(pids) < len(posts):
-            change = await ship.until(READY)
+            change = await harness.until(READY)
             pids[change.worker] = change.pid
         for worker in pids:
-            ship.crew.tell(worker, PauseRequested())
+            harness.supervisor.handle(worker, PauseRequested())
         assert pids["gone"] is not None
         os.kill(pids["gone"], signal.SIGKILL)
-        await ship.until(BACKOFF, "gone")
-        ship.left = True
+        await harness.until(BACKOFF, "gone")
+        harness.left = True
 
-    aboard(list(posts), story, journal=journal)
+    supervised(list(posts), story, journal=journal)
     (ended,) = end_workers(folder, lambda _text: None)
 
     assert ended.name == "stays"
@@ -153,7 +153,7 @@ def test_workers_whose_journal_is_lost_are_told_of_and_ended(
 ) -> None:
     # Their pages tell of no requests, and nobody knows what deadlines they had.
     monkeypatch.setattr(unrecorded_workers, "_USUAL", RestartPolicy(drain_seconds=0.2))
-    pids = leave(folder, replace(tiny_post(folder.path), log_path=folder.log("w")))
+    pids = leave(folder, replace(tiny_spec(folder.path), log_path=folder.log("w")))
     folder.journal.unlink() if lost == "journal" else shutil.rmtree(folder.path)
 
     code, _, err = run("--run-dir", str(folder.path))
@@ -221,7 +221,7 @@ def test_the_daemon_of_a_deleted_folder_is_found_and_asked_to_stop(
 
 
 def test_workers_that_were_not_asked_for_are_told_of(folder: RunFolder, tmp_path: Path) -> None:
-    pids = leave(folder, tiny_post(folder.path))
+    pids = leave(folder, tiny_spec(folder.path))
 
     code, out, err = run("--run-dir", str(folder.path))
     assert (code, out, err) == (1, "", f"w (pid {pids['w']}): still runs; --workers ends it\n")

@@ -1,4 +1,4 @@
-"""From a worker of the node file to what its keeper needs."""
+"""From a worker of the node file to what its supervisor needs."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from disagg_cluster.config import HealthProbes, NodeConfig
 from disagg_cluster.config.layout import place
 from disagg_cluster.host.run_dir.layout import RunFolder, default_run_dir, older_run_dirs
 from disagg_cluster.host.run_dir.lock import RunLock
-from disagg_cluster.launch.worker_specs import api_key, post_of
+from disagg_cluster.launch.worker_specs import api_key, spec_of
 from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal import Journal
@@ -33,15 +33,15 @@ def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path:
     [worker] = node.workers
     placement = place(node, None).of("w")
 
-    post = post_of(worker, placement, RunFolder(tmp_path), node.restart, {})
+    spec = spec_of(worker, placement, RunFolder(tmp_path), node.restart, {})
 
-    assert (post.name, post.role, post.gpus) == ("w", Role.MIXED, placement.gpus)
-    assert post.log_path == tmp_path / "logs" / "w.log"
-    assert post.command.env["DISAGG_STEPS_SOCKET"] == str(tmp_path / "w.sock")
-    assert (post.target.port, post.target.served_model_name) == (8100, "tiny")
-    assert post.target.api_key == "k"
-    assert (post.policy.stop_seconds, post.policy.hang_probes) == (3, 2)
-    assert post.tag.url == "http://127.0.0.1:8100"
+    assert (spec.name, spec.role, spec.gpus) == ("w", Role.MIXED, placement.gpus)
+    assert spec.log_path == tmp_path / "logs" / "w.log"
+    assert spec.command.env["DISAGG_STEPS_SOCKET"] == str(tmp_path / "w.sock")
+    assert (spec.target.port, spec.target.served_model_name) == (8100, "tiny")
+    assert spec.target.api_key == "k"
+    assert (spec.policy.stop_seconds, spec.policy.hang_probes) == (3, 2)
+    assert spec.tag.url == "http://127.0.0.1:8100"
 
 
 def test_a_workers_own_rules_of_probes_come_before_the_nodes(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_workers_own_rules_of_probes_come_before_the_nodes(tmp_path: Path) -> 
     [worker] = node.workers
     probes = HealthProbes(timeout_seconds=4.0, grace_seconds=60.0)
 
-    post = post_of(
+    spec = spec_of(
         worker,
         place(node, None).of("w"),
         RunFolder(tmp_path),
@@ -59,8 +59,8 @@ def test_a_workers_own_rules_of_probes_come_before_the_nodes(tmp_path: Path) -> 
         health_seconds=5.0,
     )
 
-    assert post.target.timeout_seconds == 30
-    assert (post.policy.hang_grace_seconds, post.policy.health_seconds) == (60, 5)
+    assert spec.target.timeout_seconds == 30
+    assert (spec.policy.hang_grace_seconds, spec.policy.health_seconds) == (60, 5)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_data_parallel_ranks_divide_the_devices_where_nothing_else_is_said_of_th
     node = config(args=arguments)
     [worker] = node.workers
 
-    post = post_of(worker, place(node, None).of("w"), RunFolder(tmp_path), node.restart, {})
+    spec = spec_of(worker, place(node, None).of("w"), RunFolder(tmp_path), node.restart, {})
 
-    assert post.tag.ranks == ranks
+    assert spec.tag.ranks == ranks
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_an_older_folder_is_used_on_while_engines_of_its_journal_run(tmp_path: P
     folder = RunFolder(cache)
     child = start([*PYTHON, "import signal; signal.pause()"], dict(os.environ), folder.log("w"))
     try:
-        entry = post_of(
+        entry = spec_of(
             config().workers[0], place(config(), None).of("w"), folder, config().restart, {}
         ).entry(child.start_ticks, 0.0)
         life = Lifecycle(WorkerState.READY, Presence.RUNNING, generation=1)

@@ -22,7 +22,15 @@ from disagg_cluster.supervisor.process import retries
 from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError
 from disagg_cluster.supervisor.supervisor import Supervisor
 from support.children import STUBBORN, Ear, is_gone
-from support.crews import BACKOFF, QUICK, READY, STARTING, Bridge, aboard, tiny_post
+from support.supervisors import (
+    BACKOFF,
+    QUICK,
+    READY,
+    STARTING,
+    RunningSupervisor,
+    supervised,
+    tiny_spec,
+)
 
 
 @contextlib.contextmanager
@@ -43,8 +51,8 @@ def no_descriptor_left() -> Iterator[None]:
             os.close(filler)
 
 
-def supervision_is_well(ship: Bridge) -> bool:
-    return all(status.success for status in ship.crew.collectors())
+def supervision_is_well(harness: RunningSupervisor) -> bool:
+    return all(status.success for status in harness.supervisor.collectors())
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -55,16 +63,16 @@ async def until(true: Callable[[], bool]) -> None:
 def test_a_worker_that_dies_when_no_descriptor_is_left_is_started_with_the_reserve(
     tmp_path: Path,
 ) -> None:
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(READY)
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(READY)
         assert first.pid is not None
         with no_descriptor_left():
             os.kill(first.pid, signal.SIGKILL)
-            again = await ship.until(STARTING)
+            again = await harness.until(STARTING)
         assert again.pid != first.pid
-        await ship.until(READY)
+        await harness.until(READY)
 
-    aboard([tiny_post(tmp_path)], story)
+    supervised([tiny_spec(tmp_path)], story)
 
 
 def test_without_a_reserve_its_death_is_taken_in_and_it_is_started_once_there_is_room(
@@ -72,18 +80,18 @@ def test_without_a_reserve_its_death_is_taken_in_and_it_is_started_once_there_is
 ) -> None:
     monkeypatch.setattr(retries.DescriptorReserve, "refill", lambda _self: None)
 
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(READY)
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(READY)
         assert first.pid is not None
         with no_descriptor_left():
             os.kill(first.pid, signal.SIGKILL)
-            await until(lambda: not supervision_is_well(ship))
-            assert ship.seen() == []
-        await ship.until(READY)
-        assert supervision_is_well(ship)
-        assert ship.crew.statuses()[0].restarts == 1
+            await until(lambda: not supervision_is_well(harness))
+            assert harness.seen() == []
+        await harness.until(READY)
+        assert supervision_is_well(harness)
+        assert harness.supervisor.statuses()[0].restarts == 1
 
-    aboard([tiny_post(tmp_path)], story)
+    supervised([tiny_spec(tmp_path)], story)
 
 
 def test_those_a_dead_leader_left_are_waited_for_though_they_cannot_be_looked_at(
@@ -108,18 +116,18 @@ def test_those_a_dead_leader_left_are_waited_for_though_they_cannot_be_looked_at
             raise OSError(errno.ENOMEM, "no memory")
         return look(session)
 
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(STARTING)
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(STARTING)
         left = int(await asyncio.to_thread(ear.line))
         monkeypatch.setattr(procfs, "session_pids", sometimes)
         assert first.pid is not None
         os.kill(first.pid, signal.SIGKILL)
-        await ship.until(BACKOFF)
-        await ship.until(STARTING)
+        await harness.until(BACKOFF)
+        await harness.until(STARTING)
         assert is_gone(left, 0)
         monkeypatch.setattr(procfs, "session_pids", look)
 
-    aboard([tiny_post(tmp_path, leaves, str(ear.path))], story)
+    supervised([tiny_spec(tmp_path, leaves, str(ear.path))], story)
     ear.close()
 
 
@@ -137,21 +145,21 @@ def test_a_zombie_that_cannot_be_buried_yet_is_not_killed_again_and_again(
     def blind(_child: ChildProcess) -> tuple[int, ...]:
         raise OSError(errno.EMFILE, "too many open files")
 
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(READY)
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(READY)
         assert first.pid is not None
         monkeypatch.setattr(ChildProcess, "signal_group", counted)
         monkeypatch.setattr(ChildProcess, "survivors", blind)
-        stopping = asyncio.create_task(ship.crew.stop(drain=False))
-        await until(lambda: not supervision_is_well(ship))
+        stopping = asyncio.create_task(harness.supervisor.stop(drain=False))
+        await until(lambda: not supervision_is_well(harness))
         await asyncio.sleep(1.5)  # longer than the deadline: what is not sent cannot be awaited
         assert signal.SIGKILL not in sent
         monkeypatch.setattr(ChildProcess, "survivors", survivors)
         assert await stopping == ()
 
-    quick = tiny_post(tmp_path)
+    quick = tiny_spec(tmp_path)
     policy = replace(quick.policy, stop_seconds=0.5)
-    aboard([replace(quick, policy=policy)], story)
+    supervised([replace(quick, policy=policy)], story)
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
@@ -170,32 +178,32 @@ def test_a_refused_start_is_tried_again_and_is_no_crash(
     monkeypatch.setattr(starting, "start", refuse)
     monkeypatch.setattr("disagg_cluster.lifecycle.transitions._LEAST_REFUSED_SECONDS", 0.01)
 
-    async def story(ship: Bridge) -> None:
-        waiting = await ship.until(BACKOFF)
+    async def story(harness: RunningSupervisor) -> None:
+        waiting = await harness.until(BACKOFF)
         assert waiting.why.startswith("cannot start it: not now, not counted as a crash")
-        assert not supervision_is_well(ship)
-        await ship.until(READY)
-        assert supervision_is_well(ship)
-        assert ship.crew.statuses()[0].restarts == 0
+        assert not supervision_is_well(harness)
+        await harness.until(READY)
+        assert supervision_is_well(harness)
+        assert harness.supervisor.statuses()[0].restarts == 0
 
-    aboard([tiny_post(tmp_path)], story)
+    supervised([tiny_spec(tmp_path)], story)
 
 
 def test_a_log_that_cannot_be_opened_gives_no_worker_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("disagg_cluster.lifecycle.transitions._LEAST_REFUSED_SECONDS", 0.01)
-    post = tiny_post(tmp_path)
-    post.log_path.mkdir()
+    spec = tiny_spec(tmp_path)
+    spec.log_path.mkdir()
 
-    async def story(ship: Bridge) -> None:
-        for _ in range(post.policy.crash_limit + 2):
-            waiting = await ship.until(BACKOFF)
+    async def story(harness: RunningSupervisor) -> None:
+        for _ in range(spec.policy.crash_limit + 2):
+            waiting = await harness.until(BACKOFF)
             assert "cannot write the log" in waiting.why
-        post.log_path.rmdir()
-        await ship.until(READY)
+        spec.log_path.rmdir()
+        await harness.until(READY)
 
-    aboard([post], story)
+    supervised([spec], story)
 
 
 def test_a_daemon_that_was_stopped_itself_ends_no_start_that_it_did_not_watch(
@@ -203,23 +211,23 @@ def test_a_daemon_that_was_stopped_itself_ends_no_start_that_it_did_not_watch(
 ) -> None:
     """Its deadline has long passed when the loop comes round again."""
     ahead_ns = 0
-    post = tiny_post(tmp_path, "import signal; signal.pause()")
-    post = replace(post, policy=replace(QUICK, start_seconds=0.3))
+    spec = tiny_spec(tmp_path, "import signal; signal.pause()")
+    spec = replace(spec, policy=replace(QUICK, start_seconds=0.3))
 
     async def story() -> None:
         nonlocal ahead_ns
         states: list[WorkerState] = []
-        crew = Supervisor(
-            [post],
+        supervisor = Supervisor(
+            [spec],
             lambda _worker, _old, new, _pid, _why: states.append(new),
             lambda _worker: None,
             clock=lambda: time.monotonic_ns() + ahead_ns,
         )
-        await crew.start()
+        await supervisor.start()
         ahead_ns = 3600 * 1_000_000_000
         await asyncio.sleep(1.0)  # well beyond its deadline: that nothing is done about it
         assert states == [STARTING]
-        assert await crew.stop() == ()
+        assert await supervisor.stop() == ()
 
     asyncio.run(story())
 
@@ -227,17 +235,17 @@ def test_a_daemon_that_was_stopped_itself_ends_no_start_that_it_did_not_watch(
 def test_whoever_is_told_of_a_change_and_fails_is_told_again(tmp_path: Path) -> None:
     failures = [ValueError("not now")] * 2
 
-    async def story(ship: Bridge) -> None:
-        put = ship.changes.put_nowait
+    async def story(harness: RunningSupervisor) -> None:
+        put = harness.changes.put_nowait
 
         def odd(change: object) -> None:
             if failures:
                 raise failures.pop()
             put(change)  # type: ignore[arg-type]
 
-        await ship.until(STARTING)
-        ship.changes.put_nowait = odd  # type: ignore[method-assign]
-        await ship.until(READY)
+        await harness.until(STARTING)
+        harness.changes.put_nowait = odd  # type: ignore[method-assign]
+        await harness.until(READY)
         assert failures == []
 
-    aboard([tiny_post(tmp_path)], story)
+    supervised([tiny_spec(tmp_path)], story)

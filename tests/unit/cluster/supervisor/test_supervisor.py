@@ -1,4 +1,4 @@
-"""A crew of real children: started, watched, restarted, given up, drained and stopped."""
+"""A supervisor of real children: started, watched, restarted, given up, drained and stopped."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ from support.children import (
     is_gone,
     wait_readable,
 )
-from support.crews import (
+from support.supervisors import (
     BACKOFF,
     DRAINING,
     FAILED,
@@ -38,22 +38,22 @@ from support.crews import (
     READY,
     STARTING,
     STOPPED,
-    Bridge,
-    aboard,
-    tiny_post,
+    RunningSupervisor,
+    supervised,
+    tiny_spec,
 )
 
 
 @pytest.fixture
-def post(tmp_path: Path) -> Callable[..., WorkerSpec]:
-    """A post that runs a script, or the test server if there is none."""
+def spec(tmp_path: Path) -> Callable[..., WorkerSpec]:
+    """A spec that runs a script, or the test server if there is none."""
 
-    def post(
+    def spec(
         script: str | None = None, *arguments: str, name: str = "w", policy: RestartPolicy = QUICK
     ) -> WorkerSpec:
-        return tiny_post(tmp_path, script, *arguments, name=name, policy=policy)
+        return tiny_spec(tmp_path, script, *arguments, name=name, policy=policy)
 
-    return post
+    return spec
 
 
 @pytest.fixture
@@ -64,115 +64,115 @@ def ear(tmp_path: Path) -> Iterator[Ear]:
 
 
 def test_workers_start_serve_and_stop_and_each_step_is_told(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
-    async def story(ship: Bridge) -> None:
-        first = {(await ship.until(READY)).worker, (await ship.until(READY)).worker}
+    async def story(harness: RunningSupervisor) -> None:
+        first = {(await harness.until(READY)).worker, (await harness.until(READY)).worker}
         assert first == {"a", "b"}
-        statuses = ship.crew.statuses()
+        statuses = harness.supervisor.statuses()
         assert [(s.worker, s.state, s.restarts) for s in statuses] == [
             ("a", "ready", 0),
             ("b", "ready", 0),
         ]
         assert all(s.start_timestamp_seconds for s in statuses)
 
-        assert await ship.crew.stop() == ()
-        assert ship.seen() == [DRAINING, DRAINING, STOPPED, STOPPED]
-        assert {s.start_timestamp_seconds for s in ship.crew.statuses()} == {None}
+        assert await harness.supervisor.stop() == ()
+        assert harness.seen() == [DRAINING, DRAINING, STOPPED, STOPPED]
+        assert {s.start_timestamp_seconds for s in harness.supervisor.statuses()} == {None}
 
-    aboard([post(name="a"), post(name="b")], story)
+    supervised([spec(name="a"), spec(name="b")], story)
 
 
-def test_a_change_names_the_process_and_the_reason(post: Callable[..., WorkerSpec]) -> None:
-    async def story(ship: Bridge) -> None:
-        starting = await ship.until(STARTING)
+def test_a_change_names_the_process_and_the_reason(spec: Callable[..., WorkerSpec]) -> None:
+    async def story(harness: RunningSupervisor) -> None:
+        starting = await harness.until(STARTING)
         assert (starting.worker, starting.old, starting.why) == ("w", STOPPED, "start 1")
-        ready = await ship.until(READY)
+        ready = await harness.until(READY)
         assert (ready.pid, ready.why) == (starting.pid, "healthy")
         assert ready.pid in children()
 
-    aboard([post()], story)
+    supervised([spec()], story)
 
 
-def test_a_killed_worker_is_started_again_and_serves_again(post: Callable[..., WorkerSpec]) -> None:
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(READY)
+def test_a_killed_worker_is_started_again_and_serves_again(spec: Callable[..., WorkerSpec]) -> None:
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(READY)
         assert first.pid is not None
         os.kill(first.pid, signal.SIGKILL)
 
-        crash = await ship.until(BACKOFF)
+        crash = await harness.until(BACKOFF)
         assert (crash.old, crash.pid) == (READY, None)
         assert crash.why.startswith("ended unasked by signal 9 (Killed), next start in 0.0 s")
-        again = await ship.until(READY)
+        again = await harness.until(READY)
         assert again.pid != first.pid
-        assert ship.crew.statuses()[0].restarts == 1
+        assert harness.supervisor.statuses()[0].restarts == 1
 
-    aboard([post()], story)
+    supervised([spec()], story)
 
 
 def test_an_exit_with_code_0_that_nobody_asked_for_is_a_crash(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
-    async def story(ship: Bridge) -> None:
-        crash = await ship.until(BACKOFF)
+    async def story(harness: RunningSupervisor) -> None:
+        crash = await harness.until(BACKOFF)
         assert crash.why.startswith("ended unasked with exit code 0")
-        await ship.until(STARTING)
+        await harness.until(STARTING)
 
-    aboard([post("pass")], story)
+    supervised([spec("pass")], story)
 
 
 def test_a_crash_loop_is_given_up_with_its_last_words_and_the_others_go_on(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
-    async def story(ship: Bridge) -> None:
-        failed = await ship.until(FAILED, "bad")
+    async def story(harness: RunningSupervisor) -> None:
+        failed = await harness.until(FAILED, "bad")
         assert "given up after 3 crashes" in failed.why
         assert failed.why.endswith("bad.log:\n  no room for the KV cache")
-        if ship.crew.statuses()[0].state != "ready":
-            await ship.until(READY, "good")
-        assert [(s.state, s.restarts) for s in ship.crew.statuses()] == [
+        if harness.supervisor.statuses()[0].state != "ready":
+            await harness.until(READY, "good")
+        assert [(s.state, s.restarts) for s in harness.supervisor.statuses()] == [
             ("ready", 0),
             ("failed", 2),
         ]
 
-    bad = post("raise SystemExit('no room for the KV cache')", name="bad")
-    aboard([post(name="good"), bad], story)
+    bad = spec("raise SystemExit('no room for the KV cache')", name="bad")
+    supervised([spec(name="good"), bad], story)
 
 
 def test_a_program_that_does_not_exist_is_failed_and_the_others_go_on(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
-    async def story(ship: Bridge) -> None:
-        failed = await ship.until(FAILED, "bad")
+    async def story(harness: RunningSupervisor) -> None:
+        failed = await harness.until(FAILED, "bad")
         assert "cannot start /nowhere/python: no such program" in failed.why
         assert "from an earlier run" not in failed.why
-        if ship.crew.statuses()[0].state != "ready":
-            await ship.until(READY, "good")
+        if harness.supervisor.statuses()[0].state != "ready":
+            await harness.until(READY, "good")
 
-    bad = replace(post(name="bad"), command=LaunchCommand(("/nowhere/python",), {}))
+    bad = replace(spec(name="bad"), command=LaunchCommand(("/nowhere/python",), {}))
     bad.log_path.write_text("from an earlier run\n")
-    aboard([post(name="good"), bad], story)
+    supervised([spec(name="good"), bad], story)
 
 
 def test_a_worker_that_ignores_sigterm_is_killed_at_the_deadline(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
-        assert await ship.crew.stop() == ()
-        asked = await ship.until(DRAINING)
-        stopped = await ship.until(STOPPED)
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
+        assert await harness.supervisor.stop() == ()
+        asked = await harness.until(DRAINING)
+        stopped = await harness.until(STOPPED)
         assert asked.pid is not None
         assert stopped.why == "ended by signal 9 (Killed)"
 
-    stubborn = post(policy=replace(QUICK, stop_seconds=0.1))
+    stubborn = spec(policy=replace(QUICK, stop_seconds=0.1))
     argv = (*PYTHON, STUBBORN + SERVER, *stubborn.command.argv[5:])
     assert argv[-1] == "tiny"
-    aboard([replace(stubborn, command=LaunchCommand(argv, {}))], story)
+    supervised([replace(stubborn, command=LaunchCommand(argv, {}))], story)
 
 
 def test_what_a_dead_leader_left_is_killed_before_its_successor_starts(
-    post: Callable[..., WorkerSpec], ear: Ear
+    spec: Callable[..., WorkerSpec], ear: Ear
 ) -> None:
     leaves = STUBBORN + (
         "import os, sys\n"
@@ -184,40 +184,40 @@ def test_what_a_dead_leader_left_is_killed_before_its_successor_starts(
         "os._exit(1)"
     )
 
-    async def story(ship: Bridge) -> None:
-        await ship.until(BACKOFF)
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(BACKOFF)
         left = int(await asyncio.to_thread(ear.line))
-        await ship.until(STARTING)
+        await harness.until(STARTING)
         assert is_gone(left, 0)
         second = int(await asyncio.to_thread(ear.line))
-        await ship.crew.stop()
+        await harness.supervisor.stop()
         assert is_gone(second, 0)
 
-    aboard([post(leaves, str(ear.path))], story)
+    supervised([spec(leaves, str(ear.path))], story)
 
 
 def test_nothing_is_started_into_a_port_that_somebody_else_holds(
-    post: Callable[..., WorkerSpec], tmp_path: Path
+    spec: Callable[..., WorkerSpec], tmp_path: Path
 ) -> None:
     """He is named and waited for; that is no crash, and when he has gone the worker starts."""
-    worker = post(policy=replace(QUICK, crash_limit=1))
+    worker = spec(policy=replace(QUICK, crash_limit=1))
     foreign = [*PYTHON, SERVER, str(worker.target.port), "tiny"]
     server = start(foreign, dict(os.environ), tmp_path / "foreign.log")
 
-    async def story(ship: Bridge) -> None:
-        waits = await ship.until(BACKOFF)
+    async def story(harness: RunningSupervisor) -> None:
+        waits = await harness.until(BACKOFF)
         port = worker.target.port
         assert f"another process listens on port {port}: pid {server.pid} (" in waits.why
         assert waits.pid is None
         server.signal_group(signal.SIGKILL)
-        ready = await ship.until(READY)
+        ready = await harness.until(READY)
         assert ready.pid != server.pid
-        assert [status.restarts for status in ship.crew.statuses()] == [0]
+        assert [status.restarts for status in harness.supervisor.statuses()] == [0]
 
     try:
         while probe(worker.target, server.pid, 5).health is not Health.HEALTHY:
             os.sched_yield()
-        aboard([worker], story)
+        supervised([worker], story)
     finally:
         server.signal_group(signal.SIGKILL)
         assert wait_readable(server.pidfd)
@@ -226,7 +226,7 @@ def test_nothing_is_started_into_a_port_that_somebody_else_holds(
 
 @pytest.mark.parametrize("hides", [False, True])
 def test_a_helper_that_left_the_session_ends_with_its_worker(
-    post: Callable[..., WorkerSpec], tmp_path: Path, ear: Ear, hides: bool
+    spec: Callable[..., WorkerSpec], tmp_path: Path, ear: Ear, hides: bool
 ) -> None:
     """It serves on in the worker's place, say; it may have left its environment behind, too."""
     helper = "import sys; print('up', file=open(sys.argv[1], 'w')); import signal; signal.pause()"
@@ -240,63 +240,63 @@ def test_a_helper_that_left_the_session_ends_with_its_worker(
         f"    os.execve({PYTHON[0]!r}, [*{list(PYTHON)!r}, {helper!r}, sys.argv[3]], environment)\n"
         "while True:",
     )
-    worker = post()
+    worker = spec()
     command = LaunchCommand((*PYTHON, escapes, str(worker.target.port), "tiny", str(ear.path)), {})
 
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(READY)
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(READY)
         escaped = int(await asyncio.to_thread(ear.line))
         assert await asyncio.to_thread(ear.line) == "up"
         assert procfs.session_of(escaped) == escaped
         assert first.pid is not None
         if hides:
-            ship.crew.look_for_descendants()
+            harness.supervisor.look_for_descendants()
         os.kill(first.pid, signal.SIGKILL)
-        await ship.until(STARTING)
+        await harness.until(STARTING)
         assert is_gone(escaped, 0), "the successor was started beside it"
-        await ship.until(READY)
+        await harness.until(READY)
         await asyncio.to_thread(ear.line)
         assert await asyncio.to_thread(ear.line) == "up"
         if hides:
-            ship.crew.look_for_descendants()
+            harness.supervisor.look_for_descendants()
 
-    aboard([replace(worker, command=command)], story)
+    supervised([replace(worker, command=command)], story)
 
 
 def test_a_start_that_never_becomes_ready_is_ended_and_finally_given_up(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(STARTING)
-        late = await ship.until(BACKOFF)
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(STARTING)
+        late = await harness.until(BACKOFF)
         assert late.pid == first.pid
         assert late.why.startswith("not ready within 0.5 s")
         assert late.why.endswith("loading\n  still loading")
-        assert "not ready within 0.5 s" in (await ship.until(FAILED)).why
+        assert "not ready within 0.5 s" in (await harness.until(FAILED)).why
 
-    worker = post(policy=replace(QUICK, start_seconds=0.5, crash_limit=2))
+    worker = spec(policy=replace(QUICK, start_seconds=0.5, crash_limit=2))
     loads = "echo loading; echo still loading; exec sleep 1000"
-    aboard([replace(worker, command=LaunchCommand(("/bin/sh", "-c", loads), {}))], story)
+    supervised([replace(worker, command=LaunchCommand(("/bin/sh", "-c", loads), {}))], story)
 
 
-def test_a_worker_that_hangs_is_killed_and_started_again(post: Callable[..., WorkerSpec]) -> None:
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(READY)
+def test_a_worker_that_hangs_is_killed_and_started_again(spec: Callable[..., WorkerSpec]) -> None:
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(READY)
         assert first.pid is not None
         os.kill(first.pid, signal.SIGSTOP)
 
-        hung = await ship.until(BACKOFF)
+        hung = await harness.until(BACKOFF)
         assert hung.why.startswith("hangs: 3 probes failed, the last one: /health: no answer")
-        assert (await ship.until(READY)).pid != first.pid
+        assert (await harness.until(READY)).pid != first.pid
 
-    aboard([post()], story, probe_seconds=0.3)
+    supervised([spec()], story, probe_seconds=0.3)
 
 
-def test_the_end_of_a_failed_workers_process_is_told_too(post: Callable[..., WorkerSpec]) -> None:
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(STARTING)
-        failed = await ship.until(FAILED)
-        ended = await ship.until(FAILED)
+def test_the_end_of_a_failed_workers_process_is_told_too(spec: Callable[..., WorkerSpec]) -> None:
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(STARTING)
+        failed = await harness.until(FAILED)
+        ended = await harness.until(FAILED)
         assert (failed.old, failed.pid) == (STARTING, first.pid)
         assert (ended.old, ended.pid, ended.why) == (
             FAILED,
@@ -304,12 +304,12 @@ def test_the_end_of_a_failed_workers_process_is_told_too(post: Callable[..., Wor
             "ended by signal 15 (Terminated)",
         )
 
-    late = post(policy=replace(QUICK, start_seconds=0.1, crash_limit=1))
-    aboard([replace(late, command=LaunchCommand(("/bin/sleep", "1000"), {}))], story)
+    late = spec(policy=replace(QUICK, start_seconds=0.1, crash_limit=1))
+    supervised([replace(late, command=LaunchCommand(("/bin/sleep", "1000"), {}))], story)
 
 
 def test_a_probe_that_takes_long_is_waited_for_and_not_joined_by_another(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
     asked: list[int] = []
     answer = threading.Event()
@@ -321,72 +321,72 @@ def test_a_probe_that_takes_long_is_waited_for_and_not_joined_by_another(
         answer.wait(20)
         return ProbeResult(Health.HEALTHY, "healthy")
 
-    async def story(ship: Bridge) -> None:
+    async def story(harness: RunningSupervisor) -> None:
         await asyncio.sleep(0.2)  # ten looks: that nothing more is asked cannot be awaited
         assert sorted(asked) == sorted(worker.target.port for worker in workers)
         answer.set()
-        await ship.until(READY)
+        await harness.until(READY)
 
-    workers = [post(name="a"), post(name="b")]
-    aboard(workers, story, probe=slow)
+    workers = [spec(name="a"), spec(name="b")]
+    supervised(workers, story, probe=slow)
 
 
 def test_a_drain_waits_for_a_page_of_its_own_time_that_shows_no_request(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
-        stopping = asyncio.create_task(ship.crew.stop())
-        await ship.until(DRAINING)
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
+        stopping = asyncio.create_task(harness.supervisor.stop())
+        await harness.until(DRAINING)
 
         far = 2**62
         for t_ns, running, waiting in ((0, 0, 0), (far, 2, 0), (far, None, None), (far, 0, 1)):
-            ship.pages["w"] = EnginePage("vllm", t_ns=t_ns, running=running, waiting=waiting)
+            harness.pages["w"] = EnginePage("vllm", t_ns=t_ns, running=running, waiting=waiting)
             await asyncio.sleep(0.1)  # several looks: that nothing happens cannot be awaited
-            assert ship.crew.statuses()[0].state == "draining"
-        ship.pages["w"] = EnginePage("vllm", t_ns=far, running=0, waiting=0)
+            assert harness.supervisor.statuses()[0].state == "draining"
+        harness.pages["w"] = EnginePage("vllm", t_ns=far, running=0, waiting=0)
         assert await stopping == ()
 
-    aboard([post(policy=replace(QUICK, drain_seconds=30))], story)
+    supervised([spec(policy=replace(QUICK, drain_seconds=30))], story)
 
 
 def test_stopped_again_without_drain_nothing_more_is_waited_for(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
-        stopping = asyncio.create_task(ship.crew.stop())
-        await ship.until(DRAINING)
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
+        stopping = asyncio.create_task(harness.supervisor.stop())
+        await harness.until(DRAINING)
 
-        assert await ship.crew.stop(drain=False) == ()
+        assert await harness.supervisor.stop(drain=False) == ()
         assert await stopping == ()
 
-    aboard([post(policy=replace(QUICK, drain_seconds=1000))], story)
+    supervised([spec(policy=replace(QUICK, drain_seconds=1000))], story)
 
 
-def test_a_stop_during_back_off_starts_nothing_more(post: Callable[..., WorkerSpec]) -> None:
-    async def story(ship: Bridge) -> None:
-        await ship.until(BACKOFF)
-        await ship.crew.stop()
-        assert ship.seen() == [STOPPED]
+def test_a_stop_during_back_off_starts_nothing_more(spec: Callable[..., WorkerSpec]) -> None:
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(BACKOFF)
+        await harness.supervisor.stop()
+        assert harness.seen() == [STOPPED]
 
     slow = replace(QUICK, backoff_first_seconds=1000, backoff_max_seconds=1000)
-    aboard([post("pass", policy=slow)], story)
+    supervised([spec("pass", policy=slow)], story)
 
 
 def test_a_stop_while_the_crew_still_starts_ends_all_that_started(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
     async def story() -> None:
         states: list[WorkerState] = []
-        crew = Supervisor(
-            [post(name=name) for name in "abc"],
+        supervisor = Supervisor(
+            [spec(name=name) for name in "abc"],
             lambda _worker, _old, new, _pid, _why: states.append(new),
             lambda _worker: None,
         )
-        starting = asyncio.create_task(crew.start())
+        starting = asyncio.create_task(supervisor.start())
         await asyncio.sleep(0)
-        assert await crew.stop() == ()
+        assert await supervisor.stop() == ()
         await starting
         assert states == [STARTING, DRAINING, STOPPED]
 
@@ -394,34 +394,34 @@ def test_a_stop_while_the_crew_still_starts_ends_all_that_started(
 
 
 def test_fifty_quick_restarts_leave_no_descriptor_and_no_zombie(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
 ) -> None:
     others = children()
 
-    async def story(ship: Bridge) -> None:
-        pids = {(await ship.until(STARTING)).pid}
+    async def story(harness: RunningSupervisor) -> None:
+        pids = {(await harness.until(STARTING)).pid}
         open_before = descriptors()
         while len(pids) < 51:
-            pids.add((await ship.until(STARTING)).pid)
+            pids.add((await harness.until(STARTING)).pid)
         assert len(descriptors()) <= len(open_before) + 1
         assert len(children() - others) <= 1
-        assert ship.crew.statuses()[0].restarts >= 50
+        assert harness.supervisor.statuses()[0].restarts >= 50
 
     policy = replace(QUICK, backoff_first_seconds=0, crash_limit=1000)
-    crashes = replace(post(policy=policy), command=LaunchCommand(("/bin/false",), {}))
-    aboard([crashes], story)
+    crashes = replace(spec(policy=policy), command=LaunchCommand(("/bin/false",), {}))
+    supervised([crashes], story)
 
 
 def test_a_worker_gets_its_own_variables_and_those_of_the_node(
-    post: Callable[..., WorkerSpec], monkeypatch: pytest.MonkeyPatch
+    spec: Callable[..., WorkerSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FROM_THE_NODE", "1")
-    worker = post("", policy=replace(QUICK, crash_limit=1))
+    worker = spec("", policy=replace(QUICK, crash_limit=1))
     script = "import os; print(os.environ['OWN'], os.environ['FROM_THE_NODE'])"
     argv = (sys.executable, "-S", "-E", "-c", script)
 
-    async def story(ship: Bridge) -> None:
-        await ship.until(FAILED)
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(FAILED)
 
-    aboard([replace(worker, command=LaunchCommand(argv, {"OWN": "2"}))], story)
+    supervised([replace(worker, command=LaunchCommand(argv, {"OWN": "2"}))], story)
     assert worker.log_path.read_text() == "2 1\n"

@@ -1,4 +1,4 @@
-"""A crew goes on with what the crew before it left."""
+"""A supervisor goes on with what the supervisor before it left."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from disagg_cluster.supervisor.process.child_process import start
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from support.children import PYTHON, SERVER, STUBBORN, is_gone, wait_readable
-from support.crews import (
+from support.supervisors import (
     BACKOFF,
     DRAINING,
     FAILED,
@@ -33,9 +33,9 @@ from support.crews import (
     READY,
     STARTING,
     STOPPED,
-    Bridge,
-    aboard,
-    tiny_post,
+    RunningSupervisor,
+    supervised,
+    tiny_spec,
 )
 
 BACKOFF_SECONDS = 0.2
@@ -59,129 +59,129 @@ def journal(tmp_path: Path) -> Written:
 
 
 @pytest.fixture
-def post(tmp_path: Path) -> Callable[..., WorkerSpec]:
-    def post(
+def spec(tmp_path: Path) -> Callable[..., WorkerSpec]:
+    def spec(
         script: str | None = None, *arguments: str, name: str = "w", policy: RestartPolicy = QUICK
     ) -> WorkerSpec:
-        return tiny_post(tmp_path, script, *arguments, name=name, policy=policy)
+        return tiny_spec(tmp_path, script, *arguments, name=name, policy=policy)
 
-    return post
+    return spec
 
 
 def leave_ready(posts: list[WorkerSpec], journal: Journal) -> dict[str, int]:
-    """Let a crew bring its workers up and go; return their pids."""
+    """Let a supervisor bring its workers up and go; return their pids."""
     pids: dict[str, int] = {}
 
-    async def story(ship: Bridge) -> None:
+    async def story(harness: RunningSupervisor) -> None:
         while len(pids) < len(posts):
-            change = await ship.until(READY)
+            change = await harness.until(READY)
             assert change.pid is not None
             pids[change.worker] = change.pid
-        ship.left = True
+        harness.left = True
 
-    aboard(posts, story, journal=journal)
+    supervised(posts, story, journal=journal)
     assert all(procfs.is_alive(pid) for pid in pids.values())
     return pids
 
 
 def test_workers_go_on_and_the_next_crew_adopts_them(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    posts = [post(name="a"), post(name="b")]
+    posts = [spec(name="a"), spec(name="b")]
     pids = leave_ready(posts, journal)
 
-    async def story(ship: Bridge) -> None:
-        adopted = [await ship.changes.get() for _ in posts]
+    async def story(harness: RunningSupervisor) -> None:
+        adopted = [await harness.changes.get() for _ in posts]
         assert [(c.worker, c.old, c.new, c.pid) for c in adopted] == [
             (name, STOPPED, STARTING, pid) for name, pid in sorted(pids.items())
         ]
         for _ in posts:
-            ready = await ship.until(READY)
+            ready = await harness.until(READY)
             assert ready.pid == pids[ready.worker]
-        assert [s.restarts for s in ship.crew.statuses()] == [0, 0]
-        assert all(s.start_timestamp_seconds for s in ship.crew.statuses())
+        assert [s.restarts for s in harness.supervisor.statuses()] == [0, 0]
+        assert all(s.start_timestamp_seconds for s in harness.supervisor.statuses())
 
-    aboard(posts, story, journal=journal, entries=journal.read())
+    supervised(posts, story, journal=journal, entries=journal.read())
     assert journal.read() == ()
 
 
 def test_an_adopted_worker_that_dies_has_crashed_and_is_started_again(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    pids = leave_ready([worker := post()], journal)
+    pids = leave_ready([worker := spec()], journal)
 
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
         os.kill(pids["w"], signal.SIGKILL)
-        assert "ended unasked" in (await ship.until(BACKOFF)).why
-        assert (await ship.until(READY)).pid != pids["w"]
-        assert ship.crew.statuses()[0].restarts == 1
+        assert "ended unasked" in (await harness.until(BACKOFF)).why
+        assert (await harness.until(READY)).pid != pids["w"]
+        assert harness.supervisor.statuses()[0].restarts == 1
 
-    aboard([worker], story, journal=journal, entries=journal.read())
+    supervised([worker], story, journal=journal, entries=journal.read())
 
 
 def test_restarts_are_counted_on_over_an_adoption(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    worker = post()
+    worker = spec()
 
-    async def crashes(ship: Bridge) -> None:
-        first = await ship.until(READY)
+    async def crashes(harness: RunningSupervisor) -> None:
+        first = await harness.until(READY)
         assert first.pid is not None
         os.kill(first.pid, signal.SIGKILL)
-        await ship.until(BACKOFF)
-        await ship.until(READY)
-        ship.left = True
+        await harness.until(BACKOFF)
+        await harness.until(READY)
+        harness.left = True
 
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
-        assert ship.crew.statuses()[0].restarts == 1
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
+        assert harness.supervisor.statuses()[0].restarts == 1
 
-    aboard([worker], crashes, journal=journal)
-    aboard([worker], story, journal=journal, entries=journal.read())
+    supervised([worker], crashes, journal=journal)
+    supervised([worker], story, journal=journal, entries=journal.read())
 
 
 def test_a_worker_that_died_while_nobody_looked_is_started_again(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    pids = leave_ready([worker := post()], journal)
+    pids = leave_ready([worker := spec()], journal)
     os.kill(pids["w"], signal.SIGKILL)
     assert is_gone(pids["w"])
 
-    async def story(ship: Bridge) -> None:
-        crash = await ship.until(BACKOFF)
+    async def story(harness: RunningSupervisor) -> None:
+        crash = await harness.until(BACKOFF)
         assert (crash.old, crash.pid) == (STOPPED, None)
         assert crash.why.startswith("ended while no daemon ran")
-        assert (await ship.until(READY)).pid != pids["w"]
+        assert (await harness.until(READY)).pid != pids["w"]
 
-    aboard([worker], story, journal=journal, entries=journal.read())
+    supervised([worker], story, journal=journal, entries=journal.read())
     os.waitpid(pids["w"], os.WNOHANG)
 
 
 def test_a_start_that_was_only_written_down_is_made_and_is_no_crash(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     """The daemon died between its journal and the fork."""
-    worker = post()
+    worker = spec()
     life = Lifecycle(
         WorkerState.STARTING, Presence.RUNNING, generation=4, restarts=3, consecutive_crashes=3
     )
     meant = worker.entry(procfs.now_ticks(), 0.0).model_copy(update={"life": life})
 
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
-        assert ship.crew.statuses()[0].restarts == 3
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
+        assert harness.supervisor.statuses()[0].restarts == 3
 
-    aboard([worker], story, journal=journal, entries=[meant])
+    supervised([worker], story, journal=journal, entries=[meant])
     assert {entry.life.crashes_ns for page in journal.pages for entry in page} == {()}
 
 
 def test_those_left_that_die_just_after_they_were_seen_hold_no_start_up(
-    post: Callable[..., WorkerSpec],
+    spec: Callable[..., WorkerSpec],
     journal: Written,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    worker = post()
+    worker = spec()
     life = Lifecycle(WorkerState.READY, Presence.RUNNING, generation=4)
     entry = worker.entry(1, 0.0).model_copy(update={"life": life, "pid": 1})
 
@@ -192,99 +192,99 @@ def test_those_left_that_die_just_after_they_were_seen_hold_no_start_up(
 
     monkeypatch.setattr("disagg_cluster.supervisor.supervisor.adoption.find", find)
 
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
 
-    aboard([worker], story, journal=journal, entries=[entry])
+    supervised([worker], story, journal=journal, entries=[entry])
 
 
 def test_a_worker_whose_command_has_changed_runs_on_as_it_was_started(
-    post: Callable[..., WorkerSpec], journal: Written, caplog: pytest.LogCaptureFixture
+    spec: Callable[..., WorkerSpec], journal: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Even on another port: it is probed where it is, until it is started again."""
-    pids = leave_ready([worker := post()], journal)
-    other = post()
+    pids = leave_ready([worker := spec()], journal)
+    other = spec()
     assert other.target.port != worker.target.port
 
-    async def story(ship: Bridge) -> None:
-        assert (await ship.until(READY)).pid == pids["w"]
-        assert ship.crew.tag("w").port == worker.target.port
+    async def story(harness: RunningSupervisor) -> None:
+        assert (await harness.until(READY)).pid == pids["w"]
+        assert harness.supervisor.tag("w").port == worker.target.port
         assert "runs with another command than the node file's" in caplog.text
 
         os.kill(pids["w"], signal.SIGKILL)
-        await ship.until(BACKOFF)
-        assert ship.crew.tag("w").port == other.target.port
-        await ship.until(READY)
+        await harness.until(BACKOFF)
+        assert harness.supervisor.tag("w").port == other.target.port
+        await harness.until(READY)
 
-    aboard([other], story, journal=journal, entries=journal.read())
+    supervised([other], story, journal=journal, entries=journal.read())
 
 
 def test_a_worker_that_is_no_longer_named_goes_on_until_somebody_ends_it(
-    post: Callable[..., WorkerSpec], journal: Written, caplog: pytest.LogCaptureFixture
+    spec: Callable[..., WorkerSpec], journal: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
-    posts = [post(name="kept"), post(name="dropped")]
+    posts = [spec(name="kept"), spec(name="dropped")]
     pids = leave_ready(posts, journal)
 
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
-        assert set(ship.crew.logs()) == {"kept", "dropped"}
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
+        assert set(harness.supervisor.logs()) == {"kept", "dropped"}
 
-    async def ends(ship: Bridge) -> None:
-        assert [s.worker for s in ship.crew.statuses()] == ["dropped"]
+    async def ends(harness: RunningSupervisor) -> None:
+        assert [s.worker for s in harness.supervisor.statuses()] == ["dropped"]
 
-    aboard(posts[:1], story, journal=journal, entries=journal.read())
+    supervised(posts[:1], story, journal=journal, entries=journal.read())
     assert f"dropped is not in the node file and goes on without us (pid {pids['dropped']})" in (
         caplog.text
     )
     assert procfs.is_alive(pids["dropped"])
     assert [entry.worker for entry in journal.read()] == ["dropped"]
 
-    aboard(posts[1:], ends, journal=journal, entries=journal.read(), wanted=False)
+    supervised(posts[1:], ends, journal=journal, entries=journal.read(), wanted=False)
     assert not procfs.is_alive(pids["dropped"])
     assert journal.read() == ()
 
 
 def test_workers_that_are_not_wanted_are_drained_told_to_end_and_never_started(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    stubborn = post(name="b", policy=replace(QUICK, stop_seconds=0.1))
+    stubborn = spec(name="b", policy=replace(QUICK, stop_seconds=0.1))
     argv = (*PYTHON, STUBBORN + SERVER, *stubborn.command.argv[-2:])
-    posts = [post(name="a"), replace(stubborn, command=LaunchCommand(argv, {})), post(name="c")]
+    posts = [spec(name="a"), replace(stubborn, command=LaunchCommand(argv, {})), spec(name="c")]
     pids = leave_ready(posts, journal)
     os.kill(pids["c"], signal.SIGKILL)
     assert is_gone(pids["c"])
 
-    async def story(ship: Bridge) -> None:
-        assert await ship.crew.stop() == ()
-        changes = [ship.changes.get_nowait() for _ in range(ship.changes.qsize())]
+    async def story(harness: RunningSupervisor) -> None:
+        assert await harness.supervisor.stop() == ()
+        changes = [harness.changes.get_nowait() for _ in range(harness.changes.qsize())]
         for name in "abc":
             states = [change.new for change in changes if change.worker == name]
             assert states == [DRAINING, STOPPED]
 
-    aboard(posts, story, journal=journal, entries=journal.read(), wanted=False)
+    supervised(posts, story, journal=journal, entries=journal.read(), wanted=False)
     assert not any(procfs.is_alive(pid) for pid in pids.values())
     os.waitpid(pids["c"], os.WNOHANG)
 
 
 def test_what_waits_for_a_restart_when_its_crew_leaves_is_started_afresh(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    slow = post("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
+    slow = spec("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
 
-    async def crashes(ship: Bridge) -> None:
-        await ship.until(BACKOFF)
+    async def crashes(harness: RunningSupervisor) -> None:
+        await harness.until(BACKOFF)
         assert journal.read()[0].life.presence is Presence.GONE
-        ship.left = True
+        harness.left = True
 
-    async def story(ship: Bridge) -> None:
-        assert (await ship.changes.get()).new is STARTING
+    async def story(harness: RunningSupervisor) -> None:
+        assert (await harness.changes.get()).new is STARTING
 
-    aboard([slow], crashes, journal=journal)
-    aboard([slow], story, journal=journal, entries=journal.read())
+    supervised([slow], crashes, journal=journal)
+    supervised([slow], story, journal=journal, entries=journal.read())
 
 
 def test_a_crew_that_has_left_starts_nothing(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     """Not even if the last thing it waited for was heard while a worker waits for its restart."""
     asked, answer = threading.Event(), threading.Event()
@@ -294,84 +294,84 @@ def test_a_crew_that_has_left_starts_nothing(
         answer.wait(20)
         return ProbeResult(Health.HEALTHY, "healthy")
 
-    async def story(ship: Bridge) -> None:
-        first = await ship.until(STARTING)
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(STARTING)
         assert first.pid is not None
         await asyncio.to_thread(asked.wait, 20)
         os.kill(first.pid, signal.SIGKILL)
-        await ship.until(BACKOFF)
-        ship.left = True
-        leaving = asyncio.ensure_future(ship.crew.leave())
+        await harness.until(BACKOFF)
+        harness.left = True
+        leaving = asyncio.ensure_future(harness.supervisor.leave())
         await asyncio.sleep(0)
         answer.set()
         await leaving
         # Timers go off in their order: by then its restart has been due.
         await asyncio.sleep(2 * BACKOFF_SECONDS)
-        assert ship.seen() == []
+        assert harness.seen() == []
 
-    worker = post(policy=replace(QUICK, backoff_first_seconds=BACKOFF_SECONDS))
-    aboard([worker], story, probe=slow, journal=journal)
+    worker = spec(policy=replace(QUICK, backoff_first_seconds=BACKOFF_SECONDS))
+    supervised([worker], story, probe=slow, journal=journal)
 
 
 def test_a_back_off_outlasts_a_crew_that_left_no_word(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    slow = post("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
+    slow = spec("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
     left: list[Entry] = []
 
-    async def crashes(ship: Bridge) -> None:
-        await ship.until(BACKOFF)
+    async def crashes(harness: RunningSupervisor) -> None:
+        await harness.until(BACKOFF)
         left.extend(journal.read())
 
-    async def story(ship: Bridge) -> None:
-        assert (await ship.changes.get()).new is BACKOFF
-        assert ship.seen() == []
+    async def story(harness: RunningSupervisor) -> None:
+        assert (await harness.changes.get()).new is BACKOFF
+        assert harness.seen() == []
 
-    aboard([slow], crashes, journal=journal)
-    aboard([slow], story, journal=journal, entries=left)
+    supervised([slow], crashes, journal=journal)
+    supervised([slow], story, journal=journal, entries=left)
 
 
 def test_a_failed_worker_stays_failed_under_the_next_crew(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    bad = post("raise SystemExit(1)", policy=replace(QUICK, crash_limit=1))
+    bad = spec("raise SystemExit(1)", policy=replace(QUICK, crash_limit=1))
     left: list[Entry] = []
 
-    async def fails(ship: Bridge) -> None:
-        await ship.until(FAILED)
+    async def fails(harness: RunningSupervisor) -> None:
+        await harness.until(FAILED)
         left.extend(journal.read())
 
-    async def story(ship: Bridge) -> None:
-        assert (await ship.changes.get()).new is FAILED
-        assert ship.crew.statuses()[0].state == "failed"
+    async def story(harness: RunningSupervisor) -> None:
+        assert (await harness.changes.get()).new is FAILED
+        assert harness.supervisor.statuses()[0].state == "failed"
 
-    aboard([bad], fails, journal=journal)
-    aboard([bad], story, journal=journal, entries=left)
+    supervised([bad], fails, journal=journal)
+    supervised([bad], story, journal=journal, entries=left)
 
 
 def test_without_a_journal_a_worker_is_known_by_its_log_and_arguments(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    pids = leave_ready([worker := post()], journal)
+    pids = leave_ready([worker := spec()], journal)
 
-    async def story(ship: Bridge) -> None:
-        assert (await ship.until(READY)).pid == pids["w"]
-        started = ship.crew.statuses()[0].start_timestamp_seconds
+    async def story(harness: RunningSupervisor) -> None:
+        assert (await harness.until(READY)).pid == pids["w"]
+        started = harness.supervisor.statuses()[0].start_timestamp_seconds
         assert started is not None
 
-    aboard([worker], story, journal=journal, entries=())
+    supervised([worker], story, journal=journal, entries=())
 
 
 def test_what_is_to_happen_is_written_before_it_is_done(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     """Who comes after a daemon that died between the two finds the process all the same."""
 
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
-        await ship.crew.stop()
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
+        await harness.supervisor.stop()
 
-    aboard([post()], story, journal=journal)
+    supervised([spec()], story, journal=journal)
     steps = [
         (entry.life.state, entry.life.presence, entry.pid is not None, entry.life.last_signal)
         for entry in (page[0] for page in journal.pages)
@@ -390,67 +390,67 @@ def test_what_is_to_happen_is_written_before_it_is_done(
 
 
 def test_a_start_whose_daemon_died_before_it_knew_the_pid_is_adopted(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    pids = leave_ready([worker := post()], journal)
+    pids = leave_ready([worker := spec()], journal)
     meant = journal.pages[0]
     assert meant[0].pid is None
 
-    async def story(ship: Bridge) -> None:
-        assert (await ship.until(READY)).pid == pids["w"]
+    async def story(harness: RunningSupervisor) -> None:
+        assert (await harness.until(READY)).pid == pids["w"]
 
-    aboard([worker], story, journal=journal, entries=meant)
+    supervised([worker], story, journal=journal, entries=meant)
 
 
 def test_a_crew_that_dies_while_it_adopts_has_forgotten_nobody(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    posts = [post(name=name) for name in "abc"]
+    posts = [spec(name=name) for name in "abc"]
     leave_ready(posts, journal)
     journal.pages.clear()
 
-    async def story(ship: Bridge) -> None:
+    async def story(harness: RunningSupervisor) -> None:
         assert {len(page) for page in journal.pages} == {3}
 
-    aboard(posts, story, journal=journal, entries=journal.read())
+    supervised(posts, story, journal=journal, entries=journal.read())
 
 
 def test_a_crew_that_cannot_look_for_a_worker_has_not_forgotten_it(
-    post: Callable[..., WorkerSpec], journal: Written, monkeypatch: pytest.MonkeyPatch
+    spec: Callable[..., WorkerSpec], journal: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leave_ready([worker := post()], journal)
+    leave_ready([worker := spec()], journal)
     text = journal.read()
 
     async def story() -> None:
-        crew = Supervisor([worker], lambda *_: None, lambda _worker: None, journal=journal)
+        supervisor = Supervisor([worker], lambda *_: None, lambda _worker: None, journal=journal)
         with monkeypatch.context() as patch:
             patch.setattr(adoption, "find", lambda _entry: Path("/nowhere").readlink())
             with pytest.raises(FileNotFoundError):
-                crew.adopt(text)
-        await crew.leave()
+                supervisor.adopt(text)
+        await supervisor.leave()
         assert journal.read() == text
 
     asyncio.run(story())
-    aboard([worker], _nothing, journal=journal, entries=text)
+    supervised([worker], _nothing, journal=journal, entries=text)
 
 
-async def _nothing(_ship: Bridge) -> None:
+async def _nothing(_ship: RunningSupervisor) -> None:
     pass
 
 
 def test_a_crew_that_has_not_looked_yet_overwrites_nothing(
-    post: Callable[..., WorkerSpec], journal: Written
+    spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    leave_ready([worker := post()], journal)
+    leave_ready([worker := spec()], journal)
     text = journal.read()
     assert len(text) == 1
 
     async def story() -> None:
-        crew = Supervisor([worker], lambda *_: None, lambda _worker: None, journal=journal)
-        crew.record()
+        supervisor = Supervisor([worker], lambda *_: None, lambda _worker: None, journal=journal)
+        supervisor.record()
         assert journal.read() == text
-        crew.adopt(text, wanted=False)
-        await crew.stop()
+        supervisor.adopt(text, wanted=False)
+        await supervisor.stop()
 
     asyncio.run(story())
 
@@ -461,16 +461,16 @@ def test_an_engine_whose_run_folder_was_deleted_is_found_and_not_started_a_secon
 ) -> None:
     folder = tmp_path / "run"
     (folder / "logs").mkdir(parents=True)
-    worker = tiny_post(folder / "logs")
+    worker = tiny_spec(folder / "logs")
     pids = leave_ready([worker], Written(folder / "journal.json"))
     shutil.rmtree(folder)
     (folder / "logs").mkdir(parents=True)
 
-    async def story(ship: Bridge) -> None:
-        ready = await ship.until(READY)
+    async def story(harness: RunningSupervisor) -> None:
+        ready = await harness.until(READY)
         assert ready.pid == pids["w"]
-        assert [status.restarts for status in ship.crew.statuses()] == [0]
+        assert [status.restarts for status in harness.supervisor.statuses()] == [0]
 
     journal = Written(folder / "journal.json")
-    aboard([worker], story, journal=journal, entries=() if how == "adopted" else None)
+    supervised([worker], story, journal=journal, entries=() if how == "adopted" else None)
     assert is_gone(pids["w"], 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
-from support.crews import READY, Bridge, aboard, tiny_post
+from support.supervisors import READY, RunningSupervisor, supervised, tiny_spec
 
 
 def test_a_probe_that_never_ends_leaves_its_worker_unwatched(tmp_path: Path) -> None:
@@ -19,15 +19,15 @@ def test_a_probe_that_never_ends_leaves_its_worker_unwatched(tmp_path: Path) -> 
         goes_on.wait()
         return ProbeResult(Health.HEALTHY, "healthy")
 
-    async def story(ship: Bridge) -> None:
-        await ship.until(READY)
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
         goes_on.clear()
         try:
-            while ship.crew.unwatched_seconds < 0.3:
+            while harness.supervisor.unwatched_seconds < 0.3:
                 await asyncio.sleep(0.01)
         finally:
             goes_on.set()
-        while ship.crew.unwatched_seconds > 0.2:
+        while harness.supervisor.unwatched_seconds > 0.2:
             await asyncio.sleep(0.01)
 
-    aboard([tiny_post(tmp_path)], story, probe=probe)
+    supervised([tiny_spec(tmp_path)], story, probe=probe)

@@ -237,10 +237,10 @@ def test_one_is_delivered_at_a_time_and_the_oldest_give_way_when_too_many_wait()
         slow = Slow()
         hook = FailureNotifier(slow, ["crashed"], "n", "c", LOG)
         running = asyncio.create_task(hook.run())
-        hook.tell(FAILURE)
+        hook.notify(FAILURE)
         await slow.begun.get()
         for _ in range(MOST_WAITING + 5):
-            hook.tell(FAILURE)
+            hook.notify(FAILURE)
         assert slow.begun.empty()
         assert hook.counts() == {"delivered": 0, "failed": 0, "dropped": 5}
         slow.fails = True
@@ -262,11 +262,11 @@ def test_one_is_delivered_at_a_time_and_the_oldest_give_way_when_too_many_wait()
 def test_kinds_that_nobody_asked_for_are_not_told_and_without_a_hook_nothing_is() -> None:
     async def story() -> None:
         hook = FailureNotifier(Slow(), ["failed"], "n", "c", LOG)
-        hook.tell(FAILURE)
+        hook.notify(FAILURE)
         assert hook._waiting.empty()
 
         none = FailureNotifier(None, [], "n", "c", LOG)
-        none.tell(FAILURE)
+        none.notify(FAILURE)
         assert (none.counts(), none.collectors()) == ({}, ())
 
     asyncio.run(story())

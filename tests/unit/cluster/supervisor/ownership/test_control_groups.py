@@ -16,7 +16,7 @@ from disagg_cluster.supervisor.ownership.control_groups import (
 )
 from disagg_cluster.supervisor.process.child_process import start
 from support.children import PYTHON, wait_readable
-from support.crews import READY, Bridge, aboard, tiny_post
+from support.supervisors import READY, RunningSupervisor, supervised, tiny_spec
 
 LOG = logging.getLogger("test")
 
@@ -27,13 +27,13 @@ def test_a_worker_runs_without_the_limits_that_cannot_be_had_and_it_is_said(
     limits = WorkerLimits(memory=8 << 30, oom_score_adjust=300)
     groups = ControlGroups(None, "none is delegated to us", LOG)
 
-    async def story(ship: Bridge) -> None:
-        ready = await ship.until(READY)
+    async def story(harness: RunningSupervisor) -> None:
+        ready = await harness.until(READY)
         score = Path(f"/proc/{ready.pid}/oom_score_adj").read_text()
         assert score.strip() == "300"
 
-    post = replace(tiny_post(tmp_path), limits=limits)
-    aboard([post], story, groups=groups)
+    spec = replace(tiny_spec(tmp_path), limits=limits)
+    supervised([spec], story, groups=groups)
     [status] = groups.collectors()
     assert (status.collector, status.success) == ("limits:w", False)
     assert "runs without all its limits: none is delegated to us" in caplog.text

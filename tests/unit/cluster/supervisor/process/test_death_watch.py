@@ -110,7 +110,7 @@ def test_a_helper_that_was_left_after_the_others_were_looked_at_is_seen(tmp_path
         assert wait_readable(watched.child.pidfd)
 
         try:
-            assert watched.watch.is_heard()
+            assert watched.watch.check_now()
 
             assert watched.told == [False]
             assert procfs.is_alive(helper)

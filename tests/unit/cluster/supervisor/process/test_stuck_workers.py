@@ -15,7 +15,7 @@ from disagg_cluster.supervisor.process.child_process import ChildProcess
 from disagg_cluster.supervisor.process.death_watch import StuckWorkersError
 from disagg_cluster.supervisor.supervisor import Supervisor
 from support.children import STUBBORN, Ear
-from support.crews import QUICK, STARTING, tiny_post
+from support.supervisors import QUICK, STARTING, tiny_spec
 
 
 def test_each_stuck_worker_is_named_with_what_is_known_and_what_to_do() -> None:
@@ -40,22 +40,22 @@ def test_a_crew_that_is_hurried_while_a_worker_is_stuck_ends_once_and_names_it(
 ) -> None:
     monkeypatch.setattr("disagg_cluster.supervisor.supervisor._KILL_SECONDS", 0.2)
     policy = replace(QUICK, stop_seconds=0.1)
-    post = tiny_post(tmp_path, "import signal; signal.pause()", policy=policy)
+    spec = tiny_spec(tmp_path, "import signal; signal.pause()", policy=policy)
 
     async def story() -> None:
         states: asyncio.Queue[tuple[object, int | None]] = asyncio.Queue()
-        crew = Supervisor(
-            [post],
+        supervisor = Supervisor(
+            [spec],
             lambda _worker, _old, new, pid, _why: states.put_nowait((new, pid)),
             lambda _worker: None,
         )
-        await crew.start()
+        await supervisor.start()
         state, pid = await states.get()
-        assert (state, crew.pid("w")) == (STARTING, pid)
+        assert (state, supervisor.pid("w")) == (STARTING, pid)
         assert pid is not None
         with monkeypatch.context() as patch:
             patch.setattr(ChildProcess, "signal_group", lambda _child, _sign: True)
-            both = await asyncio.gather(crew.stop(), crew.stop(drain=False))
+            both = await asyncio.gather(supervisor.stop(), supervisor.stop(drain=False))
         assert both == [("w",), ("w",)]
         os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -70,13 +70,13 @@ def test_a_daemon_that_was_stopped_itself_gives_up_no_worker_that_it_has_not_kil
     ear = Ear(tmp_path)
     says = "import sys; print('deaf', file=open(sys.argv[1], 'w')); signal.pause()"
     policy = replace(QUICK, stop_seconds=0.2, leftover_seconds=0)
-    post = tiny_post(tmp_path, STUBBORN + says, str(ear.path), policy=policy)
+    spec = tiny_spec(tmp_path, STUBBORN + says, str(ear.path), policy=policy)
 
     async def story() -> None:
-        crew = Supervisor([post], lambda *_: None, lambda _worker: None)
-        await crew.start()
+        supervisor = Supervisor([spec], lambda *_: None, lambda _worker: None)
+        await supervisor.start()
         assert ear.line() == "deaf"
-        stopping = asyncio.create_task(crew.stop())
+        stopping = asyncio.create_task(supervisor.stop())
         await asyncio.sleep(0.01)
         time.sleep(1.4)  # beyond all its deadlines, as a daemon that is stopped by a signal
         assert await stopping == ()

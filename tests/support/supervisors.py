@@ -1,4 +1,4 @@
-"""Crews of small real children under test: their changes come as a queue."""
+"""Supervisors of small real children under test: their changes come as a queue."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Change(NamedTuple):
 
 
 @dataclass
-class Bridge:
-    """A crew with its changes as a queue."""
+class RunningSupervisor:
+    """A supervisor with its changes as a queue."""
 
-    crew: Supervisor
+    supervisor: Supervisor
     changes: asyncio.Queue[Change]
     pages: dict[str, EnginePage]
     left: bool = False
@@ -66,9 +66,9 @@ class Bridge:
         return [self.changes.get_nowait().new for _ in range(self.changes.qsize())]
 
 
-def aboard(
-    posts: list[WorkerSpec],
-    story: Callable[[Bridge], Awaitable[None]],
+def supervised(
+    specs: list[WorkerSpec],
+    story: Callable[[RunningSupervisor], Awaitable[None]],
     probe_seconds: float = 5.0,
     probe: Probe = probe,
     journal: Journal | None = None,
@@ -76,17 +76,17 @@ def aboard(
     wanted: bool = True,
     groups: ControlGroups | None = None,
 ) -> None:
-    """Run a story with a crew at work; afterwards nothing of it may be left.
+    """Run a story with a supervisor at work; afterwards nothing of it may be left.
 
     With `entries`, it goes on with the workers that these name. A story that lets its workers go
-    leaves them running.
+    leaves them harness.
     """
 
     async def run() -> None:
         changes: asyncio.Queue[Change] = asyncio.Queue()
         pages: dict[str, EnginePage] = {}
-        crew = Supervisor(
-            posts,
+        supervisor = Supervisor(
+            specs,
             lambda *change: changes.put_nowait(Change(*change)),
             pages.get,
             health_seconds=0.02,
@@ -95,21 +95,21 @@ def aboard(
             journal=journal,
             groups=groups,
         )
-        bridge = Bridge(crew, changes, pages)
+        harness = RunningSupervisor(supervisor, changes, pages)
         async with asyncio.timeout(60):
             if entries is not None:
-                crew.adopt(entries, wanted=wanted)
+                supervisor.adopt(entries, wanted=wanted)
             if wanted:
-                await crew.start()
+                await supervisor.start()
             try:
-                await story(bridge)
+                await story(harness)
             finally:
-                if bridge.left:
-                    await crew.leave()
+                if harness.left:
+                    await supervisor.leave()
                 else:
-                    assert await crew.stop() == ()
-        if not bridge.left:
-            assert {status.state for status in crew.statuses()} == {"stopped"}
+                    assert await supervisor.stop() == ()
+        if not harness.left:
+            assert {status.state for status in supervisor.statuses()} == {"stopped"}
             assert children() <= before
 
     before = children()
@@ -118,14 +118,14 @@ def aboard(
     assert descriptors() == open_before
 
 
-def tiny_post(
+def tiny_spec(
     folder: Path,
     script: str | None = None,
     *arguments: str,
     name: str = "w",
     policy: RestartPolicy = QUICK,
 ) -> WorkerSpec:
-    """A post that runs a script, or the test server if there is none."""
+    """A specification that runs a script, or the test server if there is none."""
     target = ProbeTarget(free_port(), "tiny")
     if script is None:
         script, arguments = SERVER, (str(target.port), "tiny")
