@@ -37,7 +37,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
         if config.repo_url:
             kind = "tree" if target.is_dir() else "blob"
             return f"[{text}]({config.repo_url.rstrip('/')}/{kind}/main/{inside}{anchor})"
-        return text if text.strip("`") == inside else f"{text} (`{inside}`)"
+        return f"`{inside}`" if text.strip("`") == inside else f"{text} (`{inside}`)"
 
     return _LINK.sub(replace, markdown)
 
