@@ -16,39 +16,39 @@ from disagg_exporter.model import Histogram, Total
 # More than this is no count of anything, and sums of such numbers overflow.
 LARGEST = 2.0**63
 
-Placed = tuple[int, SeriesKey]
-"""A sample by its place among the wanted ones of a page."""
+IndexedKey = tuple[int, SeriesKey]
+"""A sample by its index among the wanted ones of a page."""
 
-Samples = Mapping[str, Sequence[Placed]]
+Samples = Mapping[str, Sequence[IndexedKey]]
 """The samples of one kind of engine under their bare names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One way to one value: the sum of some samples, over `parts` that tell the same.
+    """One way to one value: the sum of some samples, over `parts` that report the same.
 
     A `sparse` one without samples is 0. A sum of a ratio that is above 1 is none.
     """
 
     gives: Field | Total
     name: str
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     scale: float
     counter: bool
     parts: int
     sparse: bool
 
     def of(self, values: Sequence[float]) -> float | None:
-        """Return the value; None where the page does not tell it."""
-        if not self.places:
+        """Return the value; None where the page lacks it."""
+        if not self.indexes:
             return 0.0 if self.sparse else None
-        told = [values[place] * self.scale for place in self.places]
-        for value in told:
+        terms = [values[index] * self.scale for index in self.indexes]
+        for value in terms:
             if not 0 <= value <= LARGEST:
                 if self.counter:
                     raise no_count(self.name, value)
                 return None
-        total = math.fsum(told) / self.parts
+        total = math.fsum(terms) / self.parts
         return None if self.gives is Field.KV_USAGE_RATIO and total > 1 else total
 
 
@@ -63,34 +63,35 @@ def expression_of(series: Series, adapter: Adapter, found: Samples) -> Expressio
         for name in present
         for one in _one_rank(_matching(series, adapter, found[name], counter), adapter)
     ]
-    places = tuple(place for place, _ in placed)
+    indexes = tuple(index for index, _ in placed)
     parts = 1
     if series.gives is Field.KV_USAGE_RATIO:
         parts = len(placed)
     elif isinstance(series.gives, Field) and series.gives.averaged:
-        parts = len({head.labels.get("dp_rank") for _, head in placed})
-    return Expression(series.gives, present[0], places, series.scale, counter, parts, series.sparse)
+        parts = len({key.labels.get("dp_rank") for _, key in placed})
+    scale, sparse = series.scale, series.sparse
+    return Expression(series.gives, present[0], indexes, scale, counter, parts, sparse)
 
 
 def _matching(
-    series: Series, adapter: Adapter, placed: Iterable[Placed], counter: bool
-) -> list[Placed]:
+    series: Series, adapter: Adapter, placed: Iterable[IndexedKey], counter: bool
+) -> list[IndexedKey]:
     matching = [
         one
         for one in placed
         if not series.label or one[1].labels.get(series.label) in series.values
     ]
     parts = adapter.breakdown_label
-    if parts is None or counter or not any(h.labels.get(parts) == "" for _, h in matching):
+    if parts is None or counter or not any(key.labels.get(parts) == "" for _, key in matching):
         return matching
     return [one for one in matching if one[1].labels.get(parts) == ""]
 
 
-def _one_rank(placed: list[Placed], adapter: Adapter) -> list[Placed]:
-    """Of ranks that tell the same, the lowest."""
+def _one_rank(placed: list[IndexedKey], adapter: Adapter) -> list[IndexedKey]:
+    """Of ranks that report the same, the lowest."""
     if not adapter.rank_labels:
         return placed
-    lowest: dict[tuple[tuple[str, str], ...], tuple[list[int], Placed]] = {}
+    lowest: dict[tuple[tuple[str, str], ...], tuple[list[int], IndexedKey]] = {}
     for one in placed:
         labels = one[1].labels
         ranks = [_rank(labels.get(label, "0")) for label in adapter.rank_labels]
@@ -107,14 +108,14 @@ def _rank(text: str) -> int:
 FIRST_TOKEN_BOUNDS_SECONDS = (0.01, 0.04, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 80.0)
 BETWEEN_TOKENS_BOUNDS_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.4, 1.0, 2.5, 10.0)
 
-LabelledPlaces = Iterable[tuple[int, Mapping[str, str]]]
-"""Samples by their places among all of a page, and their labels."""
+IndexedLabels = Iterable[tuple[int, Mapping[str, str]]]
+"""Samples by their indexes among all of a page, and their labels."""
 
 
 class _Buckets(NamedTuple):
     """The buckets of one label set, the lowest first: where they are, and which are our bounds'."""
 
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     picks: tuple[int | None, ...]
 
 
@@ -137,14 +138,14 @@ class HistogramReader:
     def __init__(
         self,
         name: str,
-        buckets: LabelledPlaces,
-        sums: LabelledPlaces,
+        buckets: IndexedLabels,
+        sums: IndexedLabels,
         bounds_seconds: tuple[float, ...],
     ) -> None:
         self._name = name
         self._bounds_seconds = bounds_seconds
-        self._sets = [self._told_anew(points) for points in _by_labels(buckets)]
-        self._sums = tuple(place for place, _ in sums)
+        self._sets = [self._rebucketed(points) for points in _by_labels(buckets)]
+        self._sums = tuple(index for index, _ in sums)
 
     def of(self, values: Sequence[float]) -> Histogram | None:
         """Return the histogram, given the values of all samples; None where the page has none.
@@ -155,20 +156,20 @@ class HistogramReader:
         if not self._sets:
             return None
         counts = [0.0] * (len(self._bounds_seconds) + 1)
-        for places, picks in self._sets:
-            points = [values[place] for place in places]
+        for indexes, picks in self._sets:
+            points = [values[index] for index in indexes]
             if points != sorted(points) or not all(0 <= count <= 2.0**63 for count in points):
                 raise self._no_histogram()
             for position, pick in enumerate(picks):
                 if pick is not None:
                     counts[position] += points[pick]
-        # Not fsum, which fails where a page tells of too much.
-        total_seconds = sum((values[place] for place in self._sums), 0.0)
+        # Not fsum, which fails where a page reports too much.
+        total_seconds = sum((values[index] for index in self._sums), 0.0)
         if not math.isfinite(total_seconds):
             raise PageError(f"{self._name}_sum is no sum", cause="a sum is no sum")
         return Histogram(self._bounds_seconds, tuple(counts), max(total_seconds, 0.0))
 
-    def _told_anew(self, points: Iterable[tuple[float, int]]) -> _Buckets:
+    def _rebucketed(self, points: Iterable[tuple[float, int]]) -> _Buckets:
         theirs = sorted(points)
         bounds = [bound for bound, _ in theirs]
         # Two of the same bound, or one of NaN, have no order.
@@ -178,21 +179,21 @@ class HistogramReader:
         for ours in (*self._bounds_seconds, math.inf):
             below = sum(bound <= ours for bound in bounds)
             picks.append(below - 1 if below else None)
-        return _Buckets(tuple(place for _, place in theirs), tuple(picks))
+        return _Buckets(tuple(index for _, index in theirs), tuple(picks))
 
     def _no_histogram(self) -> PageError:
         cause = "a histogram is none"
         return PageError(f"{self._name}_bucket is no histogram", cause=cause)
 
 
-def _by_labels(buckets: LabelledPlaces) -> list[list[tuple[float, int]]]:
-    """The (bound, place) points of each label set."""
+def _by_labels(buckets: IndexedLabels) -> list[list[tuple[float, int]]]:
+    """The (bound, index) points of each label set."""
     sets: dict[tuple[tuple[str, str], ...], list[tuple[float, int]]] = {}
-    for place, labels in buckets:
+    for index, labels in buckets:
         rest = tuple(sorted(pair for pair in labels.items() if pair[0] != "le"))
         try:
             bound = float(labels.get("le", ""))
         except ValueError:
             raise PageError("a bucket has no bound") from None
-        sets.setdefault(rest, []).append((bound, place))
+        sets.setdefault(rest, []).append((bound, index))
     return list(sets.values())

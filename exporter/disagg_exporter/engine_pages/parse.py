@@ -19,7 +19,7 @@ from disagg_exporter.engine_pages.expressions import (
     FIRST_TOKEN_BOUNDS_SECONDS,
     LARGEST,
     HistogramReader,
-    Placed,
+    IndexedKey,
     Samples,
     expression_of,
 )
@@ -40,8 +40,8 @@ class LayoutReader:
     def __init__(self, layout: Sequence[SeriesKey]) -> None:
         adapter, found = _recognized(layout)
         self._adapter = adapter
-        self._terms = tuple(
-            term for series in adapter.series if (term := expression_of(series, adapter, found))
+        self._expressions = tuple(
+            one for series in adapter.series if (one := expression_of(series, adapter, found))
         )
         self._first_token = _histogram(
             adapter.time_to_first_token, found, FIRST_TOKEN_BOUNDS_SECONDS
@@ -50,15 +50,15 @@ class LayoutReader:
             adapter.inter_token_latency, found, BETWEEN_TOKENS_BOUNDS_SECONDS
         )
         self._facts = {name: found[name] for name in adapter.facts if name in found}
-        labels = [head.labels for placed in found.values() for _, head in placed]
-        told = {
+        labels = [key.labels for placed in found.values() for _, key in placed]
+        seen = {
             label: {own[label] for own in labels if label in own}
             for label in ("model_name", "engine", "dp_rank")
         }
         # Several models on one page are nobody's name.
-        names = told["model_name"]
+        names = seen["model_name"]
         self._model_name = next(iter(names)) if len(names) == 1 else None
-        self._ranks = max(len(told["engine"] | told["dp_rank"]), 1)
+        self._ranks = max(len(seen["engine"] | seen["dp_rank"]), 1)
         self._last: tuple[Sequence[float], EnginePage] | None = None
 
     def page(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
@@ -68,16 +68,16 @@ class LayoutReader:
             PageError: A counter is not a number from 0 up, or a histogram is none.
         """
         if self._last is None or self._last[0] != numbers:
-            self._last = numbers, self._worked_out(numbers, t_ns)
+            self._last = numbers, self._derived(numbers, t_ns)
         return replace(self._last[1], t_ns=t_ns)
 
-    def _worked_out(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
+    def _derived(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
         values: dict[Field | Total, float] = {}
-        for term in self._terms:
-            if term.gives not in values:
-                value = term.of(numbers)
+        for expression in self._expressions:
+            if expression.gives not in values:
+                value = expression.of(numbers)
                 if value is not None:
-                    values[term.gives] = value
+                    values[expression.gives] = value
         awake = values.get(Field.AWAKE)
         return EnginePage(
             kind=self._adapter.kind,
@@ -107,7 +107,7 @@ class LayoutReader:
         if self._adapter.kv_cache_tokens is None:
             return None
         found: SamplesByName = {
-            name: [Sample(head.labels, numbers[place]) for place, head in placed]
+            name: [Sample(key.labels, numbers[index]) for index, key in placed]
             for name, placed in self._facts.items()
         }
         tokens = self._adapter.kv_cache_tokens(found)
@@ -116,11 +116,11 @@ class LayoutReader:
 
 def _recognized(layout: Sequence[SeriesKey]) -> tuple[Adapter, Samples]:
     """The kind of engine, and its samples under their bare names."""
-    by_name: dict[str, list[Placed]] = {}
-    for place, head in enumerate(layout):
-        by_name.setdefault(head.name, []).append((place, head))
+    by_name: dict[str, list[IndexedKey]] = {}
+    for index, key in enumerate(layout):
+        by_name.setdefault(key.name, []).append((index, key))
     for adapter in ADAPTERS:
-        ours: dict[str, list[Placed]] = {}
+        ours: dict[str, list[IndexedKey]] = {}
         for name, placed in by_name.items():
             bare = adapter.names.get(name)
             if bare is None:
@@ -141,7 +141,7 @@ def _histogram(
     name: str | None, found: Samples, bounds_seconds: tuple[float, ...]
 ) -> HistogramReader:
     buckets, sums = (
-        [(place, head.labels) for place, head in found.get(f"{name}_{part}", ())]
+        [(index, key.labels) for index, key in found.get(f"{name}_{part}", ())]
         for part in ("bucket", "sum")
     )
     return HistogramReader(name or "", buckets, sums, bounds_seconds)
@@ -150,7 +150,7 @@ def _histogram(
 _WANTED = SeriesFilter(name for adapter in ADAPTERS for name in adapter.names)
 
 
-def parse_page(text: bytes, t_ns: int, heads: SeriesKeys | None = None) -> EnginePage:
+def parse_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> EnginePage:
     """Read an engine's page, whichever kind of engine it is.
 
     Ranks and engine indexes are summed (KV use and forward seconds averaged: ranks have equal
@@ -159,7 +159,7 @@ def parse_page(text: bytes, t_ns: int, heads: SeriesKeys | None = None) -> Engin
     Args:
         text: The page.
         t_ns: When it was asked for.
-        heads: What is remembered of this engine's earlier pages; it makes the look cheap.
+        keys: series keys of this engine's earlier pages.
 
     Raises:
         PageError: The page is no page of a known engine, is cut off, holds garbage among the
@@ -169,6 +169,6 @@ def parse_page(text: bytes, t_ns: int, heads: SeriesKeys | None = None) -> Engin
         raise PageError("this is an HTML page, not a metrics page")
     if not text.endswith(b"\n"):
         raise PageError("the page is cut off: its last line has no end")
-    heads = SeriesKeys() if heads is None else heads
-    layout, numbers = scan(text, _WANTED, heads, "engine's")
-    return heads.work_out(layout, LayoutReader).page(numbers, t_ns)
+    keys = SeriesKeys() if keys is None else keys
+    layout, numbers = scan(text, _WANTED, keys, "engine's")
+    return keys.derive(layout, LayoutReader).page(numbers, t_ns)

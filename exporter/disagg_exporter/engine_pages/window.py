@@ -13,9 +13,9 @@ _COUNTS = tuple(total for total in Total if not total.seconds)
 
 @dataclass(frozen=True, slots=True)
 class EngineWindow:
-    """What an engine did between two of its pages; None where either page does not tell.
+    """What an engine did between two of its pages; None where either page lacks it.
 
-    With `reset` (the engine began anew in between) all is counted since then, so the rates are
+    With `reset` (the engine restarted in between) all is counted since then, so the rates are
     lower bounds. `prefill_seconds` and `decode_seconds` are by the engine's own timers: how long
     each of its devices ran such steps.
     """
@@ -73,7 +73,7 @@ def window(before: EnginePage, after: EnginePage) -> EngineWindow:
         raise PageError(f"{cause}: {before.kind} and {after.kind}", cause=cause)
     if after.t_ns <= before.t_ns:
         raise PageError("the second page is not later than the first")
-    reset = began_anew(before, after)
+    reset = was_restarted(before, after)
     deltas = (
         # A sum of durations can fall by one negative duration, which is no negative work.
         None
@@ -84,7 +84,7 @@ def window(before: EnginePage, after: EnginePage) -> EngineWindow:
     return EngineWindow(after.kind, before.t_ns, after.t_ns, reset, *deltas)
 
 
-def began_anew(before: EnginePage, after: EnginePage) -> bool:
+def was_restarted(before: EnginePage, after: EnginePage) -> bool:
     """Say whether another process, or another model, wrote the second page.
 
     One counter that fell means a new process, so all others began at 0 as well. A page without a
@@ -140,13 +140,13 @@ class CumulativeCounts:
         other = before is not None and (before.kind, before.ranks) != (page.kind, page.ranks)
         if self.counts is None or other:
             self.counts = _grown(self.counts or ServingCounts(), page.serving, page.serving)
-        elif before is None or began_anew(before, page):
+        elif before is None or was_restarted(before, page):
             self.counts = _grown(self.counts, ServingCounts(), page.serving)
         elif page.serving is not before.serving:  # it is, as long as the engine rests
             self.counts = _grown(self.counts, before.serving, page.serving)
         self._before = page
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Take the next page as that of another process, which began to count at 0."""
         self._before = None
 

@@ -51,8 +51,8 @@ def explain(markers: Markers) -> Verdict:
     if markers.name and (named := name_claim("name", markers.name)):
         claims.append(named)
     traffic = markers.traffic or totals
-    if traffic is not None and (told := traffic_claim(traffic)):
-        claims.append(told)
+    if traffic is not None and (by_traffic := traffic_claim(traffic)):
+        claims.append(by_traffic)
     ordered = sorted(set(claims), key=Claim.sort_key)
     return judge(ordered, markers.peers, has_engine=process.has_engine)
 

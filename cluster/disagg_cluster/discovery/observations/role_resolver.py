@@ -103,8 +103,8 @@ class RoleResolver:
         """Its markers with the traffic that told its role last, of which little has to be left."""
         switching = self._switching.setdefault(candidate.name, SwitchingRole())
         total = page_claims(candidate.page)[1]
-        told_by = switching.told_by if total is None else switching.take(total, now_seconds)
-        return replace(candidate.markers, page=candidate.page, traffic=told_by or Traffic())
+        traffic = switching.traffic_seen if total is None else switching.take(total, now_seconds)
+        return replace(candidate.markers, page=candidate.page, traffic=traffic or Traffic())
 
 
 def _verdict(candidate: Candidate, markers: Markers) -> Verdict:

@@ -75,7 +75,7 @@ class PageState:
         self.tls = None
         self.health.rest()
         self.worked_ns = self._last = None
-        self.tally.begin_anew()
+        self.tally.restart()
 
     def _miss(self, result: ScrapeResult, now_ns: int) -> None:
         self._forget_page()

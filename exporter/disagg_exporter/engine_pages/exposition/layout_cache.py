@@ -1,7 +1,7 @@
-"""Where the wanted lines of a page stood, so that the next one like it is read without a walk.
+"""Positions of the wanted lines of a page, so that the next one like it is read without a scan.
 
-From look to look a page changes in little but its numbers. If each wanted line is found again, byte
-for byte up to its value, and what stands between them is as it was, or equal but for the characters
+From scrape to scrape little changes but numbers. If each wanted line is found again, byte for byte
+up to its value, and what stands between them is as it was, or equal but for the characters
 that numbers are written with, the others are still unwanted: no name among them can have become a
 wanted one by its digits alone, or the page was not remembered.
 """
@@ -24,7 +24,7 @@ MAX_LINES = 200_000
 MAX_KEPT_BYTES = 1024 * 1024
 
 MAX_TAIL_BYTES = 64
-"""What may follow a head: a value and a time."""
+"""What may follow a series key: a value and a time."""
 
 _OF_NUMBERS = b"0123456789.+-e"
 # How much the numbers from one wanted line to the next may have become shorter in all.
@@ -36,7 +36,7 @@ def without_numbers(text: bytes) -> bytes:
     return text.translate(None, _OF_NUMBERS)
 
 
-class _Place(NamedTuple):
+class _Line(NamedTuple):
     """One wanted line: how it begins, with the end of the line before it.
 
     `gap` is what stands between the wanted line before and that.
@@ -50,13 +50,13 @@ class LayoutCache:
     """The wanted lines of one page, in its order.
 
     Args:
-        places: Where the lines stood.
+        wanted_lines: Where the lines stood.
         rest: What followed the last one.
     """
 
-    def __init__(self, places: Sequence[_Place], rest: bytes) -> None:
-        self._starts = tuple(place.start for place in places)
-        self._gaps = [*(place.gap for place in places), rest]
+    def __init__(self, wanted_lines: Sequence[_Line], rest: bytes) -> None:
+        self._starts = tuple(line.start for line in wanted_lines)
+        self._gaps = [*(line.gap for line in wanted_lines), rest]
         # Made for gaps that change: most of a page stays as it is as long as its engine rests.
         self._shapes: dict[int, bytes] = {}
 
@@ -93,31 +93,31 @@ class LayoutCache:
 
 
 def remember(
-    text: bytes, heads: Sequence[bytes], may_be_wanted: Callable[[bytes], bool]
+    text: bytes, keys: Sequence[bytes], may_be_wanted: Callable[[bytes], bool]
 ) -> LayoutCache | None:
-    """Remember a page that was walked through; None if the next must be walked through again.
+    """Keep the layout of a scanned page; None if the next must be scanned again.
 
     Args:
         text: The page.
-        heads: What stands left of the values of the wanted lines, in the order of the page.
+        keys: Series keys of the wanted lines, in the order of the page.
         may_be_wanted: Whether a line without its numbers is that of a wanted name.
     """
-    longest = [len(head) + MAX_TAIL_BYTES + 2 for head in heads]
+    longest = [len(key) + MAX_TAIL_BYTES + 2 for key in keys]
     if max(longest, default=0) > MAX_LINE_BYTES or sum(longest) > MAX_WANTED_BYTES:
         return None
     lines = without_numbers(text).split(b"\n")
-    if len(text) > MAX_KEPT_BYTES or sum(map(may_be_wanted, lines)) != len(heads):
+    if len(text) > MAX_KEPT_BYTES or sum(map(may_be_wanted, lines)) != len(keys):
         return None
-    places, end = [], 0
-    for head in heads:
+    wanted_lines, end = [], 0
+    for key in keys:
         # A name without labels ends where its line has its first blank.
-        start = b"\n" + (head if head.endswith(b"}") else head + b" ")
+        start = b"\n" + (key if key.endswith(b"}") else key + b" ")
         at = text.find(start, end)
         if at < 0:
             return None
-        places.append(_Place(start, text[end:at]))
+        wanted_lines.append(_Line(start, text[end:at]))
         end = text.find(b"\n", at + len(start))
         # An unwanted line may begin like that; and a page may end without an end of its line.
         if not may_be_wanted(without_numbers(text[at + 1 : end])) or end < 0:
             return None
-    return LayoutCache(places, text[end:])
+    return LayoutCache(wanted_lines, text[end:])

@@ -1,7 +1,7 @@
 """The lines of a metrics page that are wanted, as samples; all others are never parsed.
 
-A page holds some 800 samples and we want a tenth. What stands left of a value is the same at each
-look, so it is parsed once and remembered, and so is where it stood.
+A page holds some 800 samples and we want a tenth. Series keys are the same at each
+scrape, so they are parsed once and kept, and so are their positions.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from disagg_exporter.errors import DisaggError
 
 
 class PageError(DisaggError):
-    """A page that cannot be believed; its text says what is wrong with it."""
+    """An invalid page; the text says what is wrong with it."""
 
 
 def no_count(name: str, value: float) -> PageError:
-    """A counter that is below 0, not a number or beyond all counting."""
+    """Return the error of a counter that is negative, not a number or above 2^63."""
     # Of another counter, or of the same with another value at the next look, it is no news.
     return PageError(f"{name} is {value}, which no count can be", cause="a counter is no count")
 
@@ -60,60 +60,60 @@ SamplesByName = dict[str, list[Sample]]
 """The wanted samples of a page by the names they have there."""
 
 
-def find(text: bytes, wanted: SeriesFilter, heads: SeriesKeys, what: str) -> SamplesByName:
+def find(text: bytes, wanted: SeriesFilter, keys: SeriesKeys, what: str) -> SamplesByName:
     """Return the wanted samples of a page.
 
     Args:
         text: The page.
         wanted: The names that samples must have.
-        heads: What is remembered of this engine's pages.
+        keys: Series keys and layout of this engine's pages so far.
         what: Whose lines these are, for the message.
 
     Raises:
         PageError: A wanted line is garbage, too long, or not UTF-8; a sample is there twice; or
             the wanted lines are too many.
     """
-    layout, numbers = scan(text, wanted, heads, what)
+    layout, numbers = scan(text, wanted, keys, what)
     found: SamplesByName = {}
-    for head, value in zip(layout, numbers, strict=True):
-        found.setdefault(head.name, []).append(Sample(head.labels, value))
+    for key, value in zip(layout, numbers, strict=True):
+        found.setdefault(key.name, []).append(Sample(key.labels, value))
     return found
 
 
 def scan(
-    text: bytes, wanted: SeriesFilter, heads: SeriesKeys, what: str
+    text: bytes, wanted: SeriesFilter, keys: SeriesKeys, what: str
 ) -> tuple[Layout, list[float]]:
-    """Return the wanted samples of a page as their heads and their values; else as `find`."""
-    heads.tidy()
-    return heads.read(text) or _walk(text, wanted, heads, what)
+    """Return the wanted samples of a page as series keys and values; else as `find`."""
+    keys.evict()
+    return keys.read(text) or _scan_lines(text, wanted, keys, what)
 
 
-def _walk(
-    text: bytes, wanted: SeriesFilter, heads: SeriesKeys, what: str
+def _scan_lines(
+    text: bytes, wanted: SeriesFilter, keys: SeriesKeys, what: str
 ) -> tuple[Layout, list[float]]:
-    """Look at every line of a page."""
+    """Scan every line of a page."""
     numbers: list[float] = []
     starts: list[bytes] = []
     seen: set[int] = set()
     for line in _wanted_lines(text, wanted):
         try:
             start, tail = split(line)
-            head, value = heads.parse(start), number(tail)
-            if head.name.encode() not in wanted.names:
-                raise ValueError(head.name)
+            key, value = keys.parse(start), number(tail)
+            if key.name.encode() not in wanted.names:
+                raise ValueError(key.name)
         except UnicodeDecodeError:
             raise PageError(f"a line of the {what} series is not UTF-8") from None
         except MALFORMED as error:
             why = ascii(str(error))[:160]
             cause = f"a line of the {what} series cannot be read"
             raise PageError(f"{cause}: {why}", cause=cause) from error
-        if head.number in seen:
+        if key.number in seen:
             twice = "is on the page twice with the same labels"
-            raise PageError(f"{head.name} {twice}", cause=f"a series {twice}")
-        seen.add(head.number)
+            raise PageError(f"{key.name} {twice}", cause=f"a series {twice}")
+        seen.add(key.number)
         numbers.append(value)
         starts.append(start)
-    return heads.remember(text, starts, wanted.may_be), numbers
+    return keys.remember(text, starts, wanted.may_be), numbers
 
 
 def _wanted_lines(text: bytes, wanted: SeriesFilter) -> Iterator[bytes]:

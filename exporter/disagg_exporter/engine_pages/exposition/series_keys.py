@@ -1,4 +1,4 @@
-"""The two sides of a sample's line: its head, which is the same at each look, and its value."""
+"""The two sides of a sample's line: its series key, the same at each scrape, and its value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MALFORMED = (ValueError, IndexError, OverflowError)
 
 
 class SeriesKey(NamedTuple):
-    """What stands left of a value; equal ones have the same number, in whichever order written."""
+    """Name and labels of a sample; equal ones have the same number, in whichever order written."""
 
     name: str
     labels: Mapping[str, str]
@@ -26,13 +26,13 @@ class SeriesKey(NamedTuple):
 
 
 Layout = tuple[SeriesKey, ...]
-"""What stands left of the wanted values of a page, in its order."""
+"""The series keys of the wanted samples of a page, in its order."""
 
 T = TypeVar("T")
 
 
 class SeriesKeys:
-    """What stood left of the values on one engine's pages so far, parsed, and where it stood.
+    """Parsed series keys of one engine's pages so far, and the layout of the last page.
 
     For pages of one engine, of which the same is wanted each time.
     """
@@ -40,23 +40,23 @@ class SeriesKeys:
     def __init__(self) -> None:
         self._parsed: dict[bytes, SeriesKey] = {}
         self._numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
-        self._places: LayoutCache | None = None
+        self._cache: LayoutCache | None = None
         self._last: Layout = ()
         self._read: tuple[list[bytes], list[float]] = [], []
-        self._worked_out: tuple[Layout, object] | None = None
+        self._derived: tuple[Layout, object] | None = None
 
-    def parse(self, head: bytes) -> SeriesKey:
+    def parse(self, key: bytes) -> SeriesKey:
         """Return the name and the labels; raises what the client's parser does."""
-        known = self._parsed.get(head)
+        known = self._parsed.get(key)
         if known is None:
-            name, labels = _parsed(head)
-            key = (name, frozenset(labels.items()))
-            number = self._numbers.setdefault(key, len(self._numbers))
-            known = self._parsed[head] = SeriesKey(name, labels, number)
+            name, labels = _parsed(key)
+            identity = (name, frozenset(labels.items()))
+            number = self._numbers.setdefault(identity, len(self._numbers))
+            known = self._parsed[key] = SeriesKey(name, labels, number)
         return known
 
-    def tidy(self) -> None:
-        """Forget all if it has become more than any page has: something invents labels."""
+    def evict(self) -> None:
+        """Drop all keys once they are more than any page has: something invents labels."""
         if len(self._parsed) > MAX_WANTED_LINES:
             self._parsed.clear()
             self._numbers.clear()
@@ -64,14 +64,14 @@ class SeriesKeys:
     def remember(
         self, text: bytes, starts: Sequence[bytes], may_be_wanted: Callable[[bytes], bool]
     ) -> Layout:
-        """Remember a sound page by what stands left of its wanted values; see `places`."""
+        """Keep the layout of a valid page; see `layout_cache`."""
         self._last = tuple(map(self.parse, starts))
-        self._places = remember(text, starts, may_be_wanted)
+        self._cache = remember(text, starts, may_be_wanted)
         return self._last
 
     def read(self, text: bytes) -> tuple[Layout, list[float]] | None:
-        """Read a page as the one before was; None if it has to be walked through."""
-        tails = None if self._places is None else self._places.tails(text)
+        """Read a page by the layout of the one before; None if it has to be scanned."""
+        tails = None if self._cache is None else self._cache.tails(text)
         if tails is None:
             return None
         if tails != self._read[0]:
@@ -81,19 +81,19 @@ class SeriesKeys:
                 return None
         return self._last, self._read[1]
 
-    def work_out(self, layout: Layout, make: Callable[[Layout], T]) -> T:
-        """Return what `make` makes of a layout; made once as long as pages have the same."""
-        if self._worked_out is None or self._worked_out[0] is not layout:
-            self._worked_out = layout, make(layout)
-        return cast("T", self._worked_out[1])
+    def derive(self, layout: Layout, make: Callable[[Layout], T]) -> T:
+        """Return what `make` derives from a layout; computed once as long as pages keep it."""
+        if self._derived is None or self._derived[0] is not layout:
+            self._derived = layout, make(layout)
+        return cast("T", self._derived[1])
 
 
 def split(line: bytes) -> tuple[bytes, bytes]:
     """Cut a line before its value."""
-    head, brace, tail = line.rpartition(b"}")
+    key, brace, tail = line.rpartition(b"}")
     if not brace:
-        head, _, tail = line.strip().replace(b"\t", b" ").partition(b" ")
-    return head + brace, tail
+        key, _, tail = line.strip().replace(b"\t", b" ").partition(b" ")
+    return key + brace, tail
 
 
 def number(tail: bytes) -> float:
@@ -108,8 +108,8 @@ def number(tail: bytes) -> float:
         return float(number)
 
 
-def _parsed(head: bytes) -> tuple[str, dict[str, str]]:
-    text = head.decode("utf-8")
+def _parsed(key: bytes) -> tuple[str, dict[str, str]]:
+    text = key.decode("utf-8")
     samples = [
         sample
         for family in text_string_to_metric_families(text + " 1\n")

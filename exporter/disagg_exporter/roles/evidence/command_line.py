@@ -1,4 +1,4 @@
-"""What a command line says of the role of the engine that it starts."""
+"""Role claims of the command line that starts an engine."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class ParsedCommandLine:
 
     def option(self, name: str) -> str | None:
         """The value of an option that all its engines are given alike, empty for none."""
-        told = {flags.value(name) or "" for flags in self.flags if flags.given(name)}
-        return told.pop() if len(told) == 1 else None
+        values = {flags.value(name) or "" for flags in self.flags if flags.given(name)}
+        return values.pop() if len(values) == 1 else None
 
     @property
     def has_engine(self) -> bool:
@@ -146,7 +146,7 @@ def parse_command_line(argv: Sequence[str], env: Mapping[str, str]) -> ParsedCom
         options.append(flags)
         spans.add(part_of(found.program, own, flags, whole))
         said = _command_claims(tokens, found, flags, open_ended=_open_ended(own, whole))
-        # Where nothing else is known, they are all that is told of the engine's own arguments.
+        # Where nothing else is known, they are all that is values of the engine's own arguments.
         claims.extend(map(_perhaps, said) if more and tokens else said)
     spanning = spans.pop() if len(spans) == 1 else None
     environments = tuple((part.found.program, {**env, **part.read}) for part in read or parts)
@@ -191,7 +191,7 @@ def _not_an_engine(parts: Sequence[ShellCommand]) -> Iterator[Claim]:
 
 
 def _routes(flags: Flags) -> bool:
-    """Whether these are options of a router: it is told where prefill and decode are."""
+    """Whether these are options of a router: it is values where prefill and decode are."""
     if any(flags.has(name) for name in _ROUTER_OPTIONS):
         return True
     return all(_ADDRESS.match(flags.value(side) or "") for side in ("prefill", "decode"))

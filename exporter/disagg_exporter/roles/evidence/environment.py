@@ -1,4 +1,4 @@
-"""What an environment says of a role: only names listed here are looked at."""
+"""Role claims of environment variables; only the names listed here are read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from disagg_exporter.roles.command_line.spanning import NAMES_OF_PARTS
 from disagg_exporter.roles.evidence.options import kv_claims
 from disagg_exporter.roles.evidence.role_names import (
     explicit_claim,
-    is_not_engine_word,
     name_claim,
     plain,
     role_word,
     tensorrt_word,
+    word_claim,
 )
 from disagg_exporter.roles.evidence.types import (
     Claim,
@@ -109,10 +109,8 @@ def environment_claims(
         # Scripts make options of these; no engine reads them itself.
         yield from _kv(env)
     for name in _ROLE_NAMES:
-        if name in env and (recognised := role_word(env[name])):
-            yield stated(Source.ROLE_LABEL, name, *recognised, Confidence.MEDIUM)
-        elif is_not_engine_word(env.get(name, "")):
-            yield stated(Source.ROLE_LABEL, name, plain(env[name]), None, Confidence.MEDIUM)
+        if claim := word_claim(Source.ROLE_LABEL, name, env.get(name, ""), Confidence.MEDIUM):
+            yield claim
     for name in _FREE_NAMES:
         if claim := name_claim(name, env.get(name, "")):
             yield claim
@@ -124,10 +122,8 @@ def _aibrix(env: Mapping[str, str]) -> Iterator[Claim]:
     ours = any(name in env for name in _AIBRIX_NAMES[1:])
     source = Source.AIBRIX if ours else Source.ROLE_LABEL
     sure = Confidence.HIGH if ours else Confidence.MEDIUM
-    if recognised := role_word(env["ROLE_NAME"]):
-        yield stated(source, "ROLE_NAME", *recognised, sure)
-    elif is_not_engine_word(env["ROLE_NAME"]):
-        yield stated(source, "ROLE_NAME", plain(env["ROLE_NAME"]), None, Confidence.MEDIUM)
+    if claim := word_claim(source, "ROLE_NAME", env["ROLE_NAME"], sure):
+        yield claim
 
 
 def _dynamo(env: Mapping[str, str], mode_on_command_line: bool) -> Iterator[Claim]:
@@ -144,10 +140,9 @@ def _dynamo(env: Mapping[str, str], mode_on_command_line: bool) -> Iterator[Clai
     component = env.get("DYN_COMPONENT")
     if component is None:
         return
-    if recognised := role_word(component):
-        yield stated(Source.DYNAMO, "DYN_COMPONENT", *recognised, Confidence.HIGH)
-    elif is_not_engine_word(component):
-        yield stated(Source.DYNAMO, "DYN_COMPONENT", plain(component), None, Confidence.HIGH)
+    high = (Confidence.HIGH, Confidence.HIGH)
+    if claim := word_claim(Source.DYNAMO, "DYN_COMPONENT", component, *high):
+        yield claim
     elif plain(component) in ("backend", "worker"):
         why = "decode or aggregated"
         yield conditional_decode(Source.DYNAMO, "DYN_COMPONENT", plain(component), why)

@@ -1,4 +1,4 @@
-"""What the labels of a pod say of the role of its engine."""
+"""Role claims of a pod's labels."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from disagg_exporter.model import Role
 from disagg_exporter.roles.evidence.role_names import (
     explicit_claim,
-    is_not_engine_word,
     name_claim,
     plain,
     role_word,
     service_name,
+    word_claim,
 )
 from disagg_exporter.roles.evidence.types import (
     Claim,
@@ -60,7 +60,7 @@ MAX_LABELS = 4096
 
 
 def label_claims(labels: Mapping[str, str]) -> Iterator[Claim]:
-    """What the labels claim; those of which nobody knows the meaning are not looked at."""
+    """What the labels claim; labels of unknown meaning are ignored."""
     if EXPLICIT_LABEL in labels:
         yield explicit_claim(EXPLICIT_LABEL, labels[EXPLICIT_LABEL])
     yield from _llm_d(labels)
@@ -86,10 +86,8 @@ def label_claims(labels: Mapping[str, str]) -> Iterator[Claim]:
 
 
 def _role_or_beside(source: Source, marker: str, value: str, sure: Confidence) -> Iterator[Claim]:
-    if recognised := role_word(value):
-        yield stated(source, marker, *recognised, sure)
-    elif is_not_engine_word(value):
-        yield stated(source, marker, plain(value), None, Confidence.MEDIUM)
+    if claim := word_claim(source, marker, value, sure):
+        yield claim
     elif found := name_claim(marker, value):
         # A role that people have named freely: `prefill-large`, `vllm-router`.
         if sure is Confidence.HIGH:
@@ -139,13 +137,12 @@ def _dynamo(labels: Mapping[str, str]) -> Iterator[Claim]:
     if registered := role_word(labels.get(DYNAMO_WORKER_TYPE, "")):
         yield stated(Source.DYNAMO, DYNAMO_WORKER_TYPE, *registered, Confidence.HIGH)
     kind = labels.get(f"{_DYNAMO}component-type", "")
-    if recognised := role_word(kind):
-        yield stated(Source.DYNAMO, f"{_DYNAMO}component-type", *recognised, Confidence.HIGH)
-    elif is_not_engine_word(kind):
-        yield stated(Source.DYNAMO, f"{_DYNAMO}component-type", plain(kind), None, Confidence.HIGH)
+    type_label, high = f"{_DYNAMO}component-type", (Confidence.HIGH, Confidence.HIGH)
+    if by_type := word_claim(Source.DYNAMO, type_label, kind, *high):
+        yield by_type
     elif plain(kind) in ("worker", "default"):
         why = "in some graphs both halves are workers"
-        yield note(Source.DYNAMO, f"{_DYNAMO}component-type", plain(kind), why)
+        yield note(Source.DYNAMO, type_label, plain(kind), why)
     for key in (f"{_DYNAMO}component", f"{_DYNAMO}service", f"{_DYNAMO}component-name"):
         name = labels.get(key, "")
         if service := service_name(name):

@@ -1,4 +1,4 @@
-"""What the options of an engine claim of its role, and what their absence does."""
+"""Role claims of an engine's options, and of their absence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lines of a metrics page say of the role of its engine."""
+"""Role claims of an engine's metrics page."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def page_claims(lines: Iterable[str]) -> tuple[list[Claim], Traffic | None]:
             break
         # Cut, a line could say something else than it did.
         if len(line) <= MAX_LINE_CHARS and (sample := _SAMPLE.match(line.strip())):
-            _look(seen, sample[1], dict(_LABEL.findall(sample[2] or "")), sample[3])
+            _read(seen, sample[1], dict(_LABEL.findall(sample[2] or "")), sample[3])
     return list(_claims(seen)), _traffic(seen)
 
 
-def _look(seen: _Seen, name: str, labels: Mapping[str, str], value: str) -> None:
+def _read(seen: _Seen, name: str, labels: Mapping[str, str], value: str) -> None:
     if name.startswith(ROUTER_PREFIXES):
         seen.router = True
         return

@@ -79,6 +79,17 @@ def is_not_engine_word(text: str) -> bool:
     return plain(text) in NOT_ENGINE_WORDS
 
 
+def word_claim(
+    source: Source, marker: str, text: str, sure: Confidence, beside: Confidence = Confidence.MEDIUM
+) -> Claim | None:
+    """Return what a role word claims; a word for what stands beside engines at `beside`."""
+    if recognised := role_word(text):
+        return stated(source, marker, *recognised, sure)
+    if is_not_engine_word(text):
+        return stated(source, marker, plain(text), None, beside)
+    return None
+
+
 def service_name(text: str) -> tuple[str, Role] | None:
     """What a service called like `VllmDecodeWorker` is, as (`DecodeWorker`, role)."""
     found = _SERVICE.search(text[:MAX_NAME_CHARS])

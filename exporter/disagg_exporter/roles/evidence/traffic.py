@@ -24,7 +24,7 @@ _MARKER = "traffic"
 
 
 def traffic_claim(traffic: Traffic) -> Claim | None:
-    """Read traffic; None where there is none to read."""
+    """Read traffic; None where there is none."""
     computed, made = traffic.computed_tokens, traffic.generation_tokens
     if computed is None or made is None:
         return None
@@ -80,7 +80,7 @@ class SwitchingRole:
     One that switches more often has no one role: none is claimed while its windows disagree.
     """
 
-    told_by: Traffic | None = None
+    traffic_seen: Traffic | None = None
     role: Role | None = None
     _since: tuple[float, Traffic] | None = None
     _next: Role | None = None
@@ -88,7 +88,7 @@ class SwitchingRole:
     _agreed: deque[bool] = field(default_factory=lambda: deque(maxlen=REMEMBERED_WINDOWS))
 
     def take(self, total: Traffic, now_seconds: float) -> Traffic | None:
-        """Take the totals of its page; return the traffic that tells its role, None for none.
+        """Take the totals of its page; return the traffic that shows its role, None for none.
 
         Args:
             total: All since its engine began.
@@ -103,24 +103,24 @@ class SwitchingRole:
             self._decide(total)
         elif now_seconds - self._since[0] >= WINDOW_SECONDS:
             recent = total.since(self._since[1])
-            told = traffic_claim(recent)
-            if told is not None and told.is_enough:
+            claim = traffic_claim(recent)
+            if claim is not None and claim.is_enough:
                 self._decide(recent)
                 self._since = now_seconds, total
-        return self.told_by
+        return self.traffic_seen
 
     def _decide(self, traffic: Traffic) -> None:
-        told = traffic_claim(traffic)
-        says = told.says if told is not None and told.kind is ClaimKind.TRAFFIC else None
+        claim = traffic_claim(traffic)
+        says = claim.says if claim is not None and claim.kind is ClaimKind.TRAFFIC else None
         if says is not None and says is not self.role:
             if says is not self._next and not self._is_first:
                 self._next = says
             else:
                 self._forget()
-                self.told_by, self.role, self._is_disputed = traffic, says, False
+                self.traffic_seen, self.role, self._is_disputed = traffic, says, False
                 return
         elif says is not None:
-            self.told_by, self._next = traffic, None
+            self.traffic_seen, self._next = traffic, None
         if self.role is None:
             return
         self._agreed.append(says is self.role)
@@ -134,5 +134,5 @@ class SwitchingRole:
         return self.role is None and not self._is_disputed
 
     def _forget(self) -> None:
-        self.told_by = self.role = self._next = None
+        self.traffic_seen = self.role = self._next = None
         self._agreed.clear()

@@ -25,7 +25,7 @@ def counted(*pages: EnginePage | None) -> ServingCounts:
     tally = CumulativeCounts()
     for one in pages:
         if one is None:
-            tally.begin_anew()
+            tally.restart()
         else:
             tally.take(one)
     assert tally.counts is not None
@@ -119,7 +119,7 @@ def test_no_count_ever_goes_down(looks: list[tuple[int, float] | None]) -> None:
     assert before is not None
     for look in looks:
         if look is None:
-            tally.begin_anew()
+            tally.restart()
             continue
         tally.take(page(*look))
         after = tally.counts

@@ -85,7 +85,7 @@ def test_traffic_that_fits_no_role_for_long_leaves_none() -> None:
         total = [old + more for old, more in zip(total, (200, 50_000, 50_000, 10_000), strict=True)]
         switching.take(Traffic(*total), window * WINDOW_SECONDS)
 
-    assert (switching.role, switching.told_by) == (None, None)
+    assert (switching.role, switching.traffic_seen) == (None, None)
 
 
 def test_one_that_rests_keeps_its_role() -> None:
