@@ -22,8 +22,9 @@ from disagg_cluster.inspect.report.past import (
     SPLIT,
     TOKENS,
     UNOBSERVED,
+    Period,
+    period_until,
 )
-from disagg_cluster.inspect.report.period import Period, period_until
 from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from support.backfill import At, Past, openmetrics, prometheus_with
 from support.browser import CONTRAST, chromium

@@ -19,7 +19,7 @@ import pytest
 from disagg_cluster.demo.disaggregated_client import NIXL, complete, complete_on_one
 from disagg_cluster.demo.standin import StandinCosts
 from disagg_cluster.simulator.engine.roofline import BatchWork
-from disagg_exporter.devices.simulated.device_source import SimDevices
+from disagg_exporter.devices.simulated import SimDevices
 from disagg_exporter.inside_engine.disagg_steps import wire
 from support.standins import MODEL, SECONDS, StandInProcess, standin, standin_argv
 

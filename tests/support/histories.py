@@ -13,12 +13,12 @@ from disagg_cluster.inspect.report.past import (
     SPLIT,
     TOKENS,
     UNOBSERVED,
-    Curve,
     Firing,
     History,
     Key,
+    Period,
+    RuleSeries,
 )
-from disagg_cluster.inspect.report.period import Period
 
 HOUR = 3600
 PERIOD = Period(1_763_568_000, 1_763_568_000 + 4 * HOUR, HOUR)
@@ -34,9 +34,9 @@ ALERT = {
 }
 
 
-def curve(rows: Mapping[Key, tuple[float | None, ...]], covered: tuple[float, ...]) -> Curve:
+def curve(rows: Mapping[Key, tuple[float | None, ...]], covered: tuple[float, ...]) -> RuleSeries:
     """A curve whose rows are means, such as GPUs or watts, over the hours that are covered."""
-    return Curve(
+    return RuleSeries(
         {
             key: tuple(
                 None if value is None else value * HOUR * part
@@ -48,7 +48,7 @@ def curve(rows: Mapping[Key, tuple[float | None, ...]], covered: tuple[float, ..
     )
 
 
-def four_hours(**changes: Curve | None) -> History:
+def four_hours(**changes: RuleSeries | None) -> History:
     """Eight GPUs over four hours; the second hour is a gap, of the third half is known.
 
     In the hours that are known, 2 GPUs prefill, 3 decode, 3 rest.
@@ -59,7 +59,7 @@ def four_hours(**changes: Curve | None) -> History:
         return (value, None, value, value)
 
     namespace = ("llama", "search")
-    curves: dict[str, Curve | None] = {
+    curves: dict[str, RuleSeries | None] = {
         SPLIT: curve(
             {
                 ("prefill", "prefill"): gap(2.0),
@@ -98,12 +98,12 @@ def four_hours(**changes: Curve | None) -> History:
     return History(PERIOD, told, (firing,), 60.0)
 
 
-def half_a_week(**changes: Curve | None) -> History:
+def half_a_week(**changes: RuleSeries | None) -> History:
     """Two nodes with four GPUs each; one daemon was down for the second half.
 
     Of 32 GPU-hours in four hours 22 are counted, 2 unobserved and 8 missing.
     """
-    curves: dict[str, Curve | None] = {
+    curves: dict[str, RuleSeries | None] = {
         SPLIT: curve({("mixed", "idle"): (7.0, 7.0, 4.0, 4.0)}, (1.0,) * 4),
         ACCOUNTED: curve({(): (7.0, 7.0, 4.0, 4.0)}, (1.0,) * 4),
         UNOBSERVED: curve(

@@ -16,9 +16,9 @@ from disagg_cluster.cli.start import chosen_devices
 from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.inspect import one_look
 from disagg_cluster.inspect.doctor import gathering
-from disagg_cluster.inspect.doctor.facts import Facts, Finding, Level
+from disagg_cluster.inspect.doctor.facts import Diagnosis, Level, NodeFacts
 from disagg_cluster.inspect.doctor.findings import examine, next_step
-from disagg_cluster.inspect.phase_table import Row, as_json, as_text, moved, rows_of
+from disagg_cluster.inspect.phase_table import PhaseRow, as_json, as_text, moved, rows_of
 from disagg_cluster.inspect.views import NodePage
 from disagg_cluster.nodefile import load
 from disagg_cluster.prometheus.http_client import Target
@@ -46,7 +46,7 @@ def doctor(
     ctx.exit(int(any(finding.level is Level.WRONG for finding in findings)))
 
 
-def _facts(target: Target, file: Path | None) -> Facts:
+def _facts(target: Target, file: Path | None) -> NodeFacts:
     facts = gathering.surroundings(target.url, os.environ)
     page = read_page(target)
     if page is not None:
@@ -60,14 +60,14 @@ def _facts(target: Target, file: Path | None) -> Facts:
         choice.source.close()
 
 
-def _doctor_text(findings: Sequence[Finding]) -> str:
+def _doctor_text(findings: Sequence[Diagnosis]) -> str:
     lines = [f"{finding.level:<6}  {finding.what}" for finding in findings]
     step = next_step(tuple(findings))
     lines.append(f"next    {step.step}" if step else "next    nothing: this is as good as it gets")
     return "\n".join(lines)
 
 
-def _doctor_json(findings: Sequence[Finding]) -> str:
+def _doctor_json(findings: Sequence[Diagnosis]) -> str:
     step = next_step(tuple(findings))
     return json.dumps(
         {
@@ -110,7 +110,7 @@ def phases(
             raise
 
 
-def _tables(target_now: Callable[[], Target], file: Path | None) -> Iterator[tuple[Row, ...]]:
+def _tables(target_now: Callable[[], Target], file: Path | None) -> Iterator[tuple[PhaseRow, ...]]:
     before: NodePage | None = None
     announced = False
     while True:
@@ -136,7 +136,7 @@ def _next_page(read: Callable[[], NodePage | None], before: NodePage) -> NodePag
             return after
 
 
-def _look(file: Path | None) -> tuple[Row, ...]:
+def _look(file: Path | None) -> tuple[PhaseRow, ...]:
     config = NodeConfig() if file is None else load(file)
     choice = chosen_devices(config)
     try:

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
-from disagg_cluster.inspect.report.figures import Price, report_of
+from disagg_cluster.inspect.report.figures import GpuHourPrice, report_of
 from disagg_cluster.inspect.report.history import Reader
 from disagg_cluster.inspect.report.html import html
 from disagg_cluster.inspect.report.markdown import markdown
-from disagg_cluster.inspect.report.period import parse_since, period_until
+from disagg_cluster.inspect.report.past import parse_since, period_until
 from disagg_cluster.prometheus import http_config_file
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from disagg_exporter.errors import DisaggError
@@ -91,7 +91,7 @@ def report(
         history = reader.read(period)
     except NoAnswerError as error:
         raise ReportError(f"{error}; --prometheus says where it is") from error
-    price = None if gpu_hour_price is None else Price(gpu_hour_price, currency)
+    price = None if gpu_hour_price is None else GpuHourPrice(gpu_hour_price, currency)
     figures = report_of(history, cluster, price)
     if output is None:
         click.echo(markdown(figures), nl=False)

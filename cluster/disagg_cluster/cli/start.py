@@ -143,7 +143,7 @@ def _supplemented(nvml: DeviceSource, config: NodeConfig) -> DeviceSource:
     """Fill up what the driver does not report, if the file names a dcgm-exporter that answers."""
     if config.dcgm is None:
         return nvml
-    from disagg_exporter.devices.supplemented import SupplementedDevices
+    from disagg_exporter.devices.source import SupplementedDevices
 
     try:
         return SupplementedDevices(nvml, _dcgm(config))
@@ -153,6 +153,6 @@ def _supplemented(nvml: DeviceSource, config: NodeConfig) -> DeviceSource:
 
 
 def _simulated(folder: Path, count: int) -> DeviceSource:
-    from disagg_exporter.devices.simulated.device_source import SimDevices
+    from disagg_exporter.devices.simulated import SimDevices
 
     return SimDevices(folder, count)

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from disagg_exporter.devices.simulated.device_source import IDLE_WATTS, MEMORY_TOTAL_BYTES
-from disagg_exporter.devices.simulated.state import SimState, state_path, write_state
+from disagg_exporter.devices.simulated import (
+    IDLE_WATTS,
+    MEMORY_TOTAL_BYTES,
+    SimState,
+    state_path,
+    write_state,
+)
 
 
 class GpuLoad(NamedTuple):

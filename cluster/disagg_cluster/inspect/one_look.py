@@ -14,7 +14,7 @@ from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attach_mode import AttachMode
 from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.inspect.phase_table import Row, state_of
+from disagg_cluster.inspect.phase_table import PhaseRow, state_of
 from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients
 from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_exporter.accounting import Ledger
@@ -88,17 +88,17 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def rows_of(look: OneLook) -> tuple[Row, ...]:
+def rows_of(look: OneLook) -> tuple[PhaseRow, ...]:
     """The rows of a look; nobody kept books, so of a GPU only its activity is known."""
     busy = {reading.gpu: reading.busy_ratio for reading in look.sweep.readings}
-    rows: list[Row] = []
+    rows: list[PhaseRow] = []
     for device in look.devices:
         kubernetes_of = [engine for engine in look.engines if device.gpu in engine.devices]
         place = (device.gpu, device.device)
         if not kubernetes_of and device.is_pseudo:
             continue  # of an engine that has gone while we looked
         if not kubernetes_of:
-            rows.append(Row(*place, busy_ratio=busy.get(device.gpu)))
+            rows.append(PhaseRow(*place, busy_ratio=busy.get(device.gpu)))
         rows.extend(
             _row(place, engine, look.verdicts[engine.engine], busy.get(device.gpu))
             for engine in kubernetes_of
@@ -110,10 +110,10 @@ def rows_of(look: OneLook) -> tuple[Row, ...]:
 
 def _row(
     place: tuple[str, str], engine: EngineStatus, verdict: Verdict, busy_ratio: float | None
-) -> Row:
+) -> PhaseRow:
     why = verdict.evidence[0] if verdict.evidence else None
     registered = engine.dynamo.registered if engine.dynamo else None
-    return Row(
+    return PhaseRow(
         *place,
         engine=engine.engine,
         role=engine.role.value,

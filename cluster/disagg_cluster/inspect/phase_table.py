@@ -22,7 +22,7 @@ _TITLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PhaseRow:
     """One engine on one device, or one of them alone; None where nothing is known.
 
     The ratios are shares of the device's observed time of late, whoever used it.
@@ -44,14 +44,14 @@ class Row:
     busy_ratio: float | None = None
 
 
-def rows_of(page: NodePage, before: NodePage | None = None) -> tuple[Row, ...]:
+def rows_of(page: NodePage, before: NodePage | None = None) -> tuple[PhaseRow, ...]:
     """The rows of a node's page; with an earlier one, what was done in between."""
     earlier = {device.gpu: device for device in before.devices} if before else {}
     by_gpu: dict[str, list[EngineView]] = {}
     for engine in page.engines:
         for gpu in engine.gpus:
             by_gpu.setdefault(gpu, []).append(engine)
-    rows: list[Row] = []
+    rows: list[PhaseRow] = []
     for device in page.devices:
         ratios = occupancy(earlier.get(device.gpu), device)
         engines: Sequence[EngineView | None] = by_gpu.get(device.gpu) or [None]
@@ -78,7 +78,7 @@ def moved(before: NodePage, after: NodePage) -> bool:
     return all(device.watermark != earlier.get(device.gpu) for device in after.devices)
 
 
-def as_text(rows: Iterable[Row]) -> str:
+def as_text(rows: Iterable[PhaseRow]) -> str:
     """The table for people."""
     lines = [_TITLES, *(tuple(_cells(row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -88,17 +88,19 @@ def as_text(rows: Iterable[Row]) -> str:
     )
 
 
-def as_json(rows: Iterable[Row], *, indent: int | None = 2) -> str:
+def as_json(rows: Iterable[PhaseRow], *, indent: int | None = 2) -> str:
     """The same values as a JSON list; what is not known is null."""
     return json.dumps([asdict(row) for row in rows], indent=indent)
 
 
-def _row(device: DeviceView | None, engine: EngineView | None, ratios: Mapping[str, float]) -> Row:
+def _row(
+    device: DeviceView | None, engine: EngineView | None, ratios: Mapping[str, float]
+) -> PhaseRow:
     place = (device.gpu, device.device) if device else ("", "")
     known = (ratios.get("prefill"), ratios.get("decode"))
     if engine is None:
-        return Row(*place, prefill_ratio=known[0], decode_ratio=known[1])
-    return Row(
+        return PhaseRow(*place, prefill_ratio=known[0], decode_ratio=known[1])
+    return PhaseRow(
         *place,
         engine=engine.engine,
         role=engine.role,
@@ -123,7 +125,7 @@ def state_of(*, up: bool, registered: bool | None, follows: str | None) -> str:
     return "up" if up else "does not answer"
 
 
-def _cells(row: Row) -> Iterator[str]:
+def _cells(row: PhaseRow) -> Iterator[str]:
     yield f"{row.device} {row.gpu}".strip() or "-"
     yield row.engine or "-"
     yield row.role or "-"

@@ -14,7 +14,7 @@ from disagg_cluster.nodefile.checks import check
 from disagg_cluster.nodefile.draft import understand
 from disagg_cluster.nodefile.worker_checks import THIS_HOST, Host
 from disagg_cluster.nodefile.yaml_positions import YamlDocument, read_yaml
-from disagg_exporter.devices.simulated.device_source import SimDevices
+from disagg_exporter.devices.simulated import SimDevices
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Device
 

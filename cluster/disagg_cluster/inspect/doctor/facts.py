@@ -1,12 +1,13 @@
-"""What the doctor looks at, as values; and what it says of it."""
+"""The facts of a node that the doctor examines, and what they say of one engine; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from disagg_cluster.inspect.views import EngineView
+from disagg_exporter.http.tls_words import TLS_FAULT_TEXTS, TlsFault, Verified
 
 
 class Level(StrEnum):
@@ -23,7 +24,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One thing found; `step` is what to do about it, `gain` how much that helps (0 to 9)."""
 
     level: Level
@@ -33,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class NodeFacts:
     """What is known of a node.
 
     `version` is that of the daemon that answered at `url`, None if none did; then engines and
@@ -55,3 +56,134 @@ class Facts:
     node_name: bool = False
     kubelet_socket: bool = False
     grpc: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """What an engine's numbers are worth; `step` makes them better, by `gain` (0 to 9)."""
+
+    exact: bool
+    text: str
+    step: str = ""
+    gain: int = 0
+
+
+_PLUGIN = (
+    'start it with our plugin: `eval "$(disagg-node plugin env)"` in its shell, then its own '
+    "command with --enable-logging-iteration-details"
+)
+_PLUGIN_IN_POD = (
+    'start it with our plugin: the annotation disagg-node/steps: "true" on its pod, and '
+    "`disagg-node plugin copy` in an init container (docs/kubernetes-engines.md)"
+)
+
+
+def accuracy(engine: EngineView) -> Accuracy:
+    """What the numbers of an engine are worth, by how they are found."""
+    match engine.method:
+        case "steps" | "fpm":
+            return _by_step(engine)
+        case "engine_timers":
+            text = "by the engine's own timers; a step of both phases counts as prefill there"
+            return Accuracy(False, text)
+        case "page":
+            text = f"inexact: device activity, divided by the tokens of its page{_error(engine)}"
+            return _inexact(engine, text, gain=4)
+        case "page_cpu":
+            text = f"inexact: CPU time, divided by the tokens of its page{_error(engine)}"
+            return _inexact(engine, text, gain=4)
+        case "follower":
+            text = "inexact: a follower, its devices' activity, by its leader's shares or its role"
+            return Accuracy(False, text)
+        case _ if engine.follows is not None:
+            return Accuracy(
+                False, f"not divided: a follower tells nothing, and {_undivided(engine)}"
+            )
+        case "role":
+            text = f"inexact: all activity of its devices counts as {engine.role}"
+            return _inexact(engine, text, gain=5)
+        case _:
+            text = "not measured: it tells neither steps nor a page that can be used"
+            return _inexact(engine, text, gain=6)
+
+
+def _undivided(engine: EngineView) -> str:
+    """Why the time of a follower goes to no phase."""
+    if engine.role in ("prefill", "decode"):
+        return f"the activity of its devices, which would be {engine.role}, is not read"
+    if engine.role == "unknown":
+        return "nobody says what it is for"
+    return f"its role, {engine.role}, does not say which phase"
+
+
+def _by_step(engine: EngineView) -> Accuracy:
+    lost = f", {engine.lost_records:.0f} records made good" if engine.lost_records else ""
+    if engine.split == "model":
+        return Accuracy(
+            True, f"by every single step{lost}; mixed ones by a cost model{_error(engine)}"
+        )
+    if engine.split == "tokens":
+        text = f"by every single step{lost}; mixed ones by tokens until a cost model is trusted"
+        return Accuracy(True, text, "wait: it learns from mixed steps", gain=1)
+    return Accuracy(True, f"by every single step{lost}")
+
+
+def _inexact(engine: EngineView, text: str, gain: int) -> Accuracy:
+    # The plugin is vLLM's; what others could tell is theirs to switch on.
+    steps = {
+        "vllm": _PLUGIN_IN_POD if engine.pod else _PLUGIN,
+        "dynamo": "switch its forward pass metrics on (DYN_FORWARDPASS_METRIC_PORT)",
+        "sglang": "start it with --enable-forward-pass-metrics",
+    }
+    return Accuracy(False, text, steps.get(engine.kind, ""), gain)
+
+
+def _error(engine: EngineView) -> str:
+    if engine.residual_ratio is None:
+        return ""
+    fitted = f" over {engine.fitted_steps:.0f} samples" if engine.fitted_steps else ""
+    return f" (error {engine.residual_ratio:.0%}{fitted})"
+
+
+_WHERE = "under its own `tls:` in the node file, or `attach: tls:` for all"
+_STEPS = {
+    TlsFault.EXPIRED: "renew the certificate of {engine}",
+    TlsFault.UNTRUSTED: f"name who signs it: `ca_file:` {_WHERE}",
+    TlsFault.OTHER_NAME: f"say for which name it is: `server_name:` {_WHERE}",
+    TlsFault.NOT_PINNED: (
+        "restart {engine}, so that it takes up the certificate in its file; "
+        "is it not {engine} that answers there?"
+    ),
+    TlsFault.WANTS_OURS: f"name a certificate of ours: `cert_file:` and `key_file:` {_WHERE}",
+    TlsFault.NO_TLS: "list its address as http://",
+    TlsFault.TLS_WANTED: "list its address as https:// under `attach: endpoints:`",
+    TlsFault.HUNG_UP: (
+        "look at the log of {engine}; where it speaks TLS, list its address as https://, and where "
+        "it wants a certificate of ours, name it: `tls: cert_file: key_file:`"
+    ),
+    TlsFault.NO_TRUST: (
+        f"run as root or as its user, so that its own certificate file can be read, or name "
+        f"`ca_file:` {_WHERE}; `insecure: true` believes anybody"
+    ),
+    TlsFault.UNREADABLE: "the daemon's log says which file, and why",
+    TlsFault.FAILED: "the daemon's log says what OpenSSL thinks of it",
+}
+
+
+def faulty(engine: EngineView) -> Iterator[Diagnosis]:
+    """Why the page of an engine is not known, where TLS is the reason."""
+    try:
+        fault = TlsFault(engine.tls_fault)
+    except ValueError:
+        return  # none, or one of a newer daemon
+    what = f"{engine.engine} is not read: {TLS_FAULT_TEXTS[fault]}"
+    yield Diagnosis(Level.WRONG, what, _STEPS[fault].format(engine=engine.engine), gain=6)
+
+
+def unverified(engine: EngineView) -> Iterator[Diagnosis]:
+    """Engines of which anybody could take the place."""
+    if engine.verified == Verified.INSECURE:
+        what = f"{engine.engine} is asked by TLS, and not verified (`insecure: true`)"
+        yield Diagnosis(
+            Level.BETTER, what, f"name who signs its certificate: `ca_file:` {_WHERE}", 1
+        )

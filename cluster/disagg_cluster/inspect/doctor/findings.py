@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from disagg_cluster.discovery.observations.types import MAX_ENGINES
-from disagg_cluster.inspect.doctor.accuracy import accuracy
-from disagg_cluster.inspect.doctor.facts import Facts, Finding, Level
-from disagg_cluster.inspect.doctor.tls import faulty, unverified
+from disagg_cluster.inspect.doctor.facts import (
+    Diagnosis,
+    Level,
+    NodeFacts,
+    accuracy,
+    faulty,
+    unverified,
+)
 
 _LOST_BY = {
     "nvml": (
@@ -49,43 +54,43 @@ _LOST_BY = {
 }
 
 
-def daemon(facts: Facts) -> Iterator[Finding]:
+def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Whether anybody counts at all."""
     if facts.version is None:
-        yield Finding(
+        yield Diagnosis(
             Level.WRONG,
             f"no daemon answers at {facts.url}: nothing is counted",
             "start one: disagg-node start",
             gain=9,
         )
     else:
-        yield Finding(Level.FINE, f"disagg-node {facts.version} answers at {facts.url}")
+        yield Diagnosis(Level.FINE, f"disagg-node {facts.version} answers at {facts.url}")
     if facts.simulated:
-        yield Finding(Level.BETTER, "this node is SIMULATED: its numbers are nobody's work")
+        yield Diagnosis(Level.BETTER, "this node is SIMULATED: its numbers are nobody's work")
 
 
-def devices(facts: Facts) -> Iterator[Finding]:
+def devices(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Which devices are read."""
     if facts.no_gpus:
-        yield Finding(
+        yield Diagnosis(
             Level.BETTER,
             f"no GPUs are read ({facts.no_gpus}): each engine is accounted as one device",
         )
     else:
-        yield Finding(Level.FINE, f"{facts.devices} devices are read")
+        yield Diagnosis(Level.FINE, f"{facts.devices} devices are read")
 
 
-def engines(facts: Facts) -> Iterator[Finding]:
+def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Whether engines were found, and answer."""
     if not facts.engines:
-        yield Finding(
+        yield Diagnosis(
             Level.BETTER,
             "no engine was found on this node",
             "start one, or name its address: `attach: endpoints:` in the node file",
             gain=5,
         )
     if facts.left_out_engines:
-        yield Finding(
+        yield Diagnosis(
             Level.WRONG,
             f"{facts.left_out_engines} engines beyond the {MAX_ENGINES} that one daemon attaches "
             "to were found: they are neither shown nor measured",
@@ -96,9 +101,9 @@ def engines(facts: Facts) -> Iterator[Finding]:
         if engine.follows is not None:
             leader = engine.follows or "a leader whose address nobody told"
             what = f"{engine.engine} is a follower of {leader}, which answers for it"
-            yield Finding(Level.FINE, what)
+            yield Diagnosis(Level.FINE, what)
         if engine.registered is False:
-            yield Finding(
+            yield Diagnosis(
                 Level.WRONG,
                 f"{engine.engine} answers but has lost its registration: no request reaches it",
                 f"restart {engine.engine}",
@@ -108,7 +113,7 @@ def engines(facts: Facts) -> Iterator[Finding]:
         yield from by_tls
         if not engine.up and not by_tls:
             needs = "; SGLang needs --enable-metrics" if engine.kind == "sglang" else ""
-            yield Finding(
+            yield Diagnosis(
                 Level.WRONG,
                 f"{engine.engine} does not answer: its load and its page are not known",
                 f"look at the log of {engine.engine}{needs}",
@@ -117,23 +122,23 @@ def engines(facts: Facts) -> Iterator[Finding]:
         yield from unverified(engine)
 
 
-def roles(facts: Facts) -> Iterator[Finding]:
+def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Whether it is known what the engines are for."""
     for engine in facts.engines:
         how = "label its pod disagg-node/role, or start it with DISAGG_NODE_ROLE"
         if engine.role == "unknown" and engine.source == "dynamic":
             what = f"{engine.engine} can switch roles, and has done too little to tell which it has"
-            yield Finding(Level.BETTER, what)
+            yield Diagnosis(Level.BETTER, what)
         elif engine.role == "unknown":
             why = "does not yet" if engine.follows is None else "is told by its leader only"
-            yield Finding(
+            yield Diagnosis(
                 Level.BETTER,
                 f"nobody tells what {engine.engine} is for, and its traffic {why}",
                 f"{how}=prefill, decode or mixed",
                 gain=5,
             )
         elif engine.confidence == "low":
-            yield Finding(
+            yield Diagnosis(
                 Level.BETTER,
                 f"{engine.engine} is {engine.role} by a hint only ({engine.source})",
                 f"{how}={engine.role}",
@@ -141,39 +146,39 @@ def roles(facts: Facts) -> Iterator[Finding]:
             )
         else:
             how_known = f"{engine.source}, {engine.confidence}"
-            yield Finding(Level.FINE, f"{engine.engine} is {engine.role} ({how_known})")
+            yield Diagnosis(Level.FINE, f"{engine.engine} is {engine.role} ({how_known})")
 
 
-def collectors(facts: Facts) -> Iterator[Finding]:
+def collectors(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Which of the daemon's readers fail, and what is lost by it."""
     for collector, success in facts.collectors.items():
         if success or collector.startswith("engine:"):
             continue
         if collector not in _LOST_BY and collector.startswith(("steps:", "fpm:")):
             what = f"the steps of {collector.partition(':')[2]} are not heard"
-            yield Finding(Level.WRONG, what, "the daemon's log says why", gain=7)
+            yield Diagnosis(Level.WRONG, what, "the daemon's log says why", gain=7)
             continue
         what, step = _LOST_BY.get(collector, (f"the collector {collector} fails", ""))
-        yield Finding(Level.WRONG, what, step or "the daemon's log says why", gain=7)
+        yield Diagnosis(Level.WRONG, what, step or "the daemon's log says why", gain=7)
 
 
-def rights(facts: Facts) -> Iterator[Finding]:
+def rights(facts: NodeFacts) -> Iterator[Diagnosis]:
     """What a look without the daemon could not see."""
     for lost in facts.lost:
-        yield Finding(Level.WRONG, lost, "docs/attach.md says which right buys what", gain=7)
+        yield Diagnosis(Level.WRONG, lost, "docs/attach.md says which right buys what", gain=7)
 
 
-def packages(facts: Facts) -> Iterator[Finding]:
+def packages(facts: NodeFacts) -> Iterator[Diagnosis]:
     """What is not installed though it is needed here."""
     if facts.kubelet_socket and not facts.grpc:
-        yield Finding(
+        yield Diagnosis(
             Level.WRONG,
             "grpcio is not installed: the kubelet cannot be asked which container holds which GPU",
             "pip install 'disagg-node[kubernetes]'",
             gain=7,
         )
     if facts.in_cluster and not facts.node_name:
-        yield Finding(
+        yield Diagnosis(
             Level.WRONG,
             "NODE_NAME is not set: the pods of this node cannot be asked for",
             "set it from spec.nodeName, as the chart does",
@@ -181,17 +186,17 @@ def packages(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def numbers(facts: Facts) -> Iterator[Finding]:
+def numbers(facts: NodeFacts) -> Iterator[Diagnosis]:
     """How good each engine's numbers are, and what would make them better."""
     for engine in facts.engines:
         if facts.version is None or not engine.up:
             continue
         known = accuracy(engine)
         level = Level.FINE if known.exact else Level.BETTER
-        yield Finding(level, f"{engine.engine}: {known.text}", known.step, gain=known.gain)
+        yield Diagnosis(level, f"{engine.engine}: {known.text}", known.step, gain=known.gain)
 
 
-FINDINGS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+FINDINGS: tuple[Callable[[NodeFacts], Iterator[Diagnosis]], ...] = (
     daemon,
     devices,
     packages,
@@ -203,12 +208,12 @@ FINDINGS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 )
 
 
-def examine(facts: Facts) -> tuple[Finding, ...]:
+def examine(facts: NodeFacts) -> tuple[Diagnosis, ...]:
     """All findings, in the order in which a person wants to read them."""
     return tuple(finding for look in FINDINGS for finding in look(facts))
 
 
-def next_step(findings: tuple[Finding, ...]) -> Finding | None:
+def next_step(findings: tuple[Diagnosis, ...]) -> Diagnosis | None:
     """The one finding whose step makes most better; None if nothing is to be done."""
     open_ = [finding for finding in findings if finding.step]
     return max(open_, key=lambda finding: (finding.level.rank, finding.gain), default=None)

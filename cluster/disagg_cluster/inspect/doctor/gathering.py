@@ -9,7 +9,7 @@ from dataclasses import replace
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.kubernetes.api_server import in_cluster
 from disagg_cluster.discovery.kubernetes_discovery import NODE_NAME
-from disagg_cluster.inspect.doctor.facts import Facts
+from disagg_cluster.inspect.doctor.facts import NodeFacts
 from disagg_cluster.inspect.one_look import OneLook, look_once
 from disagg_cluster.inspect.views import EngineView, NodePage
 from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET
@@ -17,9 +17,9 @@ from disagg_exporter.devices.source import DeviceSource
 from disagg_exporter.model import EngineStatus
 
 
-def surroundings(url: str, environ: Mapping[str, str]) -> Facts:
+def surroundings(url: str, environ: Mapping[str, str]) -> NodeFacts:
     """What is known of the machine without asking anybody."""
-    return Facts(
+    return NodeFacts(
         url,
         in_cluster=in_cluster(environ) is not None,
         node_name=NODE_NAME in environ,
@@ -28,7 +28,7 @@ def surroundings(url: str, environ: Mapping[str, str]) -> Facts:
     )
 
 
-def of_daemon(facts: Facts, page: NodePage) -> Facts:
+def of_daemon(facts: NodeFacts, page: NodePage) -> NodeFacts:
     """With what the daemon's page says. Our own surroundings are not the daemon's."""
     pseudo = all(device.device == "cpu" for device in page.devices)
     return replace(
@@ -45,7 +45,7 @@ def of_daemon(facts: Facts, page: NodePage) -> Facts:
     )
 
 
-def of_look(facts: Facts, source: DeviceSource, why_no_gpus: str, attach: Attach) -> Facts:
+def of_look(facts: NodeFacts, source: DeviceSource, why_no_gpus: str, attach: Attach) -> NodeFacts:
     """With what we see ourselves."""
     look = look_once(source, attach)
     real = [device for device in look.devices if not device.is_pseudo]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from disagg_cluster.inspect.report.coverage import Coverage, coverage_of
-from disagg_cluster.inspect.report.incidents import Incident, incidents
+from disagg_cluster.inspect.report.coverage import Coverage, Incident, coverage_of, incidents
 from disagg_cluster.inspect.report.past import (
     COST,
     ENERGY,
@@ -14,10 +13,10 @@ from disagg_cluster.inspect.report.past import (
     SHOWBACK,
     SPLIT,
     TOKENS,
-    Curve,
     History,
+    Period,
+    RuleSeries,
 )
-from disagg_cluster.inspect.report.period import Period
 
 PHASES = ("prefill", "decode", "idle", "unattributed")
 
@@ -26,11 +25,11 @@ KWH_JOULES = 3_600_000
 
 _LAGGING_SECONDS = 86_400
 
-_NOTHING = Curve({}, ())
+_NOTHING = RuleSeries({}, ())
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class GpuHourPrice:
     """What one GPU costs for an hour, told by the reader of the report."""
 
     per_gpu_hour: float
@@ -120,7 +119,7 @@ class Report:
         )
 
 
-def report_of(history: History, cluster: str | None, price: Price | None) -> Report:
+def report_of(history: History, cluster: str | None, price: GpuHourPrice | None) -> Report:
     """Add a history up."""
     period, curves = history.period, history.curves
     split = curves[SPLIT]
@@ -164,7 +163,7 @@ def report_of(history: History, cluster: str | None, price: Price | None) -> Rep
     )
 
 
-def _gpus(split: Curve, phase: str, bucket_seconds: int) -> tuple[float | None, ...]:
+def _gpus(split: RuleSeries, phase: str, bucket_seconds: int) -> tuple[float | None, ...]:
     """Mean GPUs while there were samples; a phase that a covered bucket lacks was 0."""
     found = []
     for place, covered in enumerate(split.covered):
@@ -174,7 +173,7 @@ def _gpus(split: Curve, phase: str, bucket_seconds: int) -> tuple[float | None, 
     return tuple(found)
 
 
-def _idle(curve: Curve, cost: float | None) -> tuple[Share, ...]:
+def _idle(curve: RuleSeries, cost: float | None) -> tuple[Share, ...]:
     totals = {key[0]: seconds / HOUR_SECONDS for key, seconds in curve.totals(0).items()}
     whole = sum(totals.values())
     # Nodes may cost differently; which reason was whose is not recorded, so hours divide it.
@@ -186,7 +185,7 @@ def _idle(curve: Curve, cost: float | None) -> tuple[Share, ...]:
 
 
 def _accounts(
-    curves: Mapping[str, Curve], price: Price | None, currency: str | None
+    curves: Mapping[str, RuleSeries], price: GpuHourPrice | None, currency: str | None
 ) -> tuple[Account, ...]:
     seconds = curves.get(SHOWBACK, _NOTHING).totals(0, 1, 2)
     tokens = curves.get(TOKENS, _NOTHING).totals(0, 1, 2)
@@ -215,7 +214,7 @@ def _accounts(
 
 
 def _notes(
-    curves: Mapping[str, Curve], currencies: Sequence[str], price: Price | None
+    curves: Mapping[str, RuleSeries], currencies: Sequence[str], price: GpuHourPrice | None
 ) -> list[str]:
     notes = []
     if price is None and not currencies:

@@ -9,8 +9,16 @@ from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from disagg_cluster.inspect.report.past import LABELS, NODE_GPUS, SPLIT, Curve, Firing, History, Key
-from disagg_cluster.inspect.report.period import Period
+from disagg_cluster.inspect.report.past import (
+    LABELS,
+    NODE_GPUS,
+    SPLIT,
+    Firing,
+    History,
+    Key,
+    Period,
+    RuleSeries,
+)
 from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
 from disagg_exporter.errors import DisaggError
 
@@ -90,7 +98,7 @@ class Reader:
             for each in found
         }
 
-    def _curve(self, rule: str, period: Period) -> Curve | None:
+    def _curve(self, rule: str, period: Period) -> RuleSeries | None:
         # A window that begins where the one before ends would have the sample between in both.
         window = f"[{period.bucket_seconds * 1000 - 1}ms]"
         selector = self._selector(rule)
@@ -105,7 +113,7 @@ class Reader:
         by = ", ".join(LABELS[rule])
         sums = self._range(f"sum by ({by}) (sum_over_time({selector}{window}))", *ends)
         seen = dict(counts[0].values)
-        return Curve(
+        return RuleSeries(
             buckets={
                 tuple(each.labels.get(label, "") for label in LABELS[rule]): _placed(
                     each, period.ends, every_seconds

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from disagg_cluster.inspect.report import wording
 from disagg_cluster.inspect.report.figures import PHASES, Report
-from disagg_cluster.inspect.report.period import utc
+from disagg_cluster.inspect.report.past import utc
 
 _MOST_INCIDENTS = 100
 _BLOCKS = "▁▂▃▄▅▆▇█"

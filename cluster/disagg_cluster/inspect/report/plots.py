@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from disagg_cluster.inspect.report.period import Period
+from disagg_cluster.inspect.report.past import Period
 
 WIDTH, HEIGHT = 900, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 10, 26

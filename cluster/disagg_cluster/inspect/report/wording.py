@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from disagg_cluster.inspect.report.coverage import Incident
 from disagg_cluster.inspect.report.figures import Account, Report
-from disagg_cluster.inspect.report.incidents import Incident
-from disagg_cluster.inspect.report.period import utc
+from disagg_cluster.inspect.report.past import utc
 
 ABSENT = "-"
 COVERAGE_HEADS = ("GPU time", "GPU-hours", "Share")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.devices.dcgm.page import DcgmDevice, parse_dcgm
-from disagg_exporter.devices.nvml.events import MOST_NUMBERS
+from disagg_exporter.devices.nvml.health import MOST_NUMBERS
 from disagg_exporter.devices.source import DevicesUnavailable
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.errors import DisaggError

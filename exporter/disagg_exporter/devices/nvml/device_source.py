@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from disagg_exporter.devices.gpm import NOT_TOLD, GpmMeter, PartRatios, open_meter
-from disagg_exporter.devices.nvml.events import XidWatch, open_xid_watch
-from disagg_exporter.devices.nvml.health import ecc_errors, throttles_of
+from disagg_exporter.devices.nvml.health import XidWatch, ecc_errors, open_xid_watch, throttles_of
 from disagg_exporter.devices.nvml.inventory import OpenDevice, Opened, ask, open_all
 from disagg_exporter.devices.source import DevicesUnavailable
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep

@@ -1,13 +1,15 @@
-"""What NVML tells of a GPU's health: why its clocks are held back, and its memory's errors.
+"""Health of a GPU as the driver reports it: clocks held back, repaired memory, Xid errors.
 
 The binding is an argument here (`nvml`, the module pynvml), so that one room alone imports it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-from disagg_exporter.devices.nvml.inventory import ask
+from disagg_exporter.devices.nvml.inventory import OpenDevice, ask, text_of
 from disagg_exporter.model import Throttle
 
 _IDLE = 0x1
@@ -48,3 +50,113 @@ def ecc_errors(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
         count(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
         count(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
     )
+
+
+_NO_INSTANCE = 0xFFFFFFFF
+_MOST_AT_ONCE = 256
+MOST_NUMBERS = 32
+"""Different numbers counted apart on one device; more are counted as number 0."""
+
+
+class XidWatch:
+    """Counts the Xid errors of all devices from now on. Reading never waits.
+
+    An error of a whole GPU is one of each of its MIG instances.
+
+    Args:
+        nvml: The binding.
+        events: The driver's event set; freed by `close`.
+        devices: The devices whose GPU reports to it.
+        counts: What was counted before, by device; counted on in here.
+    """
+
+    def __init__(
+        self,
+        nvml: Any,
+        events: Any,
+        devices: Iterable[OpenDevice],
+        counts: dict[str, Counter[int]],
+    ) -> None:
+        self._nvml = nvml
+        self._events = events
+        self._counts = counts
+        self._of_gpu: dict[str, list[tuple[str, int | None]]] = {}
+        self._uuids: dict[int | None, str] = {}
+        for device in devices:
+            self._counts.setdefault(device.device.gpu, Counter())
+            gpu = text_of(nvml.nvmlDeviceGetUUID(device.gpu_handle))
+            self._of_gpu.setdefault(gpu, []).append((device.device.gpu, device.gpu_instance))
+            self._uuids[_address(device.gpu_handle)] = gpu
+
+    def poll(self) -> None:
+        """Take what has been reported since the last call."""
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
+            except self._nvml.NVMLError:
+                return  # nothing more, or nobody to tell of it
+            for device, instance in self._of_gpu.get(self._uuid(event.device), ()):
+                if event.gpuInstanceId in (_NO_INSTANCE, instance) or instance is None:
+                    self._count(self._counts[device], int(event.eventData))
+
+    def _uuid(self, handle: Any) -> str:
+        try:
+            return text_of(self._nvml.nvmlDeviceGetUUID(handle))
+        except self._nvml.NVMLError:
+            # A GPU that has fallen off the bus does not even tell that any more.
+            return self._uuids.get(_address(handle), "")
+
+    def counts(self, gpu: str) -> tuple[tuple[int, int], ...] | None:
+        """(number, errors) of a device, by its key; None where it does not report."""
+        counted = self._counts.get(gpu)
+        return None if counted is None else tuple(sorted(counted.items()))
+
+    def close(self) -> None:
+        """Give the event set back."""
+        try:
+            self._nvml.nvmlEventSetFree(self._events)
+        except self._nvml.NVMLError:
+            return  # the driver that gave it is gone
+
+    @staticmethod
+    def _count(counted: Counter[int], number: int) -> None:
+        counted[number if number in counted or len(counted) < MOST_NUMBERS else 0] += 1
+
+
+def open_xid_watch(
+    nvml: Any, devices: Iterable[OpenDevice], counts: dict[str, Counter[int]]
+) -> XidWatch | None:
+    """A watch over the devices whose GPU reports Xid errors; None where none does."""
+    try:
+        events = nvml.nvmlEventSetCreate()
+    except nvml.NVMLError:
+        return None
+    reporting: list[OpenDevice] = []
+    answers: dict[str, bool] = {}
+    for device in devices:
+        # The instances of a GPU have one handle of it each.
+        bus = device.device.pci_bus_id or device.device.gpu
+        if bus not in answers:
+            answers[bus] = _register(nvml, device.gpu_handle, events)
+        if answers[bus]:
+            reporting.append(device)
+    watch = XidWatch(nvml, events, reporting, counts)
+    if not reporting:
+        watch.close()
+        return None
+    return watch
+
+
+def _address(handle: Any) -> int | None:
+    """What a handle points at: the same each time, as far as drivers are known."""
+    import ctypes  # only where a driver is open
+
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def _register(nvml: Any, gpu: Any, events: Any) -> bool:
+    try:
+        nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
+    except nvml.NVMLError:
+        return False
+    return True

@@ -17,7 +17,7 @@ from disagg_cluster.demo.standin import StandinCosts, parse_options
 from disagg_cluster.simulator.engine.batch import Outcome, SchedulerState, Sequence
 from disagg_cluster.simulator.telemetry.page import Page, PageFacts
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
-from disagg_exporter.devices.simulated.device_source import SimDevices
+from disagg_exporter.devices.simulated import SimDevices
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 S = 1_000_000_000

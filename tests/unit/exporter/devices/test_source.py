@@ -129,7 +129,7 @@ def test_a_pseudo_device_is_keyed_by_its_engine_and_weighs_one() -> None:
 def test_no_driver_is_imported_before_a_source_is_opened() -> None:
     program = (
         "import sys, disagg_exporter.devices.nvml.device_source;"
-        "import disagg_exporter.devices.simulated.device_source;"
+        "import disagg_exporter.devices.simulated;"
         "sys.exit('pynvml' in sys.modules or 'ctypes' in sys.modules)"
     )
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.devices.dcgm.device_source import DcgmDevices
 from disagg_exporter.devices.sampler import Sampler
-from disagg_exporter.devices.source import NoDevices
-from disagg_exporter.devices.supplemented import SupplementedDevices
+from disagg_exporter.devices.source import NoDevices, SupplementedDevices
 from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import Device, DeviceReading, DeviceSweep
 from support.page_server import page_server

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster.inspect.doctor.facts import Facts, Finding, Level
+from disagg_cluster.inspect.doctor.facts import Diagnosis, Level, NodeFacts
 from disagg_cluster.inspect.doctor.findings import examine, next_step
 from disagg_cluster.inspect.views import EngineView
 from disagg_exporter.http.tls_words import TlsFault
@@ -24,14 +24,16 @@ ENGINE = EngineView(
     residual_ratio=0.03,
     fitted_steps=900.0,
 )
-WELL = Facts("http://here", version="1.0", devices=8, engines=(ENGINE,), collectors={"nvml": True})
+WELL = NodeFacts(
+    "http://here", version="1.0", devices=8, engines=(ENGINE,), collectors={"nvml": True}
+)
 
 
-def of(level: Level, facts: Facts) -> list[Finding]:
+def of(level: Level, facts: NodeFacts) -> list[Diagnosis]:
     return [finding for finding in examine(facts) if finding.level is level]
 
 
-def engine(**changes: Any) -> Facts:
+def engine(**changes: Any) -> NodeFacts:
     return replace(WELL, engines=(replace(ENGINE, **changes),))
 
 
@@ -63,7 +65,7 @@ def test_a_node_that_is_well_has_nothing_to_do() -> None:
         (engine(up=False), "does not answer"),
     ],
 )
-def test_what_does_not_work_is_said_with_a_way_out(facts: Facts, word: str) -> None:
+def test_what_does_not_work_is_said_with_a_way_out(facts: NodeFacts, word: str) -> None:
     [finding] = of(Level.WRONG, facts)
 
     assert word in finding.what
@@ -87,7 +89,7 @@ def test_what_does_not_work_is_said_with_a_way_out(facts: Facts, word: str) -> N
         (engine(method="page", kind="dynamo"), "inexact", "DYN_FORWARDPASS_METRIC_PORT"),
     ],
 )
-def test_what_could_be_better_is_said(facts: Facts, word: str, step: str) -> None:
+def test_what_could_be_better_is_said(facts: NodeFacts, word: str, step: str) -> None:
     [finding] = of(Level.BETTER, facts)
 
     assert word in finding.what

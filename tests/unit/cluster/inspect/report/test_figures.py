@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_cluster.inspect.report.figures import Price, report_of
-from disagg_cluster.inspect.report.incidents import incidents
+from disagg_cluster.inspect.report.coverage import incidents
+from disagg_cluster.inspect.report.figures import GpuHourPrice, report_of
 from disagg_cluster.inspect.report.past import COST, ENERGY, IDLE, SHOWBACK, SPLIT, Firing
 from support.histories import ALERT, PERIOD, curve, four_hours
 
@@ -59,7 +59,7 @@ def test_idle_time_is_told_by_reason_with_what_it_cost() -> None:
 
 
 def test_a_price_that_is_given_goes_before_those_of_the_nodes() -> None:
-    report = report_of(four_hours(), None, Price(10.0, "EUR"))
+    report = report_of(four_hours(), None, GpuHourPrice(10.0, "EUR"))
 
     assert (report.cost, report.currency) == (pytest.approx(200.0), "EUR")
     assert sum(share.cost or 0 for share in report.idle) == pytest.approx(75.0)

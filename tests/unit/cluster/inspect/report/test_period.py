@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.inspect.report.period import Period, PeriodError, parse_since, period_until, utc
+from disagg_cluster.inspect.report.past import Period, PeriodError, parse_since, period_until, utc
 
 
 @pytest.mark.parametrize(

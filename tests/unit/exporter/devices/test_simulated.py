@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.devices.simulated.device_source import (
+from disagg_exporter.devices.simulated import (
     IDLE_WATTS,
     MEMORY_TOTAL_BYTES,
     SimDevices,
-    SimTrack,
-    follow,
-)
-from disagg_exporter.devices.simulated.state import (
     SimState,
     SimStateError,
+    SimTrack,
+    follow,
     parse_state,
     state_path,
     write_state,

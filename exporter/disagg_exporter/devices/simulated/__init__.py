@@ -1,1 +1,0 @@
-"""Simulated GPUs, driven by stand-in engines through files."""
