@@ -49,8 +49,9 @@ class WorkShares:
 
     def divide(self, length_ns: int) -> tuple[int, int, int]:
         """Return whole (prefill, decode, dummy) nanoseconds that sum to `length_ns`."""
-        dummy_ns = round(length_ns * self.dummy_share) if self.dummy_share else 0
-        prefill_ns = round((length_ns - dummy_ns) * self.prefill_share)
+        # Above 2**53, as hostile engines claim, a float may be rounded beyond the whole.
+        dummy_ns = min(round(length_ns * self.dummy_share), length_ns)
+        prefill_ns = min(round((length_ns - dummy_ns) * self.prefill_share), length_ns - dummy_ns)
         return prefill_ns, length_ns - dummy_ns - prefill_ns, dummy_ns
 
 
