@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from contextlib import suppress
 from pathlib import Path
 
 from disagg_cluster.continuity.checkpoint_text import (
@@ -15,7 +14,7 @@ from disagg_cluster.continuity.checkpoint_text import (
     decode,
     encode,
 )
-from disagg_cluster.host.files.atomic_write import Place
+from disagg_cluster.host.files.atomic_write import Place, put_aside
 from disagg_cluster.host.files.private_files import open_private
 from disagg_cluster.supervisor.journal.journal_text import Where
 from disagg_exporter.collectors import explain
@@ -74,7 +73,7 @@ class CheckpointFile:
                 content = self._load(path, now_ns)
             except CheckpointError as error:
                 wrong.append(f"{path}: {error}")
-                self._put_aside(path)
+                put_aside(path, self._log)
             else:
                 found |= {} if content is None else {turn: content}
         last = {turn: each for turn, each in found.items() if predecessor in (None, each.daemon)}
@@ -91,7 +90,7 @@ class CheckpointFile:
     def reject(self, why: str) -> None:
         """Put aside what is there, as it cannot be gone on with; `why` is said."""
         for path in self._paths:
-            self._put_aside(path)
+            put_aside(path, self._log)
         self._log.warning("counters begin at zero: no checkpoint can be trusted: %s", why)
 
     def write(self, content: Checkpoint) -> None:
@@ -146,13 +145,6 @@ class CheckpointFile:
         if len(text) > MOST_BYTES:
             raise CheckpointError("it is too long")
         return decode(text, self._where, now_ns)
-
-    def _put_aside(self, path: Path) -> None:
-        try:
-            with suppress(FileNotFoundError):
-                path.replace(path.with_name(f"{path.name}.rejected"))
-        except OSError as error:
-            self._log.warning("cannot keep it aside: %s", error.strerror)
 
 
 def _write_over(path: Path, text: bytes) -> None:

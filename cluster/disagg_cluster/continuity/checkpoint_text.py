@@ -9,7 +9,7 @@ from zlib import crc32
 
 from pydantic import TypeAdapter, ValidationError
 
-from disagg_cluster.supervisor.journal.journal_text import Where
+from disagg_cluster.supervisor.journal.journal_text import Where, first_problem
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import GPU_SLICES
 from disagg_exporter.model.checkpoints import (
@@ -85,13 +85,9 @@ def decode(text: bytes, where: Where, now_ns: int) -> Checkpoint:
     try:
         file = _DOCUMENT.validate_python(head)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise CheckpointError(f"it is torn or no checkpoint: {place}: {first['msg']}") from error
-    if file.boot_id != where.boot_id:
-        raise CheckpointError("it is from before the last boot, its engines are gone")
-    if file.pid_namespace != where.pid_namespace:
-        raise CheckpointError("it was written in another container, its pids mean nothing here")
+        raise CheckpointError(f"it is torn or no checkpoint: {first_problem(error)}") from error
+    if why := where.why_foreign(file.boot_id, file.pid_namespace):
+        raise CheckpointError(why)
     wrong = next(_contradictions(file.content.ledger, now_ns), None)
     if wrong is not None:
         raise CheckpointError(f"it does not add up: {wrong}")

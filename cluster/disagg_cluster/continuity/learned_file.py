@@ -7,16 +7,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from disagg_cluster.continuity.learned_models import EngineIdentities, LearnedModels, Learners
+from disagg_cluster.continuity.learned_models import LearnedModels
 from disagg_cluster.continuity.learned_text import FILE_BYTES, LearnedError, decode, encode
-from disagg_cluster.host.files.atomic_write import Place, write_whole
+from disagg_cluster.host.files.atomic_write import Place, put_aside, write_whole
 from disagg_cluster.host.files.private_files import open_private
-from disagg_cluster.host.processes.procfs import command_line
 from disagg_exporter.collectors import CollectorHealth, explain
-from disagg_exporter.model import CollectorStatus, Device, EngineStatus
+from disagg_exporter.model import CollectorStatus, EngineStatus
 
 ROUND_SECONDS = 5.0
 
@@ -74,10 +73,7 @@ class LearnedFile:
         else:
             return
         self._log.warning("what was learned (%s) is not trusted: %s", self._path, why)
-        try:
-            self._path.replace(self._path.with_name(f"{self._path.name}.rejected"))
-        except OSError as error:
-            self._log.warning("cannot keep it aside: %s", error.strerror)
+        put_aside(self._path, self._log)
 
     def inherit(self, engines: Sequence[EngineStatus], now_ns: int) -> None:
         """Take which engines there are now: what was learned of their like is theirs."""
@@ -127,25 +123,3 @@ class LearnedFile:
             # Not synced: what a power cut leaves of it is looked at before it is believed.
             write_whole(self._at(self._path), text, 0o600)
             self._written = text
-
-
-def learned_file(
-    path: Path,
-    learners: Learners,
-    devices: Callable[[], Iterable[Device]],
-    digests: Mapping[str, Callable[[], str]],
-    log: logging.Logger,
-    at: Place = Path,
-) -> LearnedFile:
-    """Return the file of a node's learners.
-
-    Args:
-        path: Where it is.
-        learners: Who learns.
-        devices: All devices of the node, those of found engines included.
-        digests: Of the command that each of our own workers runs by.
-        log: Told what engines inherit, and what cannot be read or written.
-        at: By which path it is written.
-    """
-    identities = EngineIdentities(devices, digests, command_line)
-    return LearnedFile(path, LearnedModels(learners, identities.of, log), log, at=at)

@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from disagg_cluster.config.values import Section
+from disagg_cluster.supervisor.journal.journal_text import first_problem
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.pages.prefill_shares import LearnedShares
 from disagg_exporter.capacity.curves.curve import LearnedLimits
@@ -137,13 +138,12 @@ def decode(text: bytes, now_seconds: float) -> Mapping[LearnedIdentity, StoredEn
     try:
         file = _LearnedDocument.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        if place == "version":
+        problem = first_problem(error)
+        if problem.startswith("version: "):
             raise LearnedError(
                 f"its version is not {VERSION}: a newer disagg-node wrote it"
             ) from None
-        raise LearnedError(f"it is torn or none of ours: {place}: {first['msg']}") from None
+        raise LearnedError(f"it is torn or none of ours: {problem}") from None
     if len(file.engines) > MOST_ENGINES:
         raise LearnedError(f"it names {len(file.engines)} engines, at most {MOST_ENGINES} are kept")
     return {

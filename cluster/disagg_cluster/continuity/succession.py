@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 
 from disagg_cluster.continuity.checkpoint_file import CheckpointFile, StuckCheckpointError
 from disagg_cluster.continuity.checkpoint_text import Checkpoint, CheckpointError
-from disagg_cluster.continuity.learned_file import learned_file
-from disagg_cluster.continuity.learned_models import Learners
+from disagg_cluster.continuity.learned_file import LearnedFile
+from disagg_cluster.continuity.learned_models import EngineIdentities, LearnedModels, Learners
 from disagg_cluster.host.files.atomic_write import Place
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.run_dir.layout import RunFolder
@@ -224,7 +224,9 @@ class Succession:
         self._continuity = Continuity(ledger, file, log, names)
         self.sourcing = SourceSelection(ledger)
         learners = Learners(ledger, capacity_model, self.sourcing)
-        self.learned = learned_file(folder.learned, learners, devices, digests, log, at)
+        identities = EngineIdentities(devices, digests, procfs.command_line)
+        models = LearnedModels(learners, identities.of, log)
+        self.learned = LearnedFile(folder.learned, models, log, at=at)
 
     def resume(self, lock: RunLock, devices: Sequence[Device], now_ns: int) -> Checkpoint | None:
         """Go on with the accounting of the daemon before; return what it left."""

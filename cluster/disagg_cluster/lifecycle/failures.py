@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -55,50 +55,43 @@ def has_crashed(old: Lifecycle, new: Lifecycle) -> bool:
     return new.crashes_ns[-1:] not in ((), old.crashes_ns[-1:])
 
 
-def failure_kind(old: Lifecycle, new: Lifecycle, heard: Event) -> FailureKind | None:
+def failure_kind(old: Lifecycle, new: Lifecycle, event: Event) -> FailureKind | None:
     """Which failure it is that led from one life to the next; None if it is none."""
     if not has_crashed(old, new):
         return None
     if new.state is WorkerState.FAILED:
         return FailureKind.FAILED
-    return FailureKind.HUNG if isinstance(heard, Probed) else FailureKind.CRASHED
+    return FailureKind.HUNG if isinstance(event, Probed) else FailureKind.CRASHED
 
 
-def exit_code_of(heard: Event) -> int | None:
-    """How the process ended, if that is what was heard."""
-    return heard.code if isinstance(heard, Exited) else None
+def exit_code_of(event: Event) -> int | None:
+    """How the process ended, if that is what was event."""
+    return event.code if isinstance(event, Exited) else None
 
 
+@dataclass(slots=True)
 class FailureReports:
     """Makes failures, and their ends, of what happens to one worker.
 
     Args:
         worker, role: Whose.
         log_path: Its log.
-        tell: Told of each.
+        report: Receives each.
         wall: Unix seconds.
     """
 
-    def __init__(
-        self,
-        worker: str,
-        role: str,
-        log_path: Path,
-        tell: OnFailure,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._worker = worker
-        self._role = role
-        self._log_path = log_path
-        self._tell = tell
-        self._wall = wall
-        self._broken = False
+    worker: str
+    role: str
+    log_path: Path
+    report: OnFailure
+    wall: Callable[[], float] = time.time
+    _broken: bool = field(default=False, init=False)
 
     def take(
         self,
         old: Lifecycle,
         new: Lifecycle,
-        heard: Event,
+        event: Event,
         cause: str,
         pid: int | None,
         lines: tuple[str, ...],
@@ -108,29 +101,29 @@ class FailureReports:
         Args:
             old: The life before it.
             new: The life after it.
-            heard: The event.
+            event: The event.
             cause: What the log says of it.
             pid: The process that it happened to.
             lines: The last lines of its log.
         """
-        kind = failure_kind(old, new, heard)
+        kind = failure_kind(old, new, event)
         if kind is None and self._broken and _is_back(old, new):
             kind = FailureKind.RECOVERED
         if kind is None:
             return
         self._broken = kind is not FailureKind.RECOVERED
-        self._tell(
+        self.report(
             Failure(
                 event=kind,
-                worker=self._worker,
-                role=self._role,
+                worker=self.worker,
+                role=self.role,
                 state=new.state,
                 cause=cause,
-                exit_code=exit_code_of(heard),
+                exit_code=exit_code_of(event),
                 pid=pid,
                 restarts=new.restarts,
-                timestamp_seconds=self._wall(),
-                log_path=str(self._log_path),
+                timestamp_seconds=self.wall(),
+                log_path=str(self.log_path),
                 log_lines=lines,
             )
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from disagg_exporter.errors import DisaggError
@@ -29,6 +31,15 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     with os.fdopen(os.open(unfinished, _FLAGS, mode), "wb") as file:
         file.write(data)
     unfinished.replace(path)
+
+
+def put_aside(path: Path, log: logging.Logger) -> None:
+    """Keep a file that is not trusted, if it is there, beside its place: `<name>.rejected`."""
+    try:
+        with suppress(FileNotFoundError):
+            path.replace(path.with_name(f"{path.name}.rejected"))
+    except OSError as error:
+        log.warning("cannot keep it aside: %s", error.strerror)
 
 
 class HeldFolder:

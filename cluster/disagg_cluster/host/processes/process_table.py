@@ -132,21 +132,29 @@ def is_child(process: HostProcess, parent: HostProcess) -> bool:
     return process.parent == parent.pid and parent.start_ticks <= process.start_ticks
 
 
-def descendants(roots: Iterable[int], table: Mapping[int, HostProcess]) -> frozenset[int]:
-    """These processes and all that descend from them."""
+def below(roots: Iterable[int], parents: Mapping[int, int]) -> frozenset[int]:
+    """All that descend from some processes, without these; `parents` is by pid."""
     children: dict[int, list[int]] = {}
-    for process in table.values():
-        above = table.get(process.parent)
-        if above is None or is_child(process, above):
-            children.setdefault(process.parent, []).append(process.pid)
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
     found: set[int] = set()
     waiting = list(roots)
     while waiting:
-        pid = waiting.pop()
-        if pid not in found:
-            found.add(pid)
-            waiting.extend(children.get(pid, ()))
+        fresh = set(children.get(waiting.pop(), ())) - found
+        found |= fresh
+        waiting.extend(fresh)
     return frozenset(found)
+
+
+def descendants(roots: Iterable[int], table: Mapping[int, HostProcess]) -> frozenset[int]:
+    """These processes and all that descend from them."""
+    roots = frozenset(roots)
+    above = {
+        pid: process.parent
+        for pid, process in table.items()
+        if (parent := table.get(process.parent)) is None or is_child(process, parent)
+    }
+    return roots | below(roots, above)
 
 
 def ancestors(pid: int, table: Mapping[int, HostProcess]) -> Iterator[HostProcess]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from disagg_cluster.host.files.atomic_write import Place, write_whole
+from disagg_cluster.host.files.atomic_write import Place, put_aside, write_whole
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.supervisor.journal.journal_text import (
     Entry,
@@ -103,7 +103,7 @@ class Journal:
         self._path = path
         self._at = at
         self._log = log
-        self._where = where or Where(boot_id=procfs.boot_id(), pid_namespace=procfs.pid_namespace())
+        self._where = where or here()
         self._written: str | None = None
         self._identity: FileIdentity | None = None
         self._health = CollectorHealth(
@@ -125,7 +125,7 @@ class Journal:
         except JournalError as error:
             why = str(error)
         self._log.warning("the journal %s is not trusted: %s", self._path, why)
-        self._put_aside()
+        put_aside(self._path, self._log)
         return ()
 
     def write(self, entries: Sequence[Entry]) -> None:
@@ -158,9 +158,3 @@ class Journal:
             place = self._at(self._path)
             write_whole(place, text.encode(), 0o600)
             self._written, self._identity = text, identity_of(place)
-
-    def _put_aside(self) -> None:
-        try:
-            self._path.replace(self._path.with_name(f"{self._path.name}.rejected"))
-        except OSError as error:
-            self._log.warning("cannot keep it aside: %s", error.strerror)

@@ -82,11 +82,25 @@ class Where(Section):
     boot_id: str
     pid_namespace: str
 
+    def why_foreign(self, boot_id: str, pid_namespace: str) -> str:
+        """Why what was written there means nothing here; empty if it does."""
+        if boot_id != self.boot_id:
+            return "it is from before the last boot, its processes are gone"
+        if pid_namespace != self.pid_namespace:
+            return "it was written in another container, its pids mean nothing here"
+        return ""
+
 
 class _JournalDocument(Section):
     version: Literal[1]
     where: Where
     workers: tuple[Entry, ...]
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that is wrong with a text: where, and what."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _numbers(life: Lifecycle) -> Iterator[tuple[str, int]]:
@@ -154,13 +168,9 @@ def decode(text: str, where: Where) -> tuple[Entry, ...]:
     try:
         file = _JournalDocument.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise JournalError(f"it is torn or no journal: {place}: {first['msg']}") from error
-    if file.where.boot_id != where.boot_id:
-        raise JournalError("it is from before the last boot, its processes are gone")
-    if file.where != where:
-        raise JournalError("it was written in another container, its pids mean nothing here")
+        raise JournalError(f"it is torn or no journal: {first_problem(error)}") from error
+    if why := where.why_foreign(file.where.boot_id, file.where.pid_namespace):
+        raise JournalError(why)
     names = [entry.worker for entry in file.workers]
     if len(set(names)) != len(names):
         raise JournalError("it names a worker twice")

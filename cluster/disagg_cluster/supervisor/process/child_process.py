@@ -15,6 +15,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 
 from disagg_cluster.host.processes import procfs
@@ -54,6 +55,7 @@ class StartError(DisaggError):
         self.errno = errno
 
 
+@dataclass(eq=False)
 class ChildProcess:
     """A process of ours or of the daemon before us, leader of its session.
 
@@ -63,25 +65,20 @@ class ChildProcess:
         pidfd: Becomes readable when the leader dies; ours to close.
         log_start_bytes: How long the log already was.
         log_lost: Why nothing is written to its log; empty if something is.
+        mark: What its processes have inherited (`process_traits`).
         family: Who belongs to it beside its session.
     """
 
-    def __init__(
-        self,
-        pid: int,
-        start_ticks: int,
-        pidfd: int,
-        log_start_bytes: int,
-        log_lost: str = "",
-        *,
-        mark: str = "",
-    ) -> None:
-        self.pid = pid
-        self.start_ticks = start_ticks
-        self.pidfd = pidfd
-        self.log_start_bytes = log_start_bytes
-        self.log_lost = log_lost
-        self.family = ProcessFamily(pid, start_ticks, mark)
+    pid: int
+    start_ticks: int
+    pidfd: int
+    log_start_bytes: int
+    log_lost: str = ""
+    mark: InitVar[str] = ""
+    family: ProcessFamily = field(init=False)
+
+    def __post_init__(self, mark: str) -> None:
+        self.family = ProcessFamily(self.pid, self.start_ticks, mark)
 
     def exit_code(self) -> int | None:
         """The dead leader's exit code, or minus the signal that ended it; does not reap.

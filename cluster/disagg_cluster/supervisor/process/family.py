@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.processes.process_table import below
 from disagg_cluster.host.processes.process_traits import mark_of, own_processes
 
 ProcessId = tuple[int, int]
@@ -145,20 +146,6 @@ class ProcessFamily:
         if process in descendants or pid in group:
             return True
         return self._mark != "" and mark_of(pid) == self._mark
-
-
-def below(roots: Iterable[int], parents: Mapping[int, int]) -> frozenset[int]:
-    """All that descend from some processes, without these; `parents` is by pid."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
-    found: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        fresh = set(children.get(waiting.pop(), ())) - found
-        found |= fresh
-        waiting.extend(fresh)
-    return frozenset(found)
 
 
 class Descendants:

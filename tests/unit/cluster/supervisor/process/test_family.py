@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from disagg_cluster.host.libc import is_subreaper, subreaping
 from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.processes.process_table import below
 from disagg_cluster.supervisor.process.child_process import ChildProcess, start
-from disagg_cluster.supervisor.process.family import Descendants, below
+from disagg_cluster.supervisor.process.family import Descendants
 from support.children import PYTHON, Ear, children, is_gone, wait_readable
 
 TREE = """
