@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bench.attribution.engines import Seen
 
-from disagg_exporter.attribution.pages import PageWindows
+from disagg_exporter.attribution.pages.page_windows import PageWindows
 from disagg_exporter.engine_pages.expressions import BETWEEN_TOKENS_BOUNDS_SECONDS
 from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts
 

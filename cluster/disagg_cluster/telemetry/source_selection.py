@@ -9,15 +9,14 @@ from functools import partial
 
 from disagg_cluster.host.processes.procfs import cpu_seconds_of_tree
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.attribution.pages import (
+from disagg_exporter.attribution.pages.page_windows import (
     LastReceived,
     LeaderShare,
     PageWindows,
-    PhaseShares,
     choose_source,
     role_window,
 )
-from disagg_exporter.attribution.pages.prefill_shares import LearnedShares
+from disagg_exporter.attribution.pages.prefill_shares import LearnedShares, PhaseShares
 from disagg_exporter.model import EnginePage, Method, Phase, Role, WorkWindow
 from disagg_exporter.roles.command_line.spanning import EnginePart
 

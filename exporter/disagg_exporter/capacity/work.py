@@ -38,8 +38,7 @@ class StreamInbox:
 
     def steps(self, rows: Rows) -> None:
         """Add some records."""
-        if self._single:
-            self._gather()
+        self._gather()
         self._parts.append(rows)
         self._count += len(rows)
 
@@ -83,20 +82,15 @@ class Inbox:
         latest.heartbeat(said)
         self.count += 1
 
-    def take(self) -> Iterator[tuple[StreamKey, StreamInbox]]:
-        """Yield what has come, stream by stream, and begin anew."""
+    def take(self) -> list[tuple[StreamKey, StreamInbox]]:
+        """Return what has come, stream by stream, and begin anew."""
         received, self._inboxes, self.count = self._inboxes, {}, 0
-        for key, several in received.items():
-            for inbox in several:
-                yield key, inbox
+        return [(key, inbox) for key, several in received.items() for inbox in several]
 
     def _latest(self, key: StreamKey, *, overlapped: bool) -> StreamInbox:
-        several = self._inboxes.get(key)
-        if several is None:
-            several = self._inboxes[key] = []
-        elif several[-1].overlapped is overlapped:
-            return several[-1]
-        several.append(StreamInbox(overlapped=overlapped))
+        several = self._inboxes.setdefault(key, [])
+        if not several or several[-1].overlapped is not overlapped:
+            several.append(StreamInbox(overlapped=overlapped))
         return several[-1]
 
 

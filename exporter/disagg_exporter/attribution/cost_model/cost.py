@@ -38,8 +38,6 @@ _REACH = 2.0
 # An engine that hardly ever mixes has hardly anything to divide: beyond so many pure steps of a
 # kind, one in so many is learned from, for all. It mixes if one step in a hundred is mixed.
 _PURE_STEPS, _ONE_IN, _MIXES_ONE_IN = 2000, 8, 100
-# Fewer steps than so are taken one by one faster than as columns.
-_FEW_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +150,7 @@ class StepCost:
 
         Each has a `StepWork` in its line, and took `LEAST_SECONDS` at least.
         """
-        if len(works) < _FEW_STEPS:
-            for values, length in zip(works.tolist(), seconds.tolist(), strict=True):
-                work = StepWork._make(values)
-                if not self.passes_over(PREFILL if work.prefill_tokens else DECODE):
-                    self.learn(work, length)
+        if not len(works):
             return
         decodes = works[:, 0] == 0
         counts = np.cumsum((~decodes, decodes), axis=1) + np.array(self._steps[:MIXED])[:, None]

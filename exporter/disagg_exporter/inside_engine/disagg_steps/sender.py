@@ -25,9 +25,9 @@ from typing import Any
 from . import wire
 from .counting import Facts
 from .link import Link
-from .stream import Stream, Told
+from .stream import StepReport, Stream
 
-__all__ = ["BEAT_SECONDS", "KEPT_SECONDS", "Facts", "Sender", "Told"]
+__all__ = ["BEAT_SECONDS", "KEPT_SECONDS", "Facts", "Sender", "StepReport"]
 
 BEAT_SECONDS = 1.0
 
@@ -70,7 +70,7 @@ class Sender:
         engine_index: int = 0,
         flags: int = 0,
         *,
-        read: Callable[..., Told | None] = lambda told: told,
+        read: Callable[..., StepReport | None] = lambda told: told,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         getpid: Callable[[], int] = os.getpid,
         beat_seconds: float = BEAT_SECONDS,
@@ -140,7 +140,7 @@ class Sender:
 
         A fact out of its range is a drop, and nothing of it is counted.
         """
-        self.keep(t_ns, Told(facts, counted, dummy))
+        self.keep(t_ns, StepReport(facts, counted, dummy))
 
     def drop(self) -> None:
         """Count a step that never became a record."""

@@ -9,8 +9,8 @@ from . import wire
 from .counting import DROPS, ELAPSED, NOTHING_YET, Facts, count
 
 
-class Told(NamedTuple):
-    """What a record is made of. Without `counted` it tells only the engine's state: no step."""
+class StepReport(NamedTuple):
+    """What a record is made of. Without `counted` it has only the engine's state: no step."""
 
     facts: Facts
     counted: bool = True
@@ -28,7 +28,7 @@ class Stream:
     Args:
         pid, engine_index, incarnation: Whose stream it is.
         flags: The `wire` flags of every record.
-        read: Makes what was told into facts; None if it is not worth a record.
+        read: Makes what was kept into a report; None if it is not worth a record.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Stream:
         engine_index: int,
         incarnation: int,
         flags: int,
-        read: Callable[..., Told | None],
+        read: Callable[..., StepReport | None],
     ) -> None:
         self.drops = 0
         self._head = (pid, engine_index, wire.BYTES, incarnation)
@@ -64,7 +64,7 @@ class Stream:
                 totals[ELAPSED + wire.GENERATION] += held_ns
             flags = self._flags | wire.DUMMY if dummy else self._flags
             record = self._packed(wire.STEP, flags, self._sequence + 1, t_ns, facts, totals)
-        except Exception:  # noqa: BLE001 # who knows what an engine of another version tells
+        except Exception:  # noqa: BLE001 # who knows what an engine of another version says
             self.drops += 1
             return None
         if counted or not (_leaves_work(facts) and _leaves_work(self._last)):
@@ -89,7 +89,7 @@ class Stream:
         """Return how long a step of an overlapped engine held its devices.
 
         From the record before it, where that left work, because `elapsed_ns` is only a wait; the
-        first after a rest tells it. A state that tells of work left ends no step.
+        first after a rest has it. A state with work left ends no step.
         """
         if not _leaves_work(self._last):
             return facts.elapsed_ns

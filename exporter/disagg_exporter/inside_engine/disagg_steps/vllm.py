@@ -18,7 +18,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 
 from . import wire
 from .counting import Facts
-from .sender import Sender, Told
+from .sender import Sender, StepReport
 
 KEEP_LOG_ENVIRONMENT = "DISAGG_KEEP_ITERATION_LOG"
 
@@ -98,7 +98,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         if sender is not None:
             sender.close()
 
-    def _read(self, scheduler_stats: Any, iteration_stats: Any) -> Told | None:
+    def _read(self, scheduler_stats: Any, iteration_stats: Any) -> StepReport | None:
         """Return one step, or the engine's new state; None for a state that is no news."""
         details = getattr(scheduler_stats, "iteration_details", None)
         facts = facts_of(scheduler_stats, iteration_stats, details)
@@ -107,8 +107,8 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
             return None
         self._told = facts
         if details is None:
-            return _new(Told, (facts, False, False))
-        return _new(Told, (facts, True, bool(getattr(details, "is_dummy", False))))
+            return _new(StepReport, (facts, False, False))
+        return _new(StepReport, (facts, True, bool(getattr(details, "is_dummy", False))))
 
 
 def flags_of(vllm_config: Any) -> int:

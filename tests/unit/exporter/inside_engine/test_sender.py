@@ -22,7 +22,7 @@ from disagg_exporter.inside_engine.disagg_steps.sender import (
     MOST_KEPT,
     Facts,
     Sender,
-    Told,
+    StepReport,
 )
 from support.steps import BareDaemon
 from support.wire_records import records_in
@@ -151,9 +151,9 @@ def test_what_is_kept_is_read_when_it_is_sent_and_what_cannot_be_read_is_a_drop(
 ) -> None:
     told: list[str] = []
 
-    def read(word: str) -> Told | None:
+    def read(word: str) -> StepReport | None:
         told.append(word)
-        return {"step": Told(DECODE_STEP), "no news": None}[word]
+        return {"step": StepReport(DECODE_STEP), "no news": None}[word]
 
     sender = make(read=read)
     sender.beat()
@@ -176,7 +176,7 @@ def another_thread_sending(daemon: BareDaemon, make: Callable[..., Sender]) -> I
     """Yield a sender while another thread is about to send the step of t_ns 1, until the end."""
     reading, go_on = threading.Event(), threading.Event()
 
-    def read(told: Told) -> Told:
+    def read(told: StepReport) -> StepReport:
         if told.dummy:
             reading.set()
             assert go_on.wait(20)
@@ -511,7 +511,7 @@ def test_an_engine_ends_though_its_sender_is_stuck(
     monkeypatch.setattr(sender_module, "CLOSE_SECONDS", 0.01)
     reading, go_on = threading.Event(), threading.Event()
 
-    def read(told: Told) -> Told:
+    def read(told: StepReport) -> StepReport:
         reading.set()
         assert go_on.wait(20)
         return told
