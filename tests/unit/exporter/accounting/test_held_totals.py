@@ -7,13 +7,13 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.books import Books, ns
 
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.counting import Facts
-from disagg_exporter.inside_engine.disagg_steps.stream import Stream, Told
+from disagg_exporter.inside_engine.disagg_steps.stream import StepReport, Stream
 from disagg_exporter.model import Phase, Role, StreamKey
 from disagg_exporter.steps.messages import record_runs
-from support.books import Books, ns
 
 KEY = StreamKey("e", 1, 1, 0)
 
@@ -35,7 +35,7 @@ class Overlapped:
         self.books = books
         self.now = 0.0
         self._held_totals = held_totals
-        self._stream = Stream(1, 0, 1, wire.OVERLAPPED, lambda *told: Told(*told))
+        self._stream = Stream(1, 0, 1, wire.OVERLAPPED, lambda *told: StepReport(*told))
 
     def play(self, events: list[Event], heard: bool = True) -> None:
         for event in events:
