@@ -38,7 +38,7 @@ def ns(seconds: float) -> int:
     return round(seconds * SECOND_NS)
 
 
-class Teller:
+class StepReporter:
     """Writes an engine's records as its plugin would: numbered, with running totals."""
 
     def __init__(self, engine: str = "e", pid: int = 1, incarnation: int = 1, index: int = 0):
@@ -84,7 +84,7 @@ class Teller:
         )
 
 
-class Books:
+class NodeAccounting:
     """A ledger whose devices start at 0 and whose engines are ready from 0 on."""
 
     def __init__(self, gpus: int = 1, rules: Rules | None = None, weight: float = 1.0) -> None:
@@ -116,27 +116,27 @@ class Books:
         back: float,
         pids: Container[int] = range(100),
         devices: Iterable[Device] | None = None,
-    ) -> Books:
+    ) -> NodeAccounting:
         """Return the accounting of a daemon that comes `back` after this one last wrote its own.
 
         It has read what this one wrote, as text. `pids` are the engines' processes that are left.
         """
         here = Where(boot_id="boot", pid_namespace="pids")
         text = encode(here, Checkpoint(self.ledger.checkpoint(ns(written))))
-        after = Books(gpus=0)
+        after = NodeAccounting(gpus=0)
         after.gpus, after._joules = self.gpus, self._joules
         if devices is None:
             devices = [account.device for account in self.ledger.device_accounts()]
         after.ledger.resume(decode(text, here, ns(back)).ledger, devices, pids, ns(back))
         return after
 
-    def step(self, teller: Teller, step: Step, now: float | None = None) -> None:
+    def step(self, reporter: StepReporter, step: Step, now: float | None = None) -> None:
         """Deliver a record, at its own time unless told otherwise."""
-        self.ledger.step(teller.key, step, now_ns=step.t_ns if now is None else ns(now))
+        self.ledger.step(reporter.key, step, now_ns=step.t_ns if now is None else ns(now))
 
-    def beat(self, teller: Teller, t: float, overlapped: bool = False) -> None:
+    def beat(self, reporter: StepReporter, t: float, overlapped: bool = False) -> None:
         """Deliver a heartbeat."""
-        self.ledger.heartbeat(teller.key, teller.beat(t), overlapped=overlapped, now_ns=ns(t))
+        self.ledger.heartbeat(reporter.key, reporter.beat(t), overlapped=overlapped, now_ns=ns(t))
 
     def use(self, method: Method, t: float, name: str = "e") -> None:
         """Book an engine by another source from `t` on."""

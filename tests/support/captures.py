@@ -14,7 +14,7 @@ from pathlib import Path
 
 from disagg_exporter.model import Step
 from disagg_exporter.steps.messages import ControlMessage
-from support.books import captured_steps, ns
+from support.accounting import captured_steps, ns
 from support.vllm_pair import TruthStep
 
 

@@ -10,13 +10,13 @@ from disagg_exporter.attribution.cost_model.samples import Proxies
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Step
 from disagg_exporter.steps.rows import kind_of
-from support.books import Books, Teller
+from support.accounting import NodeAccounting, StepReporter
 from support.single_steps import read
 
 
 def booked_seconds(steps: Sequence[Step], *, overlapped: bool) -> float:
     """Return the GPU-seconds that the books give an engine for its records."""
-    books, teller = Books(), Teller()
+    books, teller = NodeAccounting(), StepReporter()
     books.engine()
     first = steps[0].t_ns / 1e9 - steps[0].elapsed_ns / 1e9 - 1
     books.beat(teller, 0, overlapped=overlapped)

@@ -14,7 +14,7 @@ from disagg_exporter.accounting.intervals.intervals import uses_within
 from disagg_exporter.model import Cell, Reason, Use
 
 
-class PlainEnergyBooks(EnergyLedger):
+class PlainEnergyLedger(EnergyLedger):
     """The same books, but for how committed time is split."""
 
     def commit(self, spent: CommittedTime) -> None:

@@ -89,7 +89,7 @@ class Entry:
         return self.told.totals
 
 
-class PlainLane:
+class PlainTimeline:
     """The messages of one engine (one data-parallel rank of it), in; frozen pieces, out."""
 
     def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:

@@ -19,7 +19,7 @@ from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.rows import (
     ELAPSED_TOTALS,
     LARGEST,
-    NOT_TOLD,
+    NOT_REPORTED,
     REST_OF_TOTALS,
     ROW,
     STEPS_TOTALS,
@@ -207,7 +207,7 @@ def _rows(records: NDArray[np.void]) -> Rows:
     for name in _SHARED:
         rows[name] = records[name]
     rows["dummy"] = records["flags"] & wire.DUMMY
-    rows["decode_kv_tokens"] = NOT_TOLD
+    rows["decode_kv_tokens"] = NOT_REPORTED
     if max(records[name].max() for name in (*_LONG[:2], _TOTALS)) > LARGEST:
         for name in _LONG:
             rows[name] = np.minimum(records[name], LARGEST)

@@ -19,13 +19,13 @@ Rows = NDArray[np.void]
 """Step records: an array of `ROW`."""
 
 _TOTALS = wire.Record._fields[wire.Record._fields.index("steps_context") :]
-_TOLD = Step._fields[: Step._fields.index("dummy")]
+_STEP_FIELDS = Step._fields[: Step._fields.index("dummy")]
 _FLOATS = frozenset({"kv_usage_ratio"})
-NOT_TOLD = -1
+NOT_REPORTED = -1
 """In `decode_kv_tokens`: the engine does not report it."""
 
 ROW = np.dtype(
-    [(name, np.float64 if name in _FLOATS else np.int64) for name in _TOLD]
+    [(name, np.float64 if name in _FLOATS else np.int64) for name in _STEP_FIELDS]
     + [("dummy", np.bool_), ("decode_kv_tokens", np.int64)]
     + [(name, np.int64) for name in _TOTALS],
     align=True,
@@ -131,9 +131,10 @@ def unfinished_tokens(
 
 
 def _step(row: tuple[Any, ...]) -> Step:
-    fields, dummy, kv_tokens = row[: len(_TOLD)], row[len(_TOLD)], row[len(_TOLD) + 1]
-    rest = dummy, _totals(row), None if kv_tokens == NOT_TOLD else kv_tokens
-    return Step._make(fields + rest)
+    count = len(_STEP_FIELDS)
+    dummy, kv_tokens = row[count : count + 2]
+    rest = dummy, _totals(row), None if kv_tokens == NOT_REPORTED else kv_tokens
+    return Step._make(row[:count] + rest)
 
 
 def _totals(row: tuple[Any, ...]) -> StepTotals:
@@ -142,8 +143,8 @@ def _totals(row: tuple[Any, ...]) -> StepTotals:
 
 def _flat(step: Step) -> tuple[Any, ...]:
     steps, elapsed, *rest = step.totals
-    kv_tokens = NOT_TOLD if step.decode_kv_tokens is None else step.decode_kv_tokens
-    return (*step[: len(_TOLD)], step.dummy, kv_tokens, *steps, *elapsed, *rest)
+    kv_tokens = NOT_REPORTED if step.decode_kv_tokens is None else step.decode_kv_tokens
+    return (*step[: len(_STEP_FIELDS)], step.dummy, kv_tokens, *steps, *elapsed, *rest)
 
 
 def _cut(value: Any) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from disagg_exporter.attribution.cost_model.learned_costs import MOST_CELLS, LearnedCell
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.steps.rows import NOT_TOLD, Rows, unfinished_tokens
+from disagg_exporter.steps.rows import NOT_REPORTED, Rows, unfinished_tokens
 
 _MEMORY_SECONDS = 40.0
 _LIMIT = 4.0
@@ -102,7 +102,7 @@ class Proxies:
         usage = rows["kv_usage_ratio"]
         known = usage[:1] if self._kv_usage_ratio is None else [self._kv_usage_ratio]
         reported = rows["decode_kv_tokens"]
-        read = np.where(reported == NOT_TOLD, np.concatenate((known, usage[:-1])), reported)
+        read = np.where(reported == NOT_REPORTED, np.concatenate((known, usage[:-1])), reported)
         self._kv_usage_ratio = float(usage[-1])
         chunk = tokens / np.maximum(rows["context_requests"], 1)
         attended = chunk * (before + rows["cached_tokens"]) + tokens * (chunk + 1) / 2

@@ -15,7 +15,7 @@ from disagg_exporter.attribution.cost_model.cost import (
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.samples import Proxies, StepWork
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.steps.rows import NOT_TOLD, Rows
+from disagg_exporter.steps.rows import NOT_REPORTED, Rows
 
 # Runs of steps of one phase each, of so many in the mean, are learned from as columns.
 _RUN_STEPS = 16
@@ -79,7 +79,7 @@ class StepSplit:
         """
         shares = np.ones(len(rows))
         teaches = single & self._teach(rows, kinds)
-        in_tokens = rows["decode_kv_tokens"] != NOT_TOLD
+        in_tokens = rows["decode_kv_tokens"] != NOT_REPORTED
         decodes, mixed = rows["generation_requests"] > 0, kinds == wire.MIXED
         works, seconds = self._divided.read(rows, kinds), lengths_ns / 1e9
         changes = decodes & (in_tokens[decodes] != self._kv_in_tokens).any()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from disagg_cluster.continuity.checkpoint_text import Checkpoint, CheckpointError, decode, encode
 from disagg_cluster.supervisor.journal.journal_text import Where
 from disagg_exporter.model import Role
-from support.books import Books, Teller, ns
+from support.accounting import NodeAccounting, StepReporter, ns
 
 HERE = Where(boot_id="boot", pid_namespace="pids")
 NOW_NS = ns(21)
@@ -22,9 +22,9 @@ NOW_NS = ns(21)
 
 def checkpoint() -> Checkpoint:
     """What a daemon with two busy engines on three devices leaves at 20 s."""
-    books = Books(gpus=3)
+    books = NodeAccounting(gpus=3)
     for number, name in enumerate(("a", "b")):
-        teller = Teller(name, pid=number + 1)
+        teller = StepReporter(name, pid=number + 1)
         books.engine(name, Role.MIXED, [f"g{number}"], pids=(number + 1,))
         for step in range(190):
             books.step(teller, teller.decode(1 + step / 10, 0.07, running=1))
@@ -124,7 +124,7 @@ def test_nothing_that_is_put_into_it_does_harm(data: st.DataObject, value: objec
         content = decode(sealed(body), HERE, NOW_NS)
     except CheckpointError:
         return
-    books = Books(gpus=0)
+    books = NodeAccounting(gpus=0)
     books.ledger.resume(content.ledger, [d.device for d in content.ledger.devices], (), NOW_NS)
     books.advance(40)
     books.ledger.engine_accounts(ns(40))

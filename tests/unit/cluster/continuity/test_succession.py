@@ -16,7 +16,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.model import Device, EngineState, Reason, Use
 from disagg_exporter.model.checkpoints import LedgerCheckpoint
-from support.books import Books, Teller, ns
+from support.accounting import NodeAccounting, StepReporter, ns
 
 HERE = Where(boot_id="boot", pid_namespace="pids")
 LOG = logging.getLogger("continuity")
@@ -31,9 +31,9 @@ def continuity(folder: Path, ledger: Ledger, started: dict[int, int] = STARTED) 
     return Continuity(ledger, file, LOG, start_ticks=started.get)
 
 
-def left_behind(folder: Path) -> Books:
+def left_behind(folder: Path) -> NodeAccounting:
     """A busy engine, and a daemon that has died at 20 s."""
-    books, teller = Books(), Teller()
+    books, teller = NodeAccounting(), StepReporter()
     books.engine(pids=(1,))
     for number in range(200):
         books.step(teller, teller.decode((number + 1) / 10, 0.1, running=1))
@@ -42,8 +42,8 @@ def left_behind(folder: Path) -> Books:
     return books
 
 
-def resumed(folder: Path, started: dict[int, int] = STARTED) -> tuple[Books, Continuity]:
-    after = Books(gpus=0)
+def resumed(folder: Path, started: dict[int, int] = STARTED) -> tuple[NodeAccounting, Continuity]:
+    after = NodeAccounting(gpus=0)
     following = continuity(folder, after.ledger, started)
     before = following.resume([GPU], ns(50), "", OURS)
     assert before is not None
@@ -136,7 +136,7 @@ def test_a_daemon_that_dies_before_it_shows_anything_hands_on_what_it_found(tmp_
     """The lock names it, and no longer the one that wrote the checkpoint."""
     left_behind(tmp_path)
     resumed(tmp_path)
-    after = Books(gpus=0)
+    after = NodeAccounting(gpus=0)
     third = continuity(tmp_path, after.ledger)
 
     assert third.resume([GPU], ns(60), OURS, "4712 50") is not None

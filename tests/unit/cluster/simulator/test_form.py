@@ -17,7 +17,7 @@ from disagg_exporter.inside_engine.disagg_steps import counting, wire
 from disagg_exporter.model import Step, StepTotals
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 from disagg_exporter.steps.rows import kind_of
-from support.books import captured_steps
+from support.accounting import captured_steps
 from support.simulations import TINY, Heard, Until, alone, listen, pair
 from support.told_steps import messages_of
 

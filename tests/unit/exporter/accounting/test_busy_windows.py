@@ -6,7 +6,7 @@ import pytest
 
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import Assignment, Device, EngineState, Phase, Role
-from support.books import Teller, ns
+from support.accounting import StepReporter, ns
 
 
 def test_a_neighbours_long_steps_do_not_make_a_busy_engine_look_idle() -> None:
@@ -14,7 +14,7 @@ def test_a_neighbours_long_steps_do_not_make_a_busy_engine_look_idle() -> None:
     for gpu, engine, role in (("A", "p", Role.PREFILL), ("B", "d", Role.DECODE)):
         ledger.add_device(Device(gpu, 0, "H100", gpu), 0)
         ledger.assign(Assignment(engine, role, (gpu,), EngineState.READY, 0))
-    long, short = Teller("p"), Teller("d")
+    long, short = StepReporter("p"), StepReporter("d")
     for hundredth in range(1, 3001):
         now = hundredth / 100
         ledger.step(short.key, short.decode(now, 0.01, running=1), now_ns=ns(now))
@@ -31,10 +31,10 @@ def test_a_neighbours_long_steps_do_not_make_a_busy_engine_look_idle() -> None:
 
 def test_a_long_step_of_a_minute_ago_widens_nothing() -> None:
     """An engine at rest asks to look back no further than one that never worked."""
-    ledger, teller = Ledger(), Teller("p")
+    ledger, reporter = Ledger(), StepReporter("p")
     ledger.add_device(Device("A", 0, "H100", "A"), 0)
     ledger.assign(Assignment("p", Role.PREFILL, ("A",), EngineState.READY, 0))
-    ledger.step(teller.key, teller.prefill(20, 10.0), now_ns=ns(20))
+    ledger.step(reporter.key, reporter.prefill(20, 10.0), now_ns=ns(20))
 
     assert ledger.fast_gauges(ns(30))[1] == 20.0
     assert ledger.fast_gauges(ns(80))[1] == 1.0

@@ -7,28 +7,28 @@ from pathlib import Path
 import pytest
 
 from disagg_exporter.model import Phase, Role, Step
-from support.books import SECOND_NS, Books, Teller, captured_steps
+from support.accounting import SECOND_NS, NodeAccounting, StepReporter, captured_steps
 from support.captures import read_capture
 from support.mixed_steps import booked_seconds, median_error
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 
 
-def _replay(name: str, role: Role) -> tuple[Books, float, float]:
-    """Feed a capture in real order with 1 Hz heartbeats; return books, recorded time, the end."""
+def _replay(name: str, role: Role) -> tuple[NodeAccounting, float, float]:
+    """Feed a capture in real order with 1 Hz heartbeats; return accounting, recorded time, end."""
     rows = captured_steps(CAPTURES / f"{name}.steps.jsonl.gz")
-    first, books, teller = float(rows[0]["t"]) - 2, Books(), Teller()  # type: ignore[arg-type]
-    books.engine(role=role)
-    books.beat(teller, 0)
+    first, accounting, reporter = float(rows[0]["t"]) - 2, NodeAccounting(), StepReporter()  # type: ignore[arg-type]
+    accounting.engine(role=role)
+    accounting.beat(reporter, 0)
     recorded, beat = 0.0, 1.0
     for row in rows:
         t = float(row["t"]) - first  # type: ignore[arg-type]
         while beat < t:
-            books.beat(teller, beat)
-            books.advance(beat)
+            accounting.beat(reporter, beat)
+            accounting.advance(beat)
             beat += 1
         _, contexts, context_tokens, generations, generated, elapsed_ms = row["it"]  # type: ignore[misc]
-        step: Step = teller.step(
+        step: Step = reporter.step(
             t,
             elapsed_ms / 1000,
             context_requests=contexts,
@@ -41,14 +41,14 @@ def _replay(name: str, role: Role) -> tuple[Books, float, float]:
             waiting=row["wait"],
             deferred=row["skip"],
         )
-        books.step(teller, step)
+        accounting.step(reporter, step)
         recorded += step.elapsed_ns / SECOND_NS
     end = beat + 90
     while beat < end:
-        books.beat(teller, beat)
-        books.advance(beat)
+        accounting.beat(reporter, beat)
+        accounting.advance(beat)
         beat += 1
-    return books, recorded, beat
+    return accounting, recorded, beat
 
 
 @pytest.mark.parametrize(
@@ -62,19 +62,19 @@ def test_a_pure_engine_is_seen_as_pure_and_none_of_its_time_is_lost(
     name: str, role: Role, own: Phase, other: Phase
 ) -> None:
     """≤ 1 % in the phase the engine never worked in, ≥ 99 % of the recorded time accounted."""
-    books, recorded, end = _replay(name, role)
-    seconds = books.engine_seconds(end)
+    accounting, recorded, end = _replay(name, role)
+    seconds = accounting.engine_seconds(end)
 
     assert seconds[other] <= 0.01 * sum(seconds.values())
     assert sum(seconds.values()) >= 0.99 * recorded
     assert sum(seconds.values()) <= 1.0001 * recorded
-    assert books.unbalanced() == []
+    assert accounting.unbalanced() == []
 
 
 def test_a_decode_engine_that_prefills_locally_shows_its_leakage() -> None:
     """ExampleConnector hands over whole blocks only: most prompt tokens were computed here."""
-    books, recorded, end = _replay("example_decode", Role.DECODE)
-    seconds = books.engine_seconds(end)
+    accounting, recorded, end = _replay("example_decode", Role.DECODE)
+    seconds = accounting.engine_seconds(end)
 
     assert seconds[Phase.PREFILL] > 0.1 * sum(seconds.values())
     assert sum(seconds.values()) >= 0.99 * recorded

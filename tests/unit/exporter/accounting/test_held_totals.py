@@ -7,13 +7,13 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.books import Books, ns
 
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.counting import Facts
 from disagg_exporter.inside_engine.disagg_steps.stream import StepReport, Stream
 from disagg_exporter.model import Phase, Role, StreamKey
 from disagg_exporter.steps.messages import record_runs
+from support.accounting import NodeAccounting, ns
 
 KEY = StreamKey("e", 1, 1, 0)
 
@@ -31,8 +31,8 @@ class Event(NamedTuple):
 class Overlapped:
     """An engine with async scheduling, told of by our plugin, or by one that adds up waits."""
 
-    def __init__(self, books: Books, *, held_totals: bool = True) -> None:
-        self.books = books
+    def __init__(self, accounting: NodeAccounting, *, held_totals: bool = True) -> None:
+        self.accounting = accounting
         self.now = 0.0
         self._held_totals = held_totals
         self._stream = Stream(1, 0, 1, wire.OVERLAPPED, lambda *told: StepReport(*told))
@@ -62,9 +62,9 @@ class Overlapped:
         assert run.flags == wire.OVERLAPPED | wire.HELD_TOTALS
         told = run.event(KEY)
         if run.rows is not None:
-            self.books.ledger.steps(KEY, run.rows, now_ns=ns(self.now))
+            self.accounting.ledger.steps(KEY, run.rows, now_ns=ns(self.now))
         elif run.step is not None:
-            self.books.ledger.heartbeat(
+            self.accounting.ledger.heartbeat(
                 told.key,
                 run.step,
                 overlapped=True,
@@ -77,7 +77,7 @@ class Overlapped:
         for _ in range(20):
             self.now = round(self.now + 1, 6)
             self.beat()
-            self.books.advance(self.now)
+            self.accounting.advance(self.now)
 
     @property
     def held(self) -> dict[Phase, float]:
@@ -90,9 +90,9 @@ class Overlapped:
 
 
 def engine(*, held_totals: bool = True) -> Overlapped:
-    books = Books()
-    books.engine(role=Role.MIXED)
-    overlapped = Overlapped(books, held_totals=held_totals)
+    accounting = NodeAccounting()
+    accounting.engine(role=Role.MIXED)
+    overlapped = Overlapped(accounting, held_totals=held_totals)
     overlapped.beat()
     return overlapped
 
@@ -138,10 +138,10 @@ def test_whole_streams_are_accounted_alike_by_either_plugin(events: list[Event])
         running = engine(held_totals=held_totals)
         running.play([*events, Event(1, running=0)])
         running.rest()
-        booked = running.books.engine_seconds(running.now)
+        booked = running.accounting.engine_seconds(running.now)
         assert sum(booked.values()) == pytest.approx(sum(running.held.values()), abs=1e-6)
         sums.append(booked)
-        assert running.books.unbalanced() == []
+        assert running.accounting.unbalanced() == []
     if all(event.counted for event in events):
         assert sums[0] == pytest.approx(sums[1], abs=1e-6)
 
@@ -153,21 +153,21 @@ def test_what_is_lost_or_told_to_no_daemon_is_made_good(
 ) -> None:
     running = engine()
     running.play(before)
-    running.books.advance(running.now)
+    running.accounting.advance(running.now)
     died = running.now
     running.play(lost, heard=False)
     if dies:
-        running.books = running.books.successor(died, running.now)
-        running.books.advance(running.now)
+        running.accounting = running.accounting.successor(died, running.now)
+        running.accounting.advance(running.now)
     if beats:
         running.beat()
     running.play([*after, Event(1, running=0)])
     running.rest()
 
-    booked = running.books.engine_seconds(running.now)
+    booked = running.accounting.engine_seconds(running.now)
     assert booked == pytest.approx(running.held, abs=1e-6)
-    assert running.books.cut(running.now) == running.books.owed(running.now) == 0
-    assert running.books.unbalanced() == []
+    assert running.accounting.cut(running.now) == running.accounting.owed(running.now) == 0
+    assert running.accounting.unbalanced() == []
 
 
 @pytest.mark.parametrize("absent", [5.0, 600.0])
@@ -175,13 +175,13 @@ def test_an_older_plugin_tells_no_length_and_none_is_made_up(absent: float) -> N
     """A span does not reach across an absence: the engine may have rested meanwhile."""
     running = engine(held_totals=False)
     running.play([Event(0.5)] * 40)
-    running.books.advance(running.now)
+    running.accounting.advance(running.now)
     died = running.now
     running.play([Event(absent / 10)] * 10, heard=False)
-    running.books = running.books.successor(died, running.now)
+    running.accounting = running.accounting.successor(died, running.now)
     running.play([*[Event(0.5)] * 4, Event(1, running=0)])
     running.rest()
 
-    booked = running.books.engine_seconds(running.now)
+    booked = running.accounting.engine_seconds(running.now)
     assert booked[Phase.DECODE] == pytest.approx(19.51 + 0.01 + 3 * 0.5 + 1, abs=1e-6)
-    assert running.books.seconds()["unobserved"] == pytest.approx(absent, abs=0.51)
+    assert running.accounting.seconds()["unobserved"] == pytest.approx(absent, abs=0.51)

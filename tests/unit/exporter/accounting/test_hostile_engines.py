@@ -1,4 +1,4 @@
-"""Numbers that no engine means move nobody's books but its own, and those only forward."""
+"""Numbers that no engine means move nobody's accounting but its own, and those only forward."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
 from disagg_exporter.steps.messages import StepRecords, record_runs
 from disagg_exporter.steps.rows import rows_of
-from support.books import Books, Teller, ns
-from support.plain_lane import DECODE
+from support.accounting import NodeAccounting, StepReporter, ns
+from support.plain_timeline import DECODE
 
 LONG = st.sampled_from([0, 1, 7, 10**9, 2**40, 2**60, 2**62, 2**63, 2**64 - 1])
 SHORT = st.sampled_from([0, 0, 1, 3, 2**31, 2**32 - 1])
@@ -61,8 +61,8 @@ HERE = EngineStatus(
 @given(st.lists(st.tuples(RECORDS, st.sampled_from([0.0, 0.0, 0.5, 8.0])), max_size=30))
 def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float]]) -> None:
     """Invariants a and b, and nobody stumbles."""
-    books, capacity_model, now = Books(), CapacityModel(0.05), 5.0
-    books.engine()
+    accounting, capacity_model, now = NodeAccounting(), CapacityModel(0.05), 5.0
+    accounting.engine()
     capacity_model.advance([HERE], ns(now))
     before: Mapping[Any, float] = {}
     for record, later in records:
@@ -71,46 +71,46 @@ def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float
             key = StreamKey("e", 1, run.incarnation, run.engine_index)
             told, overlapped = run.event(key), bool(run.flags & wire.OVERLAPPED)
             if isinstance(told, StepRecords):
-                books.ledger.steps(key, told.rows, now_ns=ns(now))
+                accounting.ledger.steps(key, told.rows, now_ns=ns(now))
                 capacity_model.steps(key, told.rows, overlapped=overlapped)
             elif told.step is not None:
-                books.ledger.heartbeat(key, told.step, overlapped=overlapped, now_ns=ns(now))
+                accounting.ledger.heartbeat(key, told.step, overlapped=overlapped, now_ns=ns(now))
                 capacity_model.hear(key, told.step)
         if later:
             now += later
-            books.advance(now)
+            accounting.advance(now)
             capacity_model.advance([HERE], ns(now))
-            books.ledger.fast_gauges(ns(now))
-            assert books.unbalanced() == []
-            before = _grown(books, now, before)
+            accounting.ledger.fast_gauges(ns(now))
+            assert accounting.unbalanced() == []
+            before = _grown(accounting, now, before)
 
 
 def test_an_engine_that_begins_ever_new_streams_is_heard_on_the_first_thousand() -> None:
-    books = Books()
-    books.engine()
+    accounting = NodeAccounting()
+    accounting.engine()
     for incarnation in range(2000):
-        teller = Teller(incarnation=incarnation, index=incarnation % 1500)
-        books.step(teller, teller.decode(1.0, 0.0))
-        books.step(teller, teller.decode(2.0, 0.001))
-    books.advance(9.0)
+        reporter = StepReporter(incarnation=incarnation, index=incarnation % 1500)
+        accounting.step(reporter, reporter.decode(1.0, 0.0))
+        accounting.step(reporter, reporter.decode(2.0, 0.001))
+    accounting.advance(9.0)
 
-    (account,) = books.ledger.engine_accounts(ns(9))
+    (account,) = accounting.ledger.engine_accounts(ns(9))
     assert account.reported.steps[wire.GENERATION] == 1024
 
 
 def test_records_that_let_no_time_be_frozen_are_not_kept_for_minutes() -> None:
     """A promise of work, and then records that are stamped at that very moment."""
-    lane, teller = StepTimeline(0, Rules()), Teller()
-    lane.add(teller.key, teller.decode(1.0, 0.001, running=1), now_ns=ns(1))
-    rows = rows_of([teller.decode(1.0, 0.0)]).repeat(140_000)
+    timeline, reporter = StepTimeline(0, Rules()), StepReporter()
+    timeline.add(reporter.key, reporter.decode(1.0, 0.001, running=1), now_ns=ns(1))
+    rows = rows_of([reporter.decode(1.0, 0.0)]).repeat(140_000)
     rows["running"] = 1
     rows["sequence"] += np.arange(len(rows))
-    lane.add(teller.key, rows, now_ns=ns(8))
-    lane.heartbeat(teller.key, teller.beat(20.0), overlapped=False, now_ns=ns(20))
+    timeline.add(reporter.key, rows, now_ns=ns(8))
+    timeline.heartbeat(reporter.key, reporter.beat(20.0), overlapped=False, now_ns=ns(20))
 
-    lane.advance(ns(20))
+    timeline.advance(ns(20))
 
-    assert lane.mark_ns == ns(14)
+    assert timeline.mark_ns == ns(14)
 
 
 def test_the_gauges_look_back_on_so_many_steps_and_no_more() -> None:
@@ -122,15 +122,17 @@ def test_the_gauges_look_back_on_so_many_steps_and_no_more() -> None:
     assert len(recents) == count / 2
 
 
-def _grown(books: Books, now: float, before: Mapping[Any, float]) -> Mapping[Any, float]:
+def _grown(
+    accounting: NodeAccounting, now: float, before: Mapping[Any, float]
+) -> Mapping[Any, float]:
     values: dict[Any, float] = {}
-    for account in books.ledger.device_accounts():
+    for account in accounting.ledger.device_accounts():
         for cell, seconds in account.cells.items():
             values[cell] = seconds
-    for engine in books.ledger.engine_accounts(ns(now)):
+    for engine in accounting.ledger.engine_accounts(ns(now)):
         values["cut"] = engine.cut_seconds
         values["lost"], values["late"] = engine.lost_records, engine.late_records
-    for tokens in books.ledger.token_accounts():
+    for tokens in accounting.ledger.token_accounts():
         values["tokens", tokens.phase] = tokens.tokens
     assert [key for key, value in values.items() if value < before.get(key, 0)] == []
     return values

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.model import EngineState, Method, Phase, Role, Step, Use
-from support.books import Books, Teller, ns
+from support.accounting import NodeAccounting, StepReporter, ns
 
 EVENTS = st.lists(
     st.one_of(
@@ -60,12 +60,12 @@ EVENTS = st.lists(
 WHERE: dict[str, list[str]] = {"a": ["g0"], "b": ["g0", "g1"], "c": ["g1"]}
 
 
-def _play(events: list[tuple[Any, ...]], check: Any) -> Books:
+def _play(events: list[tuple[Any, ...]], check: Any) -> NodeAccounting:
     """Play a history on two GPUs and three engines, one of which shares both; they may move."""
-    books, now, where = Books(gpus=2), 0.0, dict(WHERE)
-    tellers = {name: Teller(name, pid=i + 1) for i, name in enumerate(WHERE)}
+    accounting, now, where = NodeAccounting(gpus=2), 0.0, dict(WHERE)
+    tellers = {name: StepReporter(name, pid=i + 1) for i, name in enumerate(WHERE)}
     for name in WHERE:
-        books.engine(name, Role.MIXED, WHERE[name], pids=(tellers[name].key.pid,))
+        accounting.engine(name, Role.MIXED, WHERE[name], pids=(tellers[name].key.pid,))
     for event in events:
         match event:
             case ("step", name, elapsed, context, generated, running):
@@ -79,33 +79,33 @@ def _play(events: list[tuple[Any, ...]], check: Any) -> Books:
                     generation_tokens=generated,
                     running=running,
                 )
-                books.step(tellers[name], step, now)
+                accounting.step(tellers[name], step, now)
             case ("beat", name):
-                books.beat(tellers[name], now)
+                accounting.beat(tellers[name], now)
             case ("lose", name, elapsed):
                 tellers[name].decode(now, elapsed)
             case ("state", name, state, role, ago):
-                books.engine(name, role, where[name], state, max(now - ago, 0))
+                accounting.engine(name, role, where[name], state, max(now - ago, 0))
             case ("move", name, gpus, ago):
                 where[name] = gpus
-                books.engine(name, Role.MIXED, gpus, since=max(now - ago, 0))
+                accounting.engine(name, Role.MIXED, gpus, since=max(now - ago, 0))
             case ("read", gpu, ratio):
-                books.activity(max(now - 0.1, 0), now, ratio, gpu)
+                accounting.activity(max(now - 0.1, 0), now, ratio, gpu)
             case ("use", name, method):
-                books.use(method, now, name)
+                accounting.use(method, now, name)
             case ("window", name, length, share, busy, method, running):
                 start = max(now - length, 0)
                 told = {"running": running, "prefill_tokens": 5}
-                books.window(start, now, share, busy, name, method, **told)
+                accounting.window(start, now, share, busy, name, method, **told)
             case ("die", absent, left):
                 written, now = now, now + absent
-                books = books.successor(written, now, pids=left)
-                check(books, now)
+                accounting = accounting.successor(written, now, pids=left)
+                check(accounting, now)
             case ("wait", seconds):
                 now += seconds
-                books.advance(now)
-                check(books, now)
-    return books
+                accounting.advance(now)
+                check(accounting, now)
+    return accounting
 
 
 @settings(max_examples=150, deadline=None)
@@ -113,9 +113,9 @@ def _play(events: list[tuple[Any, ...]], check: Any) -> Books:
 def test_every_device_is_accounted_for_to_its_watermark(events: list[tuple[Any, ...]]) -> None:
     """Invariant a: the uses of a device sum to weight × (watermark − start), whatever comes."""
 
-    def check(books: Books, now: float) -> None:
-        assert books.unbalanced() == []
-        assert all(books.watermark(gpu) <= now for gpu in books.gpus)
+    def check(accounting: NodeAccounting, now: float) -> None:
+        assert accounting.unbalanced() == []
+        assert all(accounting.watermark(gpu) <= now for gpu in accounting.gpus)
 
     _play(events, check)
 
@@ -126,17 +126,17 @@ def test_nothing_exported_ever_goes_down(events: list[tuple[Any, ...]]) -> None:
     """Invariant b: cells, watermarks, engine seconds, tokens and cuts only grow."""
     before: dict[Any, float] = {}
 
-    def check(books: Books, now: float) -> None:
+    def check(accounting: NodeAccounting, now: float) -> None:
         values: dict[Any, float] = {}
-        for account in books.ledger.device_accounts():
+        for account in accounting.ledger.device_accounts():
             values["watermark", account.device.gpu] = account.watermark_ns
             for cell, seconds in account.cells.items():
                 values[account.device.gpu, cell] = seconds
-        for engine in books.ledger.engine_accounts(ns(now)):
+        for engine in accounting.ledger.engine_accounts(ns(now)):
             values["cut", engine.engine] = engine.cut_seconds
             for key, seconds in engine.gpu_seconds.items():
                 values[engine.engine, key] = seconds
-        for tokens in books.ledger.token_accounts():
+        for tokens in accounting.ledger.token_accounts():
             values["tokens", tokens.role, tokens.phase] = tokens.tokens
         for key, value in before.items():
             assert values.get(key, 0) >= value
@@ -150,13 +150,14 @@ def test_nothing_exported_ever_goes_down(events: list[tuple[Any, ...]]) -> None:
 def test_engine_seconds_are_the_devices_busy_seconds(events: list[tuple[Any, ...]]) -> None:
     """Invariant d, the other way round: what engines used is what devices were busy with."""
 
-    def check(books: Books, now: float) -> None:
+    def check(accounting: NodeAccounting, now: float) -> None:
         engines = sum(
-            sum(engine.gpu_seconds.values()) for engine in books.ledger.engine_accounts(ns(now))
+            sum(engine.gpu_seconds.values())
+            for engine in accounting.ledger.engine_accounts(ns(now))
         )
         devices = sum(
             seconds
-            for account in books.ledger.device_accounts()
+            for account in accounting.ledger.device_accounts()
             for cell, seconds in account.cells.items()
             if cell.use in (Use.PREFILL, Use.DECODE)
         )
@@ -174,26 +175,26 @@ def test_order_and_duplication_of_records_change_nothing(
     lengths: list[tuple[float, bool]], seed: int, copies: int
 ) -> None:
     """Invariant e: the same records in any order within the packing delay, some of them twice."""
-    teller, t = Teller(), 1.0
+    reporter, t = StepReporter(), 1.0
     steps: list[Step] = []
     for length, prefill in lengths:
         t += length
-        make = teller.prefill if prefill else teller.decode
+        make = reporter.prefill if prefill else reporter.decode
         steps.append(make(t, length * 0.9))
     shuffled = [*steps, *steps[:copies]]
     random.Random(seed).shuffle(shuffled)
 
     def settle(order: list[Step]) -> dict[Phase, float]:
-        books = Books()
-        books.engine()
-        books.beat(Teller(), 0)
+        accounting = NodeAccounting()
+        accounting.engine()
+        accounting.beat(StepReporter(), 0)
         for step in order:
-            books.step(teller, step, now=t)
-            books.advance(t)
-        books.beat(teller, t + 10)
-        books.beat(teller, t + 20)
-        books.advance(t + 20)
-        return books.engine_seconds(t + 20)
+            accounting.step(reporter, step, now=t)
+            accounting.advance(t)
+        accounting.beat(reporter, t + 10)
+        accounting.beat(reporter, t + 20)
+        accounting.advance(t + 20)
+        return accounting.engine_seconds(t + 20)
 
     assert settle(shuffled) == settle(steps)
 
@@ -204,20 +205,20 @@ def test_lost_records_cost_nothing_but_their_own_detail(
     lengths: list[tuple[float, bool]], lost: set[int]
 ) -> None:
     """Invariant e: running totals restore time and tokens by phase, exactly for pure steps."""
-    teller, t = Teller(), 1.0
-    books = Books()
-    books.engine()
-    books.beat(teller, 0)
+    reporter, t = StepReporter(), 1.0
+    accounting = NodeAccounting()
+    accounting.engine()
+    accounting.beat(reporter, 0)
     expected = dict.fromkeys(Phase, 0.0)
     for number, (length, prefill) in enumerate(lengths):
         t += length
-        step = (teller.prefill if prefill else teller.decode)(t, length * 0.9)
+        step = (reporter.prefill if prefill else reporter.decode)(t, length * 0.9)
         expected[Phase.PREFILL if prefill else Phase.DECODE] += step.elapsed_ns / 1e9
         if number not in lost:
-            books.step(teller, step)
-    books.beat(teller, t + 1)
+            accounting.step(reporter, step)
+    accounting.beat(reporter, t + 1)
     for later in range(2, 40):
-        books.beat(teller, t + later)
-        books.advance(t + later)
+        accounting.beat(reporter, t + later)
+        accounting.advance(t + later)
 
-    assert books.engine_seconds(t + 39) == pytest.approx(expected, abs=1e-5)
+    assert accounting.engine_seconds(t + 39) == pytest.approx(expected, abs=1e-5)

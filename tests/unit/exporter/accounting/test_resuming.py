@@ -5,34 +5,42 @@ from __future__ import annotations
 import pytest
 
 from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
-from support.books import Books, Teller
+from support.accounting import NodeAccounting, StepReporter
 
 
-def decoding(books: Books, teller: Teller, start: float, end: float, elapsed: float = 0.1) -> None:
+def decoding(
+    accounting: NodeAccounting,
+    reporter: StepReporter,
+    start: float,
+    end: float,
+    elapsed: float = 0.1,
+) -> None:
     """Let an engine decode without a rest over a stretch, each step told as it ends."""
     for number in range(round((end - start) / elapsed)):
-        books.step(teller, teller.decode(start + (number + 1) * elapsed, elapsed, running=1))
+        accounting.step(
+            reporter, reporter.decode(start + (number + 1) * elapsed, elapsed, running=1)
+        )
 
 
-def unheard(teller: Teller, start: float, end: float, elapsed: float = 0.1) -> None:
+def unheard(reporter: StepReporter, start: float, end: float, elapsed: float = 0.1) -> None:
     """Let an engine decode while nobody listens."""
     for number in range(round((end - start) / elapsed)):
-        teller.decode(start + (number + 1) * elapsed, elapsed, running=1)
+        reporter.decode(start + (number + 1) * elapsed, elapsed, running=1)
 
 
 @pytest.mark.parametrize("absent", [0.02, 30.0, 600.0, 86400.0])
 def test_what_a_busy_engine_did_without_a_daemon_is_told_by_its_totals(absent: float) -> None:
-    books, teller = Books(), Teller()
-    books.engine()
-    decoding(books, teller, 0, 20)
-    books.advance(20)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine()
+    decoding(accounting, reporter, 0, 20)
+    accounting.advance(20)
     back = 20 + absent
-    unheard(teller, 20, back, absent / 10)
+    unheard(reporter, 20, back, absent / 10)
 
-    after = books.successor(20, back)
+    after = accounting.successor(20, back)
     after.advance(back)
-    assert after.watermark() == books.watermark()
-    decoding(after, teller, back, back + 10)
+    assert after.watermark() == accounting.watermark()
+    decoding(after, reporter, back, back + 10)
     after.advance(back + 10)
 
     assert after.unbalanced() == []
@@ -40,23 +48,23 @@ def test_what_a_busy_engine_did_without_a_daemon_is_told_by_its_totals(absent: f
     assert after.seconds() == {"decode": back + 4}
     assert after.engine_seconds(back + 10) == {Phase.PREFILL: 0, Phase.DECODE: back + 4}
     assert after.lost(back + 10) == 0
-    decoding(after, teller, back + 10, back + 20)
+    decoding(after, reporter, back + 10, back + 20)
     after.advance(back + 20)
     assert after.tokens(back + 20)[Phase.DECODE] == 200 + 10 + 140
 
 
 def test_time_of_an_absence_that_no_total_claims_is_unobserved() -> None:
-    books, teller = Books(), Teller()
-    books.engine()
-    decoding(books, teller, 0, 20)
-    books.beat(teller, 20)
-    books.advance(20)
-    unheard(teller, 25, 30, 1.0)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine()
+    decoding(accounting, reporter, 0, 20)
+    accounting.beat(reporter, 20)
+    accounting.advance(20)
+    unheard(reporter, 25, 30, 1.0)
 
-    after = books.successor(20, 50)
-    after.beat(teller, 51)
+    after = accounting.successor(20, 50)
+    after.beat(reporter, 51)
     after.advance(51)
-    after.beat(teller, 61)
+    after.beat(reporter, 61)
     after.advance(61)
 
     assert after.seconds() == {"decode": 25, "unobserved": 26, "idle": 4}
@@ -65,15 +73,15 @@ def test_time_of_an_absence_that_no_total_claims_is_unobserved() -> None:
 
 def test_rest_that_the_daemon_before_saw_stays_idle() -> None:
     """Of the time below the watermark's delay only the successor can say so."""
-    books, teller = Books(), Teller()
-    books.engine()
-    books.step(teller, teller.decode(10, 1))
-    books.beat(teller, 20)
-    books.advance(20)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine()
+    accounting.step(reporter, reporter.decode(10, 1))
+    accounting.beat(reporter, 20)
+    accounting.advance(20)
 
-    after = books.successor(20, 30)
-    after.beat(teller, 30.5)
-    after.beat(teller, 40)
+    after = accounting.successor(20, 30)
+    after.beat(reporter, 30.5)
+    after.beat(reporter, 40)
     after.advance(40)
 
     assert after.seconds() == {"decode": 1, "idle": 23, "unobserved": 10}
@@ -82,17 +90,17 @@ def test_rest_that_the_daemon_before_saw_stays_idle() -> None:
 
 def test_what_gets_lost_long_after_an_absence_is_counted_as_lost() -> None:
     """Its engine has said since that nothing was missed while no daemon ran."""
-    books, teller = Books(), Teller()
-    books.engine()
-    books.step(teller, teller.decode(10, 1))
-    books.beat(teller, 20)
-    books.advance(20)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine()
+    accounting.step(reporter, reporter.decode(10, 1))
+    accounting.beat(reporter, 20)
+    accounting.advance(20)
 
-    after = books.successor(20, 30)
-    after.beat(teller, 31)
-    teller.decode(40, 0.5)
-    after.step(teller, teller.decode(41, 0.5))
-    after.beat(teller, 50)
+    after = accounting.successor(20, 30)
+    after.beat(reporter, 31)
+    reporter.decode(40, 0.5)
+    after.step(reporter, reporter.decode(41, 0.5))
+    after.beat(reporter, 50)
     after.advance(50)
 
     assert after.lost(50) == 1
@@ -100,11 +108,11 @@ def test_what_gets_lost_long_after_an_absence_is_counted_as_lost() -> None:
 
 
 def test_a_device_without_an_engine_was_unobserved_while_no_daemon_ran() -> None:
-    books = Books()
-    books.activity(0, 20, 0.0)
-    books.advance(20)
+    accounting = NodeAccounting()
+    accounting.activity(0, 20, 0.0)
+    accounting.advance(20)
 
-    after = books.successor(20, 50)
+    after = accounting.successor(20, 50)
     after.activity(50, 60, 0.0)
     after.advance(60)
 
@@ -114,12 +122,12 @@ def test_a_device_without_an_engine_was_unobserved_while_no_daemon_ran() -> None
 
 
 def test_an_engine_that_died_meanwhile_ends_with_the_absence() -> None:
-    books, teller = Books(), Teller()
-    books.engine(pids=(1,))
-    decoding(books, teller, 0, 20)
-    books.advance(20)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(pids=(1,))
+    decoding(accounting, reporter, 0, 20)
+    accounting.advance(20)
 
-    after = books.successor(20, 50, pids=())
+    after = accounting.successor(20, 50, pids=())
     after.engine(since=52, state=EngineState.STARTING, pids=(2,))
     after.advance(63)
 
@@ -135,64 +143,64 @@ def test_daemons_that_die_again_and_again_lose_nothing(every: float) -> None:
 
     Those that die every 3 s commit nothing between.
     """
-    books, alone = Books(gpus=3), {"a": ["g0", "g1"], "b": ["g2"], "c": ["g2"]}
-    tellers = {name: Teller(name, pid=n + 1) for n, name in enumerate(alone)}
+    accounting, alone = NodeAccounting(gpus=3), {"a": ["g0", "g1"], "b": ["g2"], "c": ["g2"]}
+    tellers = {name: StepReporter(name, pid=n + 1) for n, name in enumerate(alone)}
     for name, gpus in alone.items():
-        books.engine(name, Role.MIXED, gpus, pids=(tellers[name].key.pid,))
+        accounting.engine(name, Role.MIXED, gpus, pids=(tellers[name].key.pid,))
     end, died = 60.0, 0.0
     for tenth in range(1, round(end * 10) + 1):
         now = tenth / 10
         down = died and now <= died + 1
         if died and not down and now <= died + 1.1:
-            books = books.successor(died, now - 0.05)
-        for name, teller in tellers.items():
+            accounting = accounting.successor(died, now - 0.05)
+        for name, reporter in tellers.items():
             if tenth % 2 if name == "a" else tenth % 30 < 6:
-                step = teller.prefill(now, 0.08, running=int(now < end))
+                step = reporter.prefill(now, 0.08, running=int(now < end))
             else:
-                step = teller.decode(now, 0.06, running=int(now < end))
+                step = reporter.decode(now, 0.06, running=int(now < end))
             if not down:
-                books.step(teller, step)
+                accounting.step(reporter, step)
         if down:
             continue
-        for gpu in books.gpus:
-            books.activity(now - 0.1, now, 0.7, gpu)
+        for gpu in accounting.gpus:
+            accounting.activity(now - 0.1, now, 0.7, gpu)
         if tenth % 10 == 0:
-            books.advance(now)
+            accounting.advance(now)
         if now - died >= every:
             died = now
     if end <= died + 1:
-        books = books.successor(died, end)
+        accounting = accounting.successor(died, end)
     for second in range(61, 90):
-        for teller in tellers.values():
-            books.beat(teller, second)
-        for gpu in books.gpus:
-            books.activity(second - 1, second, 0.0, gpu)
-        books.advance(second)
+        for reporter in tellers.values():
+            accounting.beat(reporter, second)
+        for gpu in accounting.gpus:
+            accounting.activity(second - 1, second, 0.0, gpu)
+        accounting.advance(second)
 
-    assert books.unbalanced() == []
+    assert accounting.unbalanced() == []
     for name in alone:
-        own, booked = tellers[name].seconds(), books.engine_seconds(90, name)
-        assert books.cut(90, name) == books.owed(90, name) == 0
-        assert books.lost(90, name) == 0
+        own, booked = tellers[name].seconds(), accounting.engine_seconds(90, name)
+        assert accounting.cut(90, name) == accounting.owed(90, name) == 0
+        assert accounting.lost(90, name) == 0
         for phase, seconds in own.items():
             # The two on one GPU work at the same time, so that each has half of it (A3).
             each = 2 if name == "a" else 0.5
             assert booked[phase] == pytest.approx(seconds * each, rel=0.02)
-    for gpu in books.gpus:
-        assert books.watermark(gpu) == 80
-        assert sum(books.seconds(gpu).values()) == pytest.approx(80, abs=1e-5)
-        assert set(books.reasons(Use.UNOBSERVED, gpu)) <= {Reason.NO_DAEMON}
+    for gpu in accounting.gpus:
+        assert accounting.watermark(gpu) == 80
+        assert sum(accounting.seconds(gpu).values()) == pytest.approx(80, abs=1e-5)
+        assert set(accounting.reasons(Use.UNOBSERVED, gpu)) <= {Reason.NO_DAEMON}
 
 
 def test_the_energy_of_an_absence_is_unobserved_and_of_the_rest_before_it_idle() -> None:
     """Also where no engine holds the device's accounts up until it has been read."""
-    books = Books()
-    books.activity(0, 20, 0.0)
-    books.power(0, 20, 50.0)
-    books.advance(20)
-    assert books.joules() == {"idle": 500}
+    accounting = NodeAccounting()
+    accounting.activity(0, 20, 0.0)
+    accounting.power(0, 20, 50.0)
+    accounting.advance(20)
+    assert accounting.joules() == {"idle": 500}
 
-    after = books.successor(20, 50)
+    after = accounting.successor(20, 50)
     after.advance(50.05)
     after.tell(50.1, energy_joules=20 * 50 + 30.1 * 200, power_watts=200.0)
     after.advance(58)
@@ -205,21 +213,21 @@ def test_the_energy_of_an_absence_is_unobserved_and_of_the_rest_before_it_idle()
 
 def test_what_was_cut_on_a_device_that_is_no_more_stays_counted() -> None:
     """And what it still owed counts as cut: nobody can pay it."""
-    books, teller = Books(gpus=2), Teller()
-    books.engine()
+    accounting, reporter = NodeAccounting(gpus=2), StepReporter()
+    accounting.engine()
     for t in range(101):
-        books.beat(teller, t)
-    books.advance(100)
+        accounting.beat(reporter, t)
+    accounting.advance(100)
     for _ in range(100):
-        books.step(teller, teller.decode(100, 1))
-    books.beat(teller, 101)
-    books.advance(101)
-    cut, owed = books.cut(101), books.owed(101)
+        accounting.step(reporter, reporter.decode(100, 1))
+    accounting.beat(reporter, 101)
+    accounting.advance(101)
+    cut, owed = accounting.cut(101), accounting.owed(101)
     assert cut > 0
     assert owed > 0
-    here = [account.device for account in books.ledger.device_accounts()]
+    here = [account.device for account in accounting.ledger.device_accounts()]
 
-    once = books.successor(101, 102, devices=here[:1])
+    once = accounting.successor(101, 102, devices=here[:1])
     twice = once.successor(102, 103, devices=here[:1])
 
     for after, now in ((once, 102), (twice, 103)):

@@ -7,81 +7,87 @@ import random
 import pytest
 
 from disagg_exporter.model import Assignment, EngineState, Phase, Role, Step
-from support.books import Books, Teller, ns
+from support.accounting import NodeAccounting, StepReporter, ns
 
 
-def _settled(books: Books, tellers: list[Teller], t: float) -> dict[Phase, float]:
-    """Let everything be committed; the books must balance."""
-    for teller in tellers:
-        books.beat(teller, t + 10)
-    books.advance(t + 10)
-    assert books.unbalanced() == []
-    return books.engine_seconds(t + 10)
+def _settled(
+    accounting: NodeAccounting, tellers: list[StepReporter], t: float
+) -> dict[Phase, float]:
+    """Let everything be committed; the accounting must balance."""
+    for reporter in tellers:
+        accounting.beat(reporter, t + 10)
+    accounting.advance(t + 10)
+    assert accounting.unbalanced() == []
+    return accounting.engine_seconds(t + 10)
 
 
-def _book(counts: list[dict[str, int]], elapsed: float = 0.5) -> tuple[Books, dict[Phase, float]]:
-    """Deliver one record a second; return the books and the engine's seconds."""
-    books, teller = Books(), Teller()
-    books.engine()
-    books.beat(teller, 0)
+def _book(
+    counts: list[dict[str, int]], elapsed: float = 0.5
+) -> tuple[NodeAccounting, dict[Phase, float]]:
+    """Deliver one record a second; return the accounting and the engine's seconds."""
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine()
+    accounting.beat(reporter, 0)
     for number, count in enumerate(counts, start=1):
-        books.step(teller, teller.step(number, elapsed, **count))
-    return books, _settled(books, [teller], len(counts))
+        accounting.step(reporter, reporter.step(number, elapsed, **count))
+    return accounting, _settled(accounting, [reporter], len(counts))
 
 
 def test_chunked_prefill_is_prefill_chunk_by_chunk() -> None:
     """A prompt of 300 in three chunks; the request's count comes whole with the last one."""
     chunk = {"context_requests": 1, "context_tokens": 100}
-    books, seconds = _book([chunk, chunk, {**chunk, "computed_tokens": 300}])
+    accounting, seconds = _book([chunk, chunk, {**chunk, "computed_tokens": 300}])
 
     assert seconds == {Phase.PREFILL: 1.5, Phase.DECODE: 0}
-    assert books.tokens(13) == {Phase.PREFILL: 300, Phase.DECODE: 0}
+    assert accounting.tokens(13) == {Phase.PREFILL: 300, Phase.DECODE: 0}
 
 
 def test_chunks_beside_decode_are_divided_step_by_step() -> None:
     chunk = {"context_requests": 1, "context_tokens": 30}
     decode = {"generation_requests": 10, "generation_tokens": 10}
-    books, seconds = _book([chunk | decode, chunk | decode | {"computed_tokens": 60}, decode])
+    accounting, seconds = _book([chunk | decode, chunk | decode | {"computed_tokens": 60}, decode])
 
     assert seconds == {Phase.PREFILL: 0.75, Phase.DECODE: 0.75}
-    assert books.tokens(13) == {Phase.PREFILL: 60, Phase.DECODE: 30}
+    assert accounting.tokens(13) == {Phase.PREFILL: 60, Phase.DECODE: 30}
 
 
 def test_tokens_from_the_prefix_cache_are_nobodys_work() -> None:
     hit = {"context_requests": 1, "context_tokens": 10, "computed_tokens": 10}
     decode = {"generation_requests": 10, "generation_tokens": 10}
-    books, seconds = _book([hit | {"cached_tokens": 5000}, hit | decode | {"cached_tokens": 5000}])
+    accounting, seconds = _book(
+        [hit | {"cached_tokens": 5000}, hit | decode | {"cached_tokens": 5000}]
+    )
 
     assert seconds == {Phase.PREFILL: 0.75, Phase.DECODE: 0.25}
-    assert books.tokens(12) == {Phase.PREFILL: 20, Phase.DECODE: 10}
+    assert accounting.tokens(12) == {Phase.PREFILL: 20, Phase.DECODE: 10}
 
 
 def test_transferred_requests_are_decode_from_their_first_step() -> None:
     first = {"context_requests": 2, "context_tokens": 2, "external_tokens": 900}
     decode = {"generation_requests": 2, "generation_tokens": 2}
-    books, seconds = _book([first, first | decode, decode])
+    accounting, seconds = _book([first, first | decode, decode])
 
     assert seconds == {Phase.PREFILL: 0, Phase.DECODE: 1.5}
-    assert books.tokens(13) == {Phase.PREFILL: 0, Phase.DECODE: 8}
+    assert accounting.tokens(13) == {Phase.PREFILL: 0, Phase.DECODE: 8}
 
 
 def test_recomputation_after_preemption_is_booked_once_and_as_decode() -> None:
     """A limit (README): vLLM counts it as generated, and speculation looks the same."""
     decode = {"generation_requests": 20, "generation_tokens": 20}
     recompute = {"generation_requests": 20, "generation_tokens": 819}
-    books, seconds = _book([decode, decode | {"preemptions": 1}, recompute, decode])
+    accounting, seconds = _book([decode, decode | {"preemptions": 1}, recompute, decode])
 
     assert seconds == {Phase.PREFILL: 0, Phase.DECODE: 2}
-    assert books.tokens(14)[Phase.PREFILL] == 0
+    assert accounting.tokens(14)[Phase.PREFILL] == 0
 
 
 def test_speculated_tokens_are_decode() -> None:
     speculated = {"generation_requests": 5, "generation_tokens": 20}
     chunk = {"context_requests": 1, "context_tokens": 60, "computed_tokens": 60}
-    books, seconds = _book([speculated, speculated | chunk])
+    accounting, seconds = _book([speculated, speculated | chunk])
 
     assert seconds == {Phase.PREFILL: 0.375, Phase.DECODE: 0.625}
-    assert books.tokens(12) == {Phase.PREFILL: 60, Phase.DECODE: 40}
+    assert accounting.tokens(12) == {Phase.PREFILL: 60, Phase.DECODE: 40}
 
 
 def test_data_parallel_ranks_that_step_together_fill_their_devices_once() -> None:
@@ -89,66 +95,66 @@ def test_data_parallel_ranks_that_step_together_fill_their_devices_once() -> Non
 
     One rank prefills while the other decodes: each has half of every device of the worker.
     """
-    books = Books(gpus=2)
-    ranks = [Teller(index=0), Teller(index=1)]
-    books.engine()
+    accounting = NodeAccounting(gpus=2)
+    ranks = [StepReporter(index=0), StepReporter(index=1)]
+    accounting.engine()
     for rank in ranks:
-        books.beat(rank, 0)
+        accounting.beat(rank, 0)
     for t in range(1, 11):
-        books.step(ranks[0], ranks[0].prefill(t, 0.5))
+        accounting.step(ranks[0], ranks[0].prefill(t, 0.5))
         lost = ranks[1].decode(t, 0.5)
         if t != 5:
-            books.step(ranks[1], lost)
-        books.step(ranks[0], ranks[0].prefill(t + 0.5, 0.5))
-        books.step(ranks[1], ranks[1].decode(t + 0.5, 0.5))
+            accounting.step(ranks[1], lost)
+        accounting.step(ranks[0], ranks[0].prefill(t + 0.5, 0.5))
+        accounting.step(ranks[1], ranks[1].decode(t + 0.5, 0.5))
 
-    seconds = _settled(books, ranks, 10.5)
+    seconds = _settled(accounting, ranks, 10.5)
 
     assert seconds == {Phase.PREFILL: 10, Phase.DECODE: 10}
-    assert books.lost(20.5) == 1
-    assert books.tokens(20.5) == {Phase.PREFILL: 2000, Phase.DECODE: 20}
+    assert accounting.lost(20.5) == 1
+    assert accounting.tokens(20.5) == {Phase.PREFILL: 2000, Phase.DECODE: 20}
 
 
 def test_a_lone_data_parallel_rank_counts_on_all_devices_of_its_worker() -> None:
     """A limit (README), where nobody knows which devices are its rank's."""
-    books, rank = Books(gpus=2), Teller(index=1)
-    books.engine()
-    books.beat(rank, 0)
-    books.step(rank, rank.decode(2, 1))
+    accounting, rank = NodeAccounting(gpus=2), StepReporter(index=1)
+    accounting.engine()
+    accounting.beat(rank, 0)
+    accounting.step(rank, rank.decode(2, 1))
 
-    assert _settled(books, [rank], 2) == {Phase.PREFILL: 0, Phase.DECODE: 2}
+    assert _settled(accounting, [rank], 2) == {Phase.PREFILL: 0, Phase.DECODE: 2}
 
 
 def test_a_data_parallel_rank_holds_its_own_devices_where_they_are_known() -> None:
     """Two ranks on four devices: one prefills on the first two, one decodes on the others."""
-    books, ranks = Books(gpus=4), [Teller(index=0), Teller(index=1)]
-    books.engine(ranks=2)
+    accounting, ranks = NodeAccounting(gpus=4), [StepReporter(index=0), StepReporter(index=1)]
+    accounting.engine(ranks=2)
     for rank in ranks:
-        books.beat(rank, 0)
-    books.step(ranks[0], ranks[0].prefill(2, 1))
-    books.step(ranks[1], ranks[1].decode(2, 0.5))
-    gpus, _ = books.ledger.fast_gauges(ns(2))
+        accounting.beat(rank, 0)
+    accounting.step(ranks[0], ranks[0].prefill(2, 1))
+    accounting.step(ranks[1], ranks[1].decode(2, 0.5))
+    gpus, _ = accounting.ledger.fast_gauges(ns(2))
 
-    seconds = _settled(books, ranks, 2)
+    seconds = _settled(accounting, ranks, 2)
 
     assert seconds == {Phase.PREFILL: 2, Phase.DECODE: 1}
-    assert [books.seconds(gpu).get("prefill", 0) for gpu in books.gpus] == [1, 1, 0, 0]
-    assert [books.seconds(gpu).get("decode", 0) for gpu in books.gpus] == [0, 0, 0.5, 0.5]
+    assert [accounting.seconds(gpu).get("prefill", 0) for gpu in accounting.gpus] == [1, 1, 0, 0]
+    assert [accounting.seconds(gpu).get("decode", 0) for gpu in accounting.gpus] == [0, 0, 0.5, 0.5]
     # Over the last two seconds: twice the longest step.
     assert {told.phase: told.gpus for told in gpus} == {Phase.PREFILL: 1, Phase.DECODE: 0.5}
 
 
 def test_what_a_rank_is_owed_is_owed_by_its_own_devices() -> None:
     """A step that comes too late for its place."""
-    books, rank = Books(gpus=2), Teller(index=1)
-    books.engine(ranks=2)
+    accounting, rank = NodeAccounting(gpus=2), StepReporter(index=1)
+    accounting.engine(ranks=2)
     for t in range(20):
-        books.beat(rank, t)
-        books.advance(t)
-    books.step(rank, rank.prefill(20, 10))
+        accounting.beat(rank, t)
+        accounting.advance(t)
+    accounting.step(rank, rank.prefill(20, 10))
 
-    assert _settled(books, [rank], 20)[Phase.PREFILL] == 10
-    assert [books.seconds(gpu).get("prefill", 0) for gpu in books.gpus] == [0, 10]
+    assert _settled(accounting, [rank], 20)[Phase.PREFILL] == 10
+    assert [accounting.seconds(gpu).get("prefill", 0) for gpu in accounting.gpus] == [0, 10]
 
 
 @pytest.mark.parametrize(
@@ -163,24 +169,24 @@ def test_ranks_that_do_not_fit_hold_all_devices(ranks: int, rank: int, devices: 
 
 def test_several_api_servers_tell_one_engines_steps_once() -> None:
     """Each API server numbers the records that it makes; together they are the engine's steps."""
-    books = Books()
-    servers = [Teller(pid=1), Teller(pid=2), Teller(pid=3)]
-    books.engine()
+    accounting = NodeAccounting()
+    servers = [StepReporter(pid=1), StepReporter(pid=2), StepReporter(pid=3)]
+    accounting.engine()
     for server in servers:
-        books.beat(server, 0)
+        accounting.beat(server, 0)
     rng = random.Random(1)
-    told: list[tuple[Teller, Step]] = []
+    told: list[tuple[StepReporter, Step]] = []
     for number in range(1, 101):
         server = rng.choice(servers)
         step = server.prefill if number % 4 == 0 else server.decode
         told.append((server, step(number / 10, 0.1)))
     for server, step in told + told:
-        books.step(server, step, now=11)
+        accounting.step(server, step, now=11)
 
-    seconds = _settled(books, servers, 10)
+    seconds = _settled(accounting, servers, 10)
 
     assert seconds == {Phase.PREFILL: 2.5, Phase.DECODE: 7.5}
-    assert (books.lost(20), books.late(20)) == (0, 100)
+    assert (accounting.lost(20), accounting.late(20)) == (0, 100)
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 8], ids=["one device", "TP 2", "TP 4 by PP 2"])
@@ -189,18 +195,18 @@ def test_a_step_holds_its_whole_group_with_async_scheduling_on_or_off(
     gpus: int, overlapped: bool
 ) -> None:
     """Overlapped, `elapsed` is only the wait for the output: spans reach from record to record."""
-    books, teller = Books(gpus=gpus), Teller()
-    books.engine()
-    books.beat(teller, 0, overlapped=overlapped)
+    accounting, reporter = NodeAccounting(gpus=gpus), StepReporter()
+    accounting.engine()
+    accounting.beat(reporter, 0, overlapped=overlapped)
     elapsed = 0.02 if overlapped else 0.2
     busy = {"running": 5}
-    books.step(teller, teller.prefill(1, 0.2, **busy))
+    accounting.step(reporter, reporter.prefill(1, 0.2, **busy))
     for number in range(1, 20):
-        step = teller.prefill if number % 5 == 0 else teller.decode
-        books.step(teller, step(1 + number * 0.2, elapsed, **busy if number < 19 else {}))
-    books.beat(teller, 15, overlapped=overlapped)
-    books.advance(15)
+        step = reporter.prefill if number % 5 == 0 else reporter.decode
+        accounting.step(reporter, step(1 + number * 0.2, elapsed, **busy if number < 19 else {}))
+    accounting.beat(reporter, 15, overlapped=overlapped)
+    accounting.advance(15)
 
-    assert books.engine_seconds(15) == {Phase.PREFILL: 0.8 * gpus, Phase.DECODE: 3.2 * gpus}
-    assert books.seconds(f"g{gpus - 1}")["decode"] == 3.2
-    assert books.unbalanced() == []
+    assert accounting.engine_seconds(15) == {Phase.PREFILL: 0.8 * gpus, Phase.DECODE: 3.2 * gpus}
+    assert accounting.seconds(f"g{gpus - 1}")["decode"] == 3.2
+    assert accounting.unbalanced() == []

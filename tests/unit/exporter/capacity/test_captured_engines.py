@@ -15,7 +15,7 @@ from disagg_exporter.model import (
     Role,
     StreamKey,
 )
-from support.books import SECOND_NS, Teller, captured_steps
+from support.accounting import SECOND_NS, StepReporter, captured_steps
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 STEP_TOKENS = 128
@@ -29,7 +29,7 @@ def learned(name: str, role: Role, *, overlapped: bool = False) -> EngineCapacit
         "engine", role, "vllm", "", "m", ("gpu",), EngineState.READY, True, "", ""
     )
     first = float(rows[0]["t"]) - 2  # type: ignore[arg-type]
-    capacity_model, teller, second = CapacityModel(0.5), Teller(), 0
+    capacity_model, teller, second = CapacityModel(0.5), StepReporter(), 0
     capacity_model.advance([status], 0)
     for row in rows:
         t = float(row["t"]) - first  # type: ignore[arg-type]

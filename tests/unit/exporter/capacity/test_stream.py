@@ -17,7 +17,7 @@ from disagg_exporter.capacity.stream import StreamLoad, learn
 from disagg_exporter.capacity.work import Inbox, RecordStretch
 from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.rows import rows_of
-from support.books import Teller, ns
+from support.accounting import StepReporter, ns
 from support.plain_stream import PlainStream
 
 
@@ -84,7 +84,7 @@ MESSAGES = st.lists(
 
 def heard(messages: Iterable[tuple[Any, ...]]) -> Iterator[list[Heard]]:
     """Yield what arrives from look to look."""
-    tellers = (Teller(pid=1), Teller(pid=2))
+    tellers = (StepReporter(pid=1), StepReporter(pid=2))
     held: list[tuple[int, list[Heard]]] = []
     now, overlapped = 1.0, False
     arrived: list[Heard] = []

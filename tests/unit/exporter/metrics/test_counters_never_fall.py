@@ -25,7 +25,7 @@ from disagg_exporter.model import (
     Role,
     Snapshot,
 )
-from support.books import SECOND_NS, Teller
+from support.accounting import SECOND_NS, StepReporter
 
 GPUS = (
     Device("g0", 0, "H100", "nvidia0"),
@@ -46,7 +46,7 @@ class Node:
     def __init__(self) -> None:
         self.ledger, self.now_ns = Ledger(), SECOND_NS
         self.gpus = list(GPUS)
-        self.tellers: dict[str, Teller] = {}
+        self.tellers: dict[str, StepReporter] = {}
         self.joules = 0.0
         self._incarnations = 0
         for gpu in self.gpus:
@@ -58,7 +58,7 @@ class Node:
         """Let an engine come, or serve another model."""
         if engine not in self.tellers:
             self._incarnations += 1
-            self.tellers[engine] = Teller(engine, pid=1, incarnation=self._incarnations)
+            self.tellers[engine] = StepReporter(engine, pid=1, incarnation=self._incarnations)
         if engine in ON_CPUS:
             self.ledger.add_device(Device(f"cpu-{engine}", -1, "CPU", "cpu"), self.now_ns)
         self._assign(engine, EngineState.READY, model_name)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from disagg_exporter.steps.rate_limiter import RateLimiter
-from support.books import ns
+from support.accounting import ns
 
 
 class Clock:

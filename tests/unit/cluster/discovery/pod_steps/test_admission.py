@@ -14,7 +14,7 @@ from disagg_cluster.discovery.pod_steps.admission import (
 from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.messages import ControlMessage, MessageKind, StepRecords
 from disagg_exporter.steps.rows import rows_of
-from support.books import ns
+from support.accounting import ns
 
 NOW = ns(10_000)
 

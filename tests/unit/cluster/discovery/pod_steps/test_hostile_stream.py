@@ -26,7 +26,7 @@ from disagg_exporter.model import (
     StreamKey,
 )
 from disagg_exporter.steps.messages import record_runs
-from support.books import Teller, ns
+from support.accounting import StepReporter, ns
 
 HOSTILE = "hostile"
 START = 1_000
@@ -60,7 +60,7 @@ def records(draw: st.DrawFn) -> wire.Record:
 
 def node(gate: AdmissionControl | None, told: list[list[wire.Record]]) -> Ledger:
     """A node of two engines over some seconds; the hostile one tells what it likes, if at all."""
-    ledger, victim = Ledger(), Teller("victim")
+    ledger, victim = Ledger(), StepReporter("victim")
     for gpu, engine, role in (("A", "victim", Role.DECODE), ("B", HOSTILE, Role.PREFILL)):
         ledger.add_device(Device(gpu, 0, "H100", gpu), ns(START))
         assignment = Assignment(engine, role, (gpu,), EngineState.READY, ns(START), model_name="m")

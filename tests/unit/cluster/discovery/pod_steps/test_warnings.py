@@ -8,7 +8,7 @@ import pytest
 
 from disagg_cluster.discovery.pod_steps.admission import SILENT_SECONDS, SocketStatus, Warnings
 from disagg_exporter.inside_engine.disagg_steps import wire
-from support.books import ns
+from support.accounting import ns
 
 WELL = SocketStatus("uid", "llm/decode-0", running=True, accepted=1, refused=0, flags=0)
 SILENT = replace(WELL, accepted=0)

@@ -14,107 +14,107 @@ from disagg_exporter.accounting.devices.energy import LONGEST_BUFFER, CommittedT
 from disagg_exporter.accounting.intervals.intervals import Intervals
 from disagg_exporter.accounting.intervals.timeline import CODES, WorkShares
 from disagg_exporter.model import Cell, DeviceReading, EngineState, Reason, Role, Use
-from support.books import Books, Teller, ns
-from support.plain_energy import PlainEnergyBooks
-from support.plain_lane import DECODE, DUMMY, PREFILL
+from support.accounting import NodeAccounting, StepReporter, ns
+from support.plain_energy import PlainEnergyLedger
+from support.plain_timeline import DECODE, DUMMY, PREFILL
 
 # Tables
 
 
 def test_each_use_has_the_energy_of_its_own_time() -> None:
     """600 W in a prefill of 2 s, 100 W for the other 18 s."""
-    books, teller = Books(), Teller()
-    books.engine(role=Role.PREFILL)
-    books.power(0, 8, 100)
-    books.power(8, 10, 600)
-    books.power(10, 25, 100)
-    books.step(teller, teller.prefill(10, 2))
-    books.beat(teller, 26)
-    books.advance(26)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.PREFILL)
+    accounting.power(0, 8, 100)
+    accounting.power(8, 10, 600)
+    accounting.power(10, 25, 100)
+    accounting.step(reporter, reporter.prefill(10, 2))
+    accounting.beat(reporter, 26)
+    accounting.advance(26)
 
-    assert books.watermark() == 20
-    assert books.joules() == {"prefill": 1200, "idle": 1800}
+    assert accounting.watermark() == 20
+    assert accounting.joules() == {"prefill": 1200, "idle": 1800}
 
 
 def test_a_step_of_two_phases_parts_its_energy_like_its_time() -> None:
-    books, teller = Books(), Teller()
-    books.engine()
-    books.power(0, 20, 400)
-    books.step(
-        teller, teller.step(10, 10, context_requests=1, context_tokens=75, generation_tokens=25)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine()
+    accounting.power(0, 20, 400)
+    accounting.step(
+        reporter, reporter.step(10, 10, context_requests=1, context_tokens=75, generation_tokens=25)
     )
-    books.beat(teller, 16)
-    books.advance(16)
+    accounting.beat(reporter, 16)
+    accounting.advance(16)
 
-    assert books.joules() == {"prefill": 3000, "decode": 1000}
+    assert accounting.joules() == {"prefill": 3000, "decode": 1000}
 
 
 def test_in_a_mixed_interval_idle_time_has_the_baseline_and_work_the_rest() -> None:
     """A step of 0.5 s in an interval of 1 s that took 350 J, at a baseline of 100 W."""
-    books, teller = Books(), Teller()
-    books.engine(role=Role.DECODE)
-    books.tell(0, energy_joules=0, power_watts=100)
-    books.tell(1, energy_joules=100, power_watts=100)
-    books.tell(2, energy_joules=450, power_watts=600)
-    books.step(teller, teller.decode(2, 0.5))
-    books.beat(teller, 8)
-    books.advance(8)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    accounting.tell(0, energy_joules=0, power_watts=100)
+    accounting.tell(1, energy_joules=100, power_watts=100)
+    accounting.tell(2, energy_joules=450, power_watts=600)
+    accounting.step(reporter, reporter.decode(2, 0.5))
+    accounting.beat(reporter, 8)
+    accounting.advance(8)
 
-    assert books.joules() == {"decode": 300, "idle": 150}
+    assert accounting.joules() == {"decode": 300, "idle": 150}
 
 
 def test_without_a_baseline_idle_time_has_its_share() -> None:
     """Nothing was ever seen at rest."""
-    books, teller = Books(), Teller()
-    books.engine(role=Role.DECODE)
-    books.tell(0, energy_joules=0, power_watts=600)
-    books.tell(1, energy_joules=350, power_watts=600)
-    books.step(teller, teller.decode(1, 0.5))
-    books.beat(teller, 8)
-    books.advance(8)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    accounting.tell(0, energy_joules=0, power_watts=600)
+    accounting.tell(1, energy_joules=350, power_watts=600)
+    accounting.step(reporter, reporter.decode(1, 0.5))
+    accounting.beat(reporter, 8)
+    accounting.advance(8)
 
-    assert books.joules() == {"decode": 175, "idle": 175}
+    assert accounting.joules() == {"decode": 175, "idle": 175}
 
 
 def test_idle_time_never_has_more_than_its_share() -> None:
     """A driver's total that stood still for an interval must not starve the work in it."""
-    books, teller = Books(), Teller()
-    books.engine(role=Role.DECODE)
-    books.tell(0, energy_joules=0, power_watts=100)
-    books.tell(1, energy_joules=100, power_watts=100)
-    books.tell(2, energy_joules=120, power_watts=100)
-    books.step(teller, teller.decode(2, 0.5))
-    books.beat(teller, 8)
-    books.advance(8)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    accounting.tell(0, energy_joules=0, power_watts=100)
+    accounting.tell(1, energy_joules=100, power_watts=100)
+    accounting.tell(2, energy_joules=120, power_watts=100)
+    accounting.step(reporter, reporter.decode(2, 0.5))
+    accounting.beat(reporter, 8)
+    accounting.advance(8)
 
-    assert books.joules() == {"decode": 10, "idle": 110}
+    assert accounting.joules() == {"decode": 10, "idle": 110}
 
 
 def test_engines_that_share_a_device_share_its_energy() -> None:
-    books, prefill, decode = Books(), Teller("p"), Teller("d", pid=2)
-    books.engine("p", Role.PREFILL)
-    books.engine("d", Role.DECODE)
-    books.power(0, 4, 500)
-    books.step(prefill, prefill.prefill(4, 2))
-    books.step(decode, decode.decode(4, 4))
-    books.beat(prefill, 10)
-    books.beat(decode, 10)
-    books.advance(10)
+    accounting, prefill, decode = NodeAccounting(), StepReporter("p"), StepReporter("d", pid=2)
+    accounting.engine("p", Role.PREFILL)
+    accounting.engine("d", Role.DECODE)
+    accounting.power(0, 4, 500)
+    accounting.step(prefill, prefill.prefill(4, 2))
+    accounting.step(decode, decode.decode(4, 4))
+    accounting.beat(prefill, 10)
+    accounting.beat(decode, 10)
+    accounting.advance(10)
 
-    assert books.joules() == {"prefill": 500, "decode": 1500}
+    assert accounting.joules() == {"prefill": 500, "decode": 1500}
 
 
 def test_energy_follows_the_role_and_the_model_of_its_time() -> None:
-    books, teller = Books(), Teller()
-    books.engine(role=Role.PREFILL, model="old")
-    books.beat(teller, 0)
-    books.engine(role=Role.DECODE, since=5, model="new")
-    books.power(0, 10, 100)
-    books.step(teller, teller.decode(10, 10))
-    books.beat(teller, 16)
-    books.advance(16)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.PREFILL, model="old")
+    accounting.beat(reporter, 0)
+    accounting.engine(role=Role.DECODE, since=5, model="new")
+    accounting.power(0, 10, 100)
+    accounting.step(reporter, reporter.decode(10, 10))
+    accounting.beat(reporter, 16)
+    accounting.advance(16)
 
-    (account,) = books.ledger.device_accounts()
+    (account,) = accounting.ledger.device_accounts()
 
     assert account.microjoules == {
         Cell(Role.PREFILL, Use.DECODE, model_name="old"): 500_000_000,
@@ -123,151 +123,153 @@ def test_energy_follows_the_role_and_the_model_of_its_time() -> None:
 
 
 def test_activity_of_a_stranger_has_what_the_baseline_leaves() -> None:
-    """600 W for 2 s of a block of 5 s, in which 100 W is idle; when it was is not in the books."""
-    books = Books()
+    """600 W for 2 s of a block of 5 s, in which 100 W is idle; when is not known."""
+    accounting = NodeAccounting()
     joules = 0
     for t in range(26):
         busy = 10 < t <= 12
         joules += 600 if busy else 100
-        books.tell(t, busy_ratio=float(busy), energy_joules=joules, power_watts=100 + 500 * busy)
-    books.advance(25)
+        accounting.tell(
+            t, busy_ratio=float(busy), energy_joules=joules, power_watts=100 + 500 * busy
+        )
+    accounting.advance(25)
 
-    assert books.watermark() == 15
-    assert books.seconds() == {"idle": 13, "unattributed": 2}
-    assert books.joules() == {"idle": 1300, "unattributed": 1200}
+    assert accounting.watermark() == 15
+    assert accounting.seconds() == {"idle": 13, "unattributed": 2}
+    assert accounting.joules() == {"idle": 1300, "unattributed": 1200}
 
 
 def test_a_dummy_step_has_energy_that_is_nobodys() -> None:
-    books, teller = Books(), Teller()
-    books.engine(role=Role.DECODE)
-    books.power(0, 4, 200)
-    books.step(teller, teller.step(4, 4, dummy=True))
-    books.beat(teller, 10)
-    books.advance(10)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    accounting.power(0, 4, 200)
+    accounting.step(reporter, reporter.step(4, 4, dummy=True))
+    accounting.beat(reporter, 10)
+    accounting.advance(10)
 
-    assert books.joules() == {"unattributed": 800}
+    assert accounting.joules() == {"unattributed": 800}
 
 
 def test_step_time_paid_late_takes_the_energy_of_the_idle_time_that_pays() -> None:
     """A 10 s prefill whose first seconds had been committed as idle (A6)."""
-    books, teller = Books(), Teller()
-    books.engine(role=Role.PREFILL)
-    books.power(0, 50, 300)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.PREFILL)
+    accounting.power(0, 50, 300)
     for t in range(20):
-        books.beat(teller, t)
-        books.advance(t)
-    books.step(teller, teller.prefill(20, 10))
+        accounting.beat(reporter, t)
+        accounting.advance(t)
+    accounting.step(reporter, reporter.prefill(20, 10))
     for t in range(21, 46):
-        books.beat(teller, t)
-        books.advance(t)
+        accounting.beat(reporter, t)
+        accounting.advance(t)
 
-    assert books.seconds() == {"prefill": 10, "idle": 29}
-    assert books.joules() == {"prefill": 3000, "idle": 8700}
+    assert accounting.seconds() == {"prefill": 10, "idle": 29}
+    assert accounting.joules() == {"prefill": 3000, "idle": 8700}
 
 
 def test_energy_waits_for_the_watermark() -> None:
-    books, teller = Books(), Teller()
-    books.engine(role=Role.DECODE)
-    books.power(0, 12, 100)
-    books.step(teller, teller.decode(12, 12))
-    books.advance(12)
-    waiting = books.joules()
-    books.beat(teller, 18)
-    books.advance(18)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    accounting.power(0, 12, 100)
+    accounting.step(reporter, reporter.decode(12, 12))
+    accounting.advance(12)
+    waiting = accounting.joules()
+    accounting.beat(reporter, 18)
+    accounting.advance(18)
 
     assert waiting == {"decode": 600}
-    assert books.joules() == {"decode": 1200}
+    assert accounting.joules() == {"decode": 1200}
 
 
 def test_a_device_that_tells_no_energy_has_none() -> None:
-    books, teller = Books(), Teller()
-    books.engine(role=Role.DECODE)
-    books.activity(0, 20, 1.0)
-    books.step(teller, teller.decode(10, 10))
-    books.beat(teller, 20)
-    books.advance(20)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    accounting.activity(0, 20, 1.0)
+    accounting.step(reporter, reporter.decode(10, 10))
+    accounting.beat(reporter, 20)
+    accounting.advance(20)
 
-    assert books.joules() is None
+    assert accounting.joules() is None
 
 
 def test_a_total_that_falls_begins_anew_and_takes_nothing_back() -> None:
-    books = Books()
+    accounting = NodeAccounting()
     for t, joules in ((0, 1000), (1, 1100), (2, 5), (3, 105)):
-        books.tell(t, energy_joules=joules)
-    books.advance(20)
+        accounting.tell(t, energy_joules=joules)
+    accounting.advance(20)
 
-    assert books.joules() == {"unobserved": 200}
+    assert accounting.joules() == {"unobserved": 200}
 
 
 def test_a_total_that_leaps_beyond_all_reason_is_not_believed() -> None:
-    books = Books()
-    books.tell(0, energy_joules=0)
-    books.tell(1, energy_joules=100)
-    books.tell(2, energy_joules=1e300)
-    books.tell(3, energy_joules=1e300)
-    books.tell(4, energy_joules=100)
-    books.tell(5, energy_joules=150)
-    books.advance(20)
+    accounting = NodeAccounting()
+    accounting.tell(0, energy_joules=0)
+    accounting.tell(1, energy_joules=100)
+    accounting.tell(2, energy_joules=1e300)
+    accounting.tell(3, energy_joules=1e300)
+    accounting.tell(4, energy_joules=100)
+    accounting.tell(5, energy_joules=150)
+    accounting.advance(20)
 
-    assert books.joules() == {"unobserved": 150}
+    assert accounting.joules() == {"unobserved": 150}
 
 
 def test_a_total_that_moves_less_often_than_it_is_read_tells_of_all_the_time_since() -> None:
-    books, teller = Books(), Teller()
-    books.engine(role=Role.DECODE)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
     for tick in range(31):
         half_seconds = tick // 5
         joules = 50 * half_seconds + 250 * min(max(half_seconds - 2, 0), 2)
-        books.tell(tick / 10, energy_joules=joules, power_watts=100)
-    books.step(teller, teller.decode(2, 1))
-    books.beat(teller, 9)
-    books.advance(9)
+        accounting.tell(tick / 10, energy_joules=joules, power_watts=100)
+    accounting.step(reporter, reporter.decode(2, 1))
+    accounting.beat(reporter, 9)
+    accounting.advance(9)
 
-    assert books.joules() == {"decode": 600, "idle": 200}
+    assert accounting.joules() == {"decode": 600, "idle": 200}
 
 
 def test_what_was_used_over_a_hole_in_the_readings_is_not_lost() -> None:
-    books, teller = Books(), Teller()
-    books.engine(role=Role.DECODE)
-    books.tell(0, energy_joules=0)
-    books.tell(10, energy_joules=4000)
-    books.step(teller, teller.decode(10, 5))
-    books.beat(teller, 16)
-    books.advance(16)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    accounting.tell(0, energy_joules=0)
+    accounting.tell(10, energy_joules=4000)
+    accounting.step(reporter, reporter.decode(10, 5))
+    accounting.beat(reporter, 16)
+    accounting.advance(16)
 
-    assert books.joules() == {"decode": 2000, "idle": 2000}
+    assert accounting.joules() == {"decode": 2000, "idle": 2000}
 
 
 def test_work_before_the_first_reading_of_energy_has_none() -> None:
     """An engine is busy when its device first tells of energy, above the watermark."""
-    books, teller = Books(), Teller()
-    books.engine(role=Role.DECODE)
-    books.step(teller, teller.decode(9, 8))
-    books.power(10, 20, 100)
-    books.advance(14)
-    books.beat(teller, 26)
-    books.advance(26)
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    accounting.step(reporter, reporter.decode(9, 8))
+    accounting.power(10, 20, 100)
+    accounting.advance(14)
+    accounting.beat(reporter, 26)
+    accounting.advance(26)
 
-    assert books.joules() == {"idle": 1000}
+    assert accounting.joules() == {"idle": 1000}
 
 
 def test_power_that_is_no_number_is_no_baseline() -> None:
-    books = EnergyLedger()
-    _read(books, 0, 0)
-    _read(books, 100, 70, float("nan"))
-    _read(books, 200, 140, 1.0)
-    books.commit(
+    energy = EnergyLedger()
+    _read(energy, 0, 0)
+    _read(energy, 100, 70, float("nan"))
+    _read(energy, 200, 140, 1.0)
+    energy.commit(
         CommittedTime(_slices(0, [(200, (("a", DECODE),))]), Role.DECODE, {"a": ("m", "")}, {})
     )
 
-    assert books.microjoules == {Cell(Role.DECODE, Use.DECODE, model_name="m"): 140}
+    assert energy.microjoules == {Cell(Role.DECODE, Use.DECODE, model_name="m"): 140}
 
 
 # Properties
 
 
-def _read(books: EnergyLedger, t_ns: int, microjoules: int, watts: float | None = None) -> None:
-    books.read(DeviceReading("g", t_ns, energy_joules=microjoules / 1e6, power_watts=watts), 0)
+def _read(energy: EnergyLedger, t_ns: int, microjoules: int, watts: float | None = None) -> None:
+    energy.read(DeviceReading("g", t_ns, energy_joules=microjoules / 1e6, power_watts=watts), 0)
 
 
 WORKS = st.one_of(
@@ -316,13 +318,13 @@ def test_the_parts_of_every_interval_sum_to_what_was_told(
     parts: Counter[Cell],
 ) -> None:
     """To the microjoule, wherever slices, intervals and commits begin and end."""
-    books, plain, t_ns, total = EnergyLedger(), PlainEnergyBooks(), 0, 0
-    _read(books, 0, 0)
+    energy, plain, t_ns, total = EnergyLedger(), PlainEnergyLedger(), 0, 0
+    _read(energy, 0, 0)
     _read(plain, 0, 0)
     ends = []
     for length_ns, microjoules, watts in told:
         t_ns, total = t_ns + length_ns, total + microjoules
-        _read(books, t_ns, total, watts)
+        _read(energy, t_ns, total, watts)
         _read(plain, t_ns, total, watts)
         ends.append((t_ns, total))
     start_ns = 0
@@ -331,33 +333,33 @@ def test_the_parts_of_every_interval_sum_to_what_was_told(
         done = _slices(start_ns, pieces[first : first + commits])
         start_ns = int(done.edges_ns[-1])
         spent = CommittedTime(done, Role.MIXED, owners, {Reason.NO_REQUEST: parts})
-        books.commit(spent)
+        energy.commit(spent)
         plain.commit(spent)
 
         committed = [total for end_ns, total in ends if end_ns <= start_ns]
-        assert books.microjoules is not None
-        assert sum(books.microjoules.values()) == (committed[-1] if committed else 0)
-        assert min(books.microjoules.values(), default=0) >= 0
+        assert energy.microjoules is not None
+        assert sum(energy.microjoules.values()) == (committed[-1] if committed else 0)
+        assert min(energy.microjoules.values(), default=0) >= 0
         # A part is rounded to the microjoule, and a sum before it by the last bit.
-        assert dict(books.microjoules) == pytest.approx(
+        assert dict(energy.microjoules) == pytest.approx(
             dict(plain.microjoules or {}), abs=2 * len(told)
         )
-        assert books.baseline_watts == plain.baseline_watts
-        assert books.waiting == plain.waiting
+        assert energy.baseline_watts == plain.baseline_watts
+        assert energy.waiting == plain.waiting
 
 
 def test_a_long_wait_for_the_watermark_bounds_the_buffer_and_loses_nothing() -> None:
-    books = EnergyLedger()
+    energy = EnergyLedger()
     count = LONGEST_BUFFER * 5 + 1
     for tick in range(count + 1):
-        _read(books, tick * 100, tick * 7)
-        assert books.waiting <= LONGEST_BUFFER
+        _read(energy, tick * 100, tick * 7)
+        assert energy.waiting <= LONGEST_BUFFER
 
     everything = _slices(0, [(count * 100, (("a", DECODE),))])
-    books.commit(CommittedTime(everything, Role.DECODE, {"a": ("m", "")}, {}))
+    energy.commit(CommittedTime(everything, Role.DECODE, {"a": ("m", "")}, {}))
 
-    assert books.microjoules == {Cell(Role.DECODE, Use.DECODE, model_name="m"): count * 7}
-    assert books.waiting == 0
+    assert energy.microjoules == {Cell(Role.DECODE, Use.DECODE, model_name="m"): count * 7}
+    assert energy.waiting == 0
 
 
 EVENTS = st.lists(
@@ -384,36 +386,36 @@ def test_a_devices_energy_is_what_it_told_up_to_its_watermark(
     events: list[tuple[Any, ...]],
 ) -> None:
     """Through the ledger: any history of steps, states and readings; and it never falls."""
-    books, now, total, last = Books(), 1.0, 0, 0
-    tellers = {name: Teller(name, pid=i + 1) for i, name in enumerate("ab")}
+    accounting, now, total, last = NodeAccounting(), 1.0, 0, 0
+    tellers = {name: StepReporter(name, pid=i + 1) for i, name in enumerate("ab")}
     told: list[tuple[int, int]] = []
     before: dict[Cell, int] = {}
     for name in tellers:
-        books.engine(name, Role.MIXED)
-    books.tell(0, energy_joules=0)
+        accounting.engine(name, Role.MIXED)
+    accounting.tell(0, energy_joules=0)
     for event in events:
         match event:
             case ("step", name, elapsed, context, generates):
-                teller = tellers[name]
-                step = teller.step(
+                reporter = tellers[name]
+                step = reporter.step(
                     now, elapsed, context_tokens=context, generation_tokens=int(generates)
                 )
-                books.step(teller, step, now)
+                accounting.step(reporter, step, now)
             case ("beat", name):
-                books.beat(tellers[name], now)
+                accounting.beat(tellers[name], now)
             case ("state", name, state):
-                books.engine(name, Role.DECODE, state=state, since=now)
+                accounting.engine(name, Role.DECODE, state=state, since=now)
             case ("tell", joules, ratio):
                 now += 0.1
                 total = max(total + joules, 0)
-                if total >= last and ns(now) > ns(books.watermark()):
+                if total >= last and ns(now) > ns(accounting.watermark()):
                     told.append((ns(now), total - last))
                 last = total
-                books.tell(now, energy_joules=float(total), busy_ratio=ratio)
+                accounting.tell(now, energy_joules=float(total), busy_ratio=ratio)
             case ("wait", seconds):
                 now += seconds
-                books.advance(now)
-        (account,) = books.ledger.device_accounts()
+                accounting.advance(now)
+        (account,) = accounting.ledger.device_accounts()
         assert account.microjoules is not None
         committed = sum(joules for end_ns, joules in told if end_ns <= account.watermark_ns)
         assert sum(account.microjoules.values()) == committed * 1_000_000

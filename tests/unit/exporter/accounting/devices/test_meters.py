@@ -18,19 +18,19 @@ from disagg_exporter.model import (
     Throttle,
     Unit,
 )
-from support.books import Books
+from support.accounting import NodeAccounting
 
 
-def activity(books: Books) -> dict[tuple[Role, Unit], float]:
-    (account,) = books.ledger.device_accounts()
+def activity(accounting: NodeAccounting) -> dict[tuple[Role, Unit], float]:
+    (account,) = accounting.ledger.device_accounts()
     return {
         (cell.role, cell.unit): round(slice_ns / SLICE_NS_PER_GPU_SECOND, 6)
         for cell, slice_ns in account.active_slice_ns.items()
     }
 
 
-def throttled(books: Books) -> dict[Throttle, float]:
-    (account,) = books.ledger.device_accounts()
+def throttled(accounting: NodeAccounting) -> dict[Throttle, float]:
+    (account,) = accounting.ledger.device_accounts()
     return {reason: round(ns / 1e9, 6) for reason, ns in account.throttled_ns.items()}
 
 
@@ -45,8 +45,8 @@ def test_activity_told_too_late_for_the_books_is_activity_all_the_same() -> None
 
 
 def test_activity_is_its_ratio_times_the_time_since_the_reading_before() -> None:
-    books = Books()
-    books.engine(role=Role.DECODE)
+    accounting = NodeAccounting()
+    accounting.engine(role=Role.DECODE)
     parts: dict[str, float] = {
         "busy_ratio": 0.8,
         "sm_ratio": 0.5,
@@ -54,9 +54,9 @@ def test_activity_is_its_ratio_times_the_time_since_the_reading_before() -> None
         "dram_ratio": 0.75,
     }
     for tick in range(11):
-        books.tell(tick / 10, **parts)
+        accounting.tell(tick / 10, **parts)
 
-    assert activity(books) == {
+    assert activity(accounting) == {
         (Role.DECODE, Unit.GRAPHICS): 0.8,
         (Role.DECODE, Unit.SM): 0.5,
         (Role.DECODE, Unit.TENSOR): 0.1,
@@ -65,26 +65,26 @@ def test_activity_is_its_ratio_times_the_time_since_the_reading_before() -> None
 
 
 def test_activity_is_counted_as_read_and_waits_for_no_watermark() -> None:
-    books = Books()
-    books.engine(role=Role.PREFILL)
-    books.tell(0, busy_ratio=1.0)
-    books.tell(1, busy_ratio=1.0)
+    accounting = NodeAccounting()
+    accounting.engine(role=Role.PREFILL)
+    accounting.tell(0, busy_ratio=1.0)
+    accounting.tell(1, busy_ratio=1.0)
 
-    assert books.watermark() == 0
-    assert activity(books) == {(Role.PREFILL, Unit.GRAPHICS): 1}
+    assert accounting.watermark() == 0
+    assert activity(accounting) == {(Role.PREFILL, Unit.GRAPHICS): 1}
 
 
 def test_activity_is_of_the_role_at_its_reading() -> None:
-    books = Books()
-    books.engine(role=Role.PREFILL)
-    books.tell(0, sm_ratio=0.5)
-    books.tell(1, sm_ratio=0.5)
-    books.engine(role=Role.DECODE, since=1)
-    books.tell(2, sm_ratio=1.0)
-    books.engine(role=Role.DECODE, state=EngineState.DRAINING, since=2)
-    books.tell(3, sm_ratio=0.25)
+    accounting = NodeAccounting()
+    accounting.engine(role=Role.PREFILL)
+    accounting.tell(0, sm_ratio=0.5)
+    accounting.tell(1, sm_ratio=0.5)
+    accounting.engine(role=Role.DECODE, since=1)
+    accounting.tell(2, sm_ratio=1.0)
+    accounting.engine(role=Role.DECODE, state=EngineState.DRAINING, since=2)
+    accounting.tell(3, sm_ratio=0.25)
 
-    assert activity(books) == {
+    assert activity(accounting) == {
         (Role.PREFILL, Unit.SM): 0.5,
         (Role.DECODE, Unit.SM): 1.0,
         (Role.NONE, Unit.SM): 0.25,
@@ -92,39 +92,39 @@ def test_activity_is_of_the_role_at_its_reading() -> None:
 
 
 def test_a_slices_activity_is_weighted_like_its_seconds() -> None:
-    books = Books(weight=3 / 7)
-    books.tell(0, busy_ratio=1.0)
-    books.tell(1, busy_ratio=1.0)
+    accounting = NodeAccounting(weight=3 / 7)
+    accounting.tell(0, busy_ratio=1.0)
+    accounting.tell(1, busy_ratio=1.0)
 
-    assert activity(books) == {(Role.NONE, Unit.GRAPHICS): round(3 / 7, 6)}
+    assert activity(accounting) == {(Role.NONE, Unit.GRAPHICS): round(3 / 7, 6)}
 
 
 def test_a_unit_is_there_at_zero_once_it_is_told_and_absent_before() -> None:
-    books = Books()
-    books.tell(0, busy_ratio=1.0)
-    books.tell(0.1, power_watts=70.0)
+    accounting = NodeAccounting()
+    accounting.tell(0, busy_ratio=1.0)
+    accounting.tell(0.1, power_watts=70.0)
 
-    assert activity(books) == {(Role.NONE, Unit.GRAPHICS): 0}
-    assert throttled(books) == {}
+    assert activity(accounting) == {(Role.NONE, Unit.GRAPHICS): 0}
+    assert throttled(accounting) == {}
 
 
 def test_a_hole_in_the_readings_counts_a_second_at_most() -> None:
-    books = Books()
-    books.tell(0, busy_ratio=1.0, throttles=(Throttle.THERMAL,))
-    books.tell(30, busy_ratio=1.0, throttles=(Throttle.THERMAL,))
+    accounting = NodeAccounting()
+    accounting.tell(0, busy_ratio=1.0, throttles=(Throttle.THERMAL,))
+    accounting.tell(30, busy_ratio=1.0, throttles=(Throttle.THERMAL,))
 
-    assert activity(books) == {(Role.NONE, Unit.GRAPHICS): 1}
-    assert throttled(books)[Throttle.THERMAL] == 1
+    assert activity(accounting) == {(Role.NONE, Unit.GRAPHICS): 1}
+    assert throttled(accounting)[Throttle.THERMAL] == 1
 
 
 def test_throttling_counts_each_reason_for_itself_and_all_exist_once_told() -> None:
     """Two reasons may hold at once, so their seconds do not sum to time."""
-    books = Books()
-    books.tell(0, throttles=())
-    books.tell(0.5, throttles=(Throttle.POWER_CAP, Throttle.THERMAL))
-    books.tell(0.75, throttles=(Throttle.POWER_CAP,))
+    accounting = NodeAccounting()
+    accounting.tell(0, throttles=())
+    accounting.tell(0.5, throttles=(Throttle.POWER_CAP, Throttle.THERMAL))
+    accounting.tell(0.75, throttles=(Throttle.POWER_CAP,))
 
-    assert throttled(books) == {
+    assert throttled(accounting) == {
         Throttle.POWER_CAP: 0.75,
         Throttle.THERMAL: 0.5,
         Throttle.HW_SLOWDOWN: 0,

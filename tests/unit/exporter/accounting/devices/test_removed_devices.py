@@ -20,7 +20,7 @@ SECOND_NS = 1_000_000_000
 GPU = Device("GPU-a", 0, "H100", "nvidia0")
 
 
-class Books:
+class IdleDevice:
     """A device that idles under engines of one name after the other, a second at a time."""
 
     def __init__(self) -> None:
@@ -60,63 +60,63 @@ class Books:
 
 
 def test_a_forgotten_models_series_end_and_its_devices_sums_do_not_change() -> None:
-    books = Books()
-    books.serve("old", 20)
-    books.serve("new", 20)
-    before = books.ledger.device_accounts()[0]
-    assert books.models == {"old", "new"}
+    accounting = IdleDevice()
+    accounting.serve("old", 20)
+    accounting.serve("new", 20)
+    before = accounting.ledger.device_accounts()[0]
+    assert accounting.models == {"old", "new"}
 
-    books.ledger.forget_model("old")
-    after = books.ledger.device_accounts()[0]
+    accounting.ledger.forget_model("old")
+    after = accounting.ledger.device_accounts()[0]
 
-    assert books.models == {"new"}
+    assert accounting.models == {"new"}
     assert sum(after.slice_ns.values()) == sum(before.slice_ns.values())
     energies = [sum((account.microjoules or {}).values()) for account in (before, after)]
     assert energies[0] == energies[1] > 0
-    assert "old" not in books.shown()
-    assert FORGOTTEN_MODEL not in books.shown()
-    assert "new" in books.shown()
+    assert "old" not in accounting.shown()
+    assert FORGOTTEN_MODEL not in accounting.shown()
+    assert "new" in accounting.shown()
 
 
 def test_a_model_that_is_served_is_not_forgotten() -> None:
-    books = Books()
-    books.serve("m", 20)
+    accounting = IdleDevice()
+    accounting.serve("m", 20)
 
-    books.ledger.forget_model("m")
+    accounting.ledger.forget_model("m")
 
-    assert books.models == {"m"}
+    assert accounting.models == {"m"}
 
 
 def test_a_forgotten_model_that_is_served_again_is_counted_from_zero() -> None:
     """As a new process is, which is what Prometheus takes a smaller value for."""
-    books = Books()
-    books.serve("m", 50)
-    books.serve("other", 20)
-    books.ledger.forget_model("m")
-    books.serve("m", 20)
+    accounting = IdleDevice()
+    accounting.serve("m", 50)
+    accounting.serve("other", 20)
+    accounting.ledger.forget_model("m")
+    accounting.serve("m", 20)
 
     seconds = [
         value
-        for cell, value in books.ledger.device_accounts()[0].cells.items()
+        for cell, value in accounting.ledger.device_accounts()[0].cells.items()
         if cell.model_name == "m"
     ]
     assert 0 < sum(seconds) <= 20
 
 
 def test_what_devices_used_that_are_gone_is_forgotten_with_the_name() -> None:
-    books = Books()
+    accounting = IdleDevice()
     pseudo = Device("cpu-e", 1, "cpu", "cpu")
-    books.ledger.add_device(pseudo, books.second * SECOND_NS)
-    books.ledger.assign(
+    accounting.ledger.add_device(pseudo, accounting.second * SECOND_NS)
+    accounting.ledger.assign(
         Assignment("p", Role.DECODE, (pseudo.gpu,), EngineState.READY, 0, model_name="m")
     )
-    books.serve("other", 20)
-    books.ledger.forget("p")
-    (retired,) = books.ledger.removed_accounts()
-    total = sum(retired.slice_ns.values())
+    accounting.serve("other", 20)
+    accounting.ledger.forget("p")
+    (removed,) = accounting.ledger.removed_accounts()
+    total = sum(removed.slice_ns.values())
 
-    books.ledger.forget_model("m")
-    (retired,) = books.ledger.removed_accounts()
+    accounting.ledger.forget_model("m")
+    (removed,) = accounting.ledger.removed_accounts()
 
-    assert {cell.model_name for cell in retired.slice_ns} <= {"", FORGOTTEN_MODEL}
-    assert sum(retired.slice_ns.values()) == total > 0
+    assert {cell.model_name for cell in removed.slice_ns} <= {"", FORGOTTEN_MODEL}
+    assert sum(removed.slice_ns.values()) == total > 0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.timelines.finalization import pack
-from support.plain_lane import plain_pack
+from support.plain_timeline import plain_pack
 
 SPANS = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), max_size=30).map(
     lambda spans: sorted(spans, key=lambda span: span[0])

@@ -1,4 +1,4 @@
-"""A lane that remembers what it worked out says what one says that looks at all of it anew."""
+"""A timeline that remembers what it worked out says what one says that looks at all of it anew."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.accounting.intervals.timeline import REASONS, WORK, WorkShares
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.model import Phase, Step
-from support.books import Teller, ns
-from support.plain_lane import Piece, PlainLane
+from support.accounting import StepReporter, ns
+from support.plain_timeline import Piece, PlainTimeline
 
 MESSAGES = st.lists(
     st.tuples(
@@ -31,19 +31,19 @@ MESSAGES = st.lists(
 
 
 def _played(
-    lane: StepTimeline | PlainLane, messages: list[tuple[Any, ...]], look_every: int = 1
+    timeline: StepTimeline | PlainTimeline, messages: list[tuple[Any, ...]], look_every: int = 1
 ) -> list[Any]:
-    """Tell a lane everything; return what could be seen of it at each look."""
-    tellers = (Teller(pid=1), Teller(pid=2))
+    """Tell a timeline everything; return what could be seen of it at each look."""
+    tellers = (StepReporter(pid=1), StepReporter(pid=2))
     held: list[tuple[int, Any]] = []
     now, overlapped, seen = 0.0, False, []
     for number, message in enumerate(messages):
         kind, whose, later, elapsed, context, generated, running, overtaken = message
         now += later
-        teller = tellers[whose]
-        step: Step = teller.beat(now)
+        reporter = tellers[whose]
+        step: Step = reporter.beat(now)
         if kind in ("step", "lose"):
-            step = teller.step(
+            step = reporter.step(
                 now,
                 elapsed,
                 context_requests=min(context, 1),
@@ -54,51 +54,53 @@ def _played(
                 running=running,
             )
         held = [(left - 1, told) for left, told in held]
-        held.append((overtaken, (kind, teller, step)))
+        held.append((overtaken, (kind, reporter, step)))
         overlapped ^= kind == "overlap"
         for _, (what, who, told) in (one for one in held if one[0] <= 0):
-            _tell(lane, what, who, told, overlapped, ns(now))
+            _tell(timeline, what, who, told, overlapped, ns(now))
         held = [one for one in held if one[0] > 0]
         if number % look_every == 0:
-            lane.advance(ns(now))
-            seen.append((lane.mark_ns, _pieces(lane), list(lane.overflows), _tokens(lane)))
-            seen.append((lane.lost_records, lane.late_records, lane.work_pending))
+            timeline.advance(ns(now))
+            seen.append(
+                (timeline.mark_ns, _pieces(timeline), list(timeline.overflows), _tokens(timeline))
+            )
+            seen.append((timeline.lost_records, timeline.late_records, timeline.work_pending))
     return seen
 
 
-def _pieces(lane: StepTimeline | PlainLane) -> list[Piece]:
-    if isinstance(lane, PlainLane):
-        return list(lane.pieces)
+def _pieces(timeline: StepTimeline | PlainTimeline) -> list[Piece]:
+    if isinstance(timeline, PlainTimeline):
+        return list(timeline.pieces)
     return [
         Piece(start, end, WorkShares(prefill, dummy) if code == WORK else None, REASONS[code])
-        for start, end, prefill, dummy, code in lane.timeline.pieces.tolist()
+        for start, end, prefill, dummy, code in timeline.timeline.pieces.tolist()
     ]
 
 
-def _tokens(lane: StepTimeline | PlainLane) -> dict[Phase, int]:
-    if isinstance(lane, PlainLane):
-        return dict(lane.tokens)
+def _tokens(timeline: StepTimeline | PlainTimeline) -> dict[Phase, int]:
+    if isinstance(timeline, PlainTimeline):
+        return dict(timeline.tokens)
     return {
-        Phase.PREFILL: sum(int(told.prefill.sum()) for told in lane.tokens),
-        Phase.DECODE: sum(int(told.decode.sum()) for told in lane.tokens),
+        Phase.PREFILL: sum(int(told.prefill.sum()) for told in timeline.tokens),
+        Phase.DECODE: sum(int(told.decode.sum()) for told in timeline.tokens),
     }
 
 
 def _tell(
-    lane: StepTimeline | PlainLane,
+    timeline: StepTimeline | PlainTimeline,
     kind: str,
-    teller: Teller,
+    reporter: StepReporter,
     step: Step,
     overlapped: bool,
     now_ns: int,
 ) -> None:
     match kind:
         case "step":
-            lane.add(teller.key, step, now_ns=now_ns)
+            timeline.add(reporter.key, step, now_ns=now_ns)
         case "beat" | "overlap":
-            lane.heartbeat(teller.key, step, overlapped=overlapped, now_ns=now_ns)
+            timeline.heartbeat(reporter.key, step, overlapped=overlapped, now_ns=now_ns)
         case "end":
-            lane.end(step.t_ns)
+            timeline.end(step.t_ns)
         case _:
             pass  # lost on its way
 
@@ -111,7 +113,7 @@ def test_whatever_it_is_told(messages: list[tuple[Any, ...]], delay: float) -> N
 
     seen = _played(StepTimeline(0, rules), messages)
 
-    assert seen == _played(PlainLane(0, rules), messages)
+    assert seen == _played(PlainTimeline(0, rules), messages)
 
 
 def test_a_busy_minute() -> None:
@@ -133,4 +135,4 @@ def test_a_busy_minute() -> None:
 
     seen = _played(StepTimeline(0, rules), messages, look_every=100)
 
-    assert seen == _played(PlainLane(0, rules), messages, look_every=100)
+    assert seen == _played(PlainTimeline(0, rules), messages, look_every=100)

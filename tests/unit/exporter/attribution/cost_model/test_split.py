@@ -12,7 +12,7 @@ from disagg_exporter.attribution.cost_model.split import StepSplit, token_share
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Phase, Split, Step
 from disagg_exporter.steps.rows import kind_of, rows_of
-from support.books import Books, Teller, ns
+from support.accounting import NodeAccounting, StepReporter, ns
 from support.single_steps import divide, preview, read
 
 
@@ -204,7 +204,7 @@ def test_the_order_of_arrival_does_not_change_what_is_learned(
     told: list[tuple[int, int, float]], seed: int
 ) -> None:
     """Invariant e: records in any order within the packing delay, the model at work."""
-    teller, t, steps = Teller(), 1.0, []
+    teller, t, steps = StepReporter(), 1.0, []
     for prefill, decode, length in told:
         t += length / 4
         counts = {"context_requests": int(prefill > 0), "context_tokens": prefill}
@@ -214,9 +214,9 @@ def test_the_order_of_arrival_does_not_change_what_is_learned(
     random.Random(seed).shuffle(shuffled)
 
     def booked(order: list[Step]) -> tuple[dict[Phase, float], object]:
-        books = Books()
+        books = NodeAccounting()
         books.engine()
-        books.beat(Teller(), 0)
+        books.beat(StepReporter(), 0)
         for step in order:
             books.step(teller, step, now=t)
             books.advance(t)
@@ -230,7 +230,7 @@ def test_the_order_of_arrival_does_not_change_what_is_learned(
 
 
 def test_the_account_says_how_mixed_steps_are_divided() -> None:
-    books, teller, rng = Books(), Teller(), random.Random(1)
+    books, teller, rng = NodeAccounting(), StepReporter(), random.Random(1)
     books.engine()
     books.beat(teller, 0)
     splits = [books.ledger.engine_accounts(0)[0].split]

@@ -11,7 +11,7 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Method, Phase, Reason, Step, StepTotals, StreamKey, Use
 from disagg_exporter.steps.fpm.message import FpmMessage, FpmStream, Queued, Scheduled, decode
 from disagg_exporter.steps.rows import kind_of
-from support.books import Books
+from support.accounting import NodeAccounting
 from support.single_steps import read
 
 DATA = Path(__file__).parents[4] / "data" / "dynamo-1.6.1"
@@ -174,7 +174,7 @@ def test_no_order_of_frames_counts_one_twice(numbers: list[int]) -> None:
 
 def test_the_books_hold_what_was_told_and_count_what_was_lost() -> None:
     """Busy for 10 ms of every 20; two of five hundred frames never came, one came twice."""
-    books, heard = Books(), stream()
+    books, heard = NodeAccounting(), stream()
     books.engine("e")
     books.use(Method.FPM, 0.0)
 
