@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,3 +17,10 @@ pytest_plugins = ["support.leftovers"]
 
 # So that what fails in there shows its values, too.
 pytest.register_assert_rewrite("support")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: Unix sockets allow 107 bytes, and pytest's own are long."""
+    with tempfile.TemporaryDirectory(prefix="dn-") as name:
+        yield Path(name)

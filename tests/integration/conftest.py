@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -46,6 +47,14 @@ def short_folder() -> Iterator[Path]:
     """A folder with a short path: Unix sockets allow 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="dn-") as name:
         yield Path(name)
+
+
+@pytest.fixture
+def alerting_programs() -> None:
+    """Skip where there is no Prometheus or no Alertmanager."""
+    for program in ("prometheus", "prometheus-alertmanager"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed: apt-get install {program}")
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,7 @@ All times of the rules are divided by 30; their thresholds are as shipped.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,16 +25,6 @@ pytestmark = pytest.mark.prometheus
 
 DIVISOR = 30
 CRASHING, CALM = "crashing-node", "calm-node"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Not pytest's folder: the path of a Unix socket must be short."""
-    for program in ("prometheus", "prometheus-alertmanager"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed: apt-get install {program}")
-    with tempfile.TemporaryDirectory(prefix="dn-") as name:
-        yield Path(name)
 
 
 def crashing_node(run_dir: Path, metrics: str) -> dict[str, Any]:
@@ -89,6 +77,7 @@ def fires(url: str, alert: str) -> bool:
         return False  # it is still starting
 
 
+@pytest.mark.usefixtures("alerting_programs")
 def test_a_crash_loop_pages_by_name_and_a_calm_node_pages_nobody(folder: Path) -> None:
     """What follows from the crash loop is held back; a node that goes away pages in turn."""
     run_dir = folder / "run"

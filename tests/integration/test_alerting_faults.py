@@ -7,9 +7,6 @@ node that goes away do is shown with real daemons in test_alerting.py.
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,15 +60,6 @@ CULPRITS = {
 }
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    for program in ("prometheus", "prometheus-alertmanager"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed: apt-get install {program}")
-    with tempfile.TemporaryDirectory(prefix="dn-") as name:
-        yield Path(name)
-
-
 def named(told: Inbox) -> set[tuple[str, str, str, str]]:
     """What was told to somebody who must act, by the label that names the culprit."""
     label_of = {alert: label for _, alert, label, _ in CULPRITS}
@@ -87,6 +75,7 @@ def named(told: Inbox) -> set[tuple[str, str, str, str]]:
     }
 
 
+@pytest.mark.usefixtures("alerting_programs")
 def test_each_fault_is_told_by_the_name_of_its_culprit_and_nothing_else_is(folder: Path) -> None:
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(inbox())

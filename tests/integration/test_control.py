@@ -6,13 +6,11 @@ import contextlib
 import json
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
@@ -51,12 +49,6 @@ def mended(node_file: dict[str, Any], folder: Path) -> Iterator[Mended]:
     with running_node(node_file, folder) as node:
         node.wait_ready()
         yield Mended(node, folder / "run")
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="dn-") as name:
-        yield Path(name)
 
 
 def test_a_pause_holds_over_a_kill_and_the_next_daemon_until_it_is_resumed(folder: Path) -> None:

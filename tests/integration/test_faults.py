@@ -7,7 +7,6 @@ import errno
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,13 +22,6 @@ from support.children import PYTHON, SERVER, STUBBORN, free_port, is_gone, wait_
 from support.two_planes import MODEL, Node, node, standin_node, wait_until
 
 TRUTH_SECONDS = 10.0
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path: Unix sockets allow 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="dn-") as name:
-        yield Path(name)
 
 
 def pair(folder: Path, **victim: Any) -> dict[str, Any]:

@@ -23,13 +23,6 @@ from support.two_planes import standin_node, wait_until
 SECONDS = 30.0
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path: Unix sockets allow 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="dn-") as name:
-        yield Path(name)
-
-
 @contextlib.contextmanager
 def daemon(folder: Path, output: int | None = None, **deadlines: float) -> Iterator[RunningNode]:
     """A daemon with two workers; none of them is left behind, whatever becomes of it."""

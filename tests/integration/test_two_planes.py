@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,13 +27,6 @@ from support.children import wait_readable
 from support.running_node import DISAGG_NODE, Page, prometheus_beside
 from support.tiny_daemons import NAMES, TinyDaemons
 from support.two_planes import Clients, Scraper, node, standin_node, wait_until
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path: Unix sockets allow 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="dn-") as name:
-        yield Path(name)
 
 
 def the_one(page: Page, name: str, **labels: str) -> float:

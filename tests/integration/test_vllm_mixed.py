@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +23,6 @@ pytestmark = pytest.mark.vllm_long
 DATA = Path(__file__).parents[1] / "data" / "vllm-0.32.0"
 # Set to write what was recorded to tests/data.
 WRITE = "DISAGG_WRITE_CAPTURE"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Not pytest's folder: the path of a Unix socket must be short."""
-    with tempfile.TemporaryDirectory(prefix="dn-") as name:
-        yield Path(name)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from disagg_exporter.model import Step
 from disagg_exporter.steps.listener import StepsListener
 from disagg_exporter.steps.local_sockets import in_session_of
 from disagg_exporter.steps.messages import ControlMessage, StepEvent
-from support.told_steps import one_by_one
+from support.received_messages import one_by_one
 from support.vllm_nodes import CPU_ENVIRONMENT, ENGINE_ARGS, MODEL_NAME
 from support.vllm_pair import TRUTH_PLUGIN, TruthStep, read_truth, truth_environment
 

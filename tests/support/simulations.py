@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 from disagg_cluster.simulator.cluster.event_queue import Event, RequestEnded, SimulatedPage
 from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting, disaggregated
+from disagg_cluster.simulator.engine.batch import Outcome
 from disagg_cluster.simulator.engine.hardware import Model
 from disagg_cluster.simulator.load import LoadOverTime, Mix
 from disagg_cluster.simulator.simulation import Simulation, add_devices, drive
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Assignment, DeviceSweep, EngineAccount, Role, Step
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
@@ -114,3 +116,14 @@ def busy_seconds(ledger: Ledger, engine: str, seconds: float) -> float:
 
 QUIET = Reporting(heartbeat_seconds=None, page_seconds=None, sweep_seconds=None)
 """Steps and nothing else."""
+
+
+def kind_of_step(step: Outcome) -> int:
+    """The kind by which the step would be counted."""
+    return wire.step_kind(
+        context_requests=step.context_requests,
+        context_tokens=step.context_tokens,
+        generation_tokens=step.generation_tokens,
+        computed_tokens=step.computed_tokens,
+        external_tokens=step.external_tokens,
+    )

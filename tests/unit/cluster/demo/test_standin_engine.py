@@ -12,6 +12,7 @@ from disagg_cluster.simulator.engine.batch import Outcome, SchedulerLimits, Sequ
 from disagg_cluster.simulator.engine.engine import Engine
 from disagg_cluster.simulator.engine.scheduler import Scheduler
 from disagg_exporter.inside_engine.disagg_steps import wire
+from support.simulations import kind_of_step
 
 MS = 1_000_000
 COSTS = StandinCosts(
@@ -49,16 +50,6 @@ def run(engine: Engine, *requests: Sequence) -> list[Outcome]:
             return steps
 
 
-def kind(step: Outcome) -> int:
-    return wire.step_kind(
-        context_requests=step.context_requests,
-        context_tokens=step.context_tokens,
-        generation_tokens=step.generation_tokens,
-        computed_tokens=step.computed_tokens,
-        external_tokens=step.external_tokens,
-    )
-
-
 def test_a_step_costs_the_plain_sum_of_its_work() -> None:
     prefill, decode = run(standin(), Sequence(1, 1000, 2, 0))
 
@@ -73,7 +64,7 @@ def test_kv_travels_in_proportion_to_its_tokens() -> None:
 def test_a_prefill_engine_asked_for_one_token_never_decodes() -> None:
     steps = run(standin(), *(Sequence(number, 700, 1, 0) for number in range(3)))
 
-    assert {kind(step) for step in steps} == {wire.CONTEXT}
+    assert {kind_of_step(step) for step in steps} == {wire.CONTEXT}
     assert sum(step.generation_tokens for step in steps) == 0
     assert sum(len(step.started) for step in steps) == 3
 
@@ -92,7 +83,7 @@ def test_a_received_prompt_is_one_context_token_and_counts_as_decode() -> None:
     assert (first.context_requests, first.context_tokens, first.generation_tokens) == (1, 1, 0)
     assert (first.computed_tokens, first.external_tokens) == (0, 800)
     assert [(step.context_tokens, step.generation_tokens) for step in rest] == [(0, 1), (0, 1)]
-    assert {kind(step) for step in (first, *rest)} == {wire.GENERATION}
+    assert {kind_of_step(step) for step in (first, *rest)} == {wire.GENERATION}
 
 
 requests = st.tuples(st.integers(1, 6000), st.integers(1, 12), st.booleans())

@@ -18,8 +18,8 @@ from disagg_exporter.model import Step, StepTotals
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 from disagg_exporter.steps.rows import kind_of
 from support.accounting import captured_steps
+from support.received_messages import messages_of
 from support.simulations import TINY, Heard, Until, alone, listen, pair
-from support.told_steps import messages_of
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 SECONDS = 12

@@ -66,13 +66,6 @@ signal.pause()
 
 
 @pytest.fixture
-def ear(tmp_path: Path) -> Iterator[Ear]:
-    ear = Ear(tmp_path)
-    yield ear
-    ear.close()
-
-
-@pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., ChildProcess]]:
     """Start an init over a python script; all below it is killed at the end."""
     started: list[ChildProcess] = []

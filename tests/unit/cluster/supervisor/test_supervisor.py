@@ -5,13 +5,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import Health, WorkerState
 from disagg_cluster.lifecycle.worker_identity import LaunchCommand
@@ -40,27 +39,7 @@ from support.supervisors import (
     STOPPED,
     RunningSupervisor,
     supervised,
-    tiny_spec,
 )
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> Callable[..., WorkerSpec]:
-    """A spec that runs a script, or the test server if there is none."""
-
-    def spec(
-        script: str | None = None, *arguments: str, name: str = "w", policy: RestartPolicy = QUICK
-    ) -> WorkerSpec:
-        return tiny_spec(tmp_path, script, *arguments, name=name, policy=policy)
-
-    return spec
-
-
-@pytest.fixture
-def ear(tmp_path: Path) -> Iterator[Ear]:
-    ear = Ear(tmp_path)
-    yield ear
-    ear.close()
 
 
 def test_workers_start_serve_and_stop_and_each_step_is_told(

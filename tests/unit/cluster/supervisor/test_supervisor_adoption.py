@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import Health, Lifecycle, Presence, WorkerState
 from disagg_cluster.lifecycle.worker_identity import LaunchCommand
@@ -56,16 +55,6 @@ class Written(Journal):
 @pytest.fixture
 def journal(tmp_path: Path) -> Written:
     return Written(tmp_path / "journal.json")
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> Callable[..., WorkerSpec]:
-    def spec(
-        script: str | None = None, *arguments: str, name: str = "w", policy: RestartPolicy = QUICK
-    ) -> WorkerSpec:
-        return tiny_spec(tmp_path, script, *arguments, name=name, policy=policy)
-
-    return spec
 
 
 def leave_ready(posts: list[WorkerSpec], journal: Journal) -> dict[str, int]:

@@ -26,7 +26,7 @@ from disagg_exporter.steps.listener import (
 )
 from disagg_exporter.steps.local_sockets import StepsSocketError, identity_of, unlink_if_same
 from disagg_exporter.steps.messages import ControlMessage, MessageKind, StepEvent
-from support.told_steps import one_by_one
+from support.received_messages import one_by_one
 
 HELLO, STEP, HEARTBEAT, DISCONNECTED = MessageKind
 DECODE_STEP = Facts(elapsed_ns=20, generation_requests=7, generation_tokens=7, running=7)

@@ -10,7 +10,7 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.messages import MessageKind, StepRecords, record_runs
 from disagg_exporter.steps.rows import LARGEST, steps_of
-from support.told_steps import messages_of
+from support.received_messages import messages_of
 
 # All numbers differ, so that no two fields can be exchanged unseen.
 RECORD = wire.Record(

@@ -16,6 +16,7 @@ from disagg_cluster.simulator.engine.batch import (
 )
 from disagg_cluster.simulator.engine.scheduler import Scheduler
 from disagg_exporter.inside_engine.disagg_steps import wire
+from support.simulations import kind_of_step
 
 MS = 1_000_000
 
@@ -60,16 +61,6 @@ def asked(number: int, prompt: int, output: int, **more: object) -> Sequence:
     return Sequence(number, prompt, output, 0, **more)  # type: ignore[arg-type]
 
 
-def kind(step: Outcome) -> int:
-    return wire.step_kind(
-        context_requests=step.context_requests,
-        context_tokens=step.context_tokens,
-        generation_tokens=step.generation_tokens,
-        computed_tokens=step.computed_tokens,
-        external_tokens=step.external_tokens,
-    )
-
-
 def test_a_long_prompt_is_cut_into_chunks_and_told_whole_where_it_ends() -> None:
     engine = bench(step_tokens=1000)
     engine.scheduler.submit(asked(1, 2500, 2))
@@ -94,7 +85,7 @@ def test_chunks_go_beside_decoding_within_one_budget() -> None:
         (99, 1),
         (52, 1),
     ]
-    assert kind(steps[0]) == wire.MIXED
+    assert kind_of_step(steps[0]) == wire.MIXED
 
 
 def test_a_budget_of_one_token_does_not_make_a_chunk_an_answer() -> None:
@@ -204,7 +195,7 @@ def test_a_remote_prompt_waits_for_its_kv_and_then_computes_one_token() -> None:
     first, *rest = engine.run()
     assert (first.context_requests, first.context_tokens) == (1, 1)
     assert (first.computed_tokens, first.external_tokens) == (0, 100)
-    assert kind(first) == wire.GENERATION
+    assert kind_of_step(first) == wire.GENERATION
     assert [step.generation_tokens for step in rest] == [1, 1]
 
 
@@ -229,7 +220,7 @@ def test_a_prompt_whose_kv_does_not_come_is_computed_here() -> None:
     (step,) = engine.run()
 
     assert (step.computed_tokens, step.external_tokens, step.context_tokens) == (100, 0, 100)
-    assert kind(step) == wire.CONTEXT
+    assert kind_of_step(step) == wire.CONTEXT
 
 
 def test_kv_kept_for_another_engine_stays_until_it_is_let_go() -> None:

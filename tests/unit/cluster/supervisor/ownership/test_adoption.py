@@ -60,13 +60,6 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ear(tmp_path: Path) -> Iterator[Ear]:
-    ear = Ear(tmp_path)
-    yield ear
-    ear.close()
-
-
-@pytest.fixture
 def begin(log: Path) -> Iterator[Callable[..., ChildProcess]]:
     """Starts a program, whose session ends with the test, however that ends."""
     started: list[ChildProcess] = []

@@ -29,13 +29,6 @@ if sys.argv[3] == "stay":
 
 
 @pytest.fixture
-def ear(tmp_path: Path) -> Iterator[Ear]:
-    ear = Ear(tmp_path)
-    yield ear
-    ear.close()
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "logs" / "worker.log"
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,6 @@ from disagg_exporter.steps.plugin_silence import GRACE_SECONDS
 FACTS = Facts(*([0] * len(Facts._fields)))._replace(
     elapsed_ns=5_000_000, context_tokens=9, context_requests=1
 )
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path: Unix sockets allow 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="dn-") as name:
-        yield Path(name)
 
 
 def test_a_message_that_trips_us_up_is_shown_and_those_behind_it_are_heard(
