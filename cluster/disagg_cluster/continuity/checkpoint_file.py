@@ -37,7 +37,7 @@ class CheckpointFile:
     Args:
         paths: Where they are; their folder exists.
         where: What pids mean here.
-        log: Told when it cannot be trusted.
+        log: Logs when it cannot be trusted.
         at: By which paths they are written; by their own if not said.
     """
 

@@ -26,7 +26,7 @@ class LearnedFile:
     Args:
         path: Where it is; its folder exists and is trusted.
         models: What is learned.
-        log: Told when the file cannot be trusted or written, once each time that begins.
+        log: Logs when the file cannot be trusted or written, once each time that begins.
         at: By which path it is written; by its own if not said.
         round_seconds: From one look at what is new to the next.
         clock_ns, wall: CLOCK_MONOTONIC, Unix seconds.

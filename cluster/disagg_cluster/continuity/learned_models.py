@@ -30,7 +30,7 @@ IdentityOf = Callable[[EngineStatus], LearnedIdentity | None]
 
 
 class EngineIdentities:
-    """Tells engines apart by command, model and devices.
+    """Distinguishes engines by command, model and devices.
 
     Args:
         devices: All devices of the node, the pseudo-devices of found engines included.
@@ -137,7 +137,7 @@ class LearnedModels:
     Args:
         learners: Who learns.
         identity_of: What an engine is.
-        log: Told what an engine inherits.
+        log: Logs what an engine inherits.
     """
 
     def __init__(self, learners: Learners, identity_of: IdentityOf, log: logging.Logger) -> None:

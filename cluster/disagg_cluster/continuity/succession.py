@@ -37,7 +37,7 @@ class Continuity:
     Args:
         ledger: The accounting.
         file: Where it is written.
-        log: Told when that fails.
+        log: Logs when that fails.
         names: What engines that others started are called, by what they are recognised by.
         start_ticks: When a process started; None if there is none.
     """
@@ -67,7 +67,7 @@ class Continuity:
     def resume(
         self, devices: Sequence[Device], now_ns: int, predecessor: str | None, signature: str
     ) -> Checkpoint | None:
-        """Go on where the daemon before was, before anything is told; return what it left.
+        """Go on where the daemon before was, before anything is shown; return what it left.
 
         Args:
             devices: The node's devices.
@@ -205,7 +205,7 @@ class Succession:
         names: What found engines are called, by what they are recognised by.
         digests: Fingerprints of the launched workers' commands, by worker.
         at: By which path a file of the run folder is written.
-        log: Told what cannot be read or written.
+        log: Logs what cannot be read or written.
     """
 
     def __init__(

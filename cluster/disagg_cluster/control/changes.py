@@ -1,6 +1,6 @@
 """One change at a time, each once: what is under way, and what was answered before.
 
-Pure: `take` is told each request, `advance` each change of the node and the passing of time.
+Pure: `take` receives each request, `advance` each change of the node and the passing of time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MARGIN_SECONDS = 30.0
 class Change:
     """A change under way: of the process numbered `incarnation`, until `deadline_ns`.
 
-    `asked` are the requests for it, by their ids; `said` is what was told of it last.
+    `asked` are the requests for it, by their ids; `said` is what was reported of it last.
     """
 
     id: str

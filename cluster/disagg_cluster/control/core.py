@@ -1,4 +1,4 @@
-"""Answers requests, whatever carries them: decides, gives the orders, tells how they go.
+"""Answers requests, whatever carries them: decides, gives the orders, reports how they go.
 
 The one owner of what is under way. A transport hands it requests with their callers and passes its
 replies on; every change leaves a line in the log and a count.
@@ -48,7 +48,7 @@ class ControlCore:
 
     Args:
         supervisor: Asked and ordered.
-        log: Told of every change, its outcome and every refusal.
+        log: Logs every change, its outcome and every refusal.
         clock_ns: CLOCK_MONOTONIC.
     """
 
@@ -150,7 +150,7 @@ class ControlCore:
             return ControlReply(request.id, ReplyOutcome.TIMEOUT, text, way_out)
 
     async def _follow(self) -> None:
-        """Tell how the running change goes, until it has ended."""
+        """Report how the running change goes, until it has ended."""
         while (running := self._changes.running) is not None:
             self._happened.clear()
             try:
@@ -163,13 +163,13 @@ class ControlCore:
                 )
             self._changes = changes
             if reply is not None:
-                self._told(name_of(running.verb), reply)
+                self._report(name_of(running.verb), reply)
             if changes.running is not None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_SECONDS):
                         await self._happened.wait()
 
-    def _told(self, verb: str, reply: ControlReply) -> None:
+    def _report(self, verb: str, reply: ControlReply) -> None:
         if reply.outcome.final:
             level = logging.INFO if reply.outcome is ReplyOutcome.DONE else logging.WARNING
             self._log.log(level, "control: request %s: %s", reply.id, reply.text)

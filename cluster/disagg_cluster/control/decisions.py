@@ -1,7 +1,7 @@
 """What is to be done about a request: orders for the supervisor, or a refusal with the way out.
 
 Pure: a request and the view of the node give the decision. Nothing is done that the supervisor
-would refuse, so that whoever asks is told why and what to do instead.
+would refuse, so that whoever asks learns why and what to do instead.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class SupervisedNode:
         return NodeOverview(self._daemon(), tuple(worker_view(each, now_ns) for each in snapshots))
 
     def obey(self, orders: Orders) -> None:
-        """Tell each worker what was decided."""
+        """Hand each worker what was decided."""
         for worker in orders.workers:
             self._supervisor.handle(worker, event_of(orders.verb))
 
@@ -102,7 +102,7 @@ class ControlService:
     Args:
         node: The node's name.
         folder: Where the socket is to be.
-        log: Told of every change that was asked for, and by whom.
+        log: Logs every change that was asked for, and by whom.
     """
 
     def __init__(self, node: str, folder: RunFolder, log: logging.Logger) -> None:

@@ -46,7 +46,7 @@ class ControlSocket:
     Args:
         path: Where; the file has the permissions 0600 and is made anew if it vanishes.
         core: Answers.
-        log: Told of who was refused, and of a socket that cannot be had.
+        log: Logs who was refused, and of a socket that cannot be had.
         users: The user ids that are answered.
         read_seconds, write_seconds: How long a client may take to ask, and to read one reply.
         most_connections: How many at a time.

@@ -93,10 +93,10 @@ def decode_request(line: bytes) -> ControlRequest:
     Raises:
         WireError: It is none, of a version or a verb that is not known here, or wrong in itself.
     """
-    told = _mapping(line, "request")
-    request_id = told.get("id")
+    parsed = _mapping(line, "request")
+    request_id = parsed.get("id")
     known_id = request_id if isinstance(request_id, str) and len(request_id) <= 64 else ""
-    version, verb = told.get("version"), told.get("verb")
+    version, verb = parsed.get("version"), parsed.get("verb")
     if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
         why = f"version: {version} is not known here: this daemon speaks version {VERSION}"
         raise WireError((f"{why}; use the disagg-node that runs it",), known_id)
@@ -105,7 +105,7 @@ def decode_request(line: bytes) -> ControlRequest:
         raise WireError((why,), known_id)
     shape = _SHAPES[verb] if isinstance(verb, str) else _Head
     try:
-        head = shape.model_validate(told)
+        head = shape.model_validate(parsed)
     except ValidationError as error:
         wrong = error.errors()
         if not isinstance(verb, str):
@@ -130,7 +130,7 @@ def encode_reply(reply: ControlReply) -> bytes:
         parts["daemon"] = asdict(reply.daemon)
     line = _line(parts)
     if len(line) > MOST_BYTES:
-        # Thousands of GPUs: who asks is better told less than nothing.
+        # Thousands of GPUs: less is better than no answer.
         parts["worker"]["gpus"] = []
         line = _line(parts)
     return line
@@ -142,17 +142,17 @@ def decode_reply(line: bytes) -> ControlReply:
     Raises:
         WireError: It is none, or of a version that is not known here.
     """
-    told = _mapping(line, "reply")
-    if told.get("version") != VERSION:
-        raise WireError((f"version: {told.get('version')!r} is not known here",))
+    parsed = _mapping(line, "reply")
+    if parsed.get("version") != VERSION:
+        raise WireError((f"version: {parsed.get('version')!r} is not known here",))
     try:
-        worker, daemon = told.get("worker"), told.get("daemon")
+        worker, daemon = parsed.get("worker"), parsed.get("daemon")
         return ControlReply(
-            id=str(told["id"]),
-            outcome=ReplyOutcome(told["outcome"]),
-            text=str(told.get("text", "")),
-            way_out=str(told.get("way_out", "")),
-            problems=tuple(map(str, told.get("problems", ()))),
+            id=str(parsed["id"]),
+            outcome=ReplyOutcome(parsed["outcome"]),
+            text=str(parsed.get("text", "")),
+            way_out=str(parsed.get("way_out", "")),
+            problems=tuple(map(str, parsed.get("problems", ()))),
             worker=None if worker is None else _worker(worker),
             daemon=None if daemon is None else DaemonView(**_known(DaemonView, daemon)),
         )
@@ -172,27 +172,30 @@ def _verb(head: _Head) -> Verb:
     return DaemonStatus()
 
 
-def _worker(told: dict[str, Any]) -> WorkerView:
-    known = _known(WorkerView, told)
-    known |= {"state": WorkerState(told["state"]), "gpus": tuple(map(str, told.get("gpus", ())))}
+def _worker(parsed: dict[str, Any]) -> WorkerView:
+    known = _known(WorkerView, parsed)
+    known |= {
+        "state": WorkerState(parsed["state"]),
+        "gpus": tuple(map(str, parsed.get("gpus", ()))),
+    }
     return WorkerView(**known)
 
 
-def _known(kind: type[WorkerView] | type[DaemonView], told: dict[str, Any]) -> dict[str, Any]:
+def _known(kind: type[WorkerView] | type[DaemonView], parsed: dict[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
-    return {key: value for key, value in told.items() if key in names}
+    return {key: value for key, value in parsed.items() if key in names}
 
 
 def _mapping(line: bytes, what: str) -> dict[str, Any]:
     if len(line) > MOST_BYTES:
         raise WireError((f"the {what} is longer than {MOST_BYTES} bytes",))
     try:
-        told = json.loads(line)
+        parsed = json.loads(line)
     except (ValueError, RecursionError):
         raise WireError((f"the {what} is no JSON",)) from None
-    if not isinstance(told, dict):
+    if not isinstance(parsed, dict):
         raise WireError((f"the {what} is no JSON object",))
-    return told
+    return parsed
 
 
 def _line(parts: dict[str, Any]) -> bytes:

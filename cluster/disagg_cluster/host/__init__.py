@@ -1,1 +1,1 @@
-"""What the kernel tells and keeps for us: folders, files, locks, processes, control groups."""
+"""What the kernel reports and keeps for us: folders, files, locks, processes, control groups."""

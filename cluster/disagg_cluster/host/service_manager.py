@@ -1,4 +1,4 @@
-"""What a service manager is told, by the protocol of systemd's sd_notify.
+"""Notifies a service manager, by the protocol of systemd's sd_notify.
 
 Datagrams to the socket that it names in our environment. That one cannot be sent is no reason for
 anything: it is logged once, and the daemon goes on.
@@ -21,11 +21,11 @@ _EXTENSION_SECONDS = 30.0
 
 
 class ServiceManager:
-    """Who started us, if it wants to be told; else everything here does nothing.
+    """Who started us, if it wants notifications; else everything here does nothing.
 
     Args:
         environ: Our environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
-        log: Told once why it cannot be told anything.
+        log: Logs once why it cannot be notified.
         pid: Ours.
     """
 
@@ -41,19 +41,19 @@ class ServiceManager:
 
     @property
     def listens(self) -> bool:
-        """Whether anybody is there to be told."""
+        """Whether there is one to notify."""
         return self._address is not None
 
     def ready(self) -> None:
-        """Tell that we serve."""
+        """Notify that we serve."""
         self._send("READY=1")
 
     def reloading(self) -> None:
-        """Tell that we look at our configuration anew; `ready` ends that."""
+        """Notify that we look at our configuration anew; `ready` ends that."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Tell that we end."""
+        """Notify that we end."""
         self._send("STOPPING=1")
 
     def extend_timeout(self, seconds: float) -> None:
@@ -65,7 +65,7 @@ class ServiceManager:
         self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """Tell in a line how it goes; the same as before is not told again."""
+        """Send a status line; the same as before is not sent again."""
         line = " ".join(text.split())[:_MOST_STATUS]
         if line != self._status:
             self._status = line
@@ -80,7 +80,7 @@ class ServiceManager:
                 link.sendto(message.encode(errors="replace"), self._address)
         except OSError as error:
             if not self._silent:
-                self._log.warning("the service manager cannot be told: %s", error.strerror)
+                self._log.warning("the service manager cannot be notified: %s", error.strerror)
             self._silent = True
         else:
             self._silent = False
@@ -97,8 +97,8 @@ def _watchdog_seconds(environ: Mapping[str, str], pid: int | None) -> float | No
     told_pid = environ.get("WATCHDOG_PID", "")
     if told_pid and told_pid != str(os.getpid() if pid is None else pid):
         return None
-    told = environ.get("WATCHDOG_USEC", "")
-    seconds = int(told) / 1e6 if told.isascii() and told.isdigit() else 0.0
+    text = environ.get("WATCHDOG_USEC", "")
+    seconds = int(text) / 1e6 if text.isascii() and text.isdigit() else 0.0
     return seconds or None
 
 
@@ -108,9 +108,9 @@ class LifeSigns:
     They are given by a task of the daemon's own loop: a loop that is stuck gives none.
 
     Args:
-        manager: Told.
+        manager: Is notified.
         is_well: Whether what matters is alive, too.
-        status: How it goes, in a line; nothing is told if it is empty.
+        status: How it goes, in a line; nothing is sent if it is empty.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class LifeSigns:
         if not self._manager.listens:
             yield
             return
-        tasks = [asyncio.create_task(self._tell())]
+        tasks = [asyncio.create_task(self._send_status())]
         if (seconds := self._manager.watchdog_seconds) is not None:
-            tasks.append(asyncio.create_task(self._beat(seconds / 2)))
+            tasks.append(asyncio.create_task(self._send_watchdog(seconds / 2)))
         try:
             yield
         finally:
@@ -138,19 +138,19 @@ class LifeSigns:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def end(self) -> None:
-        """Tell that the daemon ends, and ask for time as long as it takes."""
+        """Notify that the daemon ends, and ask for time as long as it takes."""
         if not self._ending:
             self._ending = True
             self._manager.stopping()
             self._manager.extend_timeout(_EXTENSION_SECONDS)
 
-    async def _beat(self, seconds: float) -> None:
+    async def _send_watchdog(self, seconds: float) -> None:
         while True:
             if self._is_well():
                 self._manager.alive()
             await asyncio.sleep(seconds)
 
-    async def _tell(self) -> None:
+    async def _send_status(self) -> None:
         seconds = 0.0
         while True:
             if text := self._status():

@@ -1,7 +1,7 @@
 """Which sockets listen on a TCP port, on which addresses, and which processes hold them.
 
 Asked through netlink (sock_diag), because /proc/net/tcp walks every connection of the host: 2 ms a
-look on an idle one against 0.05 ms. The file is read where netlink gives no answer; both tell the
+look on an idle one against 0.05 ms. The file is read where netlink gives no answer; both say the
 same.
 """
 
@@ -37,7 +37,7 @@ def listeners(port: int) -> tuple[Listener, ...]:
     """All sockets of this network namespace that listen on a port, IPv4 and IPv6.
 
     Raises:
-        OSError: Neither netlink nor /proc tells.
+        OSError: Neither netlink nor /proc answers.
     """
     try:
         return tuple(ask_kernel(port))
@@ -74,7 +74,7 @@ def all_listeners(net: Path | None = None) -> dict[int, tuple[IPv4Address | IPv6
         net: The tables of another network namespace (`/proc/<pid>/net`); ours if None.
 
     Raises:
-        OSError: Nobody tells.
+        OSError: Neither answers.
     """
     if net is None:
         try:
@@ -88,7 +88,7 @@ def inodes_by_port() -> dict[int, frozenset[int]]:
     """Every socket of this network namespace that listens for TCP, by its port.
 
     Raises:
-        OSError: Neither netlink nor /proc tells.
+        OSError: Neither netlink nor /proc answers.
     """
     found: defaultdict[int, set[int]] = defaultdict(set)
     try:
@@ -174,7 +174,7 @@ def plain(text: str) -> IPv4Address | IPv6Address:
 
 
 class Owner(StrEnum):
-    """Who listens: the asked processes, somebody else too, nobody seen, or it cannot be told."""
+    """Who listens: the asked processes, somebody else too, nobody seen, or it is not known."""
 
     OURS = "ours"
     OTHER = "other"

@@ -204,10 +204,10 @@ class Rotation:
 
     Args:
         logs: The logs of all workers, by name.
-        was_cut: Told whose log begins anew.
+        was_cut: Receives whose log begins anew.
         limit_megabytes: How long each may grow.
         writers: The processes that write them, by name; a log that is deleted is made anew.
-        log: Told of a log that cannot be rotated, once each time that begins.
+        log: Logs one that cannot be rotated, once each time that begins.
         every_seconds: From one look to the next.
     """
 

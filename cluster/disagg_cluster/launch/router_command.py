@@ -44,7 +44,7 @@ def router_command(config: NodeConfig, router: Router) -> LaunchCommand:
     argv += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(router.metrics_port)]
     argv += ["--policy", router.policy, "--kv-connector", router.kv_connector]
     argv += ["--health-check-interval-secs", str(HEALTH_SECONDS)]
-    # It listens only once all its engines are well, looking every half minute unless told.
+    # It listens only once all its engines are well, looking every half minute by default.
     argv += ["--worker-startup-timeout-secs", str(round(start_seconds(config, router)))]
     argv += ["--worker-startup-check-interval", "1"]
     # Through a proxy that the daemon's environment names it would wait for its engines for ever;
@@ -71,7 +71,7 @@ def router_engines(config: NodeConfig, router: Router) -> tuple[RouterEngine, ..
 
 
 def start_seconds(config: NodeConfig, router: Router) -> float:
-    """How long the router may take to start; unless told, longer than all its engines may."""
+    """How long the router may take to start; by default longer than all its engines may."""
     deadlines = router.deadlines
     if "start_seconds" in deadlines.model_fields_set:
         return deadlines.start_seconds
@@ -85,6 +85,6 @@ def _of_role(config: NodeConfig, role: Role) -> Iterator[Worker]:
 
 
 def _bootstrap(router: Router, worker: Worker) -> tuple[str, ...]:
-    """The port on which a Mooncake prefill engine tells who it is."""
+    """The port on which a Mooncake prefill engine identifies itself."""
     ports = worker.side_channel_ports
     return (str(ports.start),) if router.kv_connector == "mooncake" and ports else ()

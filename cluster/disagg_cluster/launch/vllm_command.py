@@ -59,19 +59,19 @@ def vllm_argv(worker: Worker) -> tuple[str, ...]:
 
 def vllm_variables(worker: Worker) -> dict[str, str]:
     """What its environment has beside the worker's own variables; some of those may come first."""
-    told: dict[str, str] = {}
+    variables: dict[str, str] = {}
     ports = worker.side_channel_ports
     if ports and worker.uses_bootstrap:
-        told["VLLM_MOONCAKE_BOOTSTRAP_PORT"] = str(ports.start)
+        variables["VLLM_MOONCAKE_BOOTSTRAP_PORT"] = str(ports.start)
     elif ports:
-        # It is told to the peers as it is: where the engine listens on all addresses, the file
+        # It is variables to the peers as it is: where the engine listens on all addresses, the file
         # has to say by which one they reach it.
         host = worker.env.get("VLLM_NIXL_SIDE_CHANNEL_HOST", worker.probe_host)
-        told["VLLM_NIXL_SIDE_CHANNEL_HOST"] = host
-        told["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(ports.start)
+        variables["VLLM_NIXL_SIDE_CHANNEL_HOST"] = host
+        variables["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(ports.start)
     if "VLLM_PLUGINS" in worker.env:
-        told["VLLM_PLUGINS"] = with_our_plugin(worker.env["VLLM_PLUGINS"])
-    return told
+        variables["VLLM_PLUGINS"] = with_our_plugin(worker.env["VLLM_PLUGINS"])
+    return variables
 
 
 def with_our_plugin(plugins: str) -> str:
@@ -81,12 +81,12 @@ def with_our_plugin(plugins: str) -> str:
 
 
 def _kv_transfer_json(kv_transfer: KvTransfer, role: Role) -> str:
-    told: dict[str, object] = {
+    settings: dict[str, object] = {
         "kv_connector": kv_transfer.connector,
         "kv_role": kv_transfer.role or _KV_ROLE_OF.get(role, "kv_both"),
     }
     if kv_transfer.buffer_device is not None:
-        told["kv_buffer_device"] = kv_transfer.buffer_device
+        settings["kv_buffer_device"] = kv_transfer.buffer_device
     if kv_transfer.extra_config:
-        told["kv_connector_extra_config"] = kv_transfer.extra_config
-    return json.dumps(told, separators=(",", ":"))
+        settings["kv_connector_extra_config"] = kv_transfer.extra_config
+    return json.dumps(settings, separators=(",", ":"))

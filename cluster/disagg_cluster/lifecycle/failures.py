@@ -47,7 +47,7 @@ class Failure:
 
 
 OnFailure = Callable[[Failure], None]
-"""Told of each failure inside the loop; it must neither wait nor raise."""
+"""Receives each failure inside the loop; it must neither wait nor raise."""
 
 
 def has_crashed(old: Lifecycle, new: Lifecycle) -> bool:
@@ -135,7 +135,7 @@ def _is_back(old: Lifecycle, new: Lifecycle) -> bool:
 
 def payload(failure: Failure, node: str, cluster: str) -> bytes:
     """A failure as a line of JSON, of bounded length."""
-    told = {"version": VERSION, "node": node, "cluster": cluster} | asdict(failure)
-    told["cause"] = failure.cause[:_MOST_TEXT]
-    told["log_lines"] = [line[:_MOST_LINE] for line in failure.log_lines]
-    return json.dumps(told).encode() + b"\n"
+    fields = {"version": VERSION, "node": node, "cluster": cluster} | asdict(failure)
+    fields["cause"] = failure.cause[:_MOST_TEXT]
+    fields["log_lines"] = [line[:_MOST_LINE] for line in failure.log_lines]
+    return json.dumps(fields).encode() + b"\n"

@@ -193,7 +193,7 @@ class Drained:
 class Resumed:
     """A new daemon goes on with this life and has looked what is left of its process.
 
-    Not `wanted` is a worker that it was told to stop before. Not `started` is one whose last start
+    Not `wanted` is a worker that was asked to stop before. Not `started` is one whose last start
     was decided and written down, but perhaps never made.
     """
 
@@ -240,7 +240,7 @@ Action = Start | Signal
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The new life, what to do now, in order, and what to tell the log."""
+    """The new life, what to do now, in order, and what to log."""
 
     life: Lifecycle
     actions: tuple[Action, ...] = ()

@@ -75,15 +75,15 @@ def decide(
         policy: Deadlines and limits.
         jitter: A number in 0..1, drawn by the caller, that shortens a back-off begun now.
     """
-    heard = _hear(life, event, now_ns, policy, jitter)
-    due = due_ns(heard.life, policy)
+    received = _receive(life, event, now_ns, policy, jitter)
+    due = due_ns(received.life, policy)
     if due is None or now_ns < due:
-        return heard
-    acted = _act(heard.life, now_ns, policy, jitter)
-    return Decision(acted.life, heard.actions + acted.actions, heard.notes + acted.notes)
+        return received
+    acted = _act(received.life, now_ns, policy, jitter)
+    return Decision(acted.life, received.actions + acted.actions, received.notes + acted.notes)
 
 
-def _hear(
+def _receive(
     life: Lifecycle, event: Event, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> Decision:
     match event:

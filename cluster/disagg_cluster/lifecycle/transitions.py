@@ -4,7 +4,7 @@ A paused worker is observed: its state and its death are reported, and nothing i
 Only a stop is obeyed. The pause stays in the journal until somebody ends it, also over the death of
 the worker, of the daemon, and over a stop.
 
-Of a worker that does not answer, three things are told apart: a good answer; no answer, which
+Of a worker that does not answer, three things are distinguished: a good answer; no answer, which
 counts against it unless it finished a step or a request meanwhile; and a probe that could not be
 made, which says nothing.
 """
@@ -106,10 +106,10 @@ def wanted_anew(life: Lifecycle, now_ns: int) -> Lifecycle:
 def lives_on(life: Lifecycle, now_ns: int) -> Decision:
     """Go on with a process that still runs; it is wanted, as the node file names it.
 
-    One that nobody had told to end is only looked at again: `starting` until a probe says that it
+    One that had not been asked to end is only probed again: `starting` until a probe says that it
     is healthy. A drain that was under way is called off, unless it is for a restart. One that had
-    been told to end is told again, as nobody knows whether the signal was sent, and started anew
-    when it has gone; one that is paused is told nothing.
+    been asked to end is signalled again, as the signal may not have been sent, and started anew
+    when it has gone; one that is paused is not signalled.
     """
     if life.restarting and life.last_signal is None:
         return Decision(replace(life, since_ns=now_ns), notes=("adopted while it drains",))
@@ -128,13 +128,13 @@ def lives_on(life: Lifecycle, now_ns: int) -> Decision:
             patient_until_ns=0,
         )
         return Decision(looked_at, notes=("adopted from the daemon before",))
-    told = replace(life, last_signal_ns=now_ns)
+    noted = replace(life, last_signal_ns=now_ns)
     if life.state is WorkerState.DRAINING:
-        told = wanted_anew(told, now_ns)
-    if told.paused_ns is not None:
-        return Decision(told, notes=("adopted while it ends, and paused",))
+        noted = wanted_anew(noted, now_ns)
+    if noted.paused_ns is not None:
+        return Decision(noted, notes=("adopted while it ends, and paused",))
     note = f"adopted while it ends: {life.last_signal.name} to the group again"
-    return Decision(told, (Signal(life.generation, life.last_signal),), (note,))
+    return Decision(noted, (Signal(life.generation, life.last_signal),), (note,))
 
 
 def is_frozen(life: Lifecycle) -> bool:
@@ -152,7 +152,7 @@ def pause(life: Lifecycle, now_ns: int) -> Decision:
     if not life.restarting:
         return Decision(paused, notes=("paused: it is observed, and nothing else",))
     note = "paused: its restart is called off"
-    # What was told to end cannot be told otherwise: it will not be started again by itself.
+    # What was signalled cannot be called back: it will not be started again by itself.
     state = WorkerState.READY if life.last_signal is None else WorkerState.BACKOFF
     called_off = replace(paused.into(state, now_ns), restarting=False, retry_ns=now_ns)
     return Decision(called_off, notes=(note,))
@@ -203,7 +203,7 @@ def probed(
         return well, ("answers again",) if again else ()
     notes = () if event.why == life.probe_why else (f"not healthy: {event.why}",)
     if event.health is Health.UNDECIDED:
-        # Only a silence that was seen counts: how long it lasts is told from here on.
+        # Only a silence that was seen counts: how long it lasts counts from here on.
         unsure = replace(life, up=None, probe_why=event.why, failing_since_ns=now_ns)
         return _more_time(unsure, now_ns, policy), notes
     failing = replace(life, up=False, probe_why=event.why)
@@ -212,9 +212,9 @@ def probed(
     # What a stranger on its port does is not its work.
     works = event.health is not Health.FOREIGN and (event.worked_ns or 0) > since_ns
     if works:
-        told = () if life.left_alone else ("it does its work and is left alone",)
+        noted = () if life.left_alone else ("it does its work and is left alone",)
         at_work = replace(failing, failed_probes=0, left_alone=True)
-        return _more_time(at_work, now_ns, policy), notes + told
+        return _more_time(at_work, now_ns, policy), notes + noted
     if life.state is WorkerState.READY and not is_frozen(life):
         count = life.failed_probes + 1
         failing = replace(failing, failed_probes=count, failing_since_ns=since_ns)

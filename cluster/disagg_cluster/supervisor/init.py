@@ -1,4 +1,4 @@
-"""The first process of a container: starts the daemon, and again when it dies; buries orphans.
+"""The first process of a container: starts the daemon, and again when it dies; reaps orphans.
 
 In a container the daemon cannot be the first process: its death would be the engines' death. This
 one does so little that it has no reason to die, and it touches nobody but its own child: engines
@@ -60,7 +60,7 @@ def fate(
     """What to do about a daemon that ended, and how many crashes in a row that makes.
 
     An end that was asked for, a good end and a bad command line or node file are planned: they are
-    told on. Anything else is a crash, and the engines need a daemon.
+    passed on. Anything else is a crash, and the engines need a daemon.
 
     Args:
         status: Its exit code, or minus the signal that ended it.
@@ -82,7 +82,7 @@ def run(
 
     Args:
         argv: The daemon's program and arguments.
-        say: Told each end and each start but the first.
+        say: Receives each end and each start but the first.
         policy: How long to wait before the next start.
 
     Raises:
@@ -119,7 +119,7 @@ def _supervise(
                 policy=policy,
             )
             if what.code is not None:
-                # Told to end before it could listen, it was killed instead of ending its engines.
+                # Asked to end before it could listen, it was killed instead of ending its engines.
                 if asked and status < 0 and _has_children():
                     return _drain(argv, signal.Signals(-status), listened, say)
                 return what.code
@@ -158,13 +158,13 @@ def _drain(
     except InitError as error:
         say(str(error))
     if status != 0 and _has_children():
-        say("it did not: they are told to end")
+        say("it did not: they are asked to end")
         _end_children(_GRACE_SECONDS)
     return status if status >= 0 else 128 - status
 
 
 def _end_children(seconds: float) -> None:
-    """Tell the sessions of all our children to end, wait, and kill those that do not."""
+    """Ask the sessions of all our children to end, wait, and kill those that do not."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for pid in procfs.children_of(os.getpid()):
             with suppress(ProcessLookupError, PermissionError):
@@ -196,7 +196,7 @@ def _start(argv: Sequence[str], blocked: Sequence[signal.Signals] = ()) -> int:
 
 
 def _watch(daemon: int, listened: set[signal.Signals]) -> tuple[int, bool]:
-    """Pass signals on and bury the dead until the daemon is among them."""
+    """Pass signals on and reap the dead until the daemon is among them."""
     asked = False
     while True:
         sign = signal.sigwait(listened)
@@ -210,14 +210,14 @@ def _watch(daemon: int, listened: set[signal.Signals]) -> tuple[int, bool]:
 
 
 def _wait(seconds: float, listened: set[signal.Signals]) -> signal.Signals | None:
-    """Wait, burying the dead; the signal that asked us to end meanwhile, if one did."""
+    """Wait, reaping the dead; the signal that asked us to end meanwhile, if one did."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        told = signal.sigtimedwait(listened, left)
-        if told is None:
+        info = signal.sigtimedwait(listened, left)
+        if info is None:
             continue
-        if told.si_signo in _ENDING:
-            return signal.Signals(told.si_signo)
+        if info.si_signo in _ENDING:
+            return signal.Signals(info.si_signo)
         _reap(0)
     return None
 

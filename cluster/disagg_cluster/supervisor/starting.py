@@ -58,7 +58,7 @@ def _in_the_way(host: str, port: int) -> frozenset[int]:
     """The sockets beside which nobody can listen at `host`:`port`, by their inodes.
 
     A worker may mean to listen on all addresses; only that one on all of IPv6 leaves IPv4 alone
-    has to be tried, as no table tells it.
+    has to be tried, as no table shows it.
     """
     wanted = plain(host)
     found = {inode: a for a, inode in listeners(port) if a == wanted or a.is_unspecified}

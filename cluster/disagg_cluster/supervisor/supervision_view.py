@@ -87,7 +87,7 @@ class ChangeReports:
 
     Args:
         report: Takes a change, as an `OnChange` does; it may fail.
-        log: Told when reports begin to fail, and when they succeed again.
+        log: Logs when reports begin to fail, and when they succeed again.
     """
 
     def __init__(self, report: Report, log: logging.Logger) -> None:

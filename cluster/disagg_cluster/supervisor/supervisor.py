@@ -53,7 +53,7 @@ class Supervisor:
 
     Args:
         specs: The workers, by different names.
-        on_change: Told of every change, see `OnChange`.
+        on_change: Receives every change, see `OnChange`.
         page_of: The last metrics page of a worker; a drain is over when a page made after its
             begin shows no request.
         journal: What the next daemon is to know is written there; nowhere if None.
@@ -63,7 +63,7 @@ class Supervisor:
             ours and that.
         groups: The control groups of the workers; none if None.
         worked_ns: When a worker worked last, see `SupervisorContext`.
-        on_failure: Told of each failure of a worker.
+        on_failure: Receives each failure of a worker.
         probe, clock, wall, jitter, log: Seams; see `SupervisorContext`.
     """
 
@@ -233,7 +233,7 @@ class Supervisor:
             self._by_name[worker].log_was_cut()
 
     def handle(self, worker: str, event: Event) -> None:
-        """Tell a worker what somebody asks of it."""
+        """Hand a worker what is asked of it."""
         self._by_name[worker].handle(event)
 
     def snapshots(self) -> tuple[WorkerSnapshot, ...]:

@@ -24,11 +24,11 @@ from disagg_exporter.model import EnginePage, Role
 _UNLIMITED = WorkerLimits()
 
 OnChange = Callable[[str, WorkerState, WorkerState, int | None, str], None]
-"""Told worker, old state, new state, pid (None without a process) and why, inside the loop.
+"""Receives worker, old state, new state, pid (None without a process) and why, inside the loop.
 
 After every change of state and of the process: a restart without back-off goes from `ready` or
 `starting` straight to `starting` with another pid, and a worker that was killed because it hung is
-told twice in `backoff`, with its pid and, when nothing is left of it, with None.
+reported twice in `backoff`, with its pid and, when nothing is left of it, with None.
 """
 
 
@@ -126,9 +126,9 @@ class SupervisorContext:
     `Probing`. `child_environment` gives the whole
     environment of a child whose command adds so much. `clock` is CLOCK_MONOTONIC in ns, `wall`
     Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
-    finished a step or a request, None if none is known. `supervision` is told of what could not be
+    finished a step or a request, None if none is known. `supervision` receives what could not be
     done, `reserve` gives descriptors when there are none left, `groups` makes control
-    groups, `scan` sees all processes for several workers at once. `on_failure` is told of failures.
+    groups, `scan` sees all processes for several workers at once. `on_failure` receives failures.
     """
 
     on_change: OnChange

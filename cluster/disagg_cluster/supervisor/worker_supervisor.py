@@ -122,8 +122,8 @@ class WorkerSupervisor:
                 for action in decision.actions:
                     events.extend(self._do(action))
                 self._publish(why, shown_end(self.spec.log_path, lines))
-                told = partial(self._failures.take, old, self.life, event, why, pid, lines)
-                self._retried.run("report its failure", told)
+                report = partial(self._failures.take, old, self.life, event, why, pid, lines)
+                self._retried.run("report its failure", report)
                 if decision.actions or self.life != old:
                     self._record()
         finally:
@@ -259,10 +259,10 @@ class WorkerSupervisor:
 
     def _report_change(self, why: str) -> None:
         pid = self._pid
-        told = (self.life.state, self.life.generation, pid)
-        if told != self._reported:
-            self._context.on_change(self.spec.name, self._reported[0], told[0], pid, why)
-            self._reported = told
+        state = (self.life.state, self.life.generation, pid)
+        if state != self._reported:
+            self._context.on_change(self.spec.name, self._reported[0], state[0], pid, why)
+            self._reported = state
 
     def _last_lines(self, old: Lifecycle, event: Event) -> tuple[str, ...]:
         """The end of the log, if a process has just crashed."""

@@ -20,7 +20,7 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
     A device or a pipe would never end, or never begin.
 
     Raises:
-        OSError: It cannot be opened or read, is larger, or is no regular file; `strerror` tells.
+        OSError: It cannot be opened or read, is larger, or is no regular file; see `strerror`.
     """
     return _whole(os.open(path, _FILE | os.O_NOCTTY), str(path), most_bytes)
 
@@ -33,7 +33,7 @@ def read_file_of(pid: int, path: str, most_bytes: int, proc: Path = Path("/proc"
 
     Args:
         pid: The process.
-        path: As it was told; a relative one counts from its working directory.
+        path: As the process names it; a relative one counts from its working directory.
         most_bytes: How large the file may be.
         proc: Seam.
 

@@ -1,1 +1,1 @@
-"""Processes as procfs tells of them."""
+"""Processes as procfs shows them."""

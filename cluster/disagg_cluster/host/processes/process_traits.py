@@ -46,11 +46,11 @@ def writes_log(pid: int, place: LogPlace) -> bool:
     try:
         if place.found is not None and os.path.samestat(Path(link).stat(), place.found):
             return True
-        told = os.readlink(link)  # noqa: PTH115 - it may be no path
+        output = os.readlink(link)  # noqa: PTH115 - it may be no path
     except OSError:
         return False
-    told = told.removesuffix(_DELETED)
-    if told != place.path and not told.startswith(f"{place.path}."):
+    output = output.removesuffix(_DELETED)
+    if output != place.path and not output.startswith(f"{place.path}."):
         return False
     return _sees_the_same_place(pid, place.path)
 
@@ -58,10 +58,10 @@ def writes_log(pid: int, place: LogPlace) -> bool:
 def stdout_path(pid: int) -> str:
     """The path of a process's standard output; empty if it is none, or leads elsewhere for us."""
     try:
-        told = os.readlink(f"/proc/{pid}/fd/1").removesuffix(_DELETED)  # noqa: PTH115 - as above
+        output = os.readlink(f"/proc/{pid}/fd/1").removesuffix(_DELETED)  # noqa: PTH115 - as above
     except OSError:
         return ""
-    return told if told.startswith("/") and _sees_the_same_place(pid, told) else ""
+    return output if output.startswith("/") and _sees_the_same_place(pid, output) else ""
 
 
 def mark_of(pid: int) -> str:

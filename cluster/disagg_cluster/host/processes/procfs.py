@@ -1,4 +1,4 @@
-"""What the kernel tells of processes: when one started, who is in its session, what it runs."""
+"""What the kernel reports of processes: when one started, who is in its session, what it runs."""
 
 from __future__ import annotations
 

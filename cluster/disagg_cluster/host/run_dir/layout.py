@@ -55,7 +55,7 @@ class RunFolder:
 
     @property
     def hook_log(self) -> Path:
-        """Where the output of the command goes that is told of failures."""
+        """Where the output of the command goes that failures are delivered to."""
         return self.path / "on_worker_failure.log"
 
     @property
@@ -70,11 +70,11 @@ class RunFolder:
 
     @property
     def attached_socket(self) -> Path:
-        """Where an engine that a person starts on this host tells of its steps."""
+        """Where an engine that a person starts on this host reports its steps."""
         return self.path / "attached" / "steps.sock"
 
     def socket(self, worker: str) -> Path:
-        """Where a worker's engine tells of its steps."""
+        """Where a worker's engine reports its steps."""
         return self.path / f"{worker}.sock"
 
     def log(self, worker: str) -> Path:

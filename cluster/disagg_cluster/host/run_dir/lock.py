@@ -163,7 +163,7 @@ class RunLock:
         return None
 
     def sign(self) -> None:
-        """Write down who we are; on a full disk the kernel's list of locks still tells."""
+        """Write down who we are; on a full disk the kernel's list of locks still names us."""
         mine = f"{self.signature}\n".encode()
         with suppress(OSError):
             # Written over first: a file that has its block needs no room on the disk.
@@ -194,12 +194,12 @@ def _file_holder(path: Path) -> int | None:
     try:
         if _lock(descriptor, fcntl.LOCK_SH):
             return None
-        told = os.read(descriptor, 100)
+        text = os.read(descriptor, 100)
         listed = flock_holder(os.fstat(descriptor))
     finally:
         os.close(descriptor)
     try:
-        pid, ticks = (int(word) for word in told.split())
+        pid, ticks = (int(word) for word in text.split())
     except ValueError:
         pid, ticks = 0, None
     if pid > 0 and procfs.is_alive(pid) and procfs.start_ticks(pid) == ticks:

@@ -36,7 +36,7 @@ class RunDirWatch:
         folder: The run folder.
         inner: The folders in it.
         contents: What must lie in it by name: the lock first, as it makes the folder.
-        log: Told of what was restored, and of what cannot be.
+        log: Logs what was restored, and of what cannot be.
         each_look: Called after each look.
     """
 

@@ -109,7 +109,7 @@ class Prober:
             try:
                 seen = batch_probe(workers, _PATIENCE_SECONDS)
             except Exception:  # noqa: BLE001 - whoever asked is to be answered
-                # It says nothing of anybody; a probe will tell whom it failed on.
+                # It decides about none of them; a probe of each follows.
                 _log.debug("a look at all workers failed", exc_info=True)
                 seen = (False,) * len(workers)
             self._call_in_loop(self._batch_probed, batch, seen)
@@ -156,7 +156,7 @@ def batch_probe(
 ) -> tuple[bool, ...]:
     """Say of each worker whether it answers 200 and its port still has the very sockets proven.
 
-    Of all others nothing is said: a probe will tell what is the matter.
+    Of all others nothing is said: a probe follows.
 
     Args:
         workers: Where each should answer, and the sockets that were proven to be its own.
@@ -189,9 +189,9 @@ def _answered(targets: Sequence[ProbeTarget], patience_seconds: float) -> set[in
             )
             left += 1
         while left:
-            for told in poller.poll():
+            for result in poller.poll():
                 left -= 1
                 # Any other is probed by itself, which says what is wrong.
-                if isinstance(told.page, bytes):
-                    answered.add(int(told.request.key))
+                if isinstance(result.page, bytes):
+                    answered.add(int(result.request.key))
         return answered

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 256 * 1024
 
-# Of what a server says it serves, so much is told: its page may be a stranger's.
+# Of what a server says it serves, so much is shown: its page may be a stranger's.
 _SHOWN_MODELS, _SHOWN_CHARACTERS = 5, 100
 
 
@@ -65,7 +65,7 @@ class ProbeResponse:
 
 @dataclass(frozen=True, slots=True)
 class ProbeFacts:
-    """What one probe saw. `models` is None if it did not ask, as the same sockets told before."""
+    """What one probe saw. `models` is None where the same sockets proved them before."""
 
     target: ProbeTarget
     health: ProbeResponse
@@ -191,19 +191,19 @@ def _get_by_tls(target: ProbeTarget, path: str, until: float) -> ProbeResponse:
         ask = health_request("", target, path, _left(until), client_for(target.tls))
         with closing(PagePoller(_MAX_BYTES, keep=False)) as poller:
             poller.submit(ask)
-            (told,) = poller.poll()
+            (result,) = poller.poll()
     except TimeoutError:
         return ProbeResponse(why="no answer in time")
     except TlsError as error:
         return ProbeResponse(why=str(error), was_asked=False)
-    if isinstance(told.page, EngineRefused):
-        return ProbeResponse(told.page.status)
-    if isinstance(told.page, EngineUnreachable):
+    if isinstance(result.page, EngineRefused):
+        return ProbeResponse(result.page.status)
+    if isinstance(result.page, EngineUnreachable):
         # A server that turns our TLS down is there and works; one that hangs does not.
-        return ProbeResponse(why=str(told.page), was_asked=not told.page.speaks)
-    if isinstance(told.page, Exception):
-        raise told.page
-    return ProbeResponse(200, told.page)
+        return ProbeResponse(why=str(result.page), was_asked=not result.page.speaks)
+    if isinstance(result.page, Exception):
+        raise result.page
+    return ProbeResponse(200, result.page)
 
 
 def _receive(connection: socket.socket, until: float) -> bytes:

@@ -1,1 +1,1 @@
-"""Who outside is told when a worker fails."""
+"""Notifications of failed workers: a command, or a POST to a URL."""

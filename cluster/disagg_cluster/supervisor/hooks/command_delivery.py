@@ -35,7 +35,7 @@ class CommandDelivery:
     Args:
         argv: Program and arguments.
         environ: Ours; the command gets what a program needs of it, and no more: neither tokens nor
-            what our service manager told us.
+            the variables of our service manager.
         log_path: Its output is appended there, a megabyte of each run.
         deadline_seconds: How long it may take; then it is killed, as is whatever it leaves at its
             end: all of its session, and who has left that.
@@ -69,13 +69,17 @@ class CommandDelivery:
         """Run it, and leave nothing of it; its exit code, or minus a signal."""
         # A file in memory: unlike a pipe it never waits for somebody who does not read.
         with (
-            os.fdopen(os.memfd_create("failure"), "wb+", buffering=0) as told,
+            os.fdopen(os.memfd_create("failure"), "wb+", buffering=0) as data_file,
             bounded_output(self._log_path, _MOST_LOG_BYTES) as output,
         ):
-            told.write(data)
-            told.seek(0)
+            data_file.write(data)
+            data_file.seek(0)
             child = child_process.start(
-                self._argv, self._environment, self._log_path, stdin=told.fileno(), output=output
+                self._argv,
+                self._environment,
+                self._log_path,
+                stdin=data_file.fileno(),
+                output=output,
             )
             looking = asyncio.create_task(_look(child))
             try:
@@ -203,6 +207,6 @@ class _Pump:
         self._left_bytes -= len(kept)
         if not self._left_bytes:
             kept += f"\n… (cut after {self._most_bytes} bytes)\n".encode()
-        # A full disk is no reason not to tell of a failure.
+        # A full disk is no reason not to deliver a failure.
         with suppress(OSError):
             os.write(self._target, kept)

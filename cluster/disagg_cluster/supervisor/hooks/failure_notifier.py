@@ -1,4 +1,4 @@
-"""Tells somebody outside of each failure, one after the other, and never holds up supervision."""
+"""Notifies a command or URL of each failure, one at a time; never holds up supervision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_WAITING = 32
 
 
 class HookError(DisaggError):
-    """A failure could not be told; the text says why, without what may be a secret."""
+    """A failure could not be delivered; the text says why, without what may be a secret."""
 
 
 class Delivery(Protocol):
@@ -36,9 +36,9 @@ class FailureNotifier:
 
     Args:
         delivery: How they are delivered; not at all if None.
-        events: Which kinds are; others are not told.
+        events: Which kinds are; others are dropped.
         node, cluster: What each is said to be of.
-        log: Told when deliveries begin to fail, and when they succeed again.
+        log: Logs when deliveries begin to fail, and when they succeed again.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class FailureNotifier:
         self._events = frozenset(events)
         self._node = node
         self._cluster = cluster
-        self._health = CollectorHealth(COLLECTOR, log, failing="not told of a failure: ")
+        self._health = CollectorHealth(COLLECTOR, log, failing="a failure was not delivered: ")
         self._counts: Counter[str] = Counter(delivered=0, failed=0, dropped=0)
         self._waiting: asyncio.Queue[Failure] = asyncio.Queue(MOST_WAITING)
 
     def notify(self, failure: Failure) -> None:
-        """Have a failure told, if it is of a kind that is."""
+        """Queue a failure for delivery, if it is of a kind that is delivered."""
         if self._delivery is None or failure.event not in self._events:
             return
         if self._waiting.full():
@@ -89,13 +89,13 @@ class FailureNotifier:
 def failure_notifier(
     config: NodeConfig, log_path: Path, environ: Mapping[str, str], log: logging.Logger
 ) -> FailureNotifier:
-    """What is to be told of the failures of workers; if nothing is, it does nothing.
+    """What failures of workers are delivered to; if to nothing, it does nothing.
 
     Args:
         config: The node file.
         log_path: Where the output of a command goes.
         environ: Ours, of which a command gets what it needs.
-        log: Told when deliveries begin to fail.
+        log: Logs when deliveries begin to fail.
     """
     hook, names = config.on_worker_failure, (config.node, config.cluster)
     if hook is None:

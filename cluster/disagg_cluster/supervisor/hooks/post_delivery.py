@@ -14,7 +14,7 @@ from disagg_cluster.supervisor.hooks.failure_notifier import HookError
 from disagg_cluster.supervisor.process.daemon_threads import DaemonThreads, NoThreadError
 from disagg_exporter import __version__
 
-# One that is stuck in a name server must not keep the next from being told.
+# One that is stuck in a name server must not hold up the next.
 _THREADS = 2
 
 

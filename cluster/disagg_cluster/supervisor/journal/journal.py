@@ -65,7 +65,7 @@ def _sound(entry: Entry, folder: Path) -> Entry:
     if entry.start_ticks > procfs.now_ticks() + _AHEAD_TICKS:
         raise JournalError(f"{entry.worker} is said to have started in the future")
     if max(life.since_ns, life.last_signal_ns, *life.crashes_ns) > now_ns + _AHEAD_NS:
-        raise JournalError(f"{entry.worker} is told of at an instant that is still to come")
+        raise JournalError(f"{entry.worker} has an instant that is still to come")
     if life.retry_ns > now_ns + _LONGEST_WAIT_NS:
         raise JournalError(f"{entry.worker} would wait for its next start for a month or more")
     log = Path(entry.log_path)
@@ -84,7 +84,7 @@ class Journal:
 
     Args:
         path: Where it is; its folder exists.
-        log: Told when it cannot be trusted or written, once each time that begins.
+        log: Logs when it cannot be trusted or written, once each time that begins.
         where: What pids mean here.
         at: By which path it is written; by its own if not said.
         clock_ns, wall: Nanoseconds, monotonic, and Unix seconds.

@@ -62,8 +62,8 @@ class Entry(Section):
     @property
     def command_digest(self) -> str:
         """A fingerprint of the arguments and variables that its process was started with."""
-        told = json.dumps([self.argv, self.environment])
-        return hashlib.sha256(told.encode()).hexdigest()
+        text = json.dumps([self.argv, self.environment])
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def is_over(self) -> bool:
@@ -114,8 +114,8 @@ def _numbers(life: Lifecycle) -> Iterator[tuple[str, int]]:
 
 def digest(command: LaunchCommand) -> str:
     """A fingerprint of the variables that a command adds."""
-    told = json.dumps(sorted(command.env.items()))
-    return hashlib.sha256(told.encode()).hexdigest()
+    text = json.dumps(sorted(command.env.items()))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def encode(where: Where, entries: Sequence[Entry]) -> str:

@@ -136,8 +136,8 @@ def _traits(
 ) -> ProcessEvidence:
     writes = writes_log(pid, place)
     # An interpreter of a script stands before what was asked for.
-    told = procfs.command_line(pid)[-len(sought.argv) :] if sought.argv else ()
-    fits = bool(sought.argv) and told == sought.argv
+    arguments = procfs.command_line(pid)[-len(sought.argv) :] if sought.argv else ()
+    fits = bool(sought.argv) and arguments == sought.argv
     if not (writes or fits):
         return ProcessEvidence(False, False, False, False)
     return ProcessEvidence(

@@ -179,7 +179,7 @@ class ControlGroups:
     Args:
         root: Where groups are made; None if they cannot be had.
         why: Why they cannot.
-        log: Told once of each limit that cannot be had.
+        log: Logs once each limit that cannot be had.
     """
 
     def __init__(self, root: Path | None, why: str, log: logging.Logger) -> None:
@@ -258,5 +258,5 @@ class ControlGroups:
             worker,
             CollectorHealth(f"limits:{worker}", self._log, failing="runs without all its limits: "),
         )
-        with health.round() as told:
-            told.update({str(place): problem for place, problem in enumerate(problems)})
+        with health.round() as problem_by_place:
+            problem_by_place.update({str(place): problem for place, problem in enumerate(problems)})

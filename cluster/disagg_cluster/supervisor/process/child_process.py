@@ -94,7 +94,7 @@ class ChildProcess:
         return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
 
     def survivors(self) -> tuple[int, ...]:
-        """The living of its session and family besides the leader; buries its session's dead.
+        """The living of its session and family besides the leader; reaps its session's dead.
 
         Orphans fall to us and would stay zombies.
         """

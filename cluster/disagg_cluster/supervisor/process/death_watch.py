@@ -34,7 +34,7 @@ class DeathWatch:
     Args:
         retried: Looks again when a look was not possible.
         scan: The look at all processes, shared with those whose children end in the same turn.
-        exited: Told the exit code (None if nobody can know) when the leader has died, and whether
+        exited: Receives the exit code (None if not known) when the leader has died, and whether
             it left nobody; the child is reaped then.
         gone: Called when the last of those it left has died; the child is reaped.
     """

@@ -58,7 +58,7 @@ class SharedScan:
     """One look at all processes for whoever asks in one turn of the running loop.
 
     A look takes some 0.1 ms for each process, and workers often end together. It is made in the
-    turn in which it is asked for: after the deaths that the loop tells of in this turn, so that
+    turn in which it is asked for: after the deaths that the loop reports in this turn, so that
     none of them can have left a process that it does not show. Whoever learns of a death in
     another way asks for a new one (`forget`).
 
@@ -74,7 +74,7 @@ class SharedScan:
         """What is seen in this turn."""
         if self._seen is None:
             seen = self._look()
-            # It is called before anything that the loop tells of in the next turn.
+            # It is called before anything that the loop reports in the next turn.
             asyncio.get_running_loop().call_soon(self.forget)
             self._seen = seen
         return self._seen
@@ -149,10 +149,10 @@ class ProcessFamily:
 
 
 class Descendants:
-    """What was seen below the leaders, from look to look; and the burying of orphans.
+    """What was seen below the leaders, from look to look; and the reaping of orphans.
 
     Args:
-        is_ours: Whether orphans fall to us, so that we have to bury them.
+        is_ours: Whether orphans fall to us, so that we have to reap them.
     """
 
     def __init__(self, is_ours: bool) -> None:
@@ -165,7 +165,7 @@ class Descendants:
         return self._seen.get(leader, frozenset())
 
     def look(self, leaders: Collection[int]) -> None:
-        """See who is below each leader now, and bury dead orphans that nobody waits for."""
+        """See who is below each leader now, and reap dead orphans that nobody waits for."""
         # Session 0 is the kernel's: most processes of an idle machine.
         pids = [pid for pid in procfs.pids() if procfs.session_of(pid) != 0]
         parents = {pid: procfs.parent_of(pid) or 0 for pid in pids}
@@ -185,7 +185,7 @@ class Descendants:
             self._reap_orphans(leaders, parents)
 
     def _reap_orphans(self, leaders: Collection[int], parents: Mapping[int, int]) -> None:
-        """Bury orphans; one that somebody waits for is gone before the next look."""
+        """Reap orphans; one that somebody waits for is gone before the next look."""
         me, session = os.getpid(), os.getsid(0)
         dead = frozenset(
             pid

@@ -50,7 +50,7 @@ class DescriptorReserve:
     def run(self, deed: Callable[[], Result]) -> Result:
         """Do something; if no descriptor is left for it, once more with those kept back.
 
-        What it raises is passed on; that a descriptor was missing is told by its `errno`.
+        What it raises is passed on; that a descriptor was missing shows in its `errno`.
         """
         try:
             return deed()
@@ -73,7 +73,7 @@ class SupervisionHealth:
     """What keeps supervision from its work just now; the collector `supervision`.
 
     Args:
-        log: Told when a reason comes, changes and goes.
+        log: Logs when a reason comes, changes and goes.
         wall: Unix seconds.
     """
 
@@ -115,7 +115,7 @@ class Retried:
 
     Args:
         owner: Whose deeds they are, for the log.
-        health: Told of what fails.
+        health: Receives what fails.
         reserve: Gives descriptors when there are none left.
     """
 

@@ -78,11 +78,11 @@ def test_one_that_has_gone_or_reads_nothing_is_said_once_and_blocks_nobody(
     told = manager(notify)
     for _ in range(5000):
         told.alive()
-    assert caplog.text.count("cannot be told") == 1
+    assert caplog.text.count("cannot be notified") == 1
 
     notify.close()
     told.ready()
-    assert caplog.text.count("cannot be told") == 1
+    assert caplog.text.count("cannot be notified") == 1
 
 
 def signs(notify: NotifySocket, well: list[bool], usec: int = 40_000) -> LifeSigns:

@@ -206,7 +206,7 @@ def test_what_no_daemon_ends_is_told_to_end_by_itself(
     assert wait_readable(child.pidfd)
     assert child.exit_code() == 1
     assert not procfs.is_alive(engine)
-    assert "they are told to end" in said(tmp_path)
+    assert "they are asked to end" in said(tmp_path)
 
 
 def test_a_daemon_that_was_told_to_end_before_it_listened_is_told_again(
