@@ -48,7 +48,7 @@ class Node:
             lambda: 0.0,
             lambda: TAKEN_NS,
             name="gpu-7",
-            lookback=AccountHistory(),
+            history=AccountHistory(),
         )
         self.url = ""
 

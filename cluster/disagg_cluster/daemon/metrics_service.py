@@ -46,7 +46,7 @@ class MetricsService:
         self._job_files = None if folder is None else JobFiles(Path(folder), log=_log)
         self._name = name
         self._snapshot: Snapshot | None = None
-        self._lookback = AccountHistory()
+        self._history = AccountHistory()
         self._heartbeat_age_seconds = heartbeat_age_seconds
         self._web: WebConfigWatch | None = None
         self._scrape_rate = ScrapeRate()
@@ -64,7 +64,7 @@ class MetricsService:
 
     def show(self, snapshot: Snapshot) -> None:
         """Show this from now on."""
-        self._lookback.remember(snapshot)
+        self._history.remember(snapshot)
         self._snapshot = snapshot
         if self._job_files is not None:
             self._job_files.show((account.device, account.role) for account in snapshot.accounts)
@@ -90,7 +90,7 @@ class MetricsService:
                 self._heartbeat_age_seconds,
                 access=lambda: OPEN if self._web is None else self._web.access,
                 name=self._name,
-                lookback=self._lookback,
+                history=self._history,
             )
             stack.callback(server.close)
             yield server.start()

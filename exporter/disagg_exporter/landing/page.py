@@ -45,7 +45,7 @@ class AccountHistory:
         if self._kept and now_ns - self._kept[-1][0] < _STEP_NS:
             return
         self._kept.append((now_ns, {account.device.gpu: account for account in snapshot.accounts}))
-        # A watermark may stand still for minutes; the books of before it are worth as much then.
+        # A watermark may stand still for minutes; older accounts are worth as much then.
         while now_ns - self._kept[0][0] > 2 * WINDOW_NS:
             self._kept.popleft()
         self._known = tuple(accounts for _, accounts in self._kept)
@@ -65,8 +65,8 @@ class AccountHistory:
         if account.watermark_ns - account.start_ns <= WINDOW_NS:
             begin_ns, base = account.start_ns, None
         slice_ns = dict.fromkeys(Use, 0)
-        for sign, books in ((1, account), (-1, base)):
-            for cell, value in books.slice_ns.items() if books else ():
+        for sign, one in ((1, account), (-1, base)):
+            for cell, value in one.slice_ns.items() if one else ():
                 slice_ns[cell.use] += sign * value
         seconds = {use: max(0, value) / SLICE_NS_PER_GPU_SECOND for use, value in slice_ns.items()}
         return account.watermark_ns - begin_ns, seconds
@@ -121,7 +121,7 @@ class Landing:
     Args:
         name: What to call the node.
         snapshot: Returns the latest snapshot, at once; None before there is one.
-        lookback: What the books said before.
+        history: The devices' accounts of the last minute.
         now_ns: The snapshot's clock.
     """
 
@@ -129,12 +129,12 @@ class Landing:
         self,
         name: str,
         snapshot: Callable[[], Snapshot | None],
-        lookback: AccountHistory,
+        history: AccountHistory,
         now_ns: Callable[[], int],
     ) -> None:
         self._name = name
         self._snapshot = snapshot
-        self._lookback = lookback
+        self._history = history
         self._now_ns = now_ns
         here = files("disagg_exporter.landing")
         self._made: tuple[Snapshot | None, object, str] = (None, None, "")
@@ -160,7 +160,7 @@ class Landing:
     ) -> str:
         view = None
         if snapshot is not None:
-            view = view_of(snapshot, self._lookback.last_minute, now_ns)
+            view = view_of(snapshot, self._history.last_minute, now_ns)
         name = self._name or "disagg-node"
         return _FRAME.format(
             title=escape(_title(name, view)),
@@ -178,7 +178,7 @@ _SIMULATED = ' <strong class="simulated">simulated</strong>'
 
 
 def _title(name: str, view: NodeView | None) -> str:
-    count = len(view.troubles) if view else 0
+    count = len(view.problems) if view else 0
     return f"({count}) {name}" if count else name
 
 
@@ -193,7 +193,7 @@ def _main(view: NodeView | None) -> str:
     if view is None:
         return "<p>Nothing was measured yet.</p>\n"
     return (
-        f'<section id="troubles" aria-labelledby="troubles-title">{_troubles(view)}</section>\n'
+        f'<section id="troubles" aria-labelledby="troubles-title">{_problems(view)}</section>\n'
         f'<section id="sums" aria-labelledby="sums-title">{_sums(view)}</section>\n'
         f'<section id="gpus" aria-labelledby="gpus-title" tabindex="-1">'
         f"{devices_table(view)}</section>\n"
@@ -201,14 +201,14 @@ def _main(view: NodeView | None) -> str:
     )
 
 
-def _troubles(view: NodeView) -> str:
+def _problems(view: NodeView) -> str:
     title = '<h2 id="troubles-title">What is wrong</h2>'
-    if not view.troubles:
+    if not view.problems:
         return f'{title}<p class="well">Nothing that this node knows of.</p>'
     items = "".join(
-        f'<li class="{trouble.weight.value}"><strong>{trouble.weight.value}</strong>'
-        f"<span>{escape(trouble.text)}</span></li>"
-        for trouble in view.troubles
+        f'<li class="{problem.severity.value}"><strong>{problem.severity.value}</strong>'
+        f"<span>{escape(problem.text)}</span></li>"
+        for problem in view.problems
     )
     return f'{title}<ul class="troubles">{items}</ul>'
 

@@ -50,8 +50,8 @@ def bar(split: TimeBreakdown, height: int) -> str:
 def words(split: TimeBreakdown) -> str:
     """The same in words: every use that is there, in percent."""
     ratios = {use: ratio for use, ratio in split.ratios.items() if ratio >= 0.005}
-    told = [f"{WORDS[use]} {percent(ratio)}" for use, ratio in ratios.items()]
-    return escape(", ".join(told)) or "not known yet"
+    parts = [f"{WORDS[use]} {percent(ratio)}" for use, ratio in ratios.items()]
+    return escape(", ".join(parts)) or "not known yet"
 
 
 def legend() -> str:

@@ -30,59 +30,61 @@ _WORKERS = {
 
 
 class Severity(StrEnum):
-    """How much a trouble matters: something is broken, or is on its way."""
+    """Severity of a problem: something is broken, or is starting or stopping."""
 
     BROKEN = "broken"
     NOTICE = "notice"
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Problem:
     """One sentence and how much it matters."""
 
-    weight: Severity
+    severity: Severity
     text: str
 
 
-def troubles_of(snapshot: Snapshot, now_ns: int, *, fresh: bool) -> tuple[Trouble, ...]:
+def problems_of(snapshot: Snapshot, now_ns: int, *, fresh: bool) -> tuple[Problem, ...]:
     """All that is wrong, broken things first."""
     if not fresh:
         age_seconds = (now_ns - snapshot.taken_ns) / 1e9
-        text = f"The daemon has measured nothing for {age_seconds:.0f} s: its books are not shown."
-        stale = [Trouble(Severity.BROKEN, text)]
+        text = (
+            f"The daemon has measured nothing for {age_seconds:.0f} s: its accounts are not shown."
+        )
+        stale = [Problem(Severity.BROKEN, text)]
     else:
         stale = [*_devices(snapshot)]
     found = [*stale, *_workers(snapshot), *_engines(snapshot), *_collectors(snapshot, now_ns)]
-    return tuple(sorted(found, key=lambda trouble: trouble.weight is not Severity.BROKEN))
+    return tuple(sorted(found, key=lambda problem: problem.severity is not Severity.BROKEN))
 
 
-def _workers(snapshot: Snapshot) -> Iterator[Trouble]:
+def _workers(snapshot: Snapshot) -> Iterator[Problem]:
     for worker in snapshot.workers:
         if what := _WORKERS.get(worker.state):
             broken = worker.state in ("failed", "backoff")
             times = f", {worker.restarts} times started again" if worker.restarts else ""
             text = f"Worker {worker.worker} {what}{times}."
-            yield Trouble(Severity.BROKEN if broken else Severity.NOTICE, text)
+            yield Problem(Severity.BROKEN if broken else Severity.NOTICE, text)
         if worker.paused:
             text = f"Worker {worker.worker} is paused: it is neither killed nor started."
-            yield Trouble(Severity.NOTICE, text)
+            yield Problem(Severity.NOTICE, text)
 
 
-def _engines(snapshot: Snapshot) -> Iterator[Trouble]:
+def _engines(snapshot: Snapshot) -> Iterator[Problem]:
     for engine in snapshot.engines:
         if engine.state is EngineState.READY and engine.up is False:
             text = f"Engine {engine.engine} does not answer its health probe."
-            yield Trouble(Severity.BROKEN, text)
+            yield Problem(Severity.BROKEN, text)
     page = snapshot.router.page if snapshot.router else None
     if snapshot.router and page:
         names = {engine.url: engine.name for engine in snapshot.router.engines}
         for url, well in page.worker_health.items():
             if not well:
                 text = f"The router holds {names.get(url, url)} unwell and sends it no requests."
-                yield Trouble(Severity.BROKEN, text)
+                yield Problem(Severity.BROKEN, text)
 
 
-def _collectors(snapshot: Snapshot, now_ns: int) -> Iterator[Trouble]:
+def _collectors(snapshot: Snapshot, now_ns: int) -> Iterator[Problem]:
     now_seconds = now_ns / 1e9 + snapshot.wall_offset_seconds
     for collector in snapshot.collectors:
         if not collector.success:
@@ -92,20 +94,20 @@ def _collectors(snapshot: Snapshot, now_ns: int) -> Iterator[Trouble]:
                 if last is None
                 else f"it last succeeded {max(0.0, now_seconds - last):.0f} s ago"
             )
-            yield Trouble(Severity.BROKEN, f"Collector {collector.collector} failed; {since}.")
+            yield Problem(Severity.BROKEN, f"Collector {collector.collector} failed; {since}.")
 
 
-def _devices(snapshot: Snapshot) -> Iterator[Trouble]:
+def _devices(snapshot: Snapshot) -> Iterator[Problem]:
     read = {reading.gpu for reading in snapshot.readings}
     names = {device.gpu: f"GPU {device.index}" for device in snapshot.devices}
     for device in snapshot.devices:
         if not device.is_pseudo and device.gpu not in read:
-            yield Trouble(Severity.BROKEN, f"{names[device.gpu]} cannot be read.")
+            yield Problem(Severity.BROKEN, f"{names[device.gpu]} cannot be read.")
     for reading in snapshot.readings:
         for throttle in reading.throttles or ():
             if throttle in _HARMFUL:
                 text = f"The clocks of {names.get(reading.gpu, reading.gpu)} are held back"
-                yield Trouble(Severity.BROKEN, f"{text}: {_HARMFUL[throttle]}.")
+                yield Problem(Severity.BROKEN, f"{text}: {_HARMFUL[throttle]}.")
 
 
 LastMinute = Callable[[DeviceAccount], tuple[int, dict[Use, float]]]
@@ -173,7 +175,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One engine: what its supervisor knows, its books and how full it is, where they are known."""
+    """One engine: what its supervisor knows, its account and its capacity, where they are known."""
 
     status: EngineStatus
     account: EngineAccount | None
@@ -182,7 +184,7 @@ class EngineRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """The whole page; `behind_seconds` is how far the books lie behind the clock."""
+    """The whole page; `behind_seconds` is how far the accounts lag behind the clock."""
 
     taken_timestamp_seconds: float
     simulated: bool
@@ -192,43 +194,43 @@ class NodeView:
     gpus: float
     devices: tuple[DeviceRow, ...]
     engines: tuple[EngineRow, ...]
-    troubles: tuple[Trouble, ...]
+    problems: tuple[Problem, ...]
 
 
 def view_of(snapshot: Snapshot, last_minute: LastMinute, now_ns: int) -> NodeView:
-    """What to show of a snapshot; one that is stale shows no books and no readings."""
+    """What to show of a snapshot; a stale one shows no accounts and no readings."""
     fresh = now_ns <= snapshot.fresh_until_ns
     accounts = snapshot.accounts if fresh else ()
-    told = {account.device.gpu: (account, *last_minute(account)) for account in accounts}
+    minutes = {account.device.gpu: (account, *last_minute(account)) for account in accounts}
     readings = {reading.gpu: reading for reading in snapshot.readings} if fresh else {}
     present = [engine for engine in snapshot.engines if engine.state is not EngineState.GONE]
     rows = tuple(
         DeviceRow(
             device,
-            told[device.gpu][0].role if device.gpu in told else Role.UNKNOWN,
+            minutes[device.gpu][0].role if device.gpu in minutes else Role.UNKNOWN,
             tuple(engine.engine for engine in present if device.gpu in engine.devices),
-            TimeBreakdown(told[device.gpu][2]) if device.gpu in told else None,
+            TimeBreakdown(minutes[device.gpu][2]) if device.gpu in minutes else None,
             readings.get(device.gpu),
         )
         for device in snapshot.devices
     )
-    books = {account.engine: account for account in snapshot.engine_accounts} if fresh else {}
+    by_engine = {account.engine: account for account in snapshot.engine_accounts} if fresh else {}
     full = {capacity.engine: capacity for capacity in snapshot.capacities} if fresh else {}
-    windows_ns = [window_ns for _, window_ns, _ in told.values()]
+    windows_ns = [window_ns for _, window_ns, _ in minutes.values()]
     marks_ns = [account.watermark_ns for account in accounts]
     return NodeView(
         taken_timestamp_seconds=snapshot.taken_ns / 1e9 + snapshot.wall_offset_seconds,
         simulated=snapshot.simulated,
         window_seconds=max(windows_ns, default=0) / 1e9,
         behind_seconds=max(0, now_ns - min(marks_ns, default=now_ns)) / 1e9,
-        split=_sum(seconds for _, _, seconds in told.values()),
+        split=_sum(seconds for _, _, seconds in minutes.values()),
         gpus=sum(device.weight for device in snapshot.devices),
         devices=rows,
         engines=tuple(
-            EngineRow(engine, books.get(engine.engine), full.get(engine.engine))
+            EngineRow(engine, by_engine.get(engine.engine), full.get(engine.engine))
             for engine in present
         ),
-        troubles=troubles_of(snapshot, now_ns, fresh=fresh),
+        problems=problems_of(snapshot, now_ns, fresh=fresh),
     )
 
 

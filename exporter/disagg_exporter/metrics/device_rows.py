@@ -45,92 +45,92 @@ _REASON_FAMILIES = {
 }
 
 
-def write_devices(sheet: MetricRows, snapshot: Snapshot) -> None:
+def write_devices(rows: MetricRows, snapshot: Snapshot) -> None:
     """Write inventory, assignments and the latest readings."""
     for device in snapshot.devices:
         facts = (str(device.index), device.gpu_name, device.pci_bus_id, device.device)
-        sheet.put("disagg_gpu_info", 1, device.gpu, *facts)
+        rows.set("disagg_gpu_info", 1, device.gpu, *facts)
     namespaces = engine_namespaces(snapshot)
     for engine in present_engines(snapshot):
         where = (engine.pod, namespaces.get(engine.engine, ""))
         how = (engine.role, engine.source, engine.confidence)
         for gpu in engine.devices:
-            sheet.put("disagg_gpu_assignment_info", 1, gpu, engine.engine, *how, *where)
+            rows.set("disagg_gpu_assignment_info", 1, gpu, engine.engine, *how, *where)
     memory_bytes = {device.gpu: device.memory_total_bytes for device in snapshot.devices}
     for reading in snapshot.readings:
         gpu, total_bytes = reading.gpu, reading.memory_total_bytes
         if total_bytes is None:
             total_bytes = memory_bytes.get(gpu)
-        sheet.put("disagg_gpu_memory_used_bytes", reading.memory_used_bytes, gpu)
-        sheet.put("disagg_gpu_memory_total_bytes", total_bytes, gpu)
-        sheet.put("disagg_gpu_power_watts", reading.power_watts, gpu)
-        sheet.put("disagg_gpu_sm_clock_hertz", reading.sm_clock_hertz, gpu)
+        rows.set("disagg_gpu_memory_used_bytes", reading.memory_used_bytes, gpu)
+        rows.set("disagg_gpu_memory_total_bytes", total_bytes, gpu)
+        rows.set("disagg_gpu_power_watts", reading.power_watts, gpu)
+        rows.set("disagg_gpu_sm_clock_hertz", reading.sm_clock_hertz, gpu)
         busy = reading.graphics_ratio if reading.busy_ratio is None else reading.busy_ratio
-        sheet.put("disagg_gpu_utilization_ratio", busy, gpu)
-        _write_xids(sheet, reading)
+        rows.set("disagg_gpu_utilization_ratio", busy, gpu)
+        _write_xids(rows, reading)
         ecc = "disagg_gpu_ecc_errors_total"
-        sheet.put(ecc, reading.ecc_corrected_errors, gpu, "corrected")
-        sheet.put(ecc, reading.ecc_uncorrected_errors, gpu, "uncorrected")
+        rows.set(ecc, reading.ecc_corrected_errors, gpu, "corrected")
+        rows.set(ecc, reading.ecc_uncorrected_errors, gpu, "uncorrected")
     for failure in snapshot.failures:
-        _write_xids(sheet, failure)
+        _write_xids(rows, failure)
 
 
-def _write_xids(sheet: MetricRows, reading: DeviceReading | DeviceFailure) -> None:
+def _write_xids(rows: MetricRows, reading: DeviceReading | DeviceFailure) -> None:
     if reading.xid_errors is None:
         return
     name, gpu = "disagg_gpu_xid_errors_total", reading.gpu
     for number in STANDING_XIDS:
-        sheet.add(name, 0, gpu, str(number))
+        rows.add(name, 0, gpu, str(number))
     for number, errors in reading.xid_errors:
-        sheet.add(name, errors, gpu, str(number) if number else "other")
+        rows.add(name, errors, gpu, str(number) if number else "other")
 
 
-def write_accounts(sheet: MetricRows, snapshot: Snapshot) -> None:
+def write_accounts(rows: MetricRows, snapshot: Snapshot) -> None:
     """Write the committed seconds of each device."""
     offset = snapshot.wall_offset_seconds
     for account in snapshot.accounts:
         gpu = account.device.gpu
         for role in dict.fromkeys((*STANDING_ROLES, *(cell.role for cell in account.slice_ns))):
             for use in SHOWN_USES:
-                sheet.add(_PHASES, 0, gpu, role, use)
+                rows.add(_PHASES, 0, gpu, role, use)
         for use, reasons in REASONS.items():
             for reason in reasons:
-                sheet.add(_REASON_FAMILIES[use], 0, gpu, reason)
+                rows.add(_REASON_FAMILIES[use], 0, gpu, reason)
         for cell, slice_ns in account.slice_ns.items():
             if cell.use in SHOWN_USES:
-                sheet.add(_PHASES, slice_ns, gpu, cell.role, cell.use)
+                rows.add(_PHASES, slice_ns, gpu, cell.role, cell.use)
             if cell.use in REASONS:
-                sheet.add(_REASON_FAMILIES[cell.use], slice_ns, gpu, cell.reason)
+                rows.add(_REASON_FAMILIES[cell.use], slice_ns, gpu, cell.reason)
         watermark, start = account.watermark_ns / 1e9, account.start_ns / 1e9
-        sheet.put("disagg_gpu_watermark_timestamp_seconds", watermark + offset, gpu)
-        sheet.put("disagg_gpu_start_timestamp_seconds", start + offset, gpu)
-        _write_meters(sheet, account)
-        _write_energy(sheet, account)
+        rows.set("disagg_gpu_watermark_timestamp_seconds", watermark + offset, gpu)
+        rows.set("disagg_gpu_start_timestamp_seconds", start + offset, gpu)
+        _write_meters(rows, account)
+        _write_energy(rows, account)
     for name in (_PHASES, *_REASON_FAMILIES.values(), _ACTIVITY):
-        sheet.divide(name, SLICE_NS_PER_GPU_SECOND)
-    sheet.divide(_ENERGY, MICROJOULES_PER_JOULE)
+        rows.divide(name, SLICE_NS_PER_GPU_SECOND)
+    rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
 
 
-def _write_meters(sheet: MetricRows, account: DeviceAccount) -> None:
+def _write_meters(rows: MetricRows, account: DeviceAccount) -> None:
     gpu = account.device.gpu
     for unit in dict.fromkeys(cell.unit for cell in account.active_slice_ns):
         for role in STANDING_ROLES:
-            sheet.add(_ACTIVITY, 0, gpu, role, unit)
+            rows.add(_ACTIVITY, 0, gpu, role, unit)
     for cell, slice_ns in account.active_slice_ns.items():
-        sheet.add(_ACTIVITY, slice_ns, gpu, cell.role, cell.unit)
+        rows.add(_ACTIVITY, slice_ns, gpu, cell.role, cell.unit)
     for reason, throttled_ns in account.throttled_ns.items():
-        sheet.put("disagg_gpu_throttle_seconds_total", throttled_ns / 1e9, gpu, reason)
+        rows.set("disagg_gpu_throttle_seconds_total", throttled_ns / 1e9, gpu, reason)
 
 
-def _write_energy(sheet: MetricRows, account: DeviceAccount) -> None:
+def _write_energy(rows: MetricRows, account: DeviceAccount) -> None:
     if account.microjoules is None:
         return
     gpu = account.device.gpu
     for role in STANDING_ROLES:
         for use in Use:
-            sheet.add(_ENERGY, 0, gpu, role, use)
+            rows.add(_ENERGY, 0, gpu, role, use)
     for cell, microjoules in account.microjoules.items():
-        sheet.add(_ENERGY, microjoules, gpu, cell.role, cell.use)
+        rows.add(_ENERGY, microjoules, gpu, cell.role, cell.use)
 
 
 def engine_namespaces(snapshot: Snapshot) -> dict[str, str]:

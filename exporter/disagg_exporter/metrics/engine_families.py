@@ -27,18 +27,18 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "node launched, whose role is the node file's."),
     Family("disagg_engine_registered", _G, Data.ENGINES, ("engine",), "",
            "1 when a Dynamo worker is registered where its frontends look, 0 when it answers but "
-           "is not: then no request reaches it. Absent where nobody can tell."),
+           "is not: then no request reaches it. Absent where that is unknown."),
     Family("disagg_engine_tls_info", _I, Data.ENGINES, ("engine", "verified", "fault"), "",
            "How an engine that speaks TLS was known at the last look at its page: ca (its "
-           "certificate is signed by whom the node file names), pinned (it is the one that its own "
-           "process was started with) or insecure (anybody would do); and what is wrong with its "
-           "TLS, if that is why there is no page."),
+           "certificate is signed by the CA in the node file), pinned (its certificate is the one "
+           "its own process was started with) or insecure (not verified); and the TLS fault, if "
+           "that is why there is no page."),
     Family("disagg_engine_dynamo_worker_info", _I, Data.ENGINES,
            ("engine", "worker_id", "worker_id_decimal"), "",
            "The id of a Dynamo worker, as workers write it (hex) and as frontends do (decimal)."),
     Family("disagg_engine_watermark_timestamp_seconds", _G, Data.ENGINES, ("engine",), "seconds",
-           "Unix time up to which the engine's GPU-seconds are committed; absent while nothing "
-           "tells what it does."),
+           "Unix time up to which the engine's GPU-seconds are committed; absent while no source "
+           "reports its work."),
     Family("disagg_engine_gpu_seconds_total", _C, Data.ENGINES,
            ("engine", "role", "phase"), "seconds",
            "GPU-seconds an engine used: an engine on four devices uses four a second."),
@@ -51,7 +51,7 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "seconds",
            "Seconds the engine says its steps took, on each of its devices. Of an engine with "
            "async scheduling it is the time that they held them; "
-           "told by an older plugin, mere waits."),
+           "reported by an older plugin, waits only."),
     Family("disagg_engine_requests", _G, Data.ENGINES, ("engine", "role", "state"), "",
            "Requests in an engine: running, waiting for room, or deferred (waiting for something "
            "else, such as KV to arrive). From its step records; from its metrics page where it "
@@ -160,7 +160,7 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_version_known", _G, Data.ENGINES, ("engine",), "",
            "1 when the metrics page of this version of the engine is one we have read, 0 when it "
            "is another: what is read from it may then mean something else. Absent until the "
-           "engine has told its version."),
+           "engine has reported its version."),
     Family("disagg_engine_step_clock_info", _I, Data.ENGINES, ("engine", "clock"), "",
            "What an engine means by the length of a step."),
 )

@@ -28,50 +28,50 @@ from disagg_exporter.model import (
 STEP_KINDS = ("context", "generation", "mixed", "dummy")
 
 
-def write_engines(sheet: MetricRows, snapshot: Snapshot) -> None:
+def write_engines(rows: MetricRows, snapshot: Snapshot) -> None:
     """Write each engine's facts, its GPU-seconds and tokens, and the load it stands under."""
     statuses = {status.engine: status for status in snapshot.engines}
     accounts = {account.engine: account for account in snapshot.engine_accounts}
-    sheet.put("disagg_left_out_engines", snapshot.left_out_engines)
+    rows.set("disagg_left_out_engines", snapshot.left_out_engines)
     for status in statuses.values():
         facts = (status.role, status.model_name, status.kind, status.version)
-        sheet.put("disagg_engine_info", 1, status.engine, *facts)
+        rows.set("disagg_engine_info", 1, status.engine, *facts)
         if status.follows is None and status.up is not None:
-            sheet.put("disagg_engine_up", float(status.up), status.engine)
+            rows.set("disagg_engine_up", float(status.up), status.engine)
         if status.follows is not None:
-            sheet.put("disagg_engine_follower_info", 1, status.engine, status.follows)
-        sheet.put("disagg_engine_role_changes_total", status.role_changes, status.engine)
+            rows.set("disagg_engine_follower_info", 1, status.engine, status.follows)
+        rows.set("disagg_engine_role_changes_total", status.role_changes, status.engine)
         if status.tls is not None:
             tls = status.tls
-            sheet.put("disagg_engine_tls_info", 1, status.engine, tls.verified, tls.fault)
+            rows.set("disagg_engine_tls_info", 1, status.engine, tls.verified, tls.fault)
         if status.dynamo is not None:
             worker, registered = status.dynamo.worker, status.dynamo.registered
             ids = (worker, str(int(worker, 16)))
-            sheet.put("disagg_engine_dynamo_worker_info", 1, status.engine, *ids)
-            sheet.put("disagg_engine_registered", registered, status.engine)
+            rows.set("disagg_engine_dynamo_worker_info", 1, status.engine, *ids)
+            rows.set("disagg_engine_registered", registered, status.engine)
     for account in accounts.values():
-        _write_account(sheet, account, statuses.get(account.engine))
+        _write_account(rows, account, statuses.get(account.engine))
         if account.watermark_ns is not None:
             watermark = account.watermark_ns / 1e9 + snapshot.wall_offset_seconds
-            sheet.put("disagg_engine_watermark_timestamp_seconds", watermark, account.engine)
+            rows.set("disagg_engine_watermark_timestamp_seconds", watermark, account.engine)
     for engine in {**accounts, **statuses}:
-        _write_load(sheet, accounts.get(engine), statuses.get(engine))
+        _write_load(rows, accounts.get(engine), statuses.get(engine))
 
 
-def _write_account(sheet: MetricRows, account: EngineAccount, status: EngineStatus | None) -> None:
+def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatus | None) -> None:
     engine = account.engine
-    sheet.put("disagg_attribution_info", 1, engine, account.method, account.split)
-    sheet.put("disagg_attribution_residual_ratio", account.residual_ratio, engine)
-    sheet.put("disagg_attribution_fitted_steps", account.fitted_steps, engine)
-    sheet.put("disagg_span_cut_seconds_total", account.cut_seconds, engine)
-    sheet.put("disagg_late_records_total", account.late_records, engine)
-    sheet.put("disagg_lost_records_total", account.lost_records, engine)
+    rows.set("disagg_attribution_info", 1, engine, account.method, account.split)
+    rows.set("disagg_attribution_residual_ratio", account.residual_ratio, engine)
+    rows.set("disagg_attribution_fitted_steps", account.fitted_steps, engine)
+    rows.set("disagg_span_cut_seconds_total", account.cut_seconds, engine)
+    rows.set("disagg_late_records_total", account.late_records, engine)
+    rows.set("disagg_lost_records_total", account.lost_records, engine)
     for kind, steps, elapsed_ns in zip(
         STEP_KINDS, account.reported.steps, account.reported.elapsed_ns, strict=True
     ):
-        sheet.put("disagg_engine_steps_total", steps, engine, account.role, kind)
+        rows.set("disagg_engine_steps_total", steps, engine, account.role, kind)
         seconds = elapsed_ns / 1e9
-        sheet.put("disagg_engine_step_seconds_total", seconds, engine, account.role, kind)
+        rows.set("disagg_engine_step_seconds_total", seconds, engine, account.role, kind)
     # While an engine drains or starts its account has the role `none`; the rows of the role it
     # is for must stand at 0 before its first step.
     roles = dict.fromkeys((account.role, status.role if status else account.role))
@@ -79,15 +79,15 @@ def _write_account(sheet: MetricRows, account: EngineAccount, status: EngineStat
     where = (account.model_name, account.engine_namespace)
     for role, phase in dict.fromkeys((*keys, *account.gpu_seconds)):
         seconds = account.gpu_seconds.get((role, phase), 0.0)
-        sheet.put("disagg_engine_gpu_seconds_total", seconds, engine, role, phase)
+        rows.set("disagg_engine_gpu_seconds_total", seconds, engine, role, phase)
     for role, phase in dict.fromkeys((*keys, *account.phase_tokens)):
         tokens = account.phase_tokens.get((role, phase), 0)
-        sheet.put("disagg_engine_phase_tokens_total", tokens, engine, role, phase)
-        sheet.add("disagg_node_phase_tokens_total", 0, role, phase, *where)
+        rows.set("disagg_engine_phase_tokens_total", tokens, engine, role, phase)
+        rows.add("disagg_node_phase_tokens_total", 0, role, phase, *where)
 
 
 def _write_load(
-    sheet: MetricRows, account: EngineAccount | None, status: EngineStatus | None
+    rows: MetricRows, account: EngineAccount | None, status: EngineStatus | None
 ) -> None:
     """Write requests and KV use: what the steps told, else what the metrics page tells."""
     known = account if account is not None and account.running is not None else None
@@ -96,24 +96,24 @@ def _write_load(
     if load is None or who is None:
         return
     engine, role = who.engine, who.role
-    sheet.put("disagg_engine_requests", load.running, engine, role, "running")
-    sheet.put("disagg_engine_requests", load.waiting, engine, role, "waiting")
-    sheet.put("disagg_engine_requests", load.deferred, engine, role, "deferred")
+    rows.set("disagg_engine_requests", load.running, engine, role, "running")
+    rows.set("disagg_engine_requests", load.waiting, engine, role, "waiting")
+    rows.set("disagg_engine_requests", load.deferred, engine, role, "deferred")
     # FPM tells tokens of the cache, which are a share of it only where its size is known.
     page = status.page if status else None
     kv_usage_ratio = load.kv_usage_ratio
     if account is not None and account.method is Method.FPM:
         kv_usage_ratio = page.kv_usage_ratio if page else None
-    sheet.put("disagg_engine_kv_cache_usage_ratio", kv_usage_ratio, engine, role)
+    rows.set("disagg_engine_kv_cache_usage_ratio", kv_usage_ratio, engine, role)
 
 
-def write_capacity(sheet: MetricRows, snapshot: Snapshot) -> None:
+def write_capacity(rows: MetricRows, snapshot: Snapshot) -> None:
     """Write the capacity in use, and the limits behind it."""
     capacities = {capacity.engine: capacity for capacity in snapshot.capacities}
     for capacity in capacities.values():
-        _write_limits(sheet, capacity)
+        _write_limits(rows, capacity)
     for share in snapshot.gpu_shares:
-        sheet.put("disagg_engine_gpu_sm_ratio", share.sm_ratio, share.engine, share.gpu)
+        rows.set("disagg_engine_gpu_sm_ratio", share.sm_ratio, share.engine, share.gpu)
     devices = {device.gpu: device for device in snapshot.devices}
     namespaces = engine_namespaces(snapshot)
     ready = [e for e in present_engines(snapshot) if e.state is EngineState.READY]
@@ -121,52 +121,52 @@ def write_capacity(sheet: MetricRows, snapshot: Snapshot) -> None:
     for engine in ready:
         if engine.engine in capacities:
             on = [devices[gpu] for gpu in engine.devices if gpu in devices]
-            _write_efficiency(sheet, capacities[engine.engine], engine.role, on)
+            _write_efficiency(rows, capacities[engine.engine], engine.role, on)
         known = capacities.get(engine.engine)
         if known is None or known.used_ratio is None:
             continue
         used = known.used_ratio
-        sheet.put("disagg_engine_capacity_used_ratio", used, engine.engine, engine.role)
+        rows.set("disagg_engine_capacity_used_ratio", used, engine.engine, engine.role)
         for device in (devices[gpu] for gpu in engine.devices if gpu in devices):
             # A GPU under two engines is half of each one's.
             gpus = device.weight / sharers[device.gpu]
             namespace = namespaces.get(engine.engine, "")
             key = (engine.role, engine.model_name, device.gpu_name, namespace)
-            sheet.add("disagg_node_capacity_used_gpus", used * gpus, *key)
-            sheet.add("disagg_node_capacity_known_gpus", gpus, *key)
+            rows.add("disagg_node_capacity_used_gpus", used * gpus, *key)
+            rows.add("disagg_node_capacity_known_gpus", gpus, *key)
 
 
 def _write_efficiency(
-    sheet: MetricRows, capacity: EngineCapacity, role: Role, devices: Sequence[Device]
+    rows: MetricRows, capacity: EngineCapacity, role: Role, devices: Sequence[Device]
 ) -> None:
     peaks = [peak for d in devices if (peak := peak_of(d.gpu_name, d.weight)) is not None]
     if not peaks or len(peaks) < len(devices) or capacity.flops_per_second is None:
         return
     engine = capacity.engine
     flops = sum(peak.flops_per_second for peak in peaks)
-    sheet.put("disagg_engine_peak_flops_per_second", flops, engine)
+    rows.set("disagg_engine_peak_flops_per_second", flops, engine)
     ratio = capacity.flops_per_second / flops
-    sheet.put("disagg_engine_model_flops_ratio", ratio, engine, role)
+    rows.set("disagg_engine_model_flops_ratio", ratio, engine, role)
     if capacity.bytes_per_second is not None:
         most = sum(peak.bytes_per_second for peak in peaks)
-        sheet.put("disagg_engine_peak_bytes_per_second", most, engine)
+        rows.set("disagg_engine_peak_bytes_per_second", most, engine)
         ratio = capacity.bytes_per_second / most
-        sheet.put("disagg_engine_model_bandwidth_ratio", ratio, engine, role)
+        rows.set("disagg_engine_model_bandwidth_ratio", ratio, engine, role)
 
 
-def _write_limits(sheet: MetricRows, capacity: EngineCapacity) -> None:
+def _write_limits(rows: MetricRows, capacity: EngineCapacity) -> None:
     engine, prefill, decode = capacity.engine, capacity.prefill, capacity.decode
-    sheet.put("disagg_engine_bound_info", 1, engine, capacity.bottleneck)
+    rows.set("disagg_engine_bound_info", 1, engine, capacity.bottleneck)
     if prefill is not None:
-        sheet.put("disagg_engine_prefill_knee_tokens", prefill.knee_tokens, engine)
+        rows.set("disagg_engine_prefill_knee_tokens", prefill.knee_tokens, engine)
         rate = prefill.tokens_per_second
-        sheet.put("disagg_engine_prefill_knee_tokens_per_second", rate, engine)
+        rows.set("disagg_engine_prefill_knee_tokens_per_second", rate, engine)
         known = (Phase.PREFILL, capacity.source, prefill.confidence)
-        sheet.put("disagg_engine_capacity_info", 1, engine, *known)
+        rows.set("disagg_engine_capacity_info", 1, engine, *known)
     if decode is not None:
-        sheet.put("disagg_engine_decode_target_batch", decode.requests, engine)
+        rows.set("disagg_engine_decode_target_batch", decode.requests, engine)
         known = (Phase.DECODE, capacity.source, decode.confidence)
-        sheet.put("disagg_engine_capacity_info", 1, engine, *known)
+        rows.set("disagg_engine_capacity_info", 1, engine, *known)
 
 
 _SERVES_USERS = (Role.DECODE, Role.MIXED)
@@ -190,17 +190,17 @@ _FAILURES = {
 _FIRST_TOKEN = {Role.PREFILL: "prefill", Role.MIXED: "prefill", Role.DECODE: "first_decode"}
 
 
-def write_latency(sheet: MetricRows, snapshot: Snapshot) -> None:
+def write_latency(rows: MetricRows, snapshot: Snapshot) -> None:
     """Write what each engine counts of its requests, and what it is known by."""
     methods = {account.engine: account.method for account in snapshot.engine_accounts}
     for status in snapshot.engines:
         engine = status.engine
         if status.serving is not None:
-            _write_counts(sheet, status, status.serving)
+            _write_counts(rows, status, status.serving)
         if status.page is not None:
-            _write_page(sheet, engine, status.page, status.version)
+            _write_page(rows, engine, status.page, status.version)
         if clock := _step_clock(status, methods.get(engine)):
-            sheet.put("disagg_engine_step_clock_info", 1, engine, clock)
+            rows.set("disagg_engine_step_clock_info", 1, engine, clock)
 
 
 def _step_clock(status: EngineStatus, method: Method | None) -> str | None:
@@ -212,38 +212,36 @@ def _step_clock(status: EngineStatus, method: Method | None) -> str | None:
     return None
 
 
-def _write_page(sheet: MetricRows, engine: str, page: EnginePage, version: str) -> None:
-    sheet.put("disagg_engine_kv_cache_tokens", page.kv_cache_tokens, engine)
+def _write_page(rows: MetricRows, engine: str, page: EnginePage, version: str) -> None:
+    rows.set("disagg_engine_kv_cache_tokens", page.kv_cache_tokens, engine)
     if page.asleep is not None:
-        sheet.put("disagg_engine_asleep", float(page.asleep), engine)
+        rows.set("disagg_engine_asleep", float(page.asleep), engine)
     if version:
-        sheet.put(
-            "disagg_engine_version_known", float(is_known_version(page.kind, version)), engine
-        )
+        rows.set("disagg_engine_version_known", float(is_known_version(page.kind, version)), engine)
 
 
-def _write_counts(sheet: MetricRows, status: EngineStatus, serving: ServingCounts) -> None:
+def _write_counts(rows: MetricRows, status: EngineStatus, serving: ServingCounts) -> None:
     who = (status.engine, status.role)
     for name, total in _COUNTERS.items():
-        sheet.put(name, serving.totals.get(total), *who)
+        rows.set(name, serving.totals.get(total), *who)
     for reason, total in _FAILURES.items():
         count = serving.totals.get(total)
-        sheet.put("disagg_engine_kv_transfer_failures_total", count, *who, reason)
-    _write_component(sheet, who, "queue", serving, Total.QUEUE_SECONDS, Total.QUEUE_REQUESTS)
+        rows.set("disagg_engine_kv_transfer_failures_total", count, *who, reason)
+    _write_component(rows, who, "queue", serving, Total.QUEUE_SECONDS, Total.QUEUE_REQUESTS)
     _write_component(
-        sheet, who, "kv_transfer", serving, Total.KV_STAGE_SECONDS, Total.KV_STAGE_REQUESTS
+        rows, who, "kv_transfer", serving, Total.KV_STAGE_SECONDS, Total.KV_STAGE_REQUESTS
     )
     if component := _FIRST_TOKEN.get(status.role):
         totals = (Total.FIRST_TOKEN_SECONDS, Total.FIRST_TOKEN_REQUESTS)
-        _write_component(sheet, who, component, serving, *totals)
+        _write_component(rows, who, component, serving, *totals)
     if status.role in _SERVES_USERS:
         first, between = serving.time_to_first_token, serving.inter_token_latency
-        sheet.show("disagg_engine_time_to_first_token_seconds", first, *who)
-        sheet.show("disagg_engine_inter_token_latency_seconds", between, *who)
+        rows.set_histogram("disagg_engine_time_to_first_token_seconds", first, *who)
+        rows.set_histogram("disagg_engine_inter_token_latency_seconds", between, *who)
 
 
 def _write_component(
-    sheet: MetricRows,
+    rows: MetricRows,
     who: tuple[str, str],
     component: str,
     serving: ServingCounts,
@@ -251,5 +249,5 @@ def _write_component(
     requests: Total,
 ) -> None:
     name = "disagg_engine_ttft_component"
-    sheet.put(f"{name}_seconds_total", serving.totals.get(seconds), *who, component)
-    sheet.put(f"{name}_requests_total", serving.totals.get(requests), *who, component)
+    rows.set(f"{name}_seconds_total", serving.totals.get(seconds), *who, component)
+    rows.set(f"{name}_requests_total", serving.totals.get(requests), *who, component)

@@ -56,19 +56,19 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class MetricRows:
-    """Rows collected family by family; a row that is written twice exists once."""
+    """Samples and histograms by family and label values; setting a row twice keeps the last."""
 
-    rows: dict[str, dict[Labels, float]] = field(default_factory=dict)
+    samples: dict[str, dict[Labels, float]] = field(default_factory=dict)
     histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=dict)
 
-    def put(self, name: str, value: float | None, *labels: str) -> None:
-        """Write a row; a value that is None leaves the row absent."""
+    def set(self, name: str, value: float | None, *labels: str) -> None:
+        """Set a row's value; None leaves the row absent."""
         if value is not None:
-            self.rows.setdefault(name, {})[labels] = value
+            self.samples.setdefault(name, {})[labels] = value
 
     def add(self, name: str, value: float, *labels: str) -> None:
         """Add to a row that begins at 0; adding 0 makes the row exist."""
-        rows = self.rows.setdefault(name, {})
+        rows = self.samples.setdefault(name, {})
         rows[labels] = rows.get(labels, 0) + value
 
     def divide(self, name: str, parts: int) -> None:
@@ -77,12 +77,12 @@ class MetricRows:
         Done once and last: sums of whole numbers do not depend on their order, and the quotient
         of a larger one is no smaller.
         """
-        rows = self.rows.get(name, {})
+        rows = self.samples.get(name, {})
         for labels, value in rows.items():
             if value:  # most rows stand at 0, which is that in each unit
                 rows[labels] = value / parts
 
-    def show(self, name: str, histogram: Histogram | None, *labels: str) -> None:
-        """Write a histogram; None leaves it absent."""
+    def set_histogram(self, name: str, histogram: Histogram | None, *labels: str) -> None:
+        """Set a histogram; None leaves it absent."""
         if histogram is not None:
             self.histograms.setdefault(name, {})[labels] = histogram

@@ -17,7 +17,7 @@ NODE_FAMILIES: tuple[Family, ...] = (
            ("gpu", "engine", "role", "source", "confidence", "engine_pod", "engine_namespace"), "",
            "Which engine a device serves and in which role, how that is known and how surely."),
     Family("disagg_gpu_memory_used_bytes", _G, Data.DEVICES, ("gpu",), "bytes",
-           "Device memory in use, by whomever."),
+           "Device memory in use, by all processes."),
     Family("disagg_gpu_memory_total_bytes", _G, Data.DEVICES, ("gpu",), "bytes",
            "Device memory there is."),
     Family("disagg_gpu_power_watts", _G, Data.DEVICES, ("gpu",), "watts",
@@ -44,10 +44,10 @@ NODE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_gpu_idle_seconds_total", _C, Data.ACCOUNTS, ("gpu", "reason"), "seconds",
            "Idle seconds of a device by reason; the reasons sum to its idle seconds."),
     Family("disagg_gpu_unattributed_seconds_total", _C, Data.ACCOUNTS, ("gpu", "reason"), "seconds",
-           "Seconds a device was busy for nothing that an engine told us of, by reason; a lower "
+           "Seconds a device was busy without work reported by an engine, by reason; a lower "
            "bound."),
     Family("disagg_gpu_unobserved_seconds_total", _C, Data.ACCOUNTS, ("gpu", "reason"), "seconds",
-           "Seconds of which nothing is known, by reason: neither an engine nor the device told."),
+           "Seconds of which nothing is known, by reason: neither engine nor device reported."),
     Family("disagg_gpu_watermark_timestamp_seconds", _G, Data.ACCOUNTS, ("gpu",), "seconds",
            "Unix time up to which a device's seconds are committed."),
     Family("disagg_gpu_start_timestamp_seconds", _G, Data.ACCOUNTS, ("gpu",), "seconds",
@@ -56,15 +56,15 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "seconds",
            "Activity of a part of the device, integrated over time and weighted like its seconds, "
            "by the role it had then: divided by wall seconds it is the mean activity. Counted as "
-           "read, without waiting for the watermark; a unit the device never told is absent."),
+           "read, without waiting for the watermark; a unit the device never reported is absent."),
     Family("disagg_gpu_throttle_seconds_total", _C, Data.ACCOUNTS, ("gpu", "reason"), "seconds",
            "Seconds in which a reason held the device's clocks back, as read. Several may hold at "
            "once; the low clocks of an idle device are no throttling."),
     Family("disagg_gpu_phase_energy_joules_total", _C, Data.ACCOUNTS, ("gpu", "role", "phase"),
            "joules",
            "Energy of a device by what its time went to, committed up to its watermark; phase may "
-           "also be unobserved, and all of them sum to what the device told. Absent where it tells "
-           "no energy, as MIG instances do."),
+           "also be unobserved, and all of them sum to the energy reported by the device. Absent "
+           "where it reports none, as MIG instances do."),
 
     # Sums over the node: cluster roll-ups read these, never the devices.
     Family("disagg_node_phase_seconds_total", _C, Data.NODE, ("role", "phase", *_NODE), "seconds",
@@ -123,8 +123,8 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "Requests to this daemon by hand. What takes time is counted when it is accepted and "
            "when it has ended; a request that was not understood or not let in has verb unknown."),
     Family("disagg_failure_hook_events_total", _C, Data.WORKERS, ("outcome",), "",
-           "Failures of workers that on_worker_failure was told of, could not be told of, or "
-           "was not told of because too many newer ones came; absent without it."),
+           "Failures of workers that were delivered to on_worker_failure, could not be delivered, "
+           "or were dropped because too many newer ones came; absent without it."),
     Family("disagg_collector_success", _G, Data.COLLECTORS, ("collector",), "",
            "1 when the collector's last round succeeded, 0 when it failed."),
     Family("disagg_collector_duration_seconds", _G, Data.COLLECTORS, ("collector",), "seconds",

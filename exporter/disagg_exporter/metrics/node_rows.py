@@ -42,35 +42,35 @@ _Standing = dict[tuple[str, str], dict[Role, None]]
 """For each (model name, namespace): the roles whose rows stand at 0."""
 
 
-def write_node(sheet: MetricRows, snapshot: Snapshot) -> None:
+def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
     """Write the sums over devices, and over engines of now and of before."""
     for account in snapshot.accounts:
         gpu_name = account.device.gpu_name
         for role in STANDING_ROLES:
-            sheet.add("disagg_node_role_gpus", 0.0, role, gpu_name)
-        sheet.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
+            rows.add("disagg_node_role_gpus", 0.0, role, gpu_name)
+        rows.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
     for account in (*snapshot.accounts, *snapshot.removed_accounts):
-        _add_unobserved(sheet, account)
+        _add_unobserved(rows, account)
     for account in map(_of_named_models, (*snapshot.accounts, *snapshot.removed_accounts)):
         standing = _standing(account, snapshot)
-        _add_phases(sheet, account, standing)
-        _add_idle(sheet, account)
-        _add_activity(sheet, account, standing)
-        _add_energy(sheet, account, standing)
+        _add_phases(rows, account, standing)
+        _add_idle(rows, account)
+        _add_activity(rows, account, standing)
+        _add_energy(rows, account, standing)
     for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY):
-        sheet.divide(name, SLICE_NS_PER_GPU_SECOND)
-    sheet.divide(_ENERGY, MICROJOULES_PER_JOULE)
+        rows.divide(name, SLICE_NS_PER_GPU_SECOND)
+    rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
     for tokens in snapshot.tokens:
         key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
-        sheet.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
+        rows.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
     for busy in snapshot.busy:
         rest = (busy.model_name, busy.gpu_name, busy.engine_namespace)
-        sheet.add("disagg_node_busy_gpus", busy.gpus, busy.role, busy.phase, *rest)
+        rows.add("disagg_node_busy_gpus", busy.gpus, busy.role, busy.phase, *rest)
     if snapshot.busy_window_seconds > 0:
-        sheet.put("disagg_node_busy_window_seconds", snapshot.busy_window_seconds)
+        rows.set("disagg_node_busy_window_seconds", snapshot.busy_window_seconds)
     if snapshot.gpu_price is not None:
         price = snapshot.gpu_price
-        sheet.put("disagg_node_gpu_hour_price", price.per_hour, price.currency)
+        rows.set("disagg_node_gpu_hour_price", price.per_hour, price.currency)
 
 
 def _of_named_models(account: DeviceAccount) -> DeviceAccount:
@@ -92,59 +92,59 @@ def _named(sums: Mapping[_Key, int]) -> dict[_Key, int]:
     return {key: value for key, value in sums.items() if key.model_name != FORGOTTEN_MODEL}
 
 
-def _add_phases(sheet: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
+def _add_phases(rows: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
     gpu_name = account.device.gpu_name
     for (model_name, namespace), roles in standing.items():
         for role in roles:
             for use in SHOWN_USES:
-                sheet.add(_PHASES, 0, role, use, model_name, gpu_name, namespace)
+                rows.add(_PHASES, 0, role, use, model_name, gpu_name, namespace)
     for cell, slice_ns in account.slice_ns.items():
         if cell.use in SHOWN_USES:
             rest = (cell.model_name, gpu_name, cell.engine_namespace)
-            sheet.add(_PHASES, slice_ns, cell.role, cell.use, *rest)
+            rows.add(_PHASES, slice_ns, cell.role, cell.use, *rest)
 
 
-def _add_idle(sheet: MetricRows, account: DeviceAccount) -> None:
+def _add_idle(rows: MetricRows, account: DeviceAccount) -> None:
     for cell, slice_ns in account.slice_ns.items():
         if cell.use is Use.IDLE:
             rest = (cell.model_name, account.device.gpu_name, cell.engine_namespace)
             for reason in REASONS[Use.IDLE]:
-                sheet.add(_IDLE, 0, cell.role, reason, *rest)
-            sheet.add(_IDLE, slice_ns, cell.role, cell.reason, *rest)
+                rows.add(_IDLE, 0, cell.role, reason, *rest)
+            rows.add(_IDLE, slice_ns, cell.role, cell.reason, *rest)
 
 
-def _add_unobserved(sheet: MetricRows, account: DeviceAccount) -> None:
+def _add_unobserved(rows: MetricRows, account: DeviceAccount) -> None:
     gpu_name = account.device.gpu_name
     for reason in REASONS[Use.UNOBSERVED]:
-        sheet.add(_UNOBSERVED, 0, reason, gpu_name)
+        rows.add(_UNOBSERVED, 0, reason, gpu_name)
     for cell, slice_ns in account.slice_ns.items():
         if cell.use is Use.UNOBSERVED:
-            sheet.add(_UNOBSERVED, slice_ns, cell.reason, gpu_name)
+            rows.add(_UNOBSERVED, slice_ns, cell.reason, gpu_name)
 
 
-def _add_activity(sheet: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
+def _add_activity(rows: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
     gpu_name = account.device.gpu_name
     units = dict.fromkeys(cell.unit for cell in account.active_slice_ns)
     for (model_name, namespace), roles in standing.items():
         for role in roles:
             for unit in units:
-                sheet.add(_ACTIVITY, 0, role, unit, model_name, gpu_name, namespace)
+                rows.add(_ACTIVITY, 0, role, unit, model_name, gpu_name, namespace)
     for cell, slice_ns in account.active_slice_ns.items():
         rest = (cell.model_name, gpu_name, cell.engine_namespace)
-        sheet.add(_ACTIVITY, slice_ns, cell.role, cell.unit, *rest)
+        rows.add(_ACTIVITY, slice_ns, cell.role, cell.unit, *rest)
 
 
-def _add_energy(sheet: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
+def _add_energy(rows: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
     if account.microjoules is None:
         return
     gpu_name = account.device.gpu_name
     for (model_name, namespace), roles in standing.items():
         for role in roles:
             for use in Use:
-                sheet.add(_ENERGY, 0, role, use, model_name, gpu_name, namespace)
+                rows.add(_ENERGY, 0, role, use, model_name, gpu_name, namespace)
     for cell, microjoules in account.microjoules.items():
         rest = (cell.model_name, gpu_name, cell.engine_namespace)
-        sheet.add(_ENERGY, microjoules, cell.role, cell.use, *rest)
+        rows.add(_ENERGY, microjoules, cell.role, cell.use, *rest)
 
 
 def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:
@@ -171,36 +171,36 @@ _ROUTER_ERRORS = {
 }
 
 
-def write_router(sheet: MetricRows, snapshot: Snapshot) -> None:
+def write_router(rows: MetricRows, snapshot: Snapshot) -> None:
     """Write the router's counters and how it stands; nothing on a node without one."""
     router = snapshot.router
     if router is None:
         return
     names = {engine.url: engine.name for engine in router.engines}
     if router.counts is not None:
-        _write_router_counts(sheet, router, router.counts, names)
+        _write_router_counts(rows, router, router.counts, names)
     if router.page is not None:
-        _write_router_page(sheet, router.page, names)
+        _write_router_page(rows, router.page, names)
 
 
 def _write_router_counts(
-    sheet: MetricRows, router: RouterStatus, counts: RouterCounts, names: Mapping[str, str]
+    rows: MetricRows, router: RouterStatus, counts: RouterCounts, names: Mapping[str, str]
 ) -> None:
-    sheet.put("disagg_router_requests_total", counts.requests)
+    rows.set("disagg_router_requests_total", counts.requests)
     # A router names an engine only with its first error, which `increase()` could not see.
     for engine in router.engines:
-        sheet.add(_ROUTER_ERRORS[engine.phase], 0.0, engine.name)
+        rows.add(_ROUTER_ERRORS[engine.phase], 0.0, engine.name)
     for phase, errors in (
         (Phase.PREFILL, counts.prefill_errors),
         (Phase.DECODE, counts.decode_errors),
     ):
         for url, count in errors.items():
-            sheet.add(_ROUTER_ERRORS[phase], count, names.get(url, url))
+            rows.add(_ROUTER_ERRORS[phase], count, names.get(url, url))
 
 
-def _write_router_page(sheet: MetricRows, page: RouterPage, names: Mapping[str, str]) -> None:
+def _write_router_page(rows: MetricRows, page: RouterPage, names: Mapping[str, str]) -> None:
     for phase, requests in page.active.items():
-        sheet.put("disagg_router_active_requests", requests, phase)
-    sheet.put("disagg_router_pending_requests", page.pending)
+        rows.set("disagg_router_active_requests", requests, phase)
+    rows.set("disagg_router_pending_requests", page.pending)
     for url, well in page.worker_health.items():
-        sheet.put("disagg_router_worker_health", float(well), names.get(url, url))
+        rows.set("disagg_router_worker_health", float(well), names.get(url, url))

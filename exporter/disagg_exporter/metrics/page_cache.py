@@ -31,14 +31,14 @@ class PageText:
     def __init__(self) -> None:
         self._beginnings: dict[str, dict[Labels, str]] = {}
 
-    def write(self, sheet: MetricRows, *, openmetrics: bool) -> bytes:
+    def write(self, rows: MetricRows, *, openmetrics: bool) -> bytes:
         """Return the page as OpenMetrics 1.0.0, or else as Prometheus text 0.0.4."""
         parts: list[str] = []
         for family in FAMILIES:
-            if rows := sheet.rows.get(family.name):
+            if samples := rows.samples.get(family.name):
                 parts.append(_head(family, openmetrics))
-                self._write_rows(family, rows, parts)
-            elif histograms := sheet.histograms.get(family.name):
+                self._write_rows(family, samples, parts)
+            elif histograms := rows.histograms.get(family.name):
                 parts.append(_head(family, openmetrics))
                 for labels, histogram in histograms.items():
                     _write_histogram(family, labels, histogram, parts)
@@ -130,7 +130,7 @@ class PageCache:
         self._rendered_ns: int | None = None
         self._snapshot: Snapshot | None = None
         self._fresh = False
-        self._sheet = MetricRows()
+        self._rows = MetricRows()
         self._text = PageText()
         self._pages: dict[tuple[str, bool], PageBytes] = {}
 
@@ -154,7 +154,7 @@ class PageCache:
                 return
             if now_ns - self._rendered_ns < self._min_interval_ns:
                 return
-        self._sheet = rows_of(latest, now_ns)
+        self._rows = rows_of(latest, now_ns)
         self._rendered_ns, self._snapshot, self._fresh = now_ns, latest, fresh
         self._pages.clear()
 
@@ -174,8 +174,8 @@ class PageCache:
     def _write(self, encode: Callable[[Collector], bytes], content_type: str) -> bytes:
         # How our names are escaped makes no difference to them, but in the two odd ways.
         if content_type.endswith(("=dots", "=values")):
-            return encode(_Rendered(families_of(self._sheet)))
-        return self._text.write(self._sheet, openmetrics="openmetrics" in content_type)
+            return encode(_Rendered(families_of(self._rows)))
+        return self._text.write(self._rows, openmetrics="openmetrics" in content_type)
 
 
 class _Rendered(Collector):

@@ -44,13 +44,13 @@ def rows_of(snapshot: Snapshot | None, now_ns: int) -> MetricRows:
         now_ns: The present, on the snapshot's clock. Later than `fresh_until_ns`, only
             workers, collectors and build are left: absent numbers, not frozen ones.
     """
-    sheet = MetricRows()
-    sheet.put("disagg_build_info", 1, disagg_exporter.__version__)
+    rows = MetricRows()
+    rows.set("disagg_build_info", 1, disagg_exporter.__version__)
     if snapshot is not None:
-        _write_lasting(sheet, snapshot)
+        _write_lasting(rows, snapshot)
         for write in _WRITERS if is_fresh(snapshot, now_ns) else ():
-            write(sheet, snapshot)
-    return sheet
+            write(rows, snapshot)
+    return rows
 
 
 def render(snapshot: Snapshot | None, now_ns: int) -> Iterator[Metric]:
@@ -58,45 +58,45 @@ def render(snapshot: Snapshot | None, now_ns: int) -> Iterator[Metric]:
     return families_of(rows_of(snapshot, now_ns))
 
 
-def families_of(sheet: MetricRows) -> Iterator[Metric]:
+def families_of(rows: MetricRows) -> Iterator[Metric]:
     """Yield the families of a page in the order of the table; a family without rows is absent."""
     for family in FAMILIES:
-        if rows := sheet.rows.get(family.name):
-            yield _metric(family, rows)
-        elif histograms := sheet.histograms.get(family.name):
+        if samples := rows.samples.get(family.name):
+            yield _metric(family, samples)
+        elif histograms := rows.histograms.get(family.name):
             yield _histogram(family, histograms)
 
 
-def _write_lasting(sheet: MetricRows, snapshot: Snapshot) -> None:
+def _write_lasting(rows: MetricRows, snapshot: Snapshot) -> None:
     if snapshot.simulated:
-        sheet.put("disagg_simulated_info", 1)
+        rows.set("disagg_simulated_info", 1)
     for worker in snapshot.workers:
         for state in dict.fromkeys((*snapshot.worker_states, worker.state)):
-            sheet.put("disagg_worker_state", float(state == worker.state), worker.worker, state)
-        sheet.put("disagg_worker_restarts_total", worker.restarts, worker.worker)
-        sheet.put("disagg_worker_paused", float(worker.paused), worker.worker)
+            rows.set("disagg_worker_state", float(state == worker.state), worker.worker, state)
+        rows.set("disagg_worker_restarts_total", worker.restarts, worker.worker)
+        rows.set("disagg_worker_paused", float(worker.paused), worker.worker)
         start = worker.start_timestamp_seconds
-        sheet.put("disagg_worker_start_timestamp_seconds", start, worker.worker)
+        rows.set("disagg_worker_start_timestamp_seconds", start, worker.worker)
         following = worker.next_start_timestamp_seconds
-        sheet.put("disagg_worker_next_start_timestamp_seconds", following, worker.worker)
+        rows.set("disagg_worker_next_start_timestamp_seconds", following, worker.worker)
     for (verb, outcome), count in snapshot.daemon_counts.control_requests.items():
-        sheet.put("disagg_control_requests_total", count, verb, outcome)
+        rows.set("disagg_control_requests_total", count, verb, outcome)
     for reason, count in snapshot.daemon_counts.http_refusals.items():
-        sheet.put("disagg_http_refusals_total", count, reason)
+        rows.set("disagg_http_refusals_total", count, reason)
     restores = snapshot.daemon_counts.run_folder_restores
-    sheet.put("disagg_run_folder_restores_total", restores)
+    rows.set("disagg_run_folder_restores_total", restores)
     for outcome, count in snapshot.daemon_counts.hook_events.items():
-        sheet.put("disagg_failure_hook_events_total", count, outcome)
+        rows.set("disagg_failure_hook_events_total", count, outcome)
     for kind, count in snapshot.unexpected_failures.items():
-        sheet.put("disagg_collector_unexpected_failures_total", count, kind)
+        rows.set("disagg_collector_unexpected_failures_total", count, kind)
     for status in snapshot.collectors:
         name, last = status.collector, status.last_success_timestamp_seconds
-        sheet.put("disagg_collector_success", float(status.success), name)
-        sheet.put("disagg_collector_duration_seconds", status.duration_seconds, name)
-        sheet.put("disagg_collector_last_success_timestamp_seconds", last, name)
+        rows.set("disagg_collector_success", float(status.success), name)
+        rows.set("disagg_collector_duration_seconds", status.duration_seconds, name)
+        rows.set("disagg_collector_last_success_timestamp_seconds", last, name)
 
 
-def _metric(family: Family, rows: dict[Labels, float]) -> Metric:
+def _metric(family: Family, samples: dict[Labels, float]) -> Metric:
     metric: CounterMetricFamily | GaugeMetricFamily
     if family.kind is MetricType.COUNTER:
         metric = CounterMetricFamily(
@@ -105,26 +105,26 @@ def _metric(family: Family, rows: dict[Labels, float]) -> Metric:
     elif family.kind is MetricType.GAUGE:
         metric = GaugeMetricFamily(family.name, family.help, None, family.labels, family.unit)
     else:
-        return _info(family, rows)
-    for labels, value in rows.items():
+        return _info(family, samples)
+    for labels, value in samples.items():
         metric.add_metric([_utf8(label) for label in labels], value)
     return metric
 
 
-def _histogram(family: Family, rows: dict[Labels, Histogram]) -> Metric:
+def _histogram(family: Family, histograms: dict[Labels, Histogram]) -> Metric:
     metric = HistogramMetricFamily(family.name, family.help, None, None, family.labels, family.unit)
-    for labels, histogram in rows.items():
+    for labels, histogram in histograms.items():
         bounds = (*map(floatToGoString, histogram.bounds_seconds), "+Inf")
         buckets = list(zip(bounds, histogram.counts, strict=True))
         metric.add_metric([_utf8(label) for label in labels], buckets, histogram.sum_seconds)
     return metric
 
 
-def _info(family: Family, rows: dict[Labels, float]) -> Metric:
+def _info(family: Family, samples: dict[Labels, float]) -> Metric:
     # InfoMetricFamily wants a mapping per row and hides the sample's name; a plain Metric of
     # its type says the same with the rows as they are.
     metric = Metric(family.name.removesuffix("_info"), family.help, "info")
-    for labels, value in rows.items():
+    for labels, value in samples.items():
         texts = map(_utf8, labels)
         metric.add_sample(family.name, dict(zip(family.labels, texts, strict=True)), value)
     return metric

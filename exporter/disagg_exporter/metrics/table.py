@@ -49,16 +49,15 @@ LABELS: dict[str, str] = {
     "method": "how the engine's GPU-seconds were found",
     "verified": "how the engine is known to be the one that is meant; empty if not asked by TLS",
     "fault": "what is wrong with its TLS; empty if nothing is",
-    "leader": "address at which the parts of an engine on several nodes meet, as it was told; "
-    "empty if nobody told",
+    "leader": "rendezvous address of an engine on several nodes, by its options; empty if unknown",
     "xid": "NVIDIA's number of an error; other beyond 32 different ones",
     "bound": "what keeps an engine from doing more: compute, bandwidth, kv, host, none, unknown",
     "worker": "name of the child process in the node file; of a router's engine elsewhere its "
     "address",
     "verb": "what was asked of the daemon: pause, resume, restart, status, or unknown",
     "outcome": "what became of it: done, accepted, refused, failed, timeout, invalid (not "
-    "understood), denied (of a user who may not ask), busy (too many at a time); of failures told "
-    "to the hook: delivered, failed or dropped",
+    "understood), denied (of a user who may not ask), busy (too many at a time); of failures "
+    "passed to the hook: delivered, failed or dropped",
     "worker_id": "id of a Dynamo worker in hex, as its own metrics have it",
     "worker_id_decimal": "the same id in decimal, as the frontend's metrics have it",
     "collector": "which reader of devices, steps or pages",

@@ -67,7 +67,7 @@ class MetricsServer:
         limits: What clients may take.
         access: Returns the conditions under which they are served now.
         name: What the landing page calls the node.
-        lookback: What the node's books said before; who has it tells it of new snapshots.
+        history: The devices' accounts of the last minute; its owner adds new snapshots.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class MetricsServer:
         limits: Limits = Limits(),
         access: Callable[[], Access] = lambda: OPEN,
         name: str = "",
-        lookback: AccountHistory | None = None,
+        history: AccountHistory | None = None,
     ) -> None:
         self._listen = listen
         self._limits = limits
         self._access = access
-        landing = Landing(name, snapshot, lookback or AccountHistory(), now_ns)
+        landing = Landing(name, snapshot, history or AccountHistory(), now_ns)
         pages = PageCache(snapshot, now_ns)
         self._site = Site(pages, landing, why_not_ready, heartbeat_age_seconds)
         self._listener: socket.socket | None = None

@@ -68,13 +68,13 @@ def test_a_young_device_is_told_since_it_began() -> None:
 
 
 def test_an_old_device_is_told_over_its_last_minute() -> None:
-    lookback = AccountHistory()
+    history = AccountHistory()
     for now in range(0, 300):  # one GPU, half busy until 200 s, then wholly busy
         busy = min(now, 200) / 2 + max(0, now - 200)
         books = account({Use.PREFILL: busy, Use.IDLE: now - busy}, now)
-        lookback.remember(at(now + 6, books))
+        history.remember(at(now + 6, books))
 
-    window_ns, seconds = lookback.last_minute(books)
+    window_ns, seconds = history.last_minute(books)
 
     assert 60 * SECOND <= window_ns <= 65 * SECOND
     assert seconds[Use.PREFILL] == pytest.approx(window_ns / SECOND)
@@ -82,11 +82,11 @@ def test_an_old_device_is_told_over_its_last_minute() -> None:
 
 
 def test_books_that_began_anew_are_not_subtracted_from() -> None:
-    lookback = AccountHistory()
-    lookback.remember(at(500, account({Use.PREFILL: 400.0}, 494)))
+    history = AccountHistory()
+    history.remember(at(500, account({Use.PREFILL: 400.0}, 494)))
     again = account({Use.PREFILL: 90.0}, 1090, start_seconds=1000)
 
-    assert lookback.last_minute(again) == (
+    assert history.last_minute(again) == (
         90 * SECOND,
         {**dict.fromkeys(Use, 0.0), Use.PREFILL: 90.0},
     )
@@ -140,7 +140,7 @@ def test_a_stale_snapshot_shows_no_books_and_no_readings() -> None:
     assert {(row.split, row.reading, row.role) for row in view.devices} == {
         (None, None, Role.UNKNOWN)
     }
-    assert view.troubles[0].text.startswith("The daemon has measured nothing for 10 s")
+    assert view.problems[0].text.startswith("The daemon has measured nothing for 10 s")
 
 
 def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
@@ -151,9 +151,9 @@ def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
         readings=(hot, *golden.readings[1:]),
         workers=(WorkerStatus("prefill-0", "starting", 0, None), *golden.workers[1:]),
     )
-    troubles = view_of(snapshot, AccountHistory().last_minute, TAKEN_NS).troubles
+    troubles = view_of(snapshot, AccountHistory().last_minute, TAKEN_NS).problems
 
-    assert [trouble.text for trouble in troubles] == [
+    assert [problem.text for problem in troubles] == [
         "GPU 2 cannot be read.",
         "The clocks of GPU 0 are held back: it is too hot.",
         "Worker decode-0 has crashed and waits to be started again, 3 times started again.",
@@ -163,7 +163,8 @@ def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
         "Worker prefill-0 is starting.",
         "Worker decode-0 is paused: it is neither killed nor started.",
     ]
-    assert [trouble.weight for trouble in troubles] == [Severity.BROKEN] * 6 + [Severity.NOTICE] * 2
+    severities = [problem.severity for problem in troubles]
+    assert severities == [Severity.BROKEN] * 6 + [Severity.NOTICE] * 2
 
 
 def test_the_page_says_it_in_words() -> None:

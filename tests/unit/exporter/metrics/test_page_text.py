@@ -29,21 +29,21 @@ class _Families(Collector):
         return self._families
 
 
-def _by_library(sheet: MetricRows, *, as_openmetrics: bool) -> bytes:
+def _by_library(rows: MetricRows, *, as_openmetrics: bool) -> bytes:
     write: Callable[[Collector], bytes] = generate_latest
     if as_openmetrics:
         write = openmetrics.generate_latest
-    return write(_Families(families_of(sheet)))
+    return write(_Families(families_of(rows)))
 
 
 @pytest.mark.parametrize("as_openmetrics", [False, True])
 @pytest.mark.parametrize("now_ns", [TAKEN_NS, FRESH_UNTIL_NS + 1])
 def test_the_golden_node_reads_as_the_library_writes_it(now_ns: int, as_openmetrics: bool) -> None:
-    sheet, text = rows_of(golden_snapshot(), now_ns), PageText()
+    rows, text = rows_of(golden_snapshot(), now_ns), PageText()
 
-    pages = [text.write(sheet, openmetrics=as_openmetrics) for _ in range(2)]
+    pages = [text.write(rows, openmetrics=as_openmetrics) for _ in range(2)]
 
-    assert pages == [_by_library(sheet, as_openmetrics=as_openmetrics)] * 2
+    assert pages == [_by_library(rows, as_openmetrics=as_openmetrics)] * 2
 
 
 @settings(max_examples=200, deadline=None)
@@ -64,13 +64,13 @@ def test_whatever_labels_and_values_are(
     rows: list[tuple[object, list[str], float]], as_openmetrics: bool
 ) -> None:
     """Quotes, line ends, backslashes, surrogates; endless, tiny and huge numbers, or none."""
-    sheet = MetricRows()
+    page_rows = MetricRows()
     for family, labels, value in rows:
-        sheet.put(family.name, value, *labels[: len(family.labels)])  # type: ignore[attr-defined]
+        page_rows.set(family.name, value, *labels[: len(family.labels)])  # type: ignore[attr-defined]
 
-    page = PageText().write(sheet, openmetrics=as_openmetrics)
+    page = PageText().write(page_rows, openmetrics=as_openmetrics)
 
-    assert page == _by_library(sheet, as_openmetrics=as_openmetrics)
+    assert page == _by_library(page_rows, as_openmetrics=as_openmetrics)
 
 
 def test_rows_that_are_gone_are_forgotten_and_may_come_back() -> None:
@@ -79,6 +79,6 @@ def test_rows_that_are_gone_are_forgotten_and_may_come_back() -> None:
     there.put(name, 1, "a")
     gone.put(name, 1, "b")
 
-    pages = [text.write(sheet, openmetrics=False) for sheet in (there, gone, there)]
+    pages = [text.write(rows, openmetrics=False) for rows in (there, gone, there)]
 
     assert [b'"a"' in page for page in pages] == [True, False, True]
