@@ -71,8 +71,9 @@ def cut(
     known why a device was not held.
     """
     bounds = [timeline[side] for _, timeline in timelines for side in ("start_ns", "end_ns")]
-    edges = np.unique(np.concatenate([*bounds, [start_ns, end_ns]]))
-    edges = edges[(edges >= start_ns) & (edges <= end_ns)]
+    # Each timeline's are in order, which a stable sort is quick with; `np.unique` would hash them.
+    edges = np.sort(np.concatenate([*bounds, [start_ns, end_ns]]), kind="stable")
+    edges = edges[np.append(True, edges[1:] > edges[:-1]) & (edges >= start_ns) & (edges <= end_ns)]
     found = [_read(timeline, edges[:-1]) for _, timeline in timelines]
     reasons = np.array([timeline[0] for timeline in found]).reshape(len(timelines), len(edges) - 1)
     held = reasons == WORK
