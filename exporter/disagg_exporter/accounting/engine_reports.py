@@ -49,7 +49,7 @@ class ReportedTotals:
         if stream is None:
             self._streams[key] = _Stream(totals, totals)
         elif totals.steps > stream.latest.steps:
-            # None of them ever falls, so the first that differs tells which is the later.
+            # None of them ever falls, so the first that differs decides which is the later.
             stream.latest = totals
 
     def resume(self, reported: StepTotals, streams: Mapping[StreamKey, StepTotals]) -> None:

@@ -1,1 +1,1 @@
-"""The account of one device: GPU-seconds, energy, activity, time sharing."""
+"""Per-device accounting: GPU-seconds, energy, activity, carry-over, removed devices."""

@@ -126,7 +126,7 @@ class EnergyLedger:
             return
         shares, held = _shares(committed, touched)
         done = sum(interval.end_ns <= end_ns for interval in touched)
-        # Those that reach beyond go on being explained by what is committed next.
+        # Those that reach beyond are explained by what is committed next, too.
         for number, interval in enumerate(touched[done:], start=done):
             interval.held = bool(held[number])
             interval.shares = {c: float(ns[number]) for c, ns in shares.items() if ns[number] > 0}

@@ -1,1 +1,1 @@
-"""Intervals of time in integer nanoseconds, the rules of committing them and their phase."""
+"""Intervals of time in integer nanoseconds: finalized pieces, and a device's time cut by them."""

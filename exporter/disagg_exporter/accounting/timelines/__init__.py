@@ -1,1 +1,1 @@
-"""What one engine did when: by its step records or by windows between two of its pages."""
+"""An engine's execution over time, from step records or from windows between two pages."""

@@ -150,7 +150,7 @@ class StepTimeline:
         self.work_pending = False
 
     def checkpoint(self, engine_index: int, read_ns: Iterable[int]) -> TimelineCheckpoint:
-        """Return all that a successor has to know to go on; `read_ns`: up to where devices read."""
+        """Return all that a successor needs to continue; `read_ns`: up to where devices read."""
         self.ingest()
         reached, work = self._streams, None
         if self._pending:

@@ -1,8 +1,8 @@
 """The sequence numbers of an engine's streams: what is finalized, repeated or missing.
 
 Every message carries its stream's totals. Where a sequence number is missing between two
-messages, the totals tell how much step time and how many tokens the missing records held
-(accounting invariant e).
+messages, the totals have the step time and the tokens of the missing records (accounting
+invariant e).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RecordStream:
     def before(cls, first: Step, *, held_totals: bool) -> RecordStream:
         """Return the stream whose first record this is, which is its baseline.
 
-        With `held_totals`, its totals without its own time, so far as the step tells it.
+        With `held_totals`, its totals without its own time, so far as the step has it.
         """
         totals = first.totals
         if held_totals:
