@@ -218,6 +218,18 @@ def test_a_root_holds_rooms_only(package: Path) -> None:
     assert flat == set()
 
 
+def test_a_class_name_is_used_once_in_the_distribution() -> None:
+    """Private ones and both packages included: whoever searches a name finds one thing."""
+    places = defaultdict(list)
+    for package in PACKAGES:
+        for name, path in _modules(package).items():
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    places[node.name].append(name)
+
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def _rooms() -> dict[str, str]:
     """Every room that docs/architecture.md tells of, `package.room`, with its kind."""
     rooms: dict[str, str] = {}
