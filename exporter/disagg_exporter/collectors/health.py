@@ -23,7 +23,7 @@ class CollectorHealth:
 
     Args:
         collector: Its name on the page.
-        log: Told when a failure begins, becomes another, and is over.
+        log: Logs when a failure begins, becomes another, and is over.
         subject: What the lines of the log begin with; the collector's name if None.
         failing: What is put before each failure in the log.
         recovered: What is logged when a failure is over; nothing if empty.
@@ -131,7 +131,7 @@ class CollectorHealth:
         self._settle({"": why}, {"": same}, seconds)
 
     def take_defect(self, cause: Exception) -> None:
-        """Count a failure that nobody foresaw, and log where it was raised, once until all is well.
+        """Count an unforeseen failure, and log where it was raised, once until all is well.
 
         For whoever reports it as one of several problems; `fail` does both.
         """
@@ -182,12 +182,12 @@ class CollectorHealth:
 
 
 def is_foreseen(error: Exception) -> bool:
-    """Say whether an error tells of the world around us rather than of a defect of ours."""
+    """Return whether an error is of the environment rather than a defect of ours."""
     return isinstance(_innermost(error), (DisaggError, OSError))
 
 
 def explain(error: Exception) -> str:
-    """Return what an error says that may be said."""
+    """Return the part of an error's text that is safe to show."""
     error = _innermost(error)
     if isinstance(error, DisaggError):
         return str(error)

@@ -37,54 +37,54 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class NodeProblem:
     """One sentence and how much it matters."""
 
     severity: Severity
     text: str
 
 
-def problems_of(snapshot: Snapshot, now_ns: int, *, fresh: bool) -> tuple[Problem, ...]:
+def problems_of(snapshot: Snapshot, now_ns: int, *, fresh: bool) -> tuple[NodeProblem, ...]:
     """All that is wrong, broken things first."""
     if not fresh:
         age_seconds = (now_ns - snapshot.taken_ns) / 1e9
         text = (
             f"The daemon has measured nothing for {age_seconds:.0f} s: its accounts are not shown."
         )
-        stale = [Problem(Severity.BROKEN, text)]
+        stale = [NodeProblem(Severity.BROKEN, text)]
     else:
         stale = [*_devices(snapshot)]
     found = [*stale, *_workers(snapshot), *_engines(snapshot), *_collectors(snapshot, now_ns)]
     return tuple(sorted(found, key=lambda problem: problem.severity is not Severity.BROKEN))
 
 
-def _workers(snapshot: Snapshot) -> Iterator[Problem]:
+def _workers(snapshot: Snapshot) -> Iterator[NodeProblem]:
     for worker in snapshot.workers:
         if what := _WORKERS.get(worker.state):
             broken = worker.state in ("failed", "backoff")
             times = f", {worker.restarts} times started again" if worker.restarts else ""
             text = f"Worker {worker.worker} {what}{times}."
-            yield Problem(Severity.BROKEN if broken else Severity.NOTICE, text)
+            yield NodeProblem(Severity.BROKEN if broken else Severity.NOTICE, text)
         if worker.paused:
             text = f"Worker {worker.worker} is paused: it is neither killed nor started."
-            yield Problem(Severity.NOTICE, text)
+            yield NodeProblem(Severity.NOTICE, text)
 
 
-def _engines(snapshot: Snapshot) -> Iterator[Problem]:
+def _engines(snapshot: Snapshot) -> Iterator[NodeProblem]:
     for engine in snapshot.engines:
         if engine.state is EngineState.READY and engine.up is False:
             text = f"Engine {engine.engine} does not answer its health probe."
-            yield Problem(Severity.BROKEN, text)
+            yield NodeProblem(Severity.BROKEN, text)
     page = snapshot.router.page if snapshot.router else None
     if snapshot.router and page:
         names = {engine.url: engine.name for engine in snapshot.router.engines}
         for url, well in page.worker_health.items():
             if not well:
                 text = f"The router holds {names.get(url, url)} unwell and sends it no requests."
-                yield Problem(Severity.BROKEN, text)
+                yield NodeProblem(Severity.BROKEN, text)
 
 
-def _collectors(snapshot: Snapshot, now_ns: int) -> Iterator[Problem]:
+def _collectors(snapshot: Snapshot, now_ns: int) -> Iterator[NodeProblem]:
     now_seconds = now_ns / 1e9 + snapshot.wall_offset_seconds
     for collector in snapshot.collectors:
         if not collector.success:
@@ -94,20 +94,20 @@ def _collectors(snapshot: Snapshot, now_ns: int) -> Iterator[Problem]:
                 if last is None
                 else f"it last succeeded {max(0.0, now_seconds - last):.0f} s ago"
             )
-            yield Problem(Severity.BROKEN, f"Collector {collector.collector} failed; {since}.")
+            yield NodeProblem(Severity.BROKEN, f"Collector {collector.collector} failed; {since}.")
 
 
-def _devices(snapshot: Snapshot) -> Iterator[Problem]:
+def _devices(snapshot: Snapshot) -> Iterator[NodeProblem]:
     read = {reading.gpu for reading in snapshot.readings}
     names = {device.gpu: f"GPU {device.index}" for device in snapshot.devices}
     for device in snapshot.devices:
         if not device.is_pseudo and device.gpu not in read:
-            yield Problem(Severity.BROKEN, f"{names[device.gpu]} cannot be read.")
+            yield NodeProblem(Severity.BROKEN, f"{names[device.gpu]} cannot be read.")
     for reading in snapshot.readings:
         for throttle in reading.throttles or ():
             if throttle in _HARMFUL:
                 text = f"The clocks of {names.get(reading.gpu, reading.gpu)} are held back"
-                yield Problem(Severity.BROKEN, f"{text}: {_HARMFUL[throttle]}.")
+                yield NodeProblem(Severity.BROKEN, f"{text}: {_HARMFUL[throttle]}.")
 
 
 LastMinute = Callable[[DeviceAccount], tuple[int, dict[Use, float]]]
@@ -194,7 +194,7 @@ class NodeView:
     gpus: float
     devices: tuple[DeviceRow, ...]
     engines: tuple[EngineRow, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[NodeProblem, ...]
 
 
 def view_of(snapshot: Snapshot, last_minute: LastMinute, now_ns: int) -> NodeView:

@@ -1,4 +1,4 @@
-"""What the books say: seconds, tokens, energy, and the fast gauges beside them."""
+"""Accounts of devices and engines: seconds, tokens, energy, and the fast gauges beside them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MICROJOULES_PER_JOULE = 1_000_000
 
 
 class Cell(NamedTuple):
-    """The finest drawer a device's second is put in; every exported sum is a sum of cells."""
+    """The finest division of a device's seconds; every exported sum is a sum of cells."""
 
     role: Role
     use: Use
@@ -46,9 +46,9 @@ class DeviceAccount:
     depends on the order by its last bit, and a counter must not fall by that.
 
     The values of `slice_ns` sum to slices × (watermark − start) (invariant a). `active_slice_ns`
-    and `throttled_ns` (of the wall) are booked as read and do not wait for the watermark; what the
-    device never told has no entry. `microjoules` is what was used up to the watermark, by cells
-    without a reason; None where the device tells no energy.
+    and `throttled_ns` (of the wall) are counted as read and do not wait for the watermark; what the
+    device never reported has no entry. `microjoules` is what was used up to the watermark, by cells
+    without a reason; None where the device reports no energy.
     """
 
     device: Device
@@ -73,7 +73,7 @@ class EngineAccount:
     `reported` is what it says of its own steps, before any of it is placed in time: step time there
     is that of one device. `residual_ratio` is how far a step's length is from what the cost model
     foresaw, `fitted_steps` how many it has learned from. `watermark_ns` is None while no source
-    tells of it: then nothing is to be committed.
+    reports it: then nothing is to be committed.
     """
 
     engine: str

@@ -49,7 +49,7 @@ class TimelineCheckpoint(NamedTuple):
 
     `pieces` end at `mark_ns`. `last_record_ns`, `work_left` and `gap` are of the last record: when
     it was made, whether it left work, and why the engine rests after it; `earlier_gap` is why it
-    rests before its pending work. `held_totals`: the totals of its streams tell held time.
+    rests before its pending work. `held_totals`: the totals of its streams include held time.
     """
 
     engine_index: int
@@ -93,7 +93,7 @@ class EngineCheckpoint(NamedTuple):
 
 
 class EnergyCheckpoint(NamedTuple):
-    """A device's committed energy, and the reading up to which it was told."""
+    """A device's committed energy, and the reading up to which it is counted."""
 
     microjoules: tuple[tuple[Cell, int], ...]
     baseline_watts: float | None = None
@@ -144,7 +144,7 @@ class RemovedCheckpoint(NamedTuple):
 
 
 class TokenCheckpoint(NamedTuple):
-    """The node's tokens of one owner."""
+    """The node's tokens of one role, phase, model and namespace."""
 
     role: Role
     phase: Phase

@@ -1,4 +1,4 @@
-"""Devices and what they tell of themselves."""
+"""Devices and their readings."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """What one device told at one instant; None where it does not tell.
+    """Readings of one device at one instant; None where it reports none.
 
     `busy_ratio` (0 to 1) is its activity over the interval since the reading before: of its
     performance counters where it has them (`graphics_ratio`, beside those of its parts), else of
-    its driver; None, too, where activity is told so late that it may be over by now. `throttles` is
-    empty where nothing holds the clocks back. ECC errors are those of the device's whole life.
-    `xid_errors` are (number, errors) since it is watched, `process_ratios` (pid, share of SM time)
-    of the processes that were sampled in the last second or so.
+    its driver; None, too, where activity is reported so late that it may be over by now.
+    `throttles` is empty where nothing holds the clocks back. ECC errors are those of the device's
+    whole life. `xid_errors` are (number, errors) since it is watched, `process_ratios` (pid, share
+    of SM time) of the processes that were sampled in the last second or so.
     """
 
     gpu: str

@@ -57,7 +57,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class ServingCounts:
-    """What an engine has counted since some moment; what it does not tell is not there."""
+    """What an engine has counted since some moment; what it does not report is absent."""
 
     totals: Mapping[Total, float] = field(default_factory=dict)
     time_to_first_token: Histogram | None = None
@@ -151,7 +151,7 @@ class EnginePage:
 class DynamoWorker:
     """An engine as NVIDIA Dynamo knows it: its worker's id in hex, and whether it is registered.
 
-    `registered` is None where nobody can tell. A worker that has lost its registration goes on
+    `registered` is None where unknown. A worker that has lost its registration goes on
     answering, and gets no requests.
     """
 
@@ -180,8 +180,8 @@ class EngineStatus:
     `pid` is the process above all of its own, None where none can be seen.
     `role_changes` is how often it went from one known role to another; None where a person said it.
     `follows` is set where it is one node's part of an engine that is led elsewhere: the address at
-    which they meet, empty if nobody told it. It answers nobody, and `up` is that it is there; None
-    where it should answer and nobody could ask.
+    which they meet, empty if unknown. It answers nobody, and `up` is that it is there; None
+    where it should answer and no probe could be made.
     """
 
     engine: str

@@ -1,4 +1,4 @@
-"""The words of the field, as labels carry them."""
+"""Enumerations whose values are label values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class LabelEnum(StrEnum):
-    """A word that labels carry; as a key it is its text, which is hashed once and for all."""
+    """A label value; as a key it is its text, which is hashed once."""
 
     __hash__ = str.__hash__
 
@@ -98,7 +98,7 @@ class Method(LabelEnum):
 
     @property
     def by_step(self) -> bool:
-        """Whether the engine tells every single step, rather than sums over a stretch of time."""
+        """Whether the engine reports every single step, rather than sums over a stretch of time."""
         return self in (Method.STEPS, Method.FPM)
 
 
@@ -122,7 +122,7 @@ class LimitConfidence(StrEnum):
 
 
 class Bottleneck(StrEnum):
-    """What keeps an engine from doing more; `none` is an engine with room."""
+    """Resource that limits an engine; `none` is an engine with room."""
 
     COMPUTE = "compute"
     BANDWIDTH = "bandwidth"

@@ -16,7 +16,7 @@ class WorkerStatus:
     """One supervised child process; `start_timestamp_seconds` is None while it is not running.
 
     `next_start_timestamp_seconds` is when it is started next, None where that is not planned.
-    One that is `paused` is observed and nothing else, because somebody asked for that.
+    One that is `paused` is observed and nothing else, on request.
     """
 
     worker: str
@@ -33,7 +33,7 @@ class DaemonCounts:
 
     By hand by verb and outcome; over HTTP what it turned away, by reason. `run_folder_restores`
     counts how often its run folder, or something in it, had to be made anew.
-    `hook_events` are the failures that the hook was told of, by outcome; empty without one.
+    `hook_events` are failures passed to the hook, by outcome; empty without one.
     """
 
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class RouterPage:
 
     `totals` count since the router started. `active` are the requests at engines of a phase, queued
     there or running; `pending` those whose decode engine is chosen and waits for their prefill;
-    empty or None where the page does not tell.
+    empty or None where the page lacks them.
     """
 
     t_ns: int

@@ -50,7 +50,7 @@ class StepTotals(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One engine step, as its engine told it when the step had ended.
+    """One engine step, as reported by its engine after the step.
 
     A tuple like its totals, because thousands of them are made a second.
     `t_ns` is when the record was made (after the end of the step), `elapsed_ns` how long the
@@ -58,7 +58,7 @@ class Step(NamedTuple):
     scheduled; `computed_tokens`, `cached_tokens` and `external_tokens` say where the prompts
     that *ended* in this step came from (this engine, a cache here, another engine's KV).
     `running`, `waiting` and `deferred` describe the requests left after the step.
-    `decode_kv_tokens` is the cache that its decode read, None where the engine does not tell it.
+    `decode_kv_tokens` is the cache that its decode read, None where the engine does not report it.
     """
 
     t_ns: int
@@ -83,7 +83,7 @@ class Step(NamedTuple):
 
 
 class StreamKey(NamedTuple):
-    """Who counts: totals and sequence numbers belong to one of these and to nobody else.
+    """Source of step records: totals and sequence numbers belong to exactly one.
 
     A tuple, because every step of every engine is looked up by it several times.
     """
@@ -101,7 +101,7 @@ class WorkWindow:
     `busy_ns` is how long it held each of its devices; None means: as long as those devices were
     active. Of that, `prefill_share` was prefill and the rest decode. The tokens are those computed
     in the stretch. `running`, `waiting` and `deferred` are its requests at the end of it; None
-    where nobody tells. `split`, `residual_ratio` and `fitted` say how the share was found, how far
+    where unknown. `split`, `residual_ratio` and `fitted` say how the share was found, how far
     its model is from what was seen, and from how many stretches it has learned.
     """
 
