@@ -17,7 +17,7 @@ from disagg_cluster.lifecycle.state import (
     WorkerState,
 )
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
-from disagg_cluster.supervisor.process.retries import Retried
+from disagg_cluster.supervisor.process.retries import Retrier
 from disagg_cluster.supervisor.worker_spec import SupervisorContext
 from disagg_exporter.model import EnginePage
 
@@ -51,7 +51,7 @@ class HealthLoop:
         self._life = life
         self._report = report
         self._loop = asyncio.get_running_loop()
-        self._retried = Retried(worker, context.supervision, context.reserve)
+        self._retrier = Retrier(worker, context.supervision, context.reserve)
         self._next: asyncio.TimerHandle | None = None
         self._probing: asyncio.Future[ProbeResult] | None = None
         self._overdue = self._closed = False
@@ -70,7 +70,7 @@ class HealthLoop:
     async def close(self) -> None:
         """End all checks; waits for a probe that is on its way."""
         self._closed = True
-        self._retried.close()
+        self._retrier.close()
         if self._next is not None:
             self._next.cancel()
         if self._probing is not None:
@@ -109,7 +109,7 @@ class HealthLoop:
         if life.presence is not Presence.RUNNING or life.last_signal is not None:
             return
         self._later(self._context.health_seconds)
-        self._retried.run("check its health", self._check_now)
+        self._retrier.run("check its health", self._check_now)
 
     def _check_now(self) -> None:
         life = self._life()

@@ -123,7 +123,7 @@ class SupervisorContext:
 
     `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
     where all workers stand: before what was decided is done, and after. `probe` is that of
-    `Probing`. `child_environment` gives the whole
+    `Prober`. `child_environment` gives the whole
     environment of a child whose command adds so much. `clock` is CLOCK_MONOTONIC in ns, `wall`
     Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
     finished a step or a request, None if none is known. `supervision` receives what could not be

@@ -39,7 +39,7 @@ from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership.adoption import FoundProcess, unrecorded_life
 from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
-from disagg_cluster.supervisor.process.retries import RETRY_SECONDS, Retried
+from disagg_cluster.supervisor.process.retries import RETRY_SECONDS, Retrier
 from disagg_cluster.supervisor.starting import start_or_adopt
 from disagg_cluster.supervisor.worker_spec import SupervisorContext, WorkerSnapshot, WorkerSpec
 from disagg_exporter.collectors import explain
@@ -52,7 +52,7 @@ class WorkerSupervisor:
     """One worker in the running loop. `ended` is set while it is stopped and nothing is left.
 
     What it does to the world may fail for want of descriptors, memory or processes; it is then
-    done again until it succeeds (`Retried`), so that no death and no deadline is ever lost.
+    done again until it succeeds (`Retrier`), so that no death and no deadline is ever lost.
     """
 
     def __init__(self, spec: WorkerSpec, context: SupervisorContext) -> None:
@@ -66,11 +66,11 @@ class WorkerSupervisor:
         self._process = spec.entry(0, 0.0)
         self._reason = ""
         self._reported: tuple[WorkerState, int, int | None] = (WorkerState.STOPPED, 0, None)
-        self._retried = Retried(spec.name, context.supervision, context.reserve)
+        self._retrier = Retrier(spec.name, context.supervision, context.reserve)
         whose = spec.name, spec.role_text, spec.log_path
         self._failures = FailureReports(*whose, context.on_failure, context.wall)
         self._health_loop = HealthLoop(spec.name, context, lambda: self.life, self.handle)
-        self._deaths = DeathWatch(self._retried, context.scan, self._exited, self._gone)
+        self._deaths = DeathWatch(self._retrier, context.scan, self._exited, self._gone)
         self._planned_start = PlannedStart(context.clock, context.wall)
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -123,7 +123,7 @@ class WorkerSupervisor:
                     events.extend(self._do(action))
                 self._publish(why, shown_end(self.spec.log_path, lines))
                 report = partial(self._failures.take, old, self.life, event, why, pid, lines)
-                self._retried.run("report its failure", report)
+                self._retrier.run("report its failure", report)
                 if decision.actions or self.life != old:
                     self._record()
         finally:
@@ -179,7 +179,7 @@ class WorkerSupervisor:
         await self._health_loop.close()
         # Last: what happened while we waited may have set the timer, or started a process.
         self._closed = True
-        self._retried.close()
+        self._retrier.close()
         if self._timer is not None:
             self._timer.cancel()
         self._deaths.close()
@@ -189,7 +189,7 @@ class WorkerSupervisor:
             failed = self._start(action.generation)
             return () if failed is None else (failed,)
         self._record()
-        self._retried.run(f"send {action.signal.name}", partial(self._signal, action))
+        self._retrier.run(f"send {action.signal.name}", partial(self._signal, action))
         return ()
 
     def _signal(self, action: Signal) -> None:
@@ -225,7 +225,7 @@ class WorkerSupervisor:
         return None
 
     def _record(self) -> None:
-        self._retried.run("write the journal", self._context.record)
+        self._retrier.run("write the journal", self._context.record)
 
     def _new_process(self, start_ticks: int) -> Entry:
         age_seconds = (procfs.now_ticks() - start_ticks) / os.sysconf("SC_CLK_TCK")
@@ -255,7 +255,7 @@ class WorkerSupervisor:
             self.ended.set()
         else:
             self.ended.clear()
-        self._retried.run("report its change", partial(self._report_change, why))
+        self._retrier.run("report its change", partial(self._report_change, why))
 
     def _report_change(self, why: str) -> None:
         pid = self._pid

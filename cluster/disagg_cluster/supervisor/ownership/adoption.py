@@ -2,7 +2,7 @@
 
 Nothing is believed by its pid alone: a process is ours if it is the session leader that the
 journal names, started at the very tick it says, or if what can be seen of it proves it
-(`supervisor.evidence`).
+(`ProcessEvidence`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.supervisor.process.child_process import ChildProcess
 from disagg_cluster.supervisor.process.family import SharedScan
-from disagg_cluster.supervisor.process.retries import Retried
+from disagg_cluster.supervisor.process.retries import Retrier
 from disagg_exporter.errors import DisaggError
 
 _DEATH, _REST = "process the death of its leader", "wait for those it left behind"
@@ -32,7 +32,7 @@ class DeathWatch:
     """Watches one child after the other in the running loop.
 
     Args:
-        retried: Looks again when a look was not possible.
+        retrier: Looks again when a look was not possible.
         scan: The look at all processes, shared with those whose children end in the same turn.
         exited: Receives the exit code (None if not known) when the leader has died, and whether
             it left nobody; the child is reaped then.
@@ -41,12 +41,12 @@ class DeathWatch:
 
     def __init__(
         self,
-        retried: Retried,
+        retrier: Retrier,
         scan: SharedScan,
         exited: Callable[[int | None, bool], None],
         gone: Callable[[], None],
     ) -> None:
-        self._retried = retried
+        self._retrier = retrier
         self._scan = scan
         self._exited = exited
         self._gone = gone
@@ -59,7 +59,7 @@ class DeathWatch:
         """Watch a child whose leader lives."""
         self._child, self._leader_lives = child, True
         child.family.look = self._scan.look
-        self._retried.run("watch its process", self._watch_leader)
+        self._retrier.run("watch its process", self._watch_leader)
 
     def begin_with_rest(self, child: ChildProcess) -> None:
         """Watch a child whose leader has died and left others."""
@@ -75,7 +75,7 @@ class DeathWatch:
             return True
         # It may have died, and left somebody, after others looked in this turn of the loop.
         self._scan.forget()
-        return self._retried.run(_DEATH, self._process_death)
+        return self._retrier.run(_DEATH, self._process_death)
 
     def close(self) -> None:
         """Watch no longer, and let go of the child."""
@@ -92,7 +92,7 @@ class DeathWatch:
     def _leader_died(self) -> None:
         if self._child is not None:
             self._loop.remove_reader(self._child.pidfd)
-            self._retried.run(_DEATH, self._process_death)
+            self._retrier.run(_DEATH, self._process_death)
 
     def _process_death(self) -> None:
         child = self._child
@@ -111,7 +111,7 @@ class DeathWatch:
             self._await_rest()
 
     def _await_rest(self) -> None:
-        self._retried.run(_REST, self._watch_rest)
+        self._retrier.run(_REST, self._watch_rest)
 
     def _watch_rest(self) -> None:
         self._look_away()

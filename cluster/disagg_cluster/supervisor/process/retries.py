@@ -107,7 +107,7 @@ class SupervisionHealth:
         return self._health.status()
 
 
-class Retried:
+class Retrier:
     """Does what must be done; what fails, for whatever reason, is done again until it succeeds.
 
     No callback of the loop may do anything else: an exception there would be lost, and with it

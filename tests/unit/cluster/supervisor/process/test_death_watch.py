@@ -15,7 +15,7 @@ from disagg_cluster.host.processes.process_traits import WORKER_MARK
 from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
 from disagg_cluster.supervisor.process.family import OwnProcesses, SharedScan
-from disagg_cluster.supervisor.process.retries import DescriptorReserve, Retried, SupervisionHealth
+from disagg_cluster.supervisor.process.retries import DescriptorReserve, Retrier, SupervisionHealth
 from support.children import PYTHON, Ear, is_gone, wait_readable
 
 SLEEPS = "import signal; signal.pause()"
@@ -50,8 +50,8 @@ class Watched:
         self.told: list[bool] = []
         self.over = asyncio.Event()
         supervision = SupervisionHealth(logging.getLogger("test"))
-        retried = Retried("w", supervision, DescriptorReserve(0))
-        self.watch = DeathWatch(retried, scan, self._exited, self.over.set)
+        retrier = Retrier("w", supervision, DescriptorReserve(0))
+        self.watch = DeathWatch(retrier, scan, self._exited, self.over.set)
         self.watch.begin(self.child)
 
     def _exited(self, _code: int | None, alone: bool) -> None:
