@@ -138,10 +138,10 @@ def _learn(
         ClusterSpec(specs), Constant(mix), lengths=LENGTHS, reporting=_REPORTING, seed=1
     )
     known = [StepCapacity(target) for target in targets]
-    arrived, next_ns, tokens = Inbox(), SECOND_NS, 0
+    inbox, next_ns, tokens = Inbox(), SECOND_NS, 0
 
     def advance(now_ns: int) -> None:
-        told = list(arrived.take())
+        told = list(inbox.take())
         for engine in known:
             learn(pair for key, some in told for pair in engine.ingest(key, some))
             engine.advance(now_ns)
@@ -153,9 +153,9 @@ def _learn(
         if not isinstance(event, ControlMessage) or event.key.engine != name or event.step is None:
             continue
         if event.kind is not MessageKind.STEP:
-            arrived.heartbeat(event.key, event.step)
+            inbox.heartbeat(event.key, event.step)
             continue
-        arrived.step(event.key, event.step, overlapped=False)
+        inbox.step(event.key, event.step, overlapped=False)
         if t_ns > (RUN_SECONDS - 60) * SECOND_NS:
             tokens += event.step.context_tokens
     advance(RUN_SECONDS * SECOND_NS)

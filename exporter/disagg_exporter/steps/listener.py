@@ -46,8 +46,8 @@ STREAMS_PER_CONNECTION = 16
 # too, when they wake nobody. The kernel holds some hundred messages for us meanwhile.
 REST_SECONDS = 0.25
 
-# How soon it is seen that a socket's file was removed or replaced.
-LOOK_SECONDS = 2.0
+# How soon it is noticed that a socket's file was removed or replaced.
+CHECK_SECONDS = 2.0
 
 _log = logging.getLogger("disagg_node")
 
@@ -128,15 +128,15 @@ class StepsListener:
         self._loop = loop
         self._poller = shared_poller(loop, self._rest_seconds)
         loop.add_reader(self._socket, self._accept, self._socket, loop, self._poller)
-        self._watch = loop.call_later(LOOK_SECONDS, self.look)
+        self._watch = loop.call_later(CHECK_SECONDS, self.check)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """See whether the file is still there, and make it anew if not; does so on a clock, too."""
         if self._socket is None or self._loop is None:
             return
         if self._watch is not None:
             self._watch.cancel()
-        self._watch = self._loop.call_later(LOOK_SECONDS, self.look)
+        self._watch = self._loop.call_later(CHECK_SECONDS, self.check)
         if self.is_in_place:
             return
         try:

@@ -137,7 +137,7 @@ def test_a_run_folder_that_was_deleted_is_restored_and_the_next_daemon_adopts(
     folder: Path, removed: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(listener, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(listener, "CHECK_SECONDS", 0.05)
     run_folder = RunFolder(folder / "run")
     victim = run_folder.path / ("" if removed == "folder" else removed)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.books import ns
 
 from disagg_exporter.capacity.curves.curve import Curve, Point
 from disagg_exporter.capacity.stream import StreamLoad, learn
@@ -87,7 +88,7 @@ def heard(messages: Iterable[tuple[Any, ...]]) -> Iterator[list[Heard]]:
     tellers = (StepReporter(pid=1), StepReporter(pid=2))
     held: list[tuple[int, list[Heard]]] = []
     now, overlapped = 1.0, False
-    arrived: list[Heard] = []
+    received: list[Heard] = []
     for kind, whose, later, elapsed, counts, state, kv, overtaken, alone in messages:
         now += later
         teller = tellers[whose]
@@ -105,12 +106,12 @@ def heard(messages: Iterable[tuple[Any, ...]]) -> Iterator[list[Heard]]:
             some = [one] * {"lose": 0, "twice": 2}.get(kind, 1)
         held = [(left - 1, those) for left, those in held]
         held.append((overtaken, some))
-        arrived += [one for left, those in held if left <= 0 for one in those]
+        received += [one for left, those in held if left <= 0 for one in those]
         held = [(left, those) for left, those in held if left > 0]
         if kind == "look":
-            yield arrived
-            arrived = []
-    yield arrived
+            yield received
+            received = []
+    yield received
 
 
 def plainly(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[list[Point]]]]:
@@ -131,22 +132,22 @@ def together(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[
     """Yield the same of streams whose messages are put aside, many of them as rows."""
     curves: Curves = defaultdict(lambda: (Curve(), Curve()))
     streams: dict[StreamKey, StreamLoad] = {}
-    arrived = Inbox()
+    inbox = Inbox()
     for second, messages in enumerate(seconds):
         for (key, record, overlapped, alone), some in groupby(
             messages, key=lambda one: (one.key, one.record, one.overlapped, one.alone)
         ):
             steps = [one.step for one in some]
             if record and not alone:
-                arrived.steps(key, rows_of(steps), overlapped=overlapped)
+                inbox.steps(key, rows_of(steps), overlapped=overlapped)
                 continue
             for step in steps:
                 if record:
-                    arrived.step(key, step, overlapped=overlapped)
+                    inbox.step(key, step, overlapped=overlapped)
                 else:
-                    arrived.heartbeat(key, step)
+                    inbox.heartbeat(key, step)
         stretches: list[tuple[StreamLoad, RecordStretch]] = []
-        for key, told in arrived.take():
+        for key, told in inbox.take():
             stream = streams.setdefault(key, StreamLoad(*curves[key]))
             stretches += [(stream, stretch) for stretch in stream.ingest(told)]
         learn(stretches)
@@ -226,9 +227,9 @@ def test_a_time_that_no_clock_shows_makes_no_negative_time(t_ns: int) -> None:
     key = StreamKey("engine", 1, 1, 0)
     steps = [Step(ns(1), 0, 1), Step(t_ns, 0, 2), Step(ns(2), 0, 3), Step(ns(3), 0, 4)]
     for begins in (0, 1):
-        arrived, stream = Inbox(), StreamLoad(Curve(), Curve())
-        arrived.steps(key, rows_of(steps[begins:]), overlapped=False)
-        for _, told in arrived.take():
+        inbox, stream = Inbox(), StreamLoad(Curve(), Curve())
+        inbox.steps(key, rows_of(steps[begins:]), overlapped=False)
+        for _, told in inbox.take():
             learn((stream, stretch) for stretch in stream.ingest(told))
         stream.end_second(ns(4))
 
@@ -237,8 +238,8 @@ def test_a_time_that_no_clock_shows_makes_no_negative_time(t_ns: int) -> None:
 
 
 def test_a_packet_of_no_records_says_nothing() -> None:
-    arrived = Inbox()
+    inbox = Inbox()
 
-    arrived.steps(StreamKey("engine", 1, 1, 0), rows_of([]), overlapped=False)
+    inbox.steps(StreamKey("engine", 1, 1, 0), rows_of([]), overlapped=False)
 
-    assert list(arrived.take()) == []
+    assert list(inbox.take()) == []
