@@ -75,7 +75,7 @@ def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float
                 capacity_model.steps(key, told.rows, overlapped=overlapped)
             elif told.step is not None:
                 accounting.ledger.heartbeat(key, told.step, overlapped=overlapped, now_ns=ns(now))
-                capacity_model.hear(key, told.step)
+                capacity_model.heartbeat(key, told.step)
         if later:
             now += later
             accounting.advance(now)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.books import ns
 
 from disagg_exporter.capacity.curves.curve import Curve, Point
 from disagg_exporter.capacity.stream import StreamLoad, learn
