@@ -78,13 +78,13 @@ class Ear:
         os.mkfifo(self.path)
         # Held open for both, so that a child which closes its end does not end ours.
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
-        self._heard = b""
+        self._last = b""
 
     def line(self, seconds: float = 20.0) -> str:
-        while b"\n" not in self._heard:
+        while b"\n" not in self._last:
             assert wait_readable(self.descriptor, seconds), "the child said nothing"
-            self._heard += os.read(self.descriptor, 4096)
-        line, _, self._heard = self._heard.partition(b"\n")
+            self._last += os.read(self.descriptor, 4096)
+        line, _, self._last = self._last.partition(b"\n")
         return line.decode()
 
     def close(self) -> None:

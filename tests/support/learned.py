@@ -95,7 +95,7 @@ class LearningNode:
             )
         )
         subject = SourceCandidate(status.engine, status.role, status.devices, 7, None, None, {})
-        self.learners.sourcing.look([subject], now_ns)
+        self.learners.sourcing.select([subject], now_ns)
         self.learners.capacity_model.advance([status], now_ns)
         self.models.look([status], now_ns, now)
         return self

@@ -74,10 +74,10 @@ class EngineRegistry:
         found = self._found.statuses(self.pages) if self._found else ()
         return (*self._launched.statuses(self.pages), *found)
 
-    def subjects(self) -> tuple[SourceCandidate, ...]:
+    def source_candidates(self) -> tuple[SourceCandidate, ...]:
         """Return every engine as the choice of its source sees it."""
-        found = self._found.subjects(self.pages) if self._found else ()
-        return (*self._launched.subjects(self.pages), *found)
+        found = self._found.source_candidates(self.pages) if self._found else ()
+        return (*self._launched.source_candidates(self.pages), *found)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return how the engines are heard, looked for and read."""
@@ -175,5 +175,5 @@ def receiving_steps(
             feed = StepFeed(name, folder.socket(name), ledger, capacity_model, pid, environment)
             feed.open(loop)
             stack.callback(feed.close)
-            engines.hear(name, feed)
+            engines.set_feed(name, feed)
         yield

@@ -181,7 +181,7 @@ class MainLoop:
         now_ns = self._tick_ns = time.monotonic_ns()
         advancing = number % ADVANCE_TICKS == 0
         with self._accounting.round() if advancing else self._accounting.guard():
-            self._watch.take()
+            self._watch.ingest()
             if advancing:
                 self._advance(now_ns)
         if advancing:
@@ -233,7 +233,7 @@ class MainLoop:
         )
 
     def _advance(self, now_ns: int) -> None:
-        self._sourcing.look(self._registry.subjects(), now_ns)
+        self._sourcing.select(self._registry.source_candidates(), now_ns)
         self._ledger.advance(now_ns)
         self._is_outdated = True
 

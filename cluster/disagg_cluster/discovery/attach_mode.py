@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.attached.attached_fpm import AttachedFpm, StepSources
+from disagg_cluster.discovery.attached.attached_fpm import AttachedFpm
 from disagg_cluster.discovery.attached.attached_steps import AttachedSteps
 from disagg_cluster.discovery.attached.engines import AttachedEngines
 from disagg_cluster.discovery.discovery_loop import INTERVAL_SECONDS, DiscoveryLoop, EngineFinder
@@ -23,6 +23,7 @@ from disagg_cluster.telemetry.launched_engines import KnownPeer
 from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
 from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_cluster.telemetry.source_selection import SourceCandidate
+from disagg_cluster.telemetry.steps.step_source import StepSources
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import CollectorStatus, Device, DeviceReading, EnginePage, EngineStatus
@@ -31,17 +32,17 @@ from disagg_exporter.roles.evidence.types import Verdict
 
 
 class AttachMode:
-    """Finds the engines of a node that we did not start, and keeps their books.
+    """Discovers the engines of a node that we did not start, and follows them.
 
     Args:
         attach: Where they are looked for.
-        folder: Where engines tell their steps.
-        ledger, capacity_model: The books.
+        folder: Where engines send their steps.
+        ledger, capacity_model: The accounting.
         devices: The devices of this node, the pseudo-devices of our own engines among them.
         readings: The last readings of the devices.
         ours: The processes of the engines that we started.
         taken: Names of our own engines.
-        kubernetes: Makes the Kubernetes side of it, given who takes what pods tell of their steps.
+        kubernetes: Makes the Kubernetes side of it, given the receiver of steps from pods.
         interval_seconds: From one look to the next.
         proc: Seam.
     """
@@ -57,7 +58,7 @@ class AttachMode:
         *,
         ours: Callable[[], Iterable[int]] = tuple,
         taken: Sequence[str] = (),
-        kubernetes: Callable[[DeliverSteps], KubernetesDiscovery | None] = lambda _hear: None,
+        kubernetes: Callable[[DeliverSteps], KubernetesDiscovery | None] = lambda _deliver: None,
         interval_seconds: float = INTERVAL_SECONDS,
         proc: Path = Path("/proc"),
     ) -> None:
@@ -65,10 +66,11 @@ class AttachMode:
         self._steps = AttachedSteps(folder, ledger, capacity_model, self._engines, self._drain_pod)
         self._pages: PageScraper | None = None
         self._fpm = AttachedFpm(ledger, capacity_model, self._engines, self._steps, self._page)
+        self._sources = StepSources(self._steps, self._fpm)
         self._attached = AttachedEngines(
             ledger,
             gpus,
-            StepSources(self._steps, self._fpm),
+            self._sources,
             registering=attach.dynamo_files is not None,
             tls=attach.tls,
             first_index=len(devices),
@@ -124,16 +126,15 @@ class AttachMode:
         """Return every engine as the page shows it."""
         return self._attached.statuses(pages)
 
-    def subjects(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
+    def source_candidates(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
         """Return every engine as the choice of its source sees it."""
-        return self._attached.subjects(pages)
+        return self._attached.source_candidates(pages)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the finders fared, and how steps are heard."""
+        """How the finders fare, and how steps are received."""
         finders = self._loop.collectors() if self._loop else ()
         kubernetes = self._kubernetes.collectors() if self._kubernetes else ()
-        told = (*self._steps.collectors(), *self._fpm.collectors())
-        return (*finders, *kubernetes, *told)
+        return (*finders, *kubernetes, *self._sources.collectors())
 
     def verdict(self, name: str) -> Verdict:
         """What an engine is for, and why."""
@@ -166,8 +167,11 @@ class AttachMode:
                 group.create_task(self._kubernetes.run(self._following_pods))
                 await self._kubernetes.first_list()
             group.create_task(self._fpm.run())
-            with self._steps.listening():
+            self._steps.open()
+            try:
                 await self._loop.run()
+            finally:
+                self._sources.close()
 
     def _engines(self) -> tuple[FoundEngine, ...]:
         return self._attached.engines()

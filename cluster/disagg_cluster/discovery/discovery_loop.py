@@ -112,7 +112,7 @@ class DiscoveryLoop:
         engines = merge_observations(
             observation for observation in seen if not observation.pids & ours
         )
-        self._attached.take(self._names.name(engines))
+        self._attached.update(self._names.name(engines))
         candidates, peers = self._attached.candidates(self._pages), tuple(self._peers())
         # Whatever is made of them, the engines' pages and states are followed.
         verdicts: Mapping[str, Verdict] = {}

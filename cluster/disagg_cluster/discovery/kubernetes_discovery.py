@@ -36,7 +36,7 @@ class KubernetesDiscovery:
         node: The node's name there; empty if nobody tells.
         kubelet: The kubelet's podresources socket; None on a node without GPUs.
         steps_root: The folder of the pods' steps sockets.
-        hear: Takes what pods tell of their steps.
+        deliver: Takes what pods tell of their steps.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class KubernetesDiscovery:
         node: str,
         kubelet: Path | None,
         steps_root: Path,
-        hear: DeliverSteps,
+        deliver: DeliverSteps,
     ) -> None:
         self._watch = PodWatch(server, node) if server is not None and node else None
         self._resources = PodResources(kubelet) if kubelet is not None else None
-        self._steps = PodStepSockets(steps_root, hear)
+        self._steps = PodStepSockets(steps_root, deliver)
         self._tasks = tuple(
             CollectorHealth(f"task:{name}", _log) for name in (POD_WATCH, PODRESOURCES)
         )
@@ -133,12 +133,12 @@ def kubernetes_of(
         kubelet: Where its socket is.
     """
 
-    def make(hear: DeliverSteps) -> KubernetesDiscovery | None:
+    def make(deliver: DeliverSteps) -> KubernetesDiscovery | None:
         server = in_cluster(environ)
         wanted = server is not None or kubelet.parent.is_dir() or attach.kubernetes == "always"
         if attach.kubernetes == "never" or not wanted:
             return None
         socket = kubelet if any(not device.is_pseudo for device in devices) else None
-        return KubernetesDiscovery(server, environ.get(NODE_NAME, ""), socket, steps_root, hear)
+        return KubernetesDiscovery(server, environ.get(NODE_NAME, ""), socket, steps_root, deliver)
 
     return make

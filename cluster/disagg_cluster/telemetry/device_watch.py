@@ -51,8 +51,8 @@ class DeviceWatch:
         """The last look at the devices that was taken."""
         return self._look
 
-    def take(self) -> None:
-        """Tell the ledger of the sweeps that have come; see to it that more come."""
+    def ingest(self) -> None:
+        """Pass the sweeps that have come to the ledger; see to it that more come."""
         self._keep_sampling()
         status = self._health.status()
         self._look = replace(
@@ -89,10 +89,10 @@ class DeviceWatch:
         if self._interval_seconds is None or alive:
             return
         try:
-            self._sampler = Sampler(self._source, self._interval_seconds, self._leave, self._health)
+            self._sampler = Sampler(self._source, self._interval_seconds, self._queue, self._health)
             self._sampler.start()
         except RuntimeError as error:
             self._health.fail(f"no thread is to be had for it: {error}")
 
-    def _leave(self, sweep: DeviceSweep, duration_seconds: float) -> None:
+    def _queue(self, sweep: DeviceSweep, duration_seconds: float) -> None:
         self._waiting.append((sweep, duration_seconds, self._wall()))

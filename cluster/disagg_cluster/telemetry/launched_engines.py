@@ -1,4 +1,4 @@
-"""What the node knows of its engines: which process, which state, since when, heard or silent."""
+"""Launched engines: their processes, states, pages and steps, reported to ledger and page."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ class LaunchedEngines:
         self._ledger = ledger
         self._clock_ns = clock_ns
 
-    def hear(self, name: str, feed: StepFeed) -> None:
-        """Tell through which feed an engine's steps come."""
+    def set_feed(self, name: str, feed: StepFeed) -> None:
+        """Set through which feed an engine's steps come."""
         self._engines[name].feed = feed
 
     def pid(self, name: str) -> int | None:
@@ -230,7 +230,7 @@ class LaunchedEngines:
         told = (feed.worked_ns if feed else None, pages.worked_ns(name))
         return max((t_ns for t_ns in told if t_ns is not None), default=None)
 
-    def subjects(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
+    def source_candidates(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
         """Return every engine as the choice of its source sees it."""
         return tuple(
             SourceCandidate(
@@ -240,13 +240,13 @@ class LaunchedEngines:
                 pid=engine.pid,
                 ready_ns=engine.ready_ns if self.answers(name) else None,
                 page=pages.page(name),
-                heard=_steps_received(engine),
+                last_received=_steps_received(engine),
             )
             for name, engine in self._engines.items()
         )
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Return how the steps of each engine with a process are heard."""
+        """Return how the steps of each engine with a process are received."""
         return tuple(
             engine.feed.status(engine.silence)
             for engine in self._engines.values()
@@ -254,7 +254,7 @@ class LaunchedEngines:
         )
 
     def check_step_silence(self, pages: PageScraper) -> None:
-        """Say once, when it begins and when it ends, why an engine's steps are not heard."""
+        """Say once, when it begins and when it ends, why an engine's steps are not received."""
         for name, engine in self._engines.items():
             if engine.state is not WorkerState.READY or engine.feed is None:
                 continue
@@ -290,6 +290,6 @@ class LaunchedEngines:
 
 
 def _steps_received(engine: _Engine) -> dict[Method, int]:
-    """Return when the engine's steps were heard last; a plugin that tells no steps is none."""
+    """Return when the engine's steps were received last; a plugin that tells no steps is none."""
     received_ns = engine.feed.received_ns if engine.feed is not None else None
     return {} if received_ns is None or engine.silence is not None else {Method.STEPS: received_ns}

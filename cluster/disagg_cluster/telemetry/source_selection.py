@@ -34,8 +34,8 @@ class SourceCandidate:
     """One engine as the sources see it.
 
     `pid` is the process above all of its own. `ready_ns` is since when it serves; None while it
-    does not. `page` is its last metrics page. `heard` says when the sources that tell single steps
-    told something last. `part` is set where it is one node's part of an engine that spans several.
+    does not. `page` is its last metrics page. `last_received` says when single steps
+    were received, by method. `part` is set where it is one node's part of an engine that spans several.
     """
 
     engine: str
@@ -44,7 +44,7 @@ class SourceCandidate:
     pid: int | None
     ready_ns: int | None
     page: EnginePage | None
-    heard: LastReceived
+    last_received: LastReceived
     part: EnginePart | None = None
 
     @property
@@ -59,13 +59,13 @@ class SourceCandidate:
 
 @dataclass(slots=True)
 class _Selection:
-    """What is remembered of one engine; `told` says whether its method told anything last."""
+    """What is remembered of one engine; `reporting` whether its method was received of last."""
 
     stretches: PageWindows
     method: Method = Method.STEPS
     role_since_ns: int | None = None
     pid: int | None = None
-    told: bool = False
+    reporting: bool = False
     led: LeaderShare = field(default_factory=LeaderShare)
 
 
@@ -87,14 +87,14 @@ class SourceSelection:
         self._cpu_seconds = cpu_seconds
         self._selections: dict[str, _Selection] = {}
 
-    def look(self, candidates: Iterable[SourceCandidate], now_ns: int) -> None:
+    def select(self, candidates: Iterable[SourceCandidate], now_ns: int) -> None:
         """Take one look at all engines; those that are not among them any more are forgotten."""
         here = {candidate.engine: candidate for candidate in candidates}
         for gone in self._selections.keys() - here.keys():
             del self._selections[gone]
         self._share_leaders_time(here, now_ns)
         for candidate in here.values():
-            self._look(candidate, now_ns)
+            self._select(candidate, now_ns)
 
     def shares(self, engine: str) -> LearnedShares | None:
         """Return what is known of an engine's costs by its page."""
@@ -124,7 +124,7 @@ class SourceSelection:
             used = used or {a.engine: a.gpu_seconds for a in self._ledger.engine_accounts(now_ns)}
             self._selections[name].led.take(used.get(leader, {}))
 
-    def _look(self, candidate: SourceCandidate, now_ns: int) -> None:
+    def _select(self, candidate: SourceCandidate, now_ns: int) -> None:
         selection = self._selections.get(candidate.engine)
         if selection is None:
             active = partial(self._ledger.active_seconds, candidate.engine)
@@ -134,13 +134,13 @@ class SourceSelection:
             selection.stretches.forget()
         if candidate.ready_ns is None:
             return
-        heard = self._heard(candidate, now_ns)
-        method = choose_source(selection.method, heard, now_ns)
+        received = self._all_received(candidate, now_ns)
+        method = choose_source(selection.method, received, now_ns)
         if method is not selection.method:
-            before = f", no longer by {selection.method}" if selection.told else ""
+            before = f", no longer by {selection.method}" if selection.reporting else ""
             _log.info("%s: measured by %s%s", candidate.engine, method, before)
             selection.method = method
-        selection.told = method in heard
+        selection.reporting = method in received
         # Told at every look: the books of an engine begin when it is first assigned.
         self._ledger.use(candidate.engine, method, now_ns)
         self._book(candidate, selection, now_ns)
@@ -168,23 +168,23 @@ class SourceSelection:
             return None
         return self._cpu_seconds(candidate.pid)
 
-    def _heard(self, candidate: SourceCandidate, now_ns: int) -> LastReceived:
+    def _all_received(self, candidate: SourceCandidate, now_ns: int) -> LastReceived:
         """Return when each source told something last, the page and the role among them."""
-        heard = dict(candidate.heard)
+        received = dict(candidate.last_received)
         if candidate.follows:
             led = self._selections[candidate.engine].led.prefill_share is not None
             if self._is_read(candidate) and (led or candidate.role in _PHASES):
-                heard[Method.FOLLOWER] = now_ns
+                received[Method.FOLLOWER] = now_ns
             # What a page of its own counts, its leader's counts already.
-            return heard
-        if not heard and (candidate.ready_ns is None or now_ns - candidate.ready_ns < SETTLE_NS):
-            return heard
+            return received
+        if not received and (candidate.ready_ns is None or now_ns - candidate.ready_ns < SETTLE_NS):
+            return received
         read = self._is_read(candidate)
         if candidate.page is not None:
-            heard[_of_page(candidate.page, on_cpu=not read)] = candidate.page.t_ns
+            received[_of_page(candidate.page, on_cpu=not read)] = candidate.page.t_ns
         if read and candidate.role in _PHASES:
-            heard[Method.ROLE] = now_ns
-        return heard
+            received[Method.ROLE] = now_ns
+        return received
 
     def _is_read(self, candidate: SourceCandidate) -> bool:
         """Whether its devices can tell their activity."""

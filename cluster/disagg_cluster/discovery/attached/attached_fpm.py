@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from disagg_cluster.discovery.attached.engines import StepSource
 from disagg_cluster.discovery.observations.types import FoundEngine
 from disagg_cluster.telemetry.steps.fpm_addresses import of_dynamo, of_sglang
+from disagg_cluster.telemetry.steps.step_source import StepSource
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.pages.page_windows import PATIENCE_NS
 from disagg_exporter.capacity import CapacityModel
@@ -68,8 +68,7 @@ class AttachedFpm:
                     self.follow(loop)
                 await asyncio.sleep(FOLLOW_SECONDS)
         finally:
-            for name in tuple(self._feeds):
-                self.forget(name)
+            self.close()
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
         """Listen to engines that have come since the last look."""
@@ -84,20 +83,25 @@ class AttachedFpm:
                 if failed := self._failed.pop(engine.name, None):
                     failed.succeed()
 
-    def heard(self, name: str) -> Mapping[Method, int]:
+    def last_received(self, name: str) -> Mapping[Method, int]:
         """Return when an engine published something last."""
         feed = self._feeds.get(name)
         return {} if feed is None or feed.received_ns is None else {Method.FPM: feed.received_ns}
 
-    def drain(self, engine: FoundEngine) -> None:
-        """Ingest what has arrived of an engine: before its end is booked."""
-        if feed := self._feeds.get(engine.name):
+    def drain(self, name: str) -> None:
+        """Ingest what has arrived of an engine: before its end is accounted."""
+        if feed := self._feeds.get(name):
             feed.drain()
 
     def forget(self, name: str) -> None:
         """Hang up on an engine that is there no longer."""
         self._failed.pop(name, None)
         self._hang_up(name)
+
+    def close(self) -> None:
+        """Hang up on all engines."""
+        for name in tuple(self._feeds):
+            self.forget(name)
 
     def _hang_up(self, name: str) -> None:
         if feed := self._feeds.pop(name, None):
@@ -135,7 +139,7 @@ class AttachedFpm:
             self._capacity_model,
             lambda: self._leader(name),
             lambda _leader: self._pids(name),
-            booked=lambda: not self._steps_are_told(name),
+            attributed=lambda: not self._steps_are_received(name),
             kv_cache_tokens=lambda: self._kv_cache_tokens(name),
             clock_ns=self._clock_ns,
         )
@@ -159,37 +163,13 @@ class AttachedFpm:
         engine = self._engine(name)
         return () if engine is None else sorted(engine.pids)
 
-    def _steps_are_told(self, name: str) -> bool:
-        told_ns = self._steps.heard(name).get(Method.STEPS)
-        return told_ns is not None and self._clock_ns() - told_ns <= PATIENCE_NS
+    def _steps_are_received(self, name: str) -> bool:
+        received_ns = self._steps.last_received(name).get(Method.STEPS)
+        return received_ns is not None and self._clock_ns() - received_ns <= PATIENCE_NS
 
     def _kv_cache_tokens(self, name: str) -> float | None:
         page = self._page(name)
         return None if page is None else page.kv_cache_tokens
-
-
-class StepSources:
-    """Several ways in which engines tell of their steps, as one."""
-
-    def __init__(self, *ways: StepSource) -> None:
-        self._ways = ways
-
-    def heard(self, name: str) -> Mapping[Method, int]:
-        """When an engine told its steps last, in each way that it does."""
-        heard: dict[Method, int] = {}
-        for way in self._ways:
-            heard |= way.heard(name)
-        return heard
-
-    def drain(self, engine: FoundEngine) -> None:
-        """Ingest what an engine has told already."""
-        for way in self._ways:
-            way.drain(engine)
-
-    def forget(self, name: str) -> None:
-        """Forget an engine that has gone."""
-        for way in self._ways:
-            way.forget(name)
 
 
 def addresses_of(engine: FoundEngine) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
-"""What found engines tell of their steps, if they were started with our plugin."""
+"""Steps of attached engines that were started with our plugin."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from disagg_cluster.discovery.observations.types import FoundEngine
@@ -14,7 +13,7 @@ from disagg_cluster.host.files.private_files import UnsafeDirError, make_inner
 from disagg_cluster.host.processes.process_table import parents
 from disagg_cluster.host.processes.procfs import start_ticks
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.telemetry.steps.step_feed import book
+from disagg_cluster.telemetry.steps.step_feed import ingest_steps
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
@@ -33,13 +32,13 @@ _log = logging.getLogger("disagg_node")
 
 
 @dataclass(slots=True)
-class _Heard:
+class _LastMessage:
     t_ns: int
     flags: int
 
 
 class AttachedSteps:
-    """Books the steps of found engines under their names, and knows when they told last.
+    """Accounts the steps of attached engines under their names.
 
     Engines that a person starts on this host share one socket: whose a connection is, is known
     from the process at its other end, by the kernel's word.
@@ -48,7 +47,7 @@ class AttachedSteps:
         folder: Where the socket is.
         ledger, capacity_model: Where the steps go.
         engines: The engines that are there now.
-        drain_pod: Hears what waits in the socket of a pod, by its UID.
+        drain_pod: Ingests what waits in the socket of a pod, by its UID.
         clock_ns, wall: Seams.
         start_ticks: When a process started, by which a leader's pid is trusted.
     """
@@ -74,16 +73,15 @@ class AttachedSteps:
         self._wall = wall
         self._start_ticks = start_ticks
         self._names: dict[int, str] = {}
-        self._heard: dict[str, _Heard] = {}
+        self._last: dict[str, _LastMessage] = {}
         self._ranks_here: dict[str, int | None] = {}
         self._received_wall: float | None = None
         self._listener: StepsListener | None = None
         self._broken = False
         self._health = CollectorHealth(COLLECTOR, _log)
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Listen until the block ends; in a running loop. Without the socket the rest goes on."""
+    def open(self) -> None:
+        """Listen from now on; in a running loop. Without the socket the rest goes on."""
         listener = StepsListener(
             self._path,
             "",
@@ -99,44 +97,47 @@ class AttachedSteps:
             self._listener = listener
         except (OSError, UnsafeDirError, StepsSocketError) as error:
             self._broken = True
+            listener.close()
             _log.warning(
                 "attach socket unavailable: no step telemetry from engines started by hand: %s",
                 error,
             )
-        try:
-            yield
-        finally:
-            listener.close()
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._listener is not None:
+            self._listener.close()
 
     def receive_from_pod(self, uid: str, told: StepEvent) -> None:
-        """Take what an engine in a pod told on that pod's socket."""
+        """Take what an engine in a pod sent on that pod's socket."""
         name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
         if name is not None:
             with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
                 self._ingest(name, told)
 
-    def heard(self, name: str) -> Mapping[Method, int]:
-        """Return when an engine's steps were heard last, if they are told with their time."""
-        heard = self._heard.get(name)
+    def last_received(self, name: str) -> Mapping[Method, int]:
+        """Return when steps of an engine were received last, if they come with their time."""
+        heard = self._last.get(name)
         if heard is None or heard.flags & wire.NO_DETAILS:
             return {}
         return {Method.STEPS: heard.t_ns}
 
-    def drain(self, engine: FoundEngine) -> None:
-        """Ingest what waits in an engine's socket: before its end is booked."""
-        if engine.pod_uid:
-            self._drain_pod(engine.pod_uid)
+    def drain(self, name: str) -> None:
+        """Ingest what waits in an engine's socket: before its end is accounted."""
+        uid = next((engine.pod_uid for engine in self._engines() if engine.name == name), "")
+        if uid:
+            self._drain_pod(uid)
         if self._listener is not None:
             self._listener.drain()
 
     def forget(self, name: str) -> None:
-        """Forget what an engine told that is there no longer."""
-        self._heard.pop(name, None)
+        """Forget an engine that has disappeared."""
+        self._last.pop(name, None)
         self._ranks_here.pop(name, None)
         self._names = {pid: owner for pid, owner in self._names.items() if owner != name}
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the socket is heard; nothing while no engine is there that spoke on it."""
+        """How receiving goes; nothing while no engine is there that uses the socket."""
         if self._listener is None or not self._names:
             return (CollectorStatus(COLLECTOR, False, 0.0, None),) if self._broken else ()
         connected = self._listener.counts.connected > 0
@@ -185,8 +186,8 @@ class AttachedSteps:
         if not self._is_here(name, told.key.engine_index):
             return
         now_ns = self._clock_ns()
-        if name not in self._heard and told.flags & wire.NO_DETAILS:
+        if name not in self._last and told.flags & wire.NO_DETAILS:
             _log.warning("%s: %s", name, WITHOUT_DETAILS)
-        self._heard[name] = _Heard(now_ns, told.flags)
+        self._last[name] = _LastMessage(now_ns, told.flags)
         ours = told._replace(key=told.key._replace(engine=name))
-        book(ours, self._ledger, self._capacity_model, now_ns)
+        ingest_steps(ours, self._ledger, self._capacity_model, now_ns)

@@ -33,8 +33,8 @@ class Attachment:
     `at` is which of its endpoints is asked, `paged` whether that one has shown a page of an
     engine. `answered_ns` is when it answered last, `ready_ns` since when it does; a follower
     answers nobody and is taken at its being there. `worker_id` is Dynamo's, in hex,
-    `role_changes` how often it went from one known role to another. `told`
-    is what the ledger was told last. `gone_ns` is set while the engine is not there.
+    `role_changes` how often it went from one known role to another. `assignment`
+    is what was reported to the ledger last. `gone_ns` is set while the engine is not there.
     """
 
     engine: FoundEngine
@@ -48,7 +48,7 @@ class Attachment:
     worker_id: str = ""
     role_changes: int = 0
     pseudo: Device | None = None
-    told: Assignment | None = None
+    assignment: Assignment | None = None
 
     @property
     def url(self) -> str:
@@ -83,7 +83,7 @@ class Attachment:
         theirs = (engine.leader, engine.pod_uid)
         return any(old and new and old != new for old, new in zip(mine, theirs, strict=True))
 
-    def take(self, engine: FoundEngine) -> None:
+    def update(self, engine: FoundEngine) -> None:
         """Take what is now known of where it is; an endpoint that showed a page is kept."""
         url = self.url
         self.engine = engine
@@ -93,7 +93,7 @@ class Attachment:
         else:
             self.at, self.paged = 0, False
 
-    def hear(self, answered_ns: int | None) -> None:
+    def set_answered(self, answered_ns: int | None) -> None:
         """Take when it answered last; None if it has not answered where it is asked."""
         if answered_ns is not None:
             self.answered_ns = answered_ns
@@ -181,10 +181,10 @@ def status_of(
     )
 
 
-def subject_of(
-    attachment: Attachment, pages: PageScraper, now_ns: int, heard: Mapping[Method, int]
+def source_candidate_of(
+    attachment: Attachment, pages: PageScraper, now_ns: int, last_received: Mapping[Method, int]
 ) -> SourceCandidate:
-    """An engine as the choice of its source sees it; `heard` is when its steps were heard last."""
+    """An engine as the choice of its source sees it; `last_received` is of its steps, by method."""
     engine = attachment.engine
     return SourceCandidate(
         engine=engine.name,
@@ -193,7 +193,7 @@ def subject_of(
         pid=engine.leader.pid if engine.leader else None,
         ready_ns=attachment.ready_ns if attachment.state(now_ns) in _SERVING else None,
         page=pages.page(engine.name),
-        heard=heard,
+        last_received=last_received,
         part=engine.part,
     )
 

@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Protocol
 
 from disagg_cluster.config import EngineTls
 from disagg_cluster.config.tls import UNSPECIFIED_TLS
 from disagg_cluster.discovery.attached.attachment import (
     AttachedUrls,
     Attachment,
+    source_candidate_of,
     status_of,
-    subject_of,
     worker_id_of,
 )
 from disagg_cluster.discovery.observations.role_resolver import Candidate
@@ -24,6 +23,7 @@ from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
 from disagg_cluster.telemetry.pages.label_values import LabelValues
 from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_cluster.telemetry.source_selection import SourceCandidate
+from disagg_cluster.telemetry.steps.step_source import StepSource
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices.source import pseudo_device
 from disagg_exporter.engine_pages.adapters import page_path
@@ -32,7 +32,6 @@ from disagg_exporter.model import (
     Device,
     EngineState,
     EngineStatus,
-    Method,
 )
 from disagg_exporter.roles.evidence.types import Verdict
 
@@ -48,26 +47,13 @@ OTHER_MODEL = "other"
 _log = logging.getLogger("disagg_node")
 
 
-class StepSource(Protocol):
-    """What engines tell of their steps."""
-
-    def heard(self, name: str) -> Mapping[Method, int]:
-        """When an engine told its steps last; empty if it does not."""
-
-    def drain(self, engine: FoundEngine) -> None:
-        """Ingest what an engine has told already."""
-
-    def forget(self, name: str) -> None:
-        """Forget an engine that has gone."""
-
-
 class AttachedEngines:
     """Turns what discovery finds into the ledger's assignments and the page's statuses.
 
     Args:
-        ledger: Told of every change.
+        ledger: Receives every change.
         gpus: The GPUs of this node; without any, each engine gets a pseudo-device.
-        told: What the engines tell of their steps.
+        steps: Where the engines' steps are received.
         registering: Whether Dynamo's own discovery is read, so that its workers must be in it.
         tls: What a person said of engines that serve TLS and of which they said nothing else.
         first_index: A number from which on pseudo-devices are free.
@@ -78,7 +64,7 @@ class AttachedEngines:
         self,
         ledger: Ledger,
         gpus: Sequence[Device],
-        told: StepSource,
+        steps: StepSource,
         *,
         registering: bool = False,
         tls: EngineTls = UNSPECIFIED_TLS,
@@ -87,7 +73,7 @@ class AttachedEngines:
     ) -> None:
         self._ledger = ledger
         self._gpus = frozenset(device.gpu for device in gpus)
-        self._steps = told
+        self._steps = steps
         self._registering = registering
         self._tls = tls
         self._first_index = first_index
@@ -141,7 +127,7 @@ class AttachedEngines:
         """The engines that are there."""
         return tuple(a.engine for a in self._by_name.values() if a.gone_ns is None)
 
-    def take(self, found: Sequence[FoundEngine]) -> None:
+    def update(self, found: Sequence[FoundEngine]) -> None:
         """Take which engines there are now; those that are not among them have gone."""
         now_ns = self._clock_ns()
         known = [engine for engine in found if engine.name in self._by_name]
@@ -185,7 +171,7 @@ class AttachedEngines:
             attachment.model_name = OTHER_MODEL if known is None else known
             worker_id = worker_id_of(attachment.engine, pages.lines(name))
             attachment.worker_id = self._worker_ids.label(name, worker_id, now_ns) or ""
-            attachment.hear(pages.answered_ns(name))
+            attachment.set_answered(pages.answered_ns(name))
             self._assign(attachment, attachment.state(now_ns), now_ns)
         for model_name in self._models.forget_unused(now_ns):
             self._ledger.forget_model(model_name)
@@ -199,11 +185,11 @@ class AttachedEngines:
             if a.shown
         )
 
-    def subjects(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
+    def source_candidates(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
         """Return every engine as the choice of its source sees it."""
         now_ns = self._clock_ns()
         return tuple(
-            subject_of(a, pages, now_ns, self._steps.heard(name))
+            source_candidate_of(a, pages, now_ns, self._steps.last_received(name))
             for name, a in self._by_name.items()
             if a.shown
         )
@@ -221,9 +207,9 @@ class AttachedEngines:
             self._mark_gone(engine.name, now_ns)
             _log.info("%s: engine restarted", engine.name)
             attachment.restart()
-        attachment.take(engine)
+        attachment.update(engine)
         if engine.follows:
-            attachment.hear(now_ns)
+            attachment.set_answered(now_ns)
         if not self._gpus and attachment.pseudo is None:
             attachment.pseudo = pseudo_device(engine.name, self._free_index())
             self._ledger.add_device(attachment.pseudo, now_ns)
@@ -232,7 +218,7 @@ class AttachedEngines:
     def _mark_gone(self, name: str, now_ns: int) -> None:
         attachment = self._by_name[name]
         if attachment.gone_ns is None:
-            self._steps.drain(attachment.engine)
+            self._steps.drain(name)
             attachment.gone_ns = now_ns
             _log.info("%s: engine disappeared", name)
             self._assign(attachment, EngineState.GONE, now_ns)
@@ -260,21 +246,21 @@ class AttachedEngines:
 
     def _assign(self, attachment: Attachment, state: EngineState, now_ns: int) -> None:
         """Tell the ledger where an engine stands, if that has changed."""
-        told, engine = attachment.told, attachment.engine
+        before, engine = attachment.assignment, attachment.engine
         now = Assignment(
             engine=engine.name,
             role=attachment.verdict.role,
             devices=attachment.devices,
             state=state,
-            since_ns=now_ns if told is None else told.since_ns,
+            since_ns=now_ns if before is None else before.since_ns,
             pids=() if engine.leader is None else (engine.leader.pid,),
             model_name=attachment.model_name,
             engine_namespace=engine.namespace,
         )
-        if now == told or (told is None and state is EngineState.GONE):
+        if now == before or (before is None and state is EngineState.GONE):
             return
-        attachment.told = replace(now, since_ns=now_ns)
-        self._ledger.assign(attachment.told)
+        attachment.assignment = replace(now, since_ns=now_ns)
+        self._ledger.assign(attachment.assignment)
 
     def _free_index(self) -> int:
         used = {device.index for device in self.devices}

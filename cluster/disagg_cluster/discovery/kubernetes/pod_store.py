@@ -107,7 +107,7 @@ def _end(match: re.Match[str] | None) -> int:
 MAX_PODS = 1024
 
 
-class Next(Enum):
+class WatchOutcome(Enum):
     """What to do after an event of the watch."""
 
     WATCH = "go on"
@@ -144,7 +144,7 @@ class PodStore:
         """Up to where the events of the watch were heard; empty if a list has to come first."""
         return self._version
 
-    def distrust(self) -> None:
+    def invalidate(self) -> None:
         """Have the next list replace everything; until then what is known counts on."""
         self._version = ""
 
@@ -153,30 +153,30 @@ class PodStore:
         self._by_uid.clear()
         self._left_out = 0
         for pod in pods:
-            self._take(pod)
+            self._add(pod)
         self._version = resource_version
         self._pods = tuple(self._by_uid.values())
 
-    def hear(self, event: object) -> Next:
+    def apply(self, event: object) -> WatchOutcome:
         """Take one event of the watch."""
         kind, told = member(event, "type"), member(event, "object")
         if kind == "ERROR":
             # 410: our resource version is older than what the server remembers.
-            return Next.LIST if member(told, "code") == 410 else Next.REST
+            return WatchOutcome.LIST if member(told, "code") == 410 else WatchOutcome.REST
         version = member(member(told, "metadata"), "resourceVersion")
         if isinstance(version, str) and len(version) <= 64:
             self._version = version
         pod = read_pod(told) if kind in ("ADDED", "MODIFIED", "DELETED") else None
         if pod is None:
-            return Next.WATCH
+            return WatchOutcome.WATCH
         if kind == "DELETED":
             self._by_uid.pop(pod.uid, None)
         else:
-            self._take(pod)
+            self._add(pod)
         self._pods = tuple(self._by_uid.values())
-        return Next.WATCH
+        return WatchOutcome.WATCH
 
-    def _take(self, pod: Pod) -> None:
+    def _add(self, pod: Pod) -> None:
         if pod.node != self._node:
             return
         if pod.uid not in self._by_uid and len(self._by_uid) >= MAX_PODS:

@@ -17,9 +17,9 @@ from disagg_cluster.discovery.kubernetes.pod_store import (
     MAX_OBJECT_CHARACTERS,
     MAX_PODS,
     ListReader,
-    Next,
     PodStore,
     StreamError,
+    WatchOutcome,
 )
 from disagg_cluster.discovery.kubernetes.pods import Pod, read_pod
 from disagg_exporter.collectors import CollectorHealth, is_foreseen
@@ -105,7 +105,7 @@ class PodWatch:
                 except Exception as error:  # noqa: BLE001 - what a server tells must not end us
                     if not is_foreseen(error):
                         # The pods are unsure until they are listed anew.
-                        self._store.distrust()
+                        self._store.invalidate()
                     self._health.fail(error)
                 # A watch that ends in good order has lasted minutes; one that ends at once, however
                 # politely, must not be begun anew all the time.
@@ -130,13 +130,13 @@ class PodWatch:
         try:
             outcome = self._watch()
         except ApiRefusedError as error:
-            outcome = Next.LIST if error.gone else Next.REST
+            outcome = WatchOutcome.LIST if error.gone else WatchOutcome.REST
             why = str(error)
         else:
             why = "the API server ended the watch with an error"
-        if outcome is not Next.WATCH:
-            self._store.distrust()
-        if outcome is Next.REST:
+        if outcome is not WatchOutcome.WATCH:
+            self._store.invalidate()
+        if outcome is WatchOutcome.REST:
             raise StreamError(why)
 
     def _list(self, version: str) -> None:
@@ -162,7 +162,7 @@ class PodWatch:
         finally:
             self._close(answer)
 
-    def _watch(self) -> Next:
+    def _watch(self) -> WatchOutcome:
         seconds = self._chance.randint(*WATCH_SECONDS)
         path = (
             f"/api/v1/pods?{self._selector}&watch=1&allowWatchBookmarks=true"
@@ -172,11 +172,11 @@ class PodWatch:
         try:
             self._health.succeed()
             while line := answer.line(MAX_OBJECT_CHARACTERS + 1):
-                outcome = self._store.hear(_event(line))
-                if outcome is not Next.WATCH:
+                outcome = self._store.apply(_event(line))
+                if outcome is not WatchOutcome.WATCH:
                     return outcome
                 self._health.succeed()
-            return Next.WATCH
+            return WatchOutcome.WATCH
         finally:
             self._close(answer)
 

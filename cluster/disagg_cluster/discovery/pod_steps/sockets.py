@@ -38,21 +38,21 @@ class PodStepSockets:
 
     Args:
         root: The folder of the pods' folders, the same that the pods' manifests name.
-        hear: Takes each message with the UID of its pod, which is the engine of its key as well.
+        deliver: Takes each message with the UID of its pod, which is the engine of its key as well.
         clock_ns, wall, log: Seams.
     """
 
     def __init__(
         self,
         root: Path,
-        hear: DeliverSteps,
+        deliver: DeliverSteps,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
         log: logging.Logger | None = None,
     ) -> None:
         self._root = root
-        self._hear = hear
+        self._deliver = deliver
         self._clock_ns = clock_ns
         self._log = log or logging.getLogger(__name__)
         self._health = CollectorHealth(
@@ -61,9 +61,9 @@ class PodStepSockets:
         self._wall = wall
         self._open: dict[str, StepsListener] = {}
         # Kept as long as the pod: an annotation put on anew must not clear its record.
-        self._gates: dict[str, AdmissionControl] = {}
+        self._admissions: dict[str, AdmissionControl] = {}
         self._warnings = Warnings()
-        self._strange_ns: dict[str, int] = {}
+        self._unknown_since_ns: dict[str, int] = {}
         self._received_wall: float | None = None
 
     def keep(
@@ -96,14 +96,14 @@ class PodStepSockets:
         followers: Collection[str],
     ) -> None:
         folders.make_root(self._root)
-        present = self._strangeness(known)
+        present = self._strange_seconds(known)
         now = plan_sockets(known, self._open, present, told=told)
         for uid in now.end:
             listener = self._open.pop(uid)
             listener.drain()
             listener.close()
-        for uid in self._gates.keys() - {pod.uid for pod in known}:
-            del self._gates[uid]
+        for uid in self._admissions.keys() - {pod.uid for pod in known}:
+            del self._admissions[uid]
         for uid in now.remove:
             try:
                 folders.remove_folder(self._root, uid)
@@ -115,8 +115,8 @@ class PodStepSockets:
             except DisaggError as error:
                 problems[uid] = str(error)
         speakers = [pod for pod in known if pod.uid not in followers]
-        for news in self._warnings.due(self._socket_statuses(speakers), self._clock_ns()):
-            self._log.warning("%s: %s", COLLECTOR, news)
+        for warning in self._warnings.due(self._socket_statuses(speakers), self._clock_ns()):
+            self._log.warning("%s: %s", COLLECTOR, warning)
         if now.left_out:
             problems[""] = (
                 f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask for a steps socket"
@@ -151,46 +151,46 @@ class PodStepSockets:
 
     def _socket_statuses(self, known: Iterable[Pod]) -> Iterator[SocketStatus]:
         for pod in known:
-            gate, listener = self._gates.get(pod.uid), self._open.get(pod.uid)
-            if gate is not None:
+            admission, listener = self._admissions.get(pod.uid), self._open.get(pod.uid)
+            if admission is not None:
                 counts = None if listener is None else listener.counts
                 yield SocketStatus(
                     uid=pod.uid,
                     name=f"{pod.namespace}/{pod.name}",
                     running=pod.phase == "Running" and listener is not None,
                     accepted=0 if counts is None else counts.accepted,
-                    refused=gate.refused + (0 if counts is None else counts.bad_messages),
-                    flags=gate.flags,
+                    refused=admission.refused + (0 if counts is None else counts.bad_messages),
+                    flags=admission.flags,
                 )
 
-    def _strangeness(self, known: Iterable[Pod]) -> dict[str, float]:
+    def _strange_seconds(self, known: Iterable[Pod]) -> dict[str, float]:
         """What lies in the root, and for how many seconds no pod of that name was known."""
         now_ns, uids = self._clock_ns(), {pod.uid for pod in known}
         present = folders.entries(self._root)
-        self._strange_ns = {
-            name: self._strange_ns.get(name, now_ns) for name in present if name not in uids
+        self._unknown_since_ns = {
+            name: self._unknown_since_ns.get(name, now_ns) for name in present if name not in uids
         }
-        return {name: (now_ns - self._strange_ns.get(name, now_ns)) / 1e9 for name in present}
+        return {name: (now_ns - self._unknown_since_ns.get(name, now_ns)) / 1e9 for name in present}
 
     def _make_folder(self, uid: str) -> Path:
         folders.make_root(self._root)
         return folders.make_folder(self._root, uid)
 
     def _listen(self, uid: str, loop: asyncio.AbstractEventLoop) -> StepsListener:
-        gate = self._gates.setdefault(uid, AdmissionControl(self._clock_ns()))
+        admission = self._admissions.setdefault(uid, AdmissionControl(self._clock_ns()))
 
-        def deliver(told: StepEvent) -> None:
-            admitted = gate.admitted(told, self._clock_ns())
+        def admit(told: StepEvent) -> None:
+            admitted = admission.admitted(told, self._clock_ns())
             if admitted is not None:
                 self._received_wall = self._wall()
-                self._hear(uid, admitted)
+                self._deliver(uid, admitted)
 
         listener = StepsListener(
             self._make_folder(uid),
             uid,
             # Whoever reaches this socket is in this pod: no other has its folder.
             lambda _pid: listener.counts.connected < MAX_CONNECTIONS,
-            deliver,
+            admit,
             clock_ns=self._clock_ns,
             mode=0o666,
             messages_per_second=MESSAGES_PER_SECOND,

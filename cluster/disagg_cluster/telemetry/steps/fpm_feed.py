@@ -58,7 +58,7 @@ class FpmFeed:
         ledger, capacity_model: Where the steps go.
         pid: The process above all of the engine's own; None without one.
         members: All its processes, the likeliest first.
-        booked: Whether the engine is booked by these steps; if not, they are heard and dropped.
+        attributed: Whether the engine is attributed by these steps; if not, they are dropped.
         kv_cache_tokens: What its cache can hold, where known.
         sockets, clock_ns, wall: Seams.
     """
@@ -72,7 +72,7 @@ class FpmFeed:
         pid: Callable[[], int | None],
         members: Callable[[int], Iterable[int]],
         *,
-        booked: Callable[[], bool] = lambda: True,
+        attributed: Callable[[], bool] = lambda: True,
         kv_cache_tokens: Callable[[], float | None] = lambda: None,
         silent_seconds: float = SILENT_SECONDS,
         sockets: Callable[[str], frozenset[int]] = listening_sockets,
@@ -85,7 +85,7 @@ class FpmFeed:
         self._capacity_model = capacity_model
         self._pid = pid
         self._members = members
-        self._booked = booked
+        self._attributed = attributed
         self._kv_cache_tokens = kv_cache_tokens
         self._silent_ns = round(silent_seconds * 1e9)
         self._sockets = sockets
@@ -185,14 +185,14 @@ class FpmFeed:
 
     def _receive(self, number: int, sequence: int, message: FpmMessage, t_ns: int) -> None:
         with self._health.guard():
-            self._hear(number, sequence, message, t_ns)
+            self._ingest(number, sequence, message, t_ns)
 
-    def _hear(self, number: int, sequence: int, message: FpmMessage, t_ns: int) -> None:
+    def _ingest(self, number: int, sequence: int, message: FpmMessage, t_ns: int) -> None:
         self.received_ns, self._received_wall = t_ns, self._wall()
         self._ranks[number].received_ns = t_ns
         stream = self._ranks[number].stream
         step = stream.take(sequence, message, t_ns, self._kv_cache_tokens())
-        if step is not None and self._booked():
+        if step is not None and self._attributed():
             now_ns = self._clock_ns()
             self._ledger.step(stream.key, step, now_ns=now_ns)
             if message.idle:

@@ -59,7 +59,7 @@ class StepFeed:
         self._clock_ns = clock_ns
         self._wall = wall
         self._health = CollectorHealth(f"steps:{engine}", _log)
-        self._listener = StepsListener(path, engine, self._believes, self._receive)
+        self._listener = StepsListener(path, engine, self._admits, self._receive)
         self._flags: int | None = None
         self._records_seen = False
         self._refused_before = 0
@@ -117,7 +117,7 @@ class StepFeed:
             last_success_timestamp_seconds=self._received_wall,
         )
 
-    def _believes(self, pid: int) -> bool:
+    def _admits(self, pid: int) -> bool:
         leader = self._pid()
         return leader is not None and in_session_of(leader, pid)
 
@@ -125,9 +125,9 @@ class StepFeed:
         # What an engine sends must end neither its neighbours' feeds nor ours. That its heartbeats
         # are understood does not make its steps so.
         with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
-            self._hear(told)
+            self._ingest(told)
 
-    def _hear(self, told: StepEvent) -> None:
+    def _ingest(self, told: StepEvent) -> None:
         if isinstance(told, ControlMessage) and told.step is None:
             return
         now_ns = self._clock_ns()
@@ -138,10 +138,12 @@ class StepFeed:
             work = told.rows[~told.rows["dummy"]]
             if len(work):
                 self.worked_ns = min(int(work["t_ns"][-1]), now_ns)
-        book(told, self._ledger, self._capacity_model, now_ns)
+        ingest_steps(told, self._ledger, self._capacity_model, now_ns)
 
 
-def book(told: StepEvent, ledger: Ledger, capacity_model: CapacityModel, now_ns: int) -> None:
+def ingest_steps(
+    told: StepEvent, ledger: Ledger, capacity_model: CapacityModel, now_ns: int
+) -> None:
     """Pass what an engine told of its steps on to the books."""
     overlapped = bool(told.flags & wire.OVERLAPPED)
     if isinstance(told, StepRecords):

@@ -15,13 +15,13 @@ from disagg_cluster.discovery.observations.types import (
     Endpoint,
     EngineNames,
     Finder,
-    FoundEngine,
     Leader,
     Observation,
     Scan,
 )
 from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.model import CollectorStatus
 from disagg_exporter.roles.evidence.types import Markers
 
 SECRET = "s3cret"
@@ -30,10 +30,15 @@ SECRET = "s3cret"
 class Silent:
     """No engine tells its steps."""
 
-    def heard(self, _name: str) -> dict[object, int]:
+    def last_received(self, _name: str) -> dict[object, int]:
         return {}
 
-    def drain(self, _engine: FoundEngine) -> None: ...
+    def drain(self, _name: str) -> None: ...
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        return ()
+
+    def close(self) -> None: ...
 
     def forget(self, _name: str) -> None: ...
 

@@ -37,6 +37,6 @@ def test_a_sampler_whose_thread_has_ended_is_replaced_when_sweeps_are_taken_next
         assert source.swept_first.wait(20)
         assert source.first is not None
         source.first.join(20)
-        watch.take()
+        watch.ingest()
 
         assert source.swept_again.wait(20)

@@ -72,7 +72,7 @@ def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:
 
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
 
-    assert [subject.ready_ns for subject in engines.subjects(pages)] == [now_ns]
+    assert [subject.ready_ns for subject in engines.source_candidates(pages)] == [now_ns]
 
 
 def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
@@ -85,7 +85,7 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
         node(worker("w")).workers, lambda _name: WorkerIdentity(), ledger, clock_ns=lambda: now_ns
     )
     feed = StepFeed("w", tmp_path / "s", ledger, CapacityModel(1.0), lambda: engines.pid("w"), {})
-    engines.hear("w", feed)
+    engines.set_feed("w", feed)
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
     engines.changed("w", STARTING, READY, 7, "")
     now_ns += round(GRACE_SECONDS * 1e9)
@@ -96,4 +96,6 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
     engines.changed("w", WorkerState.BACKOFF, STARTING, 8, "")
     feed.received_ns = now_ns  # as its plugin's first message has it
 
-    assert [subject.heard for subject in engines.subjects(pages)] == [{Method.STEPS: now_ns}]
+    assert [subject.last_received for subject in engines.source_candidates(pages)] == [
+        {Method.STEPS: now_ns}
+    ]

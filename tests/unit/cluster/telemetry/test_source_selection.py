@@ -57,7 +57,7 @@ class Node:
             )
             self.cpu_seconds += 0.25
             subject = replace(self.engine, **{"page": page, **told})  # type: ignore[arg-type]
-            self.sourcing.look([subject], second * SECOND_NS)
+            self.sourcing.select([subject], second * SECOND_NS)
             self.ledger.advance(second * SECOND_NS)
 
     def account(self) -> EngineAccount:
@@ -130,7 +130,7 @@ def test_an_engine_that_does_not_serve_is_not_booked() -> None:
 def test_an_engine_that_is_gone_is_forgotten() -> None:
     node = Node()
     node.run(0, 20)
-    node.sourcing.look([], 21 * SECOND_NS)
+    node.sourcing.select([], 21 * SECOND_NS)
     node.run(21, 22)
     assert node.account().late_records == 0
 
@@ -188,7 +188,7 @@ def test_a_follower_beside_its_leader_divides_its_time_as_that_does(role: Role) 
             "sglang", now_ns, prefill_seconds_total=0.2 * second, decode_seconds_total=0.6 * second
         )
         leader = SourceCandidate("leader", Role.MIXED, ("g1",), 8, 0, page, {}, LEADER)
-        node.sourcing.look([follower, leader], now_ns)
+        node.sourcing.select([follower, leader], now_ns)
         node.ledger.advance(now_ns)
 
     accounts = {account.engine: account for account in node.ledger.engine_accounts(61 * SECOND_NS)}

@@ -8,14 +8,23 @@ import pytest
 
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attach_mode import AttachMode
-from disagg_cluster.discovery.attached.attached_fpm import AttachedFpm, StepSources, addresses_of
+from disagg_cluster.discovery.attached.attached_fpm import AttachedFpm, addresses_of
 from disagg_cluster.discovery.observations.types import Finder, FoundEngine, Leader
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_cluster.telemetry.source_selection import SourceSelection
+from disagg_cluster.telemetry.steps.step_source import StepSources
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
-from disagg_exporter.model import Assignment, Device, EngineAccount, EngineState, Method, Role
+from disagg_exporter.model import (
+    Assignment,
+    CollectorStatus,
+    Device,
+    EngineAccount,
+    EngineState,
+    Method,
+    Role,
+)
 from disagg_exporter.roles.evidence.types import Markers
 from support.children import free_port
 from support.fake_engines import FakeEngine, install
@@ -46,13 +55,18 @@ def found(
 class Steps:
     """What engines tell by our plugin: nothing, unless told when they did last."""
 
-    def __init__(self, told_ns: int | None = None) -> None:
-        self.told_ns = told_ns
+    def __init__(self, received_ns: int | None = None) -> None:
+        self.received_ns = received_ns
 
-    def heard(self, _name: str) -> Mapping[Method, int]:
-        return {} if self.told_ns is None else {Method.STEPS: self.told_ns}
+    def last_received(self, _name: str) -> Mapping[Method, int]:
+        return {} if self.received_ns is None else {Method.STEPS: self.received_ns}
 
-    def drain(self, engine: FoundEngine) -> None: ...
+    def drain(self, name: str) -> None: ...
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        return ()
+
+    def close(self) -> None: ...
 
     def forget(self, name: str) -> None: ...
 
@@ -123,13 +137,13 @@ def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
                 publisher.send(STEP)
 
         def until() -> bool:
-            seen[:] = [*told.heard("e"), *(c.collector for c in told.collectors())]
+            seen[:] = [*told.last_received("e"), *(c.collector for c in told.collectors())]
             return decode_steps(ledger) == 2
 
         follow(told, publish, until)
 
     assert seen == [Method.FPM, "fpm:e"]
-    assert told.heard("e") == {}
+    assert told.last_received("e") == {}
     assert told.collectors() == ()
 
 
@@ -138,7 +152,7 @@ def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
     with Publisher() as publisher:
         engine = found({PORT: publisher.address.rpartition(":")[2]})
         told = AttachedFpm(
-            ledger, CapacityModel(0.05), lambda: (engine,), Steps(told_ns=0), lambda _: None,
+            ledger, CapacityModel(0.05), lambda: (engine,), Steps(received_ns=0), lambda _: None,
             clock_ns=lambda: 1_000_000_000,
         )  # fmt: skip
 
@@ -147,15 +161,15 @@ def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
             publisher.send(STEP)
             publisher.send(STEP)
 
-        follow(told, publish, lambda: bool(told.heard("e")))
+        follow(told, publish, lambda: bool(told.last_received("e")))
 
     assert decode_steps(ledger) == 0
 
 
 def test_several_ways_of_telling_are_one() -> None:
-    both = StepSources(Steps(told_ns=7), Steps())
+    both = StepSources(Steps(received_ns=7), Steps())
 
-    assert both.heard("e") == {Method.STEPS: 7}
+    assert both.last_received("e") == {Method.STEPS: 7}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +220,7 @@ def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publish
                 while True:
                     await asyncio.sleep(0.1)
                     now_ns = time.monotonic_ns()
-                    sourcing.look(attaching.subjects(pages), now_ns)
+                    sourcing.select(attaching.source_candidates(pages), now_ns)
                     for account in ledger.engine_accounts(now_ns):
                         known = account.engine == name and account.reported.steps[1] > 5
                         if known and account.method is Method.FPM:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,8 @@ def story(
         ledger = Ledger()
         engines: list[FoundEngine] = []
         told = AttachedSteps(folder, ledger, CapacityModel(1.0), lambda: tuple(engines))
-        with told.listening(), Speaker(folder.attached_socket, flags) as pid:
+        told.open()
+        with closing(told), Speaker(folder.attached_socket, flags) as pid:
             engines.append(engine_of(pid))
             ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
             async with _patience(seconds):
@@ -116,7 +117,7 @@ def test_the_steps_of_a_found_engine_are_booked_under_its_name(folder: RunFolder
     told, ledger = story(folder, 0, found)
 
     assert _steps(ledger) > 0
-    assert told.heard("e").keys() == {Method.STEPS}
+    assert told.last_received("e").keys() == {Method.STEPS}
     [status] = told.collectors()
     assert status.collector == "steps:attached"
 
@@ -135,14 +136,14 @@ def test_a_process_that_has_the_pid_of_an_engine_that_has_gone_is_not_heard(
     )
 
     assert _steps(ledger) == 0
-    assert told.heard("e") == {}
+    assert told.last_received("e") == {}
 
 
 def test_a_stranger_is_not_heard(folder: RunFolder) -> None:
     told, ledger = story(folder, 0, lambda _pid: found(1 << 22), seconds=1.0)
 
     assert _steps(ledger) == 0
-    assert told.heard("e") == {}
+    assert told.last_received("e") == {}
     assert told.collectors() == ()
 
 
@@ -150,7 +151,7 @@ def test_steps_without_a_time_are_no_source(folder: RunFolder) -> None:
     told, ledger = story(folder, wire.NO_DETAILS, found)
 
     assert _steps(ledger) > 0
-    assert told.heard("e") == {}
+    assert told.last_received("e") == {}
 
 
 @pytest.mark.parametrize(("ranks_here", "booked"), [(None, 3), (1, 1), (0, 0)])
@@ -178,7 +179,7 @@ def test_what_an_engine_told_is_forgotten_with_it(folder: RunFolder) -> None:
 
     told.forget("e")
 
-    assert told.heard("e") == {}
+    assert told.last_received("e") == {}
 
 
 def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
@@ -194,7 +195,7 @@ def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
     told.receive_from_pod("uid-b", StepRecords(StreamKey("uid-b", 0, 1, 0), 0, rows_of([step])))
     told.receive_from_pod("uid-c", StepRecords(StreamKey("a", 0, 1, 0), 0, rows_of([step])))
 
-    assert (told.heard("a"), told.heard("b").keys()) == ({}, {Method.STEPS})
+    assert (told.last_received("a"), told.last_received("b").keys()) == ({}, {Method.STEPS})
 
 
 def test_a_socket_that_cannot_be_had_is_told_and_nothing_ends(tmp_path: Path) -> None:
@@ -202,7 +203,8 @@ def test_a_socket_that_cannot_be_had_is_told_and_nothing_ends(tmp_path: Path) ->
     told = AttachedSteps(RunFolder(tmp_path / ("x" * 120)), Ledger(), CapacityModel(1.0), tuple)
 
     async def story() -> None:
-        with told.listening():
+        told.open()
+        with closing(told):
             assert [status.success for status in told.collectors()] == [False]
 
     asyncio.run(story())

@@ -88,10 +88,16 @@ class Silent:
     def __init__(self) -> None:
         self.forgotten: list[str] = []
 
-    def heard(self, _name: str) -> Mapping[Method, int]:
+    def last_received(self, _name: str) -> Mapping[Method, int]:
         return {}
 
-    def drain(self, _engine: FoundEngine) -> None:
+    def drain(self, _name: str) -> None:
+        pass
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        return ()
+
+    def close(self) -> None:
         pass
 
     def forget(self, name: str) -> None:
@@ -114,7 +120,7 @@ class Node:
         """Let time pass, look, and judge: those that a test names, the others as prefill."""
         self.now_ns += round(seconds * SECOND_NS)
         self.ledger.advance(self.now_ns)
-        self.attached.take(engines)
+        self.attached.update(engines)
         judged = {engine.name: verdicts.get(engine.name, PREFILL) for engine in engines}
         self.attached.settle(judged, self.pages)  # type: ignore[arg-type] # as a PageWatch
 

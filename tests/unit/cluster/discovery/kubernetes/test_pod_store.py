@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_cluster.discovery.kubernetes.pod_store import MAX_PODS, Next, PodStore
+from disagg_cluster.discovery.kubernetes.pod_store import MAX_PODS, PodStore, WatchOutcome
 from disagg_cluster.discovery.kubernetes.pods import Pod
 from support.fake_api_server import NODE, pod_json, uid_of
 
@@ -27,7 +27,7 @@ def test_a_pod_that_is_deleted_before_it_was_known_changes_nothing() -> None:
     store = PodStore(NODE)
     store.replace(pods_of(1), "1")
 
-    assert store.hear({"type": "DELETED", "object": pod_json("other")}) is Next.WATCH
+    assert store.apply({"type": "DELETED", "object": pod_json("other")}) is WatchOutcome.WATCH
 
     assert [pod.name for pod in store.pods] == ["p0"]
 
@@ -39,7 +39,7 @@ def test_what_is_no_event_changes_nothing(event: object) -> None:
     store = PodStore(NODE)
     store.replace(pods_of(1), "1")
 
-    assert store.hear(event) is Next.WATCH
+    assert store.apply(event) is WatchOutcome.WATCH
 
     assert len(store.pods) == 1
 
@@ -48,6 +48,6 @@ def test_after_an_error_a_list_comes_first_and_until_then_the_pods_stay() -> Non
     store = PodStore(NODE)
     store.replace(pods_of(2), "7")
 
-    store.distrust()
+    store.invalidate()
 
     assert (store.resource_version, len(store.pods)) == ("", 2)

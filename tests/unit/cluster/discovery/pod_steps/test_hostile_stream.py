@@ -13,7 +13,7 @@ from disagg_cluster.discovery.pod_steps.admission import (
     STREAMS_AT_ONCE,
     AdmissionControl,
 )
-from disagg_cluster.telemetry.steps.step_feed import book
+from disagg_cluster.telemetry.steps.step_feed import ingest_steps
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps import wire
@@ -83,7 +83,7 @@ def _hear(ledger: Ledger, gate: AdmissionControl, record: wire.Record, now_ns: i
         key = StreamKey(HOSTILE, record.pid, run.incarnation, run.engine_index)
         admitted = gate.admitted(run.event(key), now_ns)
         if admitted is not None:
-            book(admitted, ledger, CapacityModel(1.0), now_ns)
+            ingest_steps(admitted, ledger, CapacityModel(1.0), now_ns)
 
 
 def of_victim(ledger: Ledger) -> dict[str, Any]:

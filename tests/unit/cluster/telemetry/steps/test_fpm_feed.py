@@ -174,7 +174,7 @@ def test_steps_of_an_engine_that_is_booked_otherwise_are_heard_and_dropped() -> 
     """It tells its steps by its plugin too: both together would be twice the truth."""
     ledger = books()
     with Publisher() as publisher:
-        hearing = feed(ledger, publisher.address, booked=lambda: False)
+        hearing = feed(ledger, publisher.address, attributed=lambda: False)
 
         def publish() -> None:
             publisher.wait_for_subscriber()

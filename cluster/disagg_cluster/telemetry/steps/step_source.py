@@ -1,0 +1,60 @@
+"""The protocol of whatever receives single steps of attached engines, and several such as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from disagg_exporter.model import CollectorStatus, Method
+
+
+class StepSource(Protocol):
+    """Receives the steps of engines, known by their names, in one way."""
+
+    def last_received(self, name: str) -> Mapping[Method, int]:
+        """When steps of an engine were received last; empty if none are."""
+
+    def drain(self, name: str) -> None:
+        """Ingest what waits of an engine: before its end is accounted."""
+
+    def forget(self, name: str) -> None:
+        """Forget an engine that has disappeared."""
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How receiving goes."""
+
+    def close(self) -> None:
+        """Receive nothing more."""
+
+
+class StepSources:
+    """Several sources as one."""
+
+    def __init__(self, *sources: StepSource) -> None:
+        self._sources = sources
+
+    def last_received(self, name: str) -> Mapping[Method, int]:
+        """When steps of an engine were received last, by each source that has any."""
+        received: dict[Method, int] = {}
+        for source in self._sources:
+            received |= source.last_received(name)
+        return received
+
+    def drain(self, name: str) -> None:
+        """Ingest what waits of an engine."""
+        for source in self._sources:
+            source.drain(name)
+
+    def forget(self, name: str) -> None:
+        """Forget an engine that has disappeared."""
+        for source in self._sources:
+            source.forget(name)
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How receiving goes, of each source."""
+        return tuple(status for source in self._sources for status in source.collectors())
+
+    def close(self) -> None:
+        """Receive nothing more."""
+        for source in self._sources:
+            source.close()
