@@ -120,7 +120,7 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
         ),
     )
     pages = PageScraper(
-        found.urls,
+        lambda: found.urls,
         1.0,
         lambda _engine: True,
         path_of=found.page_path,

@@ -88,13 +88,15 @@ class EngineRegistry:
         launched, found = self._launched, self._found
         if found is None:
             tls_of = EngineTlsClients(launched.tls_server).client
-            return PageScraper(launched.urls, interval_seconds, launched.answers, tls_of=tls_of)
+            return PageScraper(
+                lambda: launched.urls, interval_seconds, launched.answers, tls_of=tls_of
+            )
 
         def tls_server(name: str) -> EngineTlsServer:
             return (launched if name in launched.urls else found).tls_server(name)
 
         return PageScraper(
-            _AllUrls(launched, found),
+            lambda: {**launched.urls, **found.urls},
             interval_seconds,
             lambda name: launched.answers(name) if name in launched.urls else True,
             path_of=found.page_path,
@@ -136,22 +138,6 @@ def attaching(
         taken=(ROUTER_NAME, *engines.urls),
         kubernetes=kubernetes_of(config.attach, layout.devices, folder.pods),
     )
-
-
-class _AllUrls(Mapping[str, str]):
-    def __init__(self, launched: LaunchedEngines, found: AttachMode) -> None:
-        self._launched = launched
-        self._found = found
-
-    def __getitem__(self, name: str) -> str:
-        found = self._found.urls.get(name)
-        return self._launched.urls[name] if found is None else found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*self._launched.urls, *self._found.urls))
-
-    def __len__(self) -> int:
-        return len(self._launched.urls) + len(self._found.urls)
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ async def _end_stage(
     # What is to be said is said by `changed`; a page that is gone is what we want.
     silent = logging.Logger("stopping", logging.CRITICAL)
     roots = {entry.worker: entry.tag.url for entry in stage}
-    pages = PageScraper(roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
+    pages = PageScraper(lambda: roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
     crew = Supervisor(
         [_post(entry) for entry in stage],
         changed,

@@ -93,7 +93,7 @@ class AttachMode:
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """The roots of the engines' servers, as they are whenever they are looked up."""
+        """The roots of the engines' servers now."""
         return self._attached.urls
 
     @property
@@ -111,7 +111,7 @@ class AttachMode:
 
     def keep_lines(self, name: str, page: bytes) -> tuple[str, ...]:
         """The lines of an engine's page that its role may be known from; looked for at times."""
-        if name not in self._attached.urls:
+        if not self._attached.has_url(name):
             return ()
         if len(self._kept) > 2 * MAX_ENGINES:
             self._kept.clear()  # mostly of engines that have gone

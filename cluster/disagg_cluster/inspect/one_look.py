@@ -63,7 +63,7 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
         interval_seconds=0.5,
     )
     pages = PageScraper(
-        found.urls,
+        lambda: found.urls,
         _PAGES_SECONDS,
         lambda _engine: True,
         path_of=found.page_path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,20 +84,6 @@ class _Engine:
         return self.size if self.identity.model_name == self.worker.model_name else None
 
 
-class _Urls(Mapping[str, str]):
-    def __init__(self, engines: Mapping[str, _Engine]) -> None:
-        self._engines = engines
-
-    def __getitem__(self, name: str) -> str:
-        return self._engines[name].identity.url
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._engines)
-
-    def __len__(self) -> int:
-        return len(self._engines)
-
-
 class LaunchedEngines:
     """Turns what the crew reports into the ledger's assignments and the page's statuses.
 
@@ -150,8 +136,8 @@ class LaunchedEngines:
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """The roots of the engines' servers, as they are whenever they are looked up."""
-        return _Urls(self._engines)
+        """The roots of the engines' servers now."""
+        return {name: engine.identity.url for name, engine in self._engines.items()}
 
     def tls_server(self, name: str) -> EngineTlsServer:
         """What is known of the TLS that an engine serves."""

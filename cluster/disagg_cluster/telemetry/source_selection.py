@@ -35,7 +35,7 @@ class SourceCandidate:
 
     `pid` is the process above all of its own. `ready_ns` is since when it serves; None while it
     does not. `page` is its last metrics page. `last_received` says when single steps
-    were received, by method. `part` is set where it is a node's part of an engine that spans several.
+    were received, by method. `part` is set where it is one part of an engine that spans nodes.
     """
 
     engine: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from disagg_cluster.discovery.finders.declared import worker_of_page
@@ -121,25 +121,6 @@ class Attachment:
         if not witnessed and silent_seconds > SILENT_SECONDS:
             return EngineState.GONE
         return EngineState.READY
-
-
-class AttachedUrls(Mapping[str, str]):
-    """The roots of the servers of the attached engines, as they are when they are looked up."""
-
-    def __init__(self, attachments: Mapping[str, Attachment]) -> None:
-        self._attachments = attachments
-
-    def __getitem__(self, name: str) -> str:
-        found = self._attachments[name]
-        if found.gone_ns is not None or not found.url:
-            raise KeyError(name)
-        return found.url
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([name for name in self._attachments if name in self])
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 _SERVING = (EngineState.READY, EngineState.DRAINING)

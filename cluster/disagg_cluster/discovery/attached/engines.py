@@ -11,7 +11,6 @@ from itertools import count
 from disagg_cluster.config import EngineTls
 from disagg_cluster.config.tls import UNSPECIFIED_TLS
 from disagg_cluster.discovery.attached.attachment import (
-    AttachedUrls,
     Attachment,
     source_candidate_of,
     status_of,
@@ -85,8 +84,13 @@ class AttachedEngines:
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """The roots of the engines' servers, as they are whenever they are looked up."""
-        return AttachedUrls(self._by_name)
+        """The roots of the engines' servers now."""
+        return {name: a.url for name, a in self._by_name.items() if self.has_url(name)}
+
+    def has_url(self, name: str) -> bool:
+        """Whether an engine is there and its server known; may be asked on any thread."""
+        found = self._by_name.get(name)
+        return found is not None and found.gone_ns is None and bool(found.url)
 
     @property
     def devices(self) -> tuple[Device, ...]:

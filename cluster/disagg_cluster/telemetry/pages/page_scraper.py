@@ -48,8 +48,7 @@ class PageScraper:
     """The last page of each engine, and how the last scrape of it went.
 
     Args:
-        bases: The root of each engine's server, by the engine's name; engines may come and go, and
-            are asked for anew at each scrape.
+        bases: Gives the root of each engine's server, by the engine's name, at each scrape.
         interval_seconds: From one scrape of an engine to the next.
         running: Whether an engine has a process worth asking.
         path_of: Where on its server an engine's page is.
@@ -62,7 +61,7 @@ class PageScraper:
 
     def __init__(
         self,
-        bases: Mapping[str, str],
+        bases: Callable[[], Mapping[str, str]],
         interval_seconds: float,
         running: Callable[[str], bool],
         *,
@@ -172,7 +171,8 @@ class PageScraper:
         return self._states[engine]
 
     def _forget_gone(self, reader: PageReader) -> None:
-        gone = [e for e, w in self._states.items() if e not in self._bases and not w.under_way]
+        bases = self._bases()
+        gone = [e for e, w in self._states.items() if e not in bases and not w.under_way]
         for engine in gone:
             del self._states[engine]
             reader.forget(engine)
@@ -180,7 +180,7 @@ class PageScraper:
     def _due(self, tick_seconds: float, reader: PageReader) -> Iterator[ScrapeJob]:
         """The jobs due now, all at once; without addresses if more has to be known."""
         now_ns = self._clock_ns()
-        for engine, base in self._bases.items():
+        for engine, base in self._bases().items():
             state = self._at(engine)
             if state.under_way or state.due_ns - now_ns > tick_seconds * 0.5e9:
                 continue

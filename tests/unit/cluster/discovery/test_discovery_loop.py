@@ -79,7 +79,7 @@ def after_some_looks(
 ) -> tuple[DiscoveryLoop, Sequence[str]]:
     """A scout that has looked some times, and the engines that it found."""
     attached = AttachedEngines(Ledger(), (), Silent())
-    pages = PageScraper({}, 1.0, lambda _engine: False)
+    pages = PageScraper(lambda: {}, 1.0, lambda _engine: False)
     scans = 0
 
     def counted() -> Iterator[object]:

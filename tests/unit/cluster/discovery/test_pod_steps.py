@@ -86,7 +86,7 @@ def node() -> Iterator[Node]:
             ),
             interval_seconds=0.1,
         )
-        pages = PageScraper(attaching.urls, 1.0, lambda _engine: True)
+        pages = PageScraper(lambda: attaching.urls, 1.0, lambda _engine: True)
         yield Node(api, kubelet, folder, ledger, attaching, pages)
     shutil.rmtree(short)
 

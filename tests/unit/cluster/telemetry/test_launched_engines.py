@@ -38,7 +38,7 @@ def test_an_engine_is_up_as_its_last_probe_says(
     engines = LaunchedEngines(
         workers, lambda _name: WorkerIdentity(), Ledger(), up_of=lambda _name: answered
     )
-    pages = PageScraper({}, 1.0, lambda _name: False)
+    pages = PageScraper(lambda: {}, 1.0, lambda _name: False)
 
     engines.changed("w", WorkerState.STOPPED, state, pid, "")
 
@@ -68,7 +68,7 @@ def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:
         served=lambda _name: True,
         clock_ns=lambda: now_ns,
     )
-    pages = PageScraper({}, 1.0, lambda _name: False)
+    pages = PageScraper(lambda: {}, 1.0, lambda _name: False)
 
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
 
@@ -80,7 +80,7 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
 ) -> None:
     """Its steps are taken as soon as they are heard, not when silence is looked for next."""
     now_ns = 10**12
-    ledger, pages = Ledger(), PageScraper({}, 1.0, lambda _name: False)
+    ledger, pages = Ledger(), PageScraper(lambda: {}, 1.0, lambda _name: False)
     engines = LaunchedEngines(
         node(worker("w")).workers, lambda _name: WorkerIdentity(), ledger, clock_ns=lambda: now_ns
     )

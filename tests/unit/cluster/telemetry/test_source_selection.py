@@ -85,7 +85,7 @@ def test_a_source_that_never_told_is_not_said_to_have_stopped(
     node = Node()
     with caplog.at_level("INFO"):
         node.run(0, 20)
-        node.run(20, 40, page=None, heard={Method.STEPS: 40 * SECOND_NS})
+        node.run(20, 40, page=None, last_received={Method.STEPS: 40 * SECOND_NS})
     assert caplog.messages == ["e: measured by page", "e: measured by steps, no longer by page"]
 
 

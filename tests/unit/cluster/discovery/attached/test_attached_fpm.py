@@ -210,7 +210,7 @@ def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publish
         Attach(processes=True), RunFolder(tmp_path), ledger, capacity_model, (), tuple,
         interval_seconds=0.5,
     )  # fmt: skip
-    pages = PageScraper(attaching.urls, 0.2, lambda _: True, path_of=attaching.page_path)
+    pages = PageScraper(lambda: attaching.urls, 0.2, lambda _: True, path_of=attaching.page_path)
     sourcing = SourceSelection(ledger)
 
     async def story(name: str) -> EngineAccount:

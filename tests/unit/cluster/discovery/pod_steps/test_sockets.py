@@ -67,7 +67,7 @@ def root() -> Iterator[Path]:
 
 
 @pytest.fixture
-def last_received(root: Path) -> Iterator[Heard]:
+def heard(root: Path) -> Iterator[Heard]:
     heard = Heard(root)
     yield heard
     heard.steps.close()

@@ -49,7 +49,7 @@ def watch(
     """Watch two engines until something is true of what is known of them."""
 
     async def story(bases: dict[str, str]) -> PageScraper:
-        pages = PageScraper(bases, 0.05, lambda _engine: True, keep_lines=keep_lines)
+        pages = PageScraper(lambda: bases, 0.05, lambda _engine: True, keep_lines=keep_lines)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while not until(pages):
@@ -185,7 +185,7 @@ def test_an_engine_without_a_process_is_not_asked() -> None:
             looked_at.append(engine)
             return False
 
-        pages = PageScraper(bases, 0.01, running)
+        pages = PageScraper(lambda: bases, 0.01, running)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while len(looked_at) < 6:
@@ -228,7 +228,7 @@ def served(*jobs: bytes | None, running: Callable[[int], bool] = lambda _look: T
             asked += 1
             return running(asked)
 
-        pages = PageScraper({"a": base}, 0.05, is_running)
+        pages = PageScraper(lambda: {"a": base}, 0.05, is_running)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while seen <= len(jobs):
@@ -293,7 +293,7 @@ def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch
 def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
     async def story(served: dict[str, str]) -> None:
         bases = {"a": served["a"]}
-        pages = PageScraper(bases, 0.05, lambda _engine: True)
+        pages = PageScraper(lambda: bases, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while pages.page("a") is None:
@@ -319,7 +319,7 @@ def test_a_host_that_goes_by_a_name_is_looked_up() -> None:
             "a": bases["a"].replace("127.0.0.1", "localhost"),
             "b": f"http://{'b' * 64}.invalid",
         }
-        pages = PageScraper(named, 0.05, lambda _engine: True)
+        pages = PageScraper(lambda: named, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while pages.window("a") is None or pages.status("b") is None:
@@ -334,7 +334,7 @@ def test_a_host_that_goes_by_a_name_is_looked_up() -> None:
 
 def test_what_is_no_address_is_a_failed_collector() -> None:
     async def story() -> PageScraper:
-        pages = PageScraper({"a": "http://[::1"}, 0.05, lambda _engine: True)
+        pages = PageScraper(lambda: {"a": "http://[::1"}, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             while pages.status("a") is None:
@@ -387,7 +387,7 @@ def test_a_connection_is_not_kept_past_the_end_of_its_process() -> None:
                 connection.sendall(answer)
 
     async def story(base: str) -> None:
-        pages = PageScraper({"a": base}, 0.05, lambda _engine: runs.is_set())
+        pages = PageScraper(lambda: {"a": base}, 0.05, lambda _engine: runs.is_set())
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
             for is_running in (True, False, True):
@@ -468,7 +468,7 @@ def test_pages_that_could_not_be_read_for_want_of_a_thread_are_read_when_there_i
         start(thread)
 
     async def story(bases: dict[str, str]) -> None:
-        pages = PageScraper(bases, 0.05, lambda _engine: True)
+        pages = PageScraper(lambda: bases, 0.05, lambda _engine: True)
         refuse.set()
         monkeypatch.setattr(threading.Thread, "start", refused)
         before = descriptors()
