@@ -58,10 +58,10 @@ class Sees:
     finder = Finder.PROCESSES
 
     def __init__(self, *observations: Observation) -> None:
-        self._sightings = observations
+        self._observations = observations
 
     def scan(self) -> Scan:
-        return Scan(self.finder, self._sightings, "", 0.0)
+        return Scan(self.finder, self._observations, "", 0.0)
 
 
 def server(markers: Markers) -> Observation:

@@ -48,7 +48,7 @@ ROUTER = Verdict(Role.NONE, "program", Confidence.HIGH, is_engine=False)
 
 
 class Pages:
-    """What a `PageWatch` would know, as a test says it."""
+    """What a `PageScraper` would know, as a test says it."""
 
     def __init__(self) -> None:
         self.known: dict[str, EnginePage] = {}
@@ -122,7 +122,7 @@ class Node:
         self.ledger.advance(self.now_ns)
         self.attached.update(engines)
         judged = {engine.name: verdicts.get(engine.name, PREFILL) for engine in engines}
-        self.attached.settle(judged, self.pages)  # type: ignore[arg-type] # as a PageWatch
+        self.attached.settle(judged, self.pages)  # type: ignore[arg-type] # as a PageScraper
 
     def statuses(self) -> dict[str, EngineStatus]:
         pages: Any = self.pages
