@@ -1,1 +1,1 @@
-"""The command line: one command a file; each parses, calls one function and prints."""
+"""The command line: one group of commands a file; each parses, calls one function and prints."""

@@ -1,4 +1,4 @@
-"""How `phases` and `doctor` find the daemon that they ask, and the credentials for it."""
+"""How `phases` and `doctor` find the daemon that they ask, and the credentials for its page."""
 
 from __future__ import annotations
 
@@ -80,16 +80,16 @@ def target_of(url: str | None, file: Path | None, http_config: Path | None) -> T
         if http_config is None
         else http_config_file.load(http_config)
     )
-    told = _whereabouts(None if file is None else load(file))
+    endpoint = _endpoint(None if file is None else load(file))
     if url is None:
-        if told is None:
+        if endpoint is None:
             return Target(DEFAULT_URL, credentials)
-        return replace(_own_target(told), credentials=credentials)
+        return replace(_own_target(endpoint), credentials=credentials)
     target = Target(_root(url), credentials)
-    if told is not None and _leads_to(target.url, told):
+    if endpoint is not None and _leads_to(target.url, endpoint):
         # Who says where to ask need not be allowed to read the daemon's files.
         with contextlib.suppress(CannotLookError):
-            own = _own_target(told)
+            own = _own_target(endpoint)
             return replace(target, pinned=own.pinned, pinned_by=own.pinned_by)
     return target
 
@@ -114,7 +114,7 @@ def read_page(target: Target) -> NodePage | None:
         return None
 
 
-def _whereabouts(config: NodeConfig | None) -> DaemonEndpoint | None:
+def _endpoint(config: NodeConfig | None) -> DaemonEndpoint | None:
     """What the daemon of this node has left, else what its file says."""
     folders = [config.run_folder] if config and config.run_folder else _run_folders()
     left = (endpoint_file.read_endpoint(RunFolder(folder).whereabouts) for folder in folders)
@@ -127,29 +127,31 @@ def _run_folders() -> list[Path]:
     return list(possible_run_dirs(os.environ, os.getuid()))
 
 
-def _own_target(told: DaemonEndpoint) -> Target:
-    if told.web_config is None:
-        return Target(near_url(told.address))
+def _own_target(endpoint: DaemonEndpoint) -> Target:
+    if endpoint.web_config is None:
+        return Target(near_url(endpoint.address))
     # A node without such a file does without all that understands it.
     from disagg_cluster.nodefile.web.reading import certificate
 
     try:
-        pinned = certificate(told.web_config)
+        pinned = certificate(endpoint.web_config)
     except ConfigError as error:
-        url = near_url(told.address, "https")
+        url = near_url(endpoint.address, "https")
         raise CannotLookError(
             f"cannot look: {error}\n    without it say --url {url} and --http-config FILE"
         ) from None
     if pinned is None:
-        return Target(near_url(told.address))
-    return Target(near_url(told.address, "https"), pinned=pinned, pinned_by=str(told.web_config))
+        return Target(near_url(endpoint.address))
+    return Target(
+        near_url(endpoint.address, "https"), pinned=pinned, pinned_by=str(endpoint.web_config)
+    )
 
 
-def _leads_to(url: str, told: DaemonEndpoint) -> bool:
+def _leads_to(url: str, endpoint: DaemonEndpoint) -> bool:
     """Whether an encrypted address is that of the daemon of this node."""
     parts = urlsplit(url)
-    same = parts.scheme == "https" and parts.port == told.address.port
-    return same and told.web_config is not None and is_own_address(parts.hostname or "")
+    same = parts.scheme == "https" and parts.port == endpoint.address.port
+    return same and endpoint.web_config is not None and is_own_address(parts.hostname or "")
 
 
 def _root(text: str) -> str:
