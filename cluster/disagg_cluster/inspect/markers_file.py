@@ -22,7 +22,7 @@ def read_markers(data: bytes, source: str) -> Markers:
     Also taken are `name` (of the pod or process) and `peers` (a list of `prefill`, `decode`).
 
     Raises:
-        ConfigError: The text is no such object; it tells everything that is wrong with it.
+        ConfigError: The text is no such object; the error names all that is wrong with it.
     """
     value = _parsed(data, source)
     if not isinstance(value, dict):

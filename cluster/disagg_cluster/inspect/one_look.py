@@ -89,7 +89,7 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
 
 
 def rows_of(look: OneLook) -> tuple[PhaseRow, ...]:
-    """The rows of a look; nobody kept books, so of a GPU only its activity is known."""
+    """The rows of a look; nothing was accounted, so of a GPU only its activity is known."""
     busy = {reading.gpu: reading.busy_ratio for reading in look.sweep.readings}
     rows: list[PhaseRow] = []
     for device in look.devices:

@@ -25,7 +25,7 @@ _TITLES = (
 class PhaseRow:
     """One engine on one device, or one of them alone; None where nothing is known.
 
-    The ratios are shares of the device's observed time of late, whoever used it.
+    The ratios are shares of the device's observed time of late, whatever used it.
     """
 
     gpu: str
@@ -73,7 +73,7 @@ def occupancy(before: DeviceView | None, after: DeviceView) -> Mapping[str, floa
 
 
 def moved(before: NodePage, after: NodePage) -> bool:
-    """Whether every device's books were written on between two pages."""
+    """Whether every device's account advanced between two pages."""
     earlier = {device.gpu: device.watermark for device in before.devices}
     return all(device.watermark != earlier.get(device.gpu) for device in after.devices)
 
@@ -133,7 +133,7 @@ def _cells(row: PhaseRow) -> Iterator[str]:
     yield row.confidence or "-"
     yield row.method or "-"
     if row.busy_ratio is not None and row.prefill_ratio is None:
-        # Nobody tells the phases apart: only that something ran.
+        # The phases are not known apart: only that something ran.
         yield f"busy {row.busy_ratio:.0%}"
         yield "-"
     else:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """One engine as the page has it; words as the labels carry them, None where it has none.
+    """One engine as the page has it; texts as the labels carry them, None where it has none.
 
-    `follows` is the address of the leader where it is a follower; empty if nobody told it.
+    `follows` is the address of the leader where it is a follower; empty if it is unknown.
     `verified` is how it was known where it speaks TLS, `tls_fault` what is wrong with that.
     """
 

@@ -56,7 +56,7 @@ class TransportError(DisaggError):
 class Target:
     """The root of a server, and the credentials for it.
 
-    `pinned` is the server's own certificate in PEM, where a file of this node tells it, and
+    `pinned` is the server's own certificate in PEM, where a file of this node names it, and
     `pinned_by` that file.
     """
 
@@ -77,7 +77,7 @@ def fetch(target: Target, path: str, deadline_seconds: float) -> bytes:
         RefusedError: The answer is no page, or TLS fails.
         ConfigError: A file that the credentials name cannot be used.
     """
-    # Takes 0.1 s, which no command pays that asks nobody.
+    # Takes 0.1 s, which only commands pay that ask.
     from disagg_cluster.prometheus.http_session import HttpSession
 
     url, credentials = f"{target.url}{path}", target.credentials

@@ -144,7 +144,7 @@ class HttpSession:
             if left_seconds <= 0:
                 raise TimeoutError
             with warnings.catch_warnings():
-                # `insecure_skip_verify` is what somebody asked for.
+                # `insecure_skip_verify` is what the user asked for.
                 warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
                 return self._session.get(
                     url,
@@ -208,7 +208,7 @@ class HttpSession:
 
 
 class _Adapter(HTTPAdapter):
-    """Connects by the classes above, and trusts whom our own TLS context trusts, nobody else."""
+    """Connects with a deadline, and trusts what our own TLS context trusts, nothing else."""
 
     def __init__(self, context: ssl.SSLContext, server_name: str, pinned: bytes) -> None:
         context.sslsocket_class = DeadlineTlsSocket

@@ -51,7 +51,7 @@ class Prometheus:
         headers: Mapping[str, str] = MappingProxyType({}),
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        # Takes 0.1 s, which no command pays that asks nobody.
+        # Takes 0.1 s, which only commands pay that ask.
         from disagg_cluster.prometheus.http_session import HttpSession
 
         self._url = base_url

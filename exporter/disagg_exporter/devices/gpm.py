@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PartRatios:
-    """How active the parts of a device were between two samples (0 to 1); None where not told.
+    """How active the parts of a device were between two samples (0 to 1); None where not reported.
 
     `graphics_ratio`: share of the time in which anything ran. `sm_ratio`: busy multiprocessors.
     `tensor_ratio`: multiprocessors whose tensor cores worked, in any number format. `dram_ratio`:

@@ -1,4 +1,4 @@
-"""Reads the devices on a thread and a clock of its own, so that a hanging driver hangs nobody."""
+"""Reads the devices on a thread and clock of their own: a hanging driver blocks nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Sampler:
     `deliver(sweep, duration_seconds)` is called on the sampler's thread. A sweep that takes
     longer than the interval delays the next one; sweeps are never piled up. When the driver
     hangs for ever, deliveries stop and the readings grow stale: that is how it shows. A sweep that
-    fails is told to `health`, and the next one comes a little later each time.
+    fails is reported to `health`, and the next one comes a little later each time.
     """
 
     def __init__(

@@ -7,8 +7,9 @@ few times a second:
         <memory_used_bytes> <power_watts> <energy_joules>
 
 What the totals say between two versions of a file is the device's activity, as a driver's
-counters would be. A device whose file is missing, or older than `STALE_NS`, is one that nobody
-uses: it is at rest, which is known and not a failed reading: activity 0, no memory, idle power.
+counters would be. A device whose file is missing, or older than `STALE_NS`, is one without
+a process: it is at rest, which is known and not a failed reading: activity 0, no memory, idle
+power.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ IDLE_WATTS = 70.0
 """Power of a simulated device at rest."""
 
 AT_REST = PartRatios(0.0, 0.0, 0.0, 0.0)
-"""Activity of a device that nobody uses."""
+"""Activity of a device without a process."""
 
 MEMORY_TOTAL_BYTES = 80 * 1024**3
 """Memory of a simulated device."""
@@ -133,7 +134,7 @@ class SimTrack:
 def follow(track: SimTrack, state: SimState | None, now_ns: int) -> SimTrack:
     """The track after one more look at a device's file (`state` is None where there is none).
 
-    A process's first version tells where its totals begin; activity is absent until its second.
+    A process's first version shows where its totals begin; activity is absent until its second.
     """
     if state is None or abs(now_ns - state.t_ns) > STALE_NS:
         return _rested(track, now_ns, state=None, ratios=AT_REST)

@@ -1,7 +1,7 @@
 """Where readings of devices come from: one protocol, and the choice among its sources.
 
 A source has devices (`inventory`), reads them all at one instant (`sweep`) and never guesses: a
-value that a device does not tell is None, a device that cannot be read is a failure, and neither
+value that a device does not report is None, a device that cannot be read is a failure, and neither
 is ever 0. Drivers are not imported here; who chooses passes the ways to open them.
 """
 
@@ -166,13 +166,13 @@ _FILLED = (
 class SupplementedDevices:
     """A source whose readings are filled up: NVML, say, with dcgm-exporter's profiling counters.
 
-    GPUs before Hopper tell no activity of SMs, tensor cores and memory through NVML. What the
+    GPUs before Hopper report no activity of SMs, tensor cores and memory through NVML. What the
     first source does not list is not there; what it fails to read stays failed. Which GPUs are
-    the same is told by UUID, of MIG instances by PCI address and number.
+    the same is decided by UUID, of MIG instances by PCI address and number.
 
     Args:
         main: Whose devices these are.
-        more: Asked for what `main` leaves out; its sweeps must not wait for anybody.
+        more: Asked for what `main` leaves out; its sweeps must not block.
     """
 
     def __init__(self, main: DeviceSource, more: DeviceSource) -> None:

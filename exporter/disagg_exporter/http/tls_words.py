@@ -43,14 +43,14 @@ SPEAKING_FAULTS = frozenset(TlsFault) - {
 
 TLS_FAULT_TEXTS = {
     TlsFault.EXPIRED: "its certificate has expired",
-    TlsFault.UNTRUSTED: "its certificate is signed by nobody whom we trust",
+    TlsFault.UNTRUSTED: "its certificate is signed by no authority that we trust",
     TlsFault.OTHER_NAME: "its certificate is for another name",
     TlsFault.NOT_PINNED: "its certificate is not the one in the file that it was started with",
     TlsFault.WANTS_OURS: "it wants a certificate of ours that it trusts",
     TlsFault.NO_TLS: "it speaks no TLS",
     TlsFault.TLS_WANTED: "it speaks TLS and was asked in plain HTTP",
     TlsFault.HUNG_UP: "it closed the connection without an answer",
-    TlsFault.NO_TRUST: "it speaks TLS, and nobody says whom to trust",
+    TlsFault.NO_TRUST: "it speaks TLS, and nothing says whom to trust",
     TlsFault.UNREADABLE: "what it is to be known by cannot be read",
     TlsFault.FAILED: "the TLS handshake failed",
 }
@@ -78,7 +78,7 @@ class Trust:
     `ca_file` has the certificates of those who may have signed its own, which must be for
     `server_name`, else for the host that it is asked at. `pinned` are the server's own
     certificates in PEM, of which it must show one, whatever host it is asked at. With `insecure`
-    anybody is believed. `cert_file` and `key_file` are our own, for a server that asks for it.
+    any server is believed. `cert_file` and `key_file` are our own, for a server that asks for it.
     """
 
     ca_file: Path | None = None
@@ -93,7 +93,7 @@ class Trust:
         """How a server is verified by it.
 
         Raises:
-            TlsError: Nobody is trusted.
+            TlsError: Nothing is trusted.
         """
         if self.ca_file is not None:
             return Verified.CA

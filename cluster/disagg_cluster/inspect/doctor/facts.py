@@ -97,13 +97,13 @@ def accuracy(engine: EngineView) -> Accuracy:
             return Accuracy(False, text)
         case _ if engine.follows is not None:
             return Accuracy(
-                False, f"not divided: a follower tells nothing, and {_undivided(engine)}"
+                False, f"not divided: a follower reports nothing, and {_undivided(engine)}"
             )
         case "role":
             text = f"inexact: all activity of its devices counts as {engine.role}"
             return _inexact(engine, text, gain=5)
         case _:
-            text = "not measured: it tells neither steps nor a page that can be used"
+            text = "not measured: it reports neither steps nor a page that can be used"
             return _inexact(engine, text, gain=6)
 
 
@@ -112,7 +112,7 @@ def _undivided(engine: EngineView) -> str:
     if engine.role in ("prefill", "decode"):
         return f"the activity of its devices, which would be {engine.role}, is not read"
     if engine.role == "unknown":
-        return "nobody says what it is for"
+        return "its role is unknown"
     return f"its role, {engine.role}, does not say which phase"
 
 
@@ -129,7 +129,7 @@ def _by_step(engine: EngineView) -> Accuracy:
 
 
 def _inexact(engine: EngineView, text: str, gain: int) -> Accuracy:
-    # The plugin is vLLM's; what others could tell is theirs to switch on.
+    # The plugin is vLLM's; what others could report is theirs to switch on.
     steps = {
         "vllm": _PLUGIN_IN_POD if engine.pod else _PLUGIN,
         "dynamo": "switch its forward pass metrics on (DYN_FORWARDPASS_METRIC_PORT)",
@@ -181,7 +181,7 @@ def faulty(engine: EngineView) -> Iterator[Diagnosis]:
 
 
 def unverified(engine: EngineView) -> Iterator[Diagnosis]:
-    """Engines of which anybody could take the place."""
+    """Engines whose place any server could take."""
     if engine.verified == Verified.INSECURE:
         what = f"{engine.engine} is asked by TLS, and not verified (`insecure: true`)"
         yield Diagnosis(

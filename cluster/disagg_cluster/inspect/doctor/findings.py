@@ -32,19 +32,19 @@ _LOST_BY = {
         "let `attach: dynamo_files:` name the folder that DYN_FILE_KV names",
     ),
     "kube_api": (
-        "the API server does not tell the pods of this node",
+        "the API server does not list the pods of this node",
         "bind the ClusterRole that may get, list and watch pods (docs/attach.md)",
     ),
     "kubelet": (
-        "the kubelet does not tell which container holds which GPU",
+        "the kubelet does not report which container holds which GPU",
         "mount /var/lib/kubelet/pod-resources and run as uid 0 (docs/attach.md)",
     ),
     "pod_steps": (
-        "some pods that asked for it cannot tell their steps",
+        "some pods that asked for it cannot report their steps",
         "see the daemon's log; docs/kubernetes-engines.md has the manifests",
     ),
     "steps:attached": (
-        "engines that a person starts with our plugin are not heard",
+        "no step telemetry is received from engines started by hand",
         "the daemon's log says why; such an engine must run as the daemon's user or as root",
     ),
     "journal": (
@@ -55,7 +55,7 @@ _LOST_BY = {
 
 
 def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """Whether anybody counts at all."""
+    """Whether a daemon measures at all."""
     if facts.version is None:
         yield Diagnosis(
             Level.WRONG,
@@ -66,7 +66,7 @@ def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
     else:
         yield Diagnosis(Level.FINE, f"disagg-node {facts.version} answers at {facts.url}")
     if facts.simulated:
-        yield Diagnosis(Level.BETTER, "this node is SIMULATED: its numbers are nobody's work")
+        yield Diagnosis(Level.BETTER, "this node is SIMULATED: its numbers are no real work")
 
 
 def devices(facts: NodeFacts) -> Iterator[Diagnosis]:
@@ -99,7 +99,7 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
         )
     for engine in facts.engines:
         if engine.follows is not None:
-            leader = engine.follows or "a leader whose address nobody told"
+            leader = engine.follows or "a leader of unknown address"
             what = f"{engine.engine} is a follower of {leader}, which answers for it"
             yield Diagnosis(Level.FINE, what)
         if engine.registered is False:
@@ -127,13 +127,17 @@ def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
     for engine in facts.engines:
         how = "label its pod disagg-node/role, or start it with DISAGG_NODE_ROLE"
         if engine.role == "unknown" and engine.source == "dynamic":
-            what = f"{engine.engine} can switch roles, and has done too little to tell which it has"
+            what = f"{engine.engine} can switch roles, and has done too little to show which it has"
             yield Diagnosis(Level.BETTER, what)
         elif engine.role == "unknown":
-            why = "does not yet" if engine.follows is None else "is told by its leader only"
+            why = (
+                "does not show it yet"
+                if engine.follows is None
+                else "is reported by its leader only"
+            )
             yield Diagnosis(
                 Level.BETTER,
-                f"nobody tells what {engine.engine} is for, and its traffic {why}",
+                f"the role of {engine.engine} is unknown, and its traffic {why}",
                 f"{how}=prefill, decode or mixed",
                 gain=5,
             )
@@ -155,7 +159,7 @@ def collectors(facts: NodeFacts) -> Iterator[Diagnosis]:
         if success or collector.startswith("engine:"):
             continue
         if collector not in _LOST_BY and collector.startswith(("steps:", "fpm:")):
-            what = f"the steps of {collector.partition(':')[2]} are not heard"
+            what = f"the steps of {collector.partition(':')[2]} are not received"
             yield Diagnosis(Level.WRONG, what, "the daemon's log says why", gain=7)
             continue
         what, step = _LOST_BY.get(collector, (f"the collector {collector} fails", ""))

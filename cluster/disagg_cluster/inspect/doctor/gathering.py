@@ -18,7 +18,7 @@ from disagg_exporter.model import EngineStatus
 
 
 def surroundings(url: str, environ: Mapping[str, str]) -> NodeFacts:
-    """What is known of the machine without asking anybody."""
+    """What is known of the machine without asking a server."""
     return NodeFacts(
         url,
         in_cluster=in_cluster(environ) is not None,

@@ -36,7 +36,7 @@ class Coverage:
 
     @property
     def missing_gpu_hours(self) -> float:
-        """Of which nothing is known at all: counted by nobody, or never scraped."""
+        """Of which nothing is known at all: not counted, or never scraped."""
         known = self.accounted_gpu_hours + sum(hours for _, hours in self.unobserved)
         return max(self.expected_gpu_hours - known, 0.0)
 

@@ -30,7 +30,7 @@ _NOTHING = RuleSeries({}, ())
 
 @dataclass(frozen=True, slots=True)
 class GpuHourPrice:
-    """What one GPU costs for an hour, told by the reader of the report."""
+    """What one GPU costs for an hour, as the reader of the report says."""
 
     per_gpu_hour: float
     currency: str
@@ -64,7 +64,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that is told; hours are GPU-hours.
+    """All figures; hours are GPU-hours.
 
     `gpus` are mean GPUs by phase in each bucket, None in a bucket without any sample.
     `covered_ratio` is the share of the period for which there are samples, of whomever; nothing is
@@ -198,8 +198,8 @@ def _accounts(
         if price is not None:
             cost: float | None = sum(hours.values()) * price.per_gpu_hour
         else:
-            told = None if currency is None else costs.get((model, namespace))
-            cost = None if told is None else told / HOUR_SECONDS
+            total = None if currency is None else costs.get((model, namespace))
+            cost = None if total is None else total / HOUR_SECONDS
         found.append(
             Account(
                 model,
@@ -221,9 +221,9 @@ def _notes(
         notes.append("No price is known: give --gpu-hour-price, or gpu_price in the node files.")
     elif price is None and len(currencies) > 1:
         together = ", ".join(currencies)
-        notes.append(f"Nodes tell prices in several currencies ({together}): none are added up.")
+        notes.append(f"Nodes report prices in several currencies ({together}): none are added up.")
     if ENERGY not in curves:
-        notes.append("No GPU told its energy.")
+        notes.append("No GPU reported its energy.")
     if not any(key[0] for key in curves.get(SHOWBACK, _NOTHING).buckets):
         notes.append("No model was served.")
     return notes

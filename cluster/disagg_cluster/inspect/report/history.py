@@ -41,7 +41,7 @@ class Reader:
         url: Its root.
         cluster: Only this cluster; all of them, added up, if None.
         headers: Sent along, for a Prometheus that wants to know who asks.
-        say: Told what is being read.
+        say: Called with what is being read.
         tls: How it is asked by https; as Python does if None.
     """
 

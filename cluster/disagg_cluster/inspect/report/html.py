@@ -113,8 +113,8 @@ def _idle(report: Report) -> str:
 
 
 def _energy(report: Report) -> str:
-    told = sorted(report.energy_kilowatt_hours.items(), key=lambda item: -item[1])
-    rows = [(phase, wording.energy(value)) for phase, value in told]
+    by_phase = sorted(report.energy_kilowatt_hours.items(), key=lambda item: -item[1])
+    rows = [(phase, wording.energy(value)) for phase, value in by_phase]
     return _section("Energy", ("Phase", "kWh"), rows, numbers=1)
 
 

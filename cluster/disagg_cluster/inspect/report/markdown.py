@@ -45,8 +45,8 @@ def sparkline(values: Sequence[float | None], columns: int = _SPARK_COLUMNS) -> 
     per_column = max(1, -(-len(values) // columns))
     means: list[float | None] = []
     for place in range(0, len(values), per_column):
-        told = [value for value in values[place : place + per_column] if value is not None]
-        means.append(sum(told) / len(told) if told else None)
+        present = [value for value in values[place : place + per_column] if value is not None]
+        means.append(sum(present) / len(present) if present else None)
     known = [mean for mean in means if mean is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     scale = 7.999 / (high - low) if high > low else 0.0
@@ -93,8 +93,10 @@ def _idle(report: Report) -> list[tuple[str, ...]]:
 
 def _energy(report: Report) -> list[tuple[str, str]]:
     return [
-        (phase, wording.energy(told))
-        for phase, told in sorted(report.energy_kilowatt_hours.items(), key=lambda item: -item[1])
+        (phase, wording.energy(kilowatt_hours))
+        for phase, kilowatt_hours in sorted(
+            report.energy_kilowatt_hours.items(), key=lambda item: -item[1]
+        )
     ]
 
 

@@ -30,8 +30,8 @@ def stacked(period: Period, series: Mapping[str, Values], unit: str, label: str)
     for first, last in runs(seen):
         below = [0.0] * (last - first)
         for name, values in series.items():
-            told = [value or 0.0 for value in values[first:last]]
-            above = [low + value for low, value in zip(below, told, strict=True)]
+            present = [value or 0.0 for value in values[first:last]]
+            above = [low + value for low, value in zip(below, present, strict=True)]
             upper = _steps(period, first, above, top)
             lower = _steps(period, first, below, top)[::-1]
             points = " ".join((*upper, *lower))
@@ -44,8 +44,8 @@ def line(period: Period, values: Values, label: str, kind: str) -> str:
     """A line of ratios between 0 and 1, broken where there is no value."""
     parts = []
     for first, last in runs(values):
-        told = [value or 0.0 for value in values[first:last]]
-        points = " ".join(_steps(period, first, told, 1.0))
+        present = [value or 0.0 for value in values[first:last]]
+        points = " ".join(_steps(period, first, present, 1.0))
         parts.append(f'<polyline class="{escape(kind)}" points="{points}"/>')
     return _frame(period, parts, 1.0, "%", label)
 
@@ -64,7 +64,7 @@ def runs(values: Values) -> list[tuple[int, int]]:
 
 
 def _gaps(period: Period, values: Values) -> list[str]:
-    """The words for gaps that are wide enough for them."""
+    """The labels of gaps that are wide enough for them."""
     wide = _INNER_WIDTH / len(period.ends)
     holes = runs([0.0 if value is None else None for value in values])
     return [

@@ -22,8 +22,8 @@ REASONS = {
 
 
 UNKNOWN = {
-    "no_reading": "unobserved: neither engine nor device told anything",
-    "no_record": "unobserved: the engine told nothing in time",
+    "no_reading": "unobserved: neither engine nor device reported anything",
+    "no_record": "unobserved: the engine reported nothing in time",
     "no_daemon": "unobserved: no daemon ran",
 }
 """What the reasons of unobserved time mean (docs/accounting.md, A6 and A11)."""
@@ -83,8 +83,8 @@ def title(report: Report) -> str:
 
 def period(report: Report) -> str:
     """When."""
-    told = report.period
-    return f"{utc(told.start_seconds)} to {utc(told.end_seconds)} UTC"
+    period = report.period
+    return f"{utc(period.start_seconds)} to {utc(period.end_seconds)} UTC"
 
 
 def summary(report: Report) -> list[tuple[str, str, str]]:
@@ -116,19 +116,19 @@ def coverage(report: Report) -> str:
     known = report.coverage
     if known is None:
         return _samples(report.covered_ratio)
-    told = (
+    text = (
         f"{almost(known.accounted_ratio)} of the GPU time is accounted for: "
         f"{hours(known.accounted_gpu_hours)} of {hours(known.expected_gpu_hours)} GPU-hours of "
         f"{known.gpus:g} GPUs on {known.nodes} {'node' if known.nodes == 1 else 'nodes'}."
     )
     if known.nodes_part_time:
-        told += (
+        text += (
             f" {known.nodes_part_time} of them "
             f"{'was' if known.nodes_part_time == 1 else 'were'} not seen all the time."
         )
     if known.accounted_ratio < _WHOLE:
-        told += " What is not is in no sum, and a gap in the plots where nothing is known."
-    return told
+        text += " What is not is in no sum, and a gap in the plots where nothing is known."
+    return text
 
 
 def coverage_rows(report: Report) -> list[tuple[str, str, str]]:
@@ -139,7 +139,7 @@ def coverage_rows(report: Report) -> list[tuple[str, str, str]]:
     parts = [
         ("accounted for by phase", known.accounted_gpu_hours),
         *((UNKNOWN.get(reason, f"unobserved: {reason}"), of) for reason, of in known.unobserved),
-        ("missing: counted by nobody, or not scraped", known.missing_gpu_hours),
+        ("missing: not counted, or not scraped", known.missing_gpu_hours),
     ]
     return [
         (name, hours(of) if of else "0", almost(of / known.expected_gpu_hours))
@@ -168,27 +168,27 @@ ACCOUNT_HEADS = (
 )
 
 
-def account(told: Account, currency: str | None) -> tuple[str, ...]:
+def account(row: Account, currency: str | None) -> tuple[str, ...]:
     """The row of one model."""
     return (
-        told.model_name or "(no model)",
-        told.namespace or ABSENT,
-        *(hours(told.gpu_hours[phase]) for phase in ("prefill", "decode", "idle", "unattributed")),
-        *(count(told.tokens[phase]) for phase in ("prefill", "decode")),
-        energy(told.kilowatt_hours),
-        amount(told.cost, currency),
+        row.model_name or "(no model)",
+        row.namespace or ABSENT,
+        *(hours(row.gpu_hours[phase]) for phase in ("prefill", "decode", "idle", "unattributed")),
+        *(count(row.tokens[phase]) for phase in ("prefill", "decode")),
+        energy(row.kilowatt_hours),
+        amount(row.cost, currency),
     )
 
 
 INCIDENT_HEADS = ("Severity", "Alert", "Whose", "From (UTC)", "To (UTC)", "Length")
 
 
-def incident(told: Incident) -> tuple[str, ...]:
+def incident(row: Incident) -> tuple[str, ...]:
     """The row of one incident."""
-    start = ("before " if told.open_start else "") + utc(told.start_seconds)
-    end = "still firing" if told.open_end else utc(told.end_seconds)
-    length = ("over " if told.open_start or told.open_end else "") + span(told.length_seconds)
-    return (told.severity or ABSENT, told.alert, told.whose or ABSENT, start, end, length)
+    start = ("before " if row.open_start else "") + utc(row.start_seconds)
+    end = "still firing" if row.open_end else utc(row.end_seconds)
+    length = ("over " if row.open_start or row.open_end else "") + span(row.length_seconds)
+    return (row.severity or ABSENT, row.alert, row.whose or ABSENT, start, end, length)
 
 
 def _digits(value: float, decimals: int) -> str:

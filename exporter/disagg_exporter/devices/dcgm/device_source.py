@@ -22,7 +22,7 @@ Fetch = Callable[[str, float], bytes]
 
 DEADLINE_SECONDS = 2.0
 PROMPT_SECONDS = 1.0
-"""A page that is collected this often tells when a device was busy closely enough for the books;
+"""A page that is collected this often shows closely enough for accounting when a device was busy;
 from a slower one activity would seem to go on for half a minute after its end."""
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 15.0
 _HELD_LOOKS = 3
@@ -93,8 +93,8 @@ class DcgmDevices:
         except DisaggError as error:
             raise DevicesUnavailable(f"no dcgm-exporter: {error}", _WAY_OUT) from error
         if not self._page.devices:
-            raise DevicesUnavailable(f"{self._url} tells of no device", _WAY_OUT)
-        self._inventory = tuple(told.device for told in self._page.devices.values())
+            raise DevicesUnavailable(f"{self._url} has no device", _WAY_OUT)
+        self._inventory = tuple(entry.device for entry in self._page.devices.values())
         self._looking = False
         self._looked_ns = self._page.seen_ns
 
@@ -103,7 +103,7 @@ class DcgmDevices:
         return self._inventory
 
     def sweep(self, now_ns: int) -> DeviceSweep:
-        """Return what the page told last, if that holds; begin the next look if it is time to."""
+        """Return what the page last reported, if that holds; begin the next fetch when due."""
         if not self._looking and now_ns - self._looked_ns >= self._wait_ns(now_ns):
             self._looked_ns = now_ns
             self._begin_look()
@@ -150,11 +150,11 @@ class DcgmDevices:
 
     def _look(self) -> _Page:
         devices = parse_dcgm(self._fetch(self._url, DEADLINE_SECONDS), self._heads)
-        for told in devices:
-            if told.xid is not None:
-                self._see_xid(told.device.gpu, told.xid)
+        for entry in devices:
+            if entry.xid is not None:
+                self._see_xid(entry.device.gpu, entry.xid)
         return _Page(
-            {told.device.gpu: told for told in devices},
+            {entry.device.gpu: entry for entry in devices},
             {gpu: tuple(sorted(counted.items())) for gpu, counted in self._xids.items()},
             self._clock_ns(),
         )
@@ -167,16 +167,16 @@ class DcgmDevices:
             counted[number if number in counted or len(counted) < MOST_NUMBERS else 0] += 1
         self._xid[gpu] = number
 
-    def _reading(self, told: DcgmDevice, page: _Page, now_ns: int) -> DeviceReading:
-        values = told.values
+    def _reading(self, entry: DcgmDevice, page: _Page, now_ns: int) -> DeviceReading:
+        values = entry.values
         busy = values.get("graphics_ratio", values.get("utilization_ratio"))
         used = values.get("memory_used_bytes")
         return DeviceReading(
-            gpu=told.device.gpu,
+            gpu=entry.device.gpu,
             t_ns=now_ns,
             busy_ratio=busy if self._prompt else None,
             memory_used_bytes=None if used is None else round(used),
-            memory_total_bytes=told.device.memory_total_bytes,
+            memory_total_bytes=entry.device.memory_total_bytes,
             power_watts=values.get("power_watts"),
             energy_joules=values.get("energy_joules"),
             sm_clock_hertz=values.get("sm_clock_hertz"),
@@ -184,5 +184,5 @@ class DcgmDevices:
             sm_ratio=values.get("sm_ratio"),
             tensor_ratio=values.get("tensor_ratio"),
             dram_ratio=values.get("dram_ratio"),
-            xid_errors=page.xids.get(told.device.gpu),
+            xid_errors=page.xids.get(entry.device.gpu),
         )

@@ -1,4 +1,4 @@
-"""A dcgm-exporter's page: its text to the devices on it and what they tell.
+"""A dcgm-exporter's page: its text to the devices on it and their values.
 
 Names and units are those of its own list of counters (`etc/default-counters.csv`, and the DCGM
 fields 203, 1001 to 1005); the counters of profiling are commented out in some of its lists, and
@@ -46,7 +46,7 @@ _BUSY_PERCENT = 50.0
 
 @dataclass(frozen=True, slots=True)
 class DcgmDevice:
-    """One GPU or MIG instance, and its values in our units; what is not told is not there.
+    """One GPU or MIG instance, and its values in our units; what is not reported is not there.
 
     Of a MIG instance the page has the GPU's UUID and the instance's number: its key is both. `xid`
     is the number of the latest error, 0 where there was none.
@@ -58,19 +58,19 @@ class DcgmDevice:
 
 
 def parse_dcgm(text: bytes, heads: SeriesKeys) -> tuple[DcgmDevice, ...]:
-    """Return the devices of a page in the order of their index; none where it tells of none.
+    """Return the devices of a page in the order of their index; none where it has none.
 
     Raises:
         PageError: One of the lines we need is garbage.
     """
     found = find(text, _WANTED, heads, "dcgm-exporter")
-    told: dict[tuple[str, str], dict[str, float]] = {}
+    reported: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], Mapping[str, str]] = {}
     for name, key, value, sample in _samples(found):
         # A GPU that several pods share is there once for each, with the same values.
-        told.setdefault(key, {}).setdefault(name, value)
+        reported.setdefault(key, {}).setdefault(name, value)
         labels.setdefault(key, sample)
-    devices = [_device(labels[key], told[key], key) for key in told]
+    devices = [_device(labels[key], reported[key], key) for key in reported]
     return tuple(sorted(devices, key=lambda d: (d.device.index, d.device.device)))
 
 
@@ -89,13 +89,13 @@ def _samples(
 
 
 def _device(
-    labels: Mapping[str, str], told: Mapping[str, float], key: tuple[str, str]
+    labels: Mapping[str, str], reported: Mapping[str, float], key: tuple[str, str]
 ) -> DcgmDevice:
     uuid, instance = key
     index = labels.get("gpu", "")
     whole = labels.get("device") or f"nvidia{index}"
-    memory = [told[name] for name in (MEMORY_FREE, MEMORY_USED) if name in told]
-    total_mib = sum(memory) + told.get(MEMORY_RESERVED, 0.0) if len(memory) == 2 else None
+    memory = [reported[name] for name in (MEMORY_FREE, MEMORY_USED) if name in reported]
+    total_mib = sum(memory) + reported.get(MEMORY_RESERVED, 0.0) if len(memory) == 2 else None
     profile = re.match(r"(\d+)g", labels.get("GPU_I_PROFILE", ""))
     return DcgmDevice(
         Device(
@@ -107,17 +107,19 @@ def _device(
             weight=int(profile[1]) / GPU_SLICES if instance and profile else 1.0,
             memory_total_bytes=None if total_mib is None else round(total_mib * _MIB),
         ),
-        _values(told, mig=bool(instance)),
-        int(told[XID]) if XID in told else None,
+        _values(reported, mig=bool(instance)),
+        int(reported[XID]) if XID in reported else None,
     )
 
 
-def _values(told: Mapping[str, float], *, mig: bool) -> dict[str, float]:
+def _values(reported: Mapping[str, float], *, mig: bool) -> dict[str, float]:
     values = {
-        value: told[name] for name, value in PROFILING.items() if name in told and told[name] <= 1
+        value: reported[name]
+        for name, value in PROFILING.items()
+        if name in reported and reported[name] <= 1
     }
-    percent = told.get(UTILIZATION)
-    # The profiling module may tell 0 for weeks while the GPU works (NVIDIA/dcgm-exporter#662).
+    percent = reported.get(UTILIZATION)
+    # The profiling module may report 0 for weeks while the GPU works (NVIDIA/dcgm-exporter#662).
     if percent is not None and percent >= _BUSY_PERCENT and values.get("graphics_ratio") == 0:
         values = {}
     if percent is not None and percent <= 100 and not mig:
@@ -128,6 +130,6 @@ def _values(told: Mapping[str, float], *, mig: bool) -> dict[str, float]:
         # Each MIG instance is given those of the whole GPU.
         *(() if mig else ((POWER, "power_watts", 1.0), (ENERGY, "energy_joules", 1e-3))),
     ):
-        if name in told:
-            values[value] = told[name] * factor
+        if name in reported:
+            values[value] = reported[name] * factor
     return values

@@ -1,1 +1,1 @@
-"""GPUs as NVML tells of them: inventory, health, processes, events."""
+"""GPUs as NVML reports them: inventory, health, processes, events."""

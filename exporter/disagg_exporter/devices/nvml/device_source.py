@@ -14,7 +14,7 @@ from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSw
 
 SLOW_EVERY_NS = 1_000_000_000
 """How often processes, ECC errors and clocks are asked for: the list of processes costs ten times
-any other call, and nobody needs any of them more often."""
+any other call, and none of them is needed more often."""
 
 REOPEN_EVERY_NS = 5_000_000_000
 """A driver that has gone is not asked to start again more often than this."""
@@ -214,10 +214,10 @@ class NvmlDevices:
             return
         opened.slow_ns = now_ns
         call = opened.processes
-        told = None if call is None else ask(self._nvml, call, opened.handle)
-        if told is not None:
-            # A process of another PID namespace is told as 0, which is nobody.
-            opened.pids = tuple(sorted({process.pid for process in told if process.pid}))
+        value = None if call is None else ask(self._nvml, call, opened.handle)
+        if value is not None:
+            # A process of another PID namespace is reported as 0, which is no process.
+            opened.pids = tuple(sorted({process.pid for process in value if process.pid}))
         opened.sm_clock_hertz = self._sm_clock_hertz(opened.handle)
         if not opened.mig:
             opened.ecc = ecc_errors(self._nvml, opened.handle)
@@ -230,5 +230,5 @@ def _busy(parts: PartRatios, utilization_percent: int | None) -> float | None:
     return min(1.0, utilization_percent / 100)
 
 
-def _known(told: int | None) -> int | None:
-    return None if told in _NOT_AVAILABLE else told
+def _known(value: int | None) -> int | None:
+    return None if value in _NOT_AVAILABLE else value

@@ -27,7 +27,7 @@ _NAMED = _IDLE | sum(bits for _, bits in _REASONS)
 def throttles_of(clocks_event_reasons: int) -> tuple[Throttle, ...]:
     """The reasons in a driver's bit mask; an idle GPU's low clocks are no throttling.
 
-    `other` is every bit without a name here: clocks that somebody has set, and what drivers add.
+    `other` is every bit without a name here: clocks that were set, and what drivers add.
     """
     found = [reason for reason, bits in _REASONS if clocks_event_reasons & bits]
     if clocks_event_reasons & ~_NAMED:
@@ -36,15 +36,15 @@ def throttles_of(clocks_event_reasons: int) -> tuple[Throttle, ...]:
 
 
 def ecc_errors(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
-    """(corrected, uncorrected) memory errors in the GPU's whole life; None where not told."""
+    """(corrected, uncorrected) memory errors in the GPU's whole life; None where not reported."""
 
     def count(kind: int) -> int | None:
-        told = ask(
+        value = ask(
             nvml,
             lambda h: nvml.nvmlDeviceGetTotalEccErrors(h, kind, nvml.NVML_AGGREGATE_ECC),
             handle,
         )
-        return None if told is None else int(told)
+        return None if value is None else int(value)
 
     return (
         count(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
@@ -94,7 +94,7 @@ class XidWatch:
             try:
                 event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
             except self._nvml.NVMLError:
-                return  # nothing more, or nobody to tell of it
+                return  # nothing more, or no such call
             for device, instance in self._of_gpu.get(self._uuid(event.device), ()):
                 if event.gpuInstanceId in (_NO_INSTANCE, instance) or instance is None:
                     self._count(self._counts[device], int(event.eventData))
@@ -103,7 +103,7 @@ class XidWatch:
         try:
             return text_of(self._nvml.nvmlDeviceGetUUID(handle))
         except self._nvml.NVMLError:
-            # A GPU that has fallen off the bus does not even tell that any more.
+            # A GPU that has fallen off the bus does not even report that any more.
             return self._uuids.get(_address(handle), "")
 
     def counts(self, gpu: str) -> tuple[tuple[int, int], ...] | None:

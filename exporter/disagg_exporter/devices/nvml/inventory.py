@@ -26,9 +26,9 @@ class ProcessMeter:
         self._seen_us = 0
 
     def read(self, nvml: Any, handle: Any) -> tuple[tuple[int, float], ...] | None:
-        """(pid, mean share of SM time) of each process sampled since; None where none was told.
+        """(pid, mean share of SM time) of each process sampled since; None where none was reported.
 
-        The first look tells where samples begin: the driver has kept some of long ago.
+        The first call shows where samples begin: the driver has kept some of long ago.
         """
         try:
             samples = nvml.nvmlDeviceGetProcessUtilization(handle, self._seen_us)
@@ -42,10 +42,10 @@ class ProcessMeter:
             return None
         percents: defaultdict[int, list[int]] = defaultdict(list)
         for sample in samples:
-            # Drivers tell numbers beyond 100 of processes that have just ended.
+            # Drivers report numbers beyond 100 of processes that have just ended.
             if sample.pid and sample.smUtil <= _MOST_PERCENT:
                 percents[sample.pid].append(sample.smUtil)
-        return tuple((pid, fmean(told) / 100) for pid, told in sorted(percents.items()))
+        return tuple((pid, fmean(value) / 100) for pid, value in sorted(percents.items()))
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class OpenDevice:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """All devices of the driver, and the GPUs that failed before they told their UUID.
+    """All devices of the driver, and the GPUs that failed before they reported their UUID.
 
     Those failures go by the node's name for the GPU (`nvidia3`).
     """
@@ -186,9 +186,9 @@ def _with_calls(
         nvml.nvmlDeviceGetCurrentClocksEventReasons,
         nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
     )
-    told = None if memory is None else ask(nvml, memory, handle)
+    value = None if memory is None else ask(nvml, memory, handle)
     return OpenDevice(
-        device=replace(device, memory_total_bytes=None if told is None else int(told.total)),
+        device=replace(device, memory_total_bytes=None if value is None else int(value.total)),
         handle=handle,
         mig=mig,
         gpu_handle=gpu_handle,
@@ -200,7 +200,7 @@ def _with_calls(
 
 
 def ask(nvml: Any, call: Callable[[Any], Any], handle: Any) -> Any:
-    """What a call tells of a device, or None where it tells nothing for whatever reason."""
+    """What a call returns for a device, or None where it fails for whatever reason."""
     try:
         return call(handle)
     except nvml.NVMLError:
@@ -221,6 +221,6 @@ def _first_known(
     return None
 
 
-def text_of(told: str | bytes) -> str:
-    """The binding's older releases and its structures tell bytes."""
-    return told.decode("ascii", "replace") if isinstance(told, bytes) else told
+def text_of(value: str | bytes) -> str:
+    """The binding's older releases and its structures return bytes."""
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else value

@@ -126,7 +126,7 @@ class PodResources:
         )
 
     def holders(self) -> tuple[GpuHolder, ...]:
-        """Return who holds which GPU; nothing while the kubelet does not tell.
+        """Return who holds which GPU; nothing while the kubelet does not answer.
 
         Its last answer counts on for `KEEP_SECONDS`.
         """
@@ -147,7 +147,7 @@ class PodResources:
         executor = ThreadPoolExecutor(1, thread_name_prefix="kubelet")
         try:
             while True:
-                # What a kubelet tells must not end us.
+                # What a kubelet answers must not end the daemon.
                 with self._health.round(), KubeletLink(self._socket) as link:
                     await self._ask_until_it_fails(link, executor)
                 await asyncio.sleep(self._interval_seconds)
@@ -193,7 +193,7 @@ def _explain(code: grpc.StatusCode, socket: Path) -> str:
         case "UNIMPLEMENTED":
             return "the kubelet has no podresources API v1: Kubernetes 1.20 or later has"
         case "UNAVAILABLE":
-            return f"{socket}: nobody answers, or we have no right to ask (uid 0 is needed)"
+            return f"{socket}: nothing answers, or we have no right to ask (uid 0 is needed)"
         case "DEADLINE_EXCEEDED":
             return f"{socket}: no answer in {DEADLINE_SECONDS:g} s"
         case "RESOURCE_EXHAUSTED":

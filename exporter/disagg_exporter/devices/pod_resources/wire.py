@@ -91,8 +91,8 @@ def _holders(message: bytes) -> Iterator[GpuHolder]:
 
 def _gpus(container: bytes) -> Iterator[tuple[str, int | None]]:
     for devices in _each(container, _DEVICES):
-        for told in _each(devices, _DEVICE_IDS):
-            found = _PLUGIN_ID.fullmatch(_text(told))
+        for raw in _each(devices, _DEVICE_IDS):
+            found = _PLUGIN_ID.fullmatch(_text(raw))
             if found:
                 share = found["share"] or found["vgpu"]
                 yield found["gpu"] or found["node"], None if share is None else int(share)
@@ -120,13 +120,13 @@ def _claimed(claimed: bytes) -> str:
 def _name(message: bytes, number: int) -> str:
     """The last text of that number if it can be a name in Kubernetes, else nothing."""
     name = ""
-    for told in _each(message, number):
-        name = _text(told)
+    for raw in _each(message, number):
+        name = _text(raw)
     return name if _SAFE_NAME.fullmatch(name) else ""
 
 
-def _text(told: bytes) -> str:
-    return told[: MAX_NAME + 1].decode("utf-8", "replace")
+def _text(raw: bytes) -> str:
+    return raw[: MAX_NAME + 1].decode("utf-8", "replace")
 
 
 def _each(message: bytes, number: int) -> Iterator[bytes]:

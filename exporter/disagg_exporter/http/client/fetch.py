@@ -93,7 +93,7 @@ class FetchRequest:
 class FetchResult:
     """The result of a request: the page, or why there is none.
 
-    That is an `EngineUnreachable`, or else something that nobody foresaw.
+    That is an `EngineUnreachable`, or else an unforeseen exception.
     """
 
     request: FetchRequest

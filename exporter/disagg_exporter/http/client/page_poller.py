@@ -68,7 +68,7 @@ class PagePoller:
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._ending, self._ended = threading.Lock(), False
         with contextlib.ExitStack() as undo:
-            # Whoever keeps the error would keep what was opened before the last descriptor.
+            # A kept exception would keep open what was opened before the last descriptor.
             self._selector = undo.enter_context(selectors.DefaultSelector())
             self._waking = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             undo.callback(os.close, self._waking)
@@ -117,7 +117,7 @@ class PagePoller:
 
     def wake(self) -> None:
         """Let the present `poll`, or the next one, return at once; nothing after `close`."""
-        # Once closed, the descriptor may be anybody's.
+        # Once closed, the number may be that of another descriptor.
         with self._ending:
             if not self._ended:
                 os.eventfd_write(self._waking, 1)

@@ -104,13 +104,13 @@ class ResponseParser:
 
     def _read_head(self, head: bytes) -> None:
         first, *lines = head.split(b"\r\n")
-        told = _STATUS.fullmatch(first)
-        if told is None:
+        match = _STATUS.fullmatch(first)
+        if match is None:
             raise ResponseError(_NOT_HTTP)
-        status = int(told[2])
+        status = int(match[2])
         if status < 200:
             return  # such as 100 Continue: the answer itself is still to come
-        self.keeps_open = told[1] == b"1"
+        self.keeps_open = match[1] == b"1"
         for line in lines:
             name, colon, value = line.partition(b":")
             if not colon:
@@ -141,7 +141,7 @@ class ResponseParser:
         if self._size + self._left > self._max_bytes:
             raise self._too_large()
         if len(data) > self._left:
-            # More than was announced: nobody knows what comes next here.
+            # More than was announced: what comes next is unknown.
             self.keeps_open, data = False, data[: self._left]
         self._left -= len(data)
         self._keep(data)
@@ -177,10 +177,10 @@ class ResponseParser:
                 raise ResponseError(_NOT_HTTP)
             self._after_chunk = False
             return False
-        told = _CHUNK.fullmatch(line)
-        if told is None:
+        match = _CHUNK.fullmatch(line)
+        if match is None:
             raise ResponseError(_NOT_HTTP)
-        self._chunk_left = int(told[1], 16)
+        self._chunk_left = int(match[1], 16)
         if self._size + self._chunk_left > self._max_bytes:
             raise self._too_large()
         self._after_chunk, self._in_trailer = self._chunk_left > 0, self._chunk_left == 0

@@ -37,7 +37,7 @@ class ClientTls:
         trust: By what the server is known.
 
     Raises:
-        TlsError: Nobody is trusted, or a file cannot be used.
+        TlsError: Nothing is trusted, or a file cannot be used.
     """
 
     def __init__(self, trust: Trust) -> None:
@@ -169,7 +169,7 @@ class TlsChannel:
                     raise TlsError(TlsFault.NOT_PINNED)
 
     def _receive(self) -> None:
-        """Take what has come; the first bytes tell whether it is TLS at all."""
+        """Take what has come; the first bytes show whether it is TLS at all."""
         data = self._sock.recv(_READ_BYTES)
         if not data:
             # Hung up in the middle of a record, or of the handshake.

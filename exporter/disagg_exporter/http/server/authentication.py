@@ -2,7 +2,7 @@
 
 Passwords are kept as bcrypt hashes, made to cost a tenth of a second; a scraper that comes each
 second would burn a tenth of a core. So what was checked once is remembered, by a digest under a key
-that never leaves the process. How long a refusal takes tells nothing about which names exist.
+that never leaves the process. The time that a refusal takes does not depend on which names exist.
 """
 
 from __future__ import annotations

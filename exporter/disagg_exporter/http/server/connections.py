@@ -61,7 +61,7 @@ class Connections:
     Args:
         limits: How many there may be.
         refusals: Where those are counted that paid for a newcomer.
-        refuse: Tells a client, at once, that there is no place for it.
+        refuse: Answers a client, at once, that there is no room for it.
         clock: Seconds that only grow.
     """
 

@@ -69,7 +69,7 @@ class Reception:
         hand_on: Takes a connection over, with its first request where that can be read.
         end_another: Ends a connection that was handed on, as no descriptor is left.
         refusals: Where those that are not handed on are counted.
-        health: Told what nobody foresaw: it ends one connection, not this thread.
+        health: Reports unforeseen exceptions: one ends one connection, not this thread.
     """
 
     def __init__(

@@ -154,7 +154,7 @@ def _bad(text: str) -> HeadError:
     return HeadError(HTTPStatus.BAD_REQUEST, text)
 
 
-# Into which everybody reads what nobody wants.
+# Shared by all readers: what is read into it is discarded.
 _SCRAP = bytearray(65536)
 
 

@@ -52,9 +52,9 @@ def test_a_node_that_is_well_has_nothing_to_do() -> None:
         (replace(WELL, collectors={"discovery:dynamo": False}), "registrations"),
         (replace(WELL, collectors={"kube_api": False}), "API server"),
         (replace(WELL, collectors={"kubelet": False}), "which container holds which GPU"),
-        (replace(WELL, collectors={"pod_steps": False}), "cannot tell their steps"),
+        (replace(WELL, collectors={"pod_steps": False}), "cannot report their steps"),
         (replace(WELL, collectors={"steps:prefill-0": False}), "steps of prefill-0"),
-        (replace(WELL, collectors={"steps:attached": False}), "that a person starts"),
+        (replace(WELL, collectors={"steps:attached": False}), "engines started by hand"),
         (replace(WELL, collectors={"fpm:dynamo-9090": False}), "steps of dynamo-9090"),
         (replace(WELL, collectors={"journal": False}), "journal"),
         (replace(WELL, collectors={"of tomorrow": False}), "of tomorrow fails"),
@@ -78,7 +78,11 @@ def test_what_does_not_work_is_said_with_a_way_out(facts: NodeFacts, word: str) 
         (replace(WELL, engines=()), "no engine", "endpoints"),
         (replace(WELL, no_gpus="NVML does not start"), "NVML does not start", ""),
         (replace(WELL, simulated=True), "SIMULATED", ""),
-        (engine(role="unknown", confidence="none"), "what vllm-8000 is for", "disagg-node/role"),
+        (
+            engine(role="unknown", confidence="none"),
+            "the role of vllm-8000 is unknown",
+            "disagg-node/role",
+        ),
         (engine(confidence="low"), "by a hint only (vllm)", "DISAGG_NODE_ROLE=decode"),
         (engine(method="page"), "device activity", "plugin"),
         (engine(method="page_cpu"), "CPU time", "plugin"),
@@ -138,7 +142,7 @@ def test_what_is_wrong_with_the_tls_of_an_engine_is_said_whole() -> None:
             "renew the certificate of vllm-8000",
         ),
         (
-            "vllm-8000 is not read: its certificate is signed by nobody whom we trust",
+            "vllm-8000 is not read: its certificate is signed by no authority that we trust",
             "name who signs it: `ca_file:` under its own `tls:` in the node file, "
             "or `attach: tls:` for all",
         ),
@@ -153,7 +157,7 @@ def test_an_engine_that_switches_roles_is_not_to_be_given_one() -> None:
     [found] = of(Level.BETTER, engine(role="unknown", source="dynamic"))
 
     assert (found.what, found.step) == (
-        "vllm-8000 can switch roles, and has done too little to tell which it has",
+        "vllm-8000 can switch roles, and has done too little to show which it has",
         "",
     )
 
@@ -224,7 +228,7 @@ def test_a_follower_whose_time_is_no_phases_is_told_why_by_its_own_role(
     [found] = of(Level.BETTER, engine(method="none", follows="", role=role))
 
     assert (found.what, found.step) == (
-        f"vllm-8000: not divided: a follower tells nothing, and {text}",
+        f"vllm-8000: not divided: a follower reports nothing, and {text}",
         "",
     )
 
@@ -256,9 +260,9 @@ def test_engines_beyond_those_that_are_attached_to_are_told() -> None:
 def test_a_follower_of_unknown_role_is_told_who_could_tell() -> None:
     [_, undivided] = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
     assert undivided.what == (
-        "vllm-8000: not divided: a follower tells nothing, and nobody says what it is for"
+        "vllm-8000: not divided: a follower reports nothing, and its role is unknown"
     )
 
     unknown = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
-    assert "its traffic is told by its leader only" in unknown[0].what
+    assert "its traffic is reported by its leader only" in unknown[0].what
     assert "DISAGG_NODE_ROLE" in unknown[0].step

@@ -61,7 +61,7 @@ def test_a_week_of_which_a_daemon_was_down_for_half_is_not_called_covered() -> N
         assert "on 2 nodes. 1 of them was not seen all the time." in text
         assert "for the whole period" not in text
     assert "| Accounted for | 68.8 % | of GPU time |" in markdown(report)
-    assert "| missing: counted by nobody, or not scraped | 8.0 | 25.0 % |" in markdown(report)
+    assert "| missing: not counted, or not scraped | 8.0 | 25.0 % |" in markdown(report)
     assert "| unobserved: no daemon ran | 1.5 | 4.7 % |" in markdown(report)
     assert "<h2>What is known</h2>" in html(report, 60.0)
 
