@@ -48,6 +48,26 @@ def test_every_file_that_a_page_names_is_there() -> None:
     assert {path for path in gone if not path.startswith("bench/out/")} == set()
 
 
+def test_the_walks_through_the_code_pass_files_that_are_there() -> None:
+    """Tables of docs/architecture.md: rooms (`E/…`, `C/…`) and the files in them."""
+    packages = {"E": ROOT / "exporter/disagg_exporter", "C": ROOT / "cluster/disagg_cluster"}
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    gone = {
+        path
+        for path in re.findall(r"`([EC]/[^`]+)`", text)
+        if not (packages[path[0]] / path[2:]).exists()
+    }
+    for rooms, files in re.findall(r"^\| (`[EC]/[^|]+) \| ([^|]+) \|", text, re.MULTILINE):
+        folders = [packages[room[0]] / room[2:] for room in re.findall(r"`([^`]+)`", rooms)]
+        gone |= {
+            name
+            for name in re.findall(r"`([^`]+\.py)`", files)
+            if name[1] != "/" and not any((folder / name).exists() for folder in folders)
+        }
+
+    assert gone == set()
+
+
 def test_a_decision_has_a_number_of_its_own() -> None:
     records = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
