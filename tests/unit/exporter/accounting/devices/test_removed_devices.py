@@ -49,14 +49,14 @@ class IdleDevice:
     def models(self) -> set[str]:
         account = self.ledger.device_accounts()[0]
         sums = (account.slice_ns, account.active_slice_ns, account.microjoules or {})
-        return {key.model_name for told in sums for key in told} - {"", FORGOTTEN_MODEL}
+        return {key.model_name for cells in sums for key in cells} - {"", FORGOTTEN_MODEL}
 
     def shown(self) -> str:
-        sheet = MetricRows()
+        rows = MetricRows()
         now_ns = self.second * SECOND_NS
         accounts = self.ledger.device_accounts()
-        write_node(sheet, Snapshot(now_ns, 0.0, now_ns, accounts=accounts))
-        return str(dict(sheet.rows))
+        write_node(rows, Snapshot(now_ns, 0.0, now_ns, accounts=accounts))
+        return str(dict(rows.samples))
 
 
 def test_a_forgotten_models_series_end_and_its_devices_sums_do_not_change() -> None:
