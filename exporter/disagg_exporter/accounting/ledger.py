@@ -270,13 +270,17 @@ class Ledger:
     def forget_model(self, model_name: str) -> None:
         """Let a model's series end; one that is served again is counted from zero.
 
-        What it used stays in the sums over all models of each device.
+        What it used stays in the sums over all models of each device. While it is served anywhere
+        nothing is forgotten: a node's sum that lost some devices' part would fall, not end.
         """
-        if all(e.assignment.model_name != model_name for e in self._engines.values()):
-            for device in self._devices.values():
-                device.forget_model(model_name)
-            self._removed.forget_model(model_name)
-            self._tokens.forget_model(model_name)
+        if any(e.assignment.model_name == model_name for e in self._engines.values()):
+            return
+        if any(device.serves(model_name) for device in self._devices.values()):
+            return
+        for device in self._devices.values():
+            device.forget_model(model_name)
+        self._removed.forget_model(model_name)
+        self._tokens.forget_model(model_name)
 
     def _ingest(self) -> None:
         for engine in self._engines.values():

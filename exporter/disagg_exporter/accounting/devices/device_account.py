@@ -139,13 +139,16 @@ class DeviceLedger:
         if reading.t_ns > self.watermark_ns:
             self._samples.append(ActivitySample(start_ns, reading.t_ns, reading.busy_ratio))
 
-    def forget_model(self, model_name: str) -> None:
-        """Take the name off what a model used here, unless it is served."""
+    def serves(self, model_name: str) -> bool:
+        """Whether an engine of the model holds it, up to the watermark or by now."""
         engines = (*self.assignments.committed.values(), *self.engines().values())
-        if model_name not in {assignment.model_name for assignment in engines}:
-            fold(self.cells, model_name)
-            fold(self.energy.microjoules, model_name)
-            fold(self.meters.activity, model_name)
+        return any(assignment.model_name == model_name for assignment in engines)
+
+    def forget_model(self, model_name: str) -> None:
+        """Take the name off what a model used here; it must be served no more."""
+        fold(self.cells, model_name)
+        fold(self.energy.microjoules, model_name)
+        fold(self.meters.activity, model_name)
 
     def activity(self, after_ns: int, until_ns: int) -> tuple[ActivitySample, ...]:
         """Return the samples that end in (after_ns, until_ns], in order."""

@@ -178,9 +178,24 @@ AN_ACTIVITY_IS_FORGOTTEN_BUT_NO_TIME = [
     ("forget_model", "phi"),
 ]
 
+A_MODEL_IS_STILL_SERVED_ON_ONE_DEVICE = [
+    ("step", "a", 1, (100, 0)),
+    ("start", "g", "qwen"),
+    ("start", "e", "qwen"),
+    ("pass_time", 7 * SECOND_NS),
+    ("step", "a", 7 * SECOND_NS, (100, 0)),
+    ("pass_time", 7 * SECOND_NS),
+    ("restart", ""),
+    ("step", "f", 617, (100, 0)),
+    ("start", "g", "phi"),
+    ("leave", "e"),
+    ("forget_model", "qwen"),
+]
+
 
 @settings(max_examples=60)
 @example(A_DEVICE_GOES)
+@example(A_MODEL_IS_STILL_SERVED_ON_ONE_DEVICE)
 @example(AN_ACTIVITY_IS_FORGOTTEN_BUT_NO_TIME)
 @example(A_NAME_IS_FORGOTTEN)
 @given(st.lists(EVENTS, min_size=10, max_size=40))
