@@ -129,7 +129,9 @@ def test_a_compressed_answer_is_not_blown_up() -> None:
 
 
 def test_redirects_have_an_end() -> None:
-    again = b"HTTP/1.1 302 Found\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n"
+    # Said to be closed, or a request may go to a connection that just ends, and be made once more.
+    close = b"Connection: close\r\nContent-Length: 0\r\n\r\n"
+    again = b"HTTP/1.1 302 Found\r\nLocation: /again\r\n" + close
     with (
         raw_server(answering(again)) as (url, heads),
         pytest.raises(TransportError, match="redirects"),

@@ -76,8 +76,8 @@ def test_whatever_labels_and_values_are(
 def test_rows_that_are_gone_are_forgotten_and_may_come_back() -> None:
     text, name = PageText(), "disagg_engine_up"
     there, gone = MetricRows(), MetricRows()
-    there.put(name, 1, "a")
-    gone.put(name, 1, "b")
+    there.set(name, 1, "a")
+    gone.set(name, 1, "b")
 
     pages = [text.write(rows, openmetrics=False) for rows in (there, gone, there)]
 
