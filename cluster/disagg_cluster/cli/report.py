@@ -75,7 +75,7 @@ def report(
     if not url.startswith(("http://", "https://")):
         raise click.UsageError(f"{url!r} is no address: give one such as http://127.0.0.1:9090")
     if "@" in urlsplit(url).netloc:
-        raise click.UsageError("--prometheus: a name and its password are told by --http-config")
+        raise click.UsageError("--prometheus: name and password belong in the --http-config file")
     period = period_until(time.time(), parse_since(since))
     sent = dict(map(_header, headers))
     tls = None

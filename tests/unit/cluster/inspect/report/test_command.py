@@ -38,7 +38,7 @@ def _nothing(connection: socket.socket, _over: threading.Event) -> None:
     ("arguments", "error"),
     [
         (["--prometheus", "prometheus:9090"], "'prometheus:9090' is no address: give one such as"),
-        (["--prometheus", "http://me:w0rd@prometheus"], "are told by --http-config"),
+        (["--prometheus", "http://me:w0rd@prometheus"], "belong in the --http-config file"),
         (["-o", "report.pdf"], "the report is a .html or a .md file"),
         (["-o", str(Path("no") / "report.md")], "no is no folder"),
         (["--header", "name"], "--header: what was given is no header: give NAME:VALUE"),
