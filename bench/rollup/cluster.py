@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TextIO
 
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.metrics.render import render
+from disagg_exporter.metrics.render import rows_of
+from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import (
     Assignment,
     Device,
@@ -64,11 +65,12 @@ class Node:
             for name, _device in self._engines:
                 self._ledger.step(StreamKey(name, 1, 1, 0), self._step(name), now_ns=self._now_ns)
             self._ledger.advance(self._now_ns)
+        samples = rows_of(self._snapshot(), self._now_ns).samples
         return {
-            (sample.name, tuple(sample.labels.items())): sample.value
-            for family in render(self._snapshot(), self._now_ns)
-            for sample in family.samples
-            if sample.name in _WANTED
+            (family.name, tuple(zip(family.labels, labels, strict=True))): value
+            for family in FAMILIES
+            if family.name in _WANTED
+            for labels, value in samples.get(family.name, {}).items()
         }
 
     def _step(self, engine: str) -> Step:

@@ -20,6 +20,10 @@ class MetricType(StrEnum):
     HISTOGRAM = "histogram"
 
 
+_TYPES = {"total": MetricType.COUNTER, "info": MetricType.INFO}
+_UNITS = frozenset({"seconds", "bytes", "ratio", "watts", "hertz", "joules", "tokens", "gpus"})
+
+
 class Data(StrEnum):
     """Which part of a `Snapshot` a family is made of."""
 
@@ -41,14 +45,26 @@ class Data(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric family; `unit` is the suffix of its name, empty where it counts things."""
+    """One metric family, whose name ends as its type and unit have it."""
 
     name: str
-    kind: MetricType
     data: Data
     labels: tuple[str, ...]
-    unit: str
     help: str
+    is_histogram: bool = False
+
+    @property
+    def kind(self) -> MetricType:
+        """What its numbers do."""
+        if self.is_histogram:
+            return MetricType.HISTOGRAM
+        return _TYPES.get(self.name.rpartition("_")[2], MetricType.GAUGE)
+
+    @property
+    def unit(self) -> str:
+        """The unit in its name, empty where it counts things."""
+        unit = self.name.removesuffix("_total").rpartition("_")[2]
+        return unit if unit in _UNITS else ""
 
 
 Labels = tuple[str, ...]

@@ -2,147 +2,139 @@
 
 from __future__ import annotations
 
-from disagg_exporter.metrics.family import Data, Family, MetricType
+from disagg_exporter.metrics.family import Data, Family
 
-_C, _G, _I = MetricType.COUNTER, MetricType.GAUGE, MetricType.INFO
 _NODE = ("model_name", "gpu_name", "engine_namespace")
 
 # One family is read as one row: the formatter would make it eleven lines.
 # fmt: off
 NODE_FAMILIES: tuple[Family, ...] = (
-    Family("disagg_gpu_info", _I, Data.DEVICES,
-           ("gpu", "index", "gpu_name", "pci_bus_id", "device"), "",
+    Family("disagg_gpu_info", Data.DEVICES, ("gpu", "index", "gpu_name", "pci_bus_id", "device"),
            "What a device is; join on gpu."),
-    Family("disagg_gpu_assignment_info", _I, Data.DEVICES,
-           ("gpu", "engine", "role", "source", "confidence", "engine_pod", "engine_namespace"), "",
+    Family("disagg_gpu_assignment_info", Data.DEVICES,
+           ("gpu", "engine", "role", "source", "confidence", "engine_pod", "engine_namespace"),
            "Which engine a device serves and in which role, how that is known and how surely."),
-    Family("disagg_gpu_memory_used_bytes", _G, Data.DEVICES, ("gpu",), "bytes",
+    Family("disagg_gpu_memory_used_bytes", Data.DEVICES, ("gpu",),
            "Device memory in use, by all processes."),
-    Family("disagg_gpu_memory_total_bytes", _G, Data.DEVICES, ("gpu",), "bytes",
-           "Device memory there is."),
-    Family("disagg_gpu_power_watts", _G, Data.DEVICES, ("gpu",), "watts",
-           "Power drawn at the latest reading."),
-    Family("disagg_gpu_sm_clock_hertz", _G, Data.DEVICES, ("gpu",), "hertz",
+    Family("disagg_gpu_memory_total_bytes", Data.DEVICES, ("gpu",), "Device memory there is."),
+    Family("disagg_gpu_power_watts", Data.DEVICES, ("gpu",), "Power drawn at the latest reading."),
+    Family("disagg_gpu_sm_clock_hertz", Data.DEVICES, ("gpu",),
            "Clock of the streaming multiprocessors at the latest reading."),
-    Family("disagg_gpu_utilization_ratio", _G, Data.DEVICES, ("gpu",), "ratio",
+    Family("disagg_gpu_utilization_ratio", Data.DEVICES, ("gpu",),
            "The share of the time before the latest reading in which at least one kernel ran: "
            "since the reading before by the device's performance counters, else the driver's own "
            "figure for its last sample period. It says busy, not full: one small kernel that never "
            "ends shows 1. It is one sample, not an average between scrapes; take shares of time "
            "from the seconds counters."),
-    Family("disagg_gpu_ecc_errors_total", _C, Data.DEVICES, ("gpu", "kind"), "",
+    Family("disagg_gpu_ecc_errors_total", Data.DEVICES, ("gpu", "kind"),
            "Memory errors in the device's whole life, as its driver counts them; absent without "
            "ECC and on MIG instances."),
-    Family("disagg_gpu_xid_errors_total", _C, Data.DEVICES, ("gpu", "xid"), "",
+    Family("disagg_gpu_xid_errors_total", Data.DEVICES, ("gpu", "xid"),
            "Errors of a GPU by NVIDIA's Xid number, since it is watched; those that end or harm "
            "its work (48, 74, 79, 94, 95) stand at 0 from the start. Absent where the driver "
            "reports no events."),
-    Family("disagg_gpu_phase_seconds_total", _C, Data.ACCOUNTS, ("gpu", "role", "phase"), "seconds",
+    Family("disagg_gpu_phase_seconds_total", Data.ACCOUNTS, ("gpu", "role", "phase"),
            "Seconds of a device by what it did and the role it had then, committed up to its "
            "watermark. phase is prefill, decode, idle or unattributed; with the unobserved seconds "
            "they sum to the device's weight times (watermark - start)."),
-    Family("disagg_gpu_idle_seconds_total", _C, Data.ACCOUNTS, ("gpu", "reason"), "seconds",
+    Family("disagg_gpu_idle_seconds_total", Data.ACCOUNTS, ("gpu", "reason"),
            "Idle seconds of a device by reason; the reasons sum to its idle seconds."),
-    Family("disagg_gpu_unattributed_seconds_total", _C, Data.ACCOUNTS, ("gpu", "reason"), "seconds",
+    Family("disagg_gpu_unattributed_seconds_total", Data.ACCOUNTS, ("gpu", "reason"),
            "Seconds a device was busy without work reported by an engine, by reason; a lower "
            "bound."),
-    Family("disagg_gpu_unobserved_seconds_total", _C, Data.ACCOUNTS, ("gpu", "reason"), "seconds",
+    Family("disagg_gpu_unobserved_seconds_total", Data.ACCOUNTS, ("gpu", "reason"),
            "Seconds of which nothing is known, by reason: neither engine nor device reported."),
-    Family("disagg_gpu_watermark_timestamp_seconds", _G, Data.ACCOUNTS, ("gpu",), "seconds",
+    Family("disagg_gpu_watermark_timestamp_seconds", Data.ACCOUNTS, ("gpu",),
            "Unix time up to which a device's seconds are committed."),
-    Family("disagg_gpu_start_timestamp_seconds", _G, Data.ACCOUNTS, ("gpu",), "seconds",
+    Family("disagg_gpu_start_timestamp_seconds", Data.ACCOUNTS, ("gpu",),
            "Unix time at which the accounting of a device began."),
-    Family("disagg_gpu_activity_seconds_total", _C, Data.ACCOUNTS, ("gpu", "role", "unit"),
-           "seconds",
+    Family("disagg_gpu_activity_seconds_total", Data.ACCOUNTS, ("gpu", "role", "unit"),
            "Activity of a part of the device, integrated over time and weighted like its seconds, "
            "by the role it had then: divided by wall seconds it is the mean activity. Counted as "
            "read, without waiting for the watermark; a unit the device never reported is absent."),
-    Family("disagg_gpu_throttle_seconds_total", _C, Data.ACCOUNTS, ("gpu", "reason"), "seconds",
+    Family("disagg_gpu_throttle_seconds_total", Data.ACCOUNTS, ("gpu", "reason"),
            "Seconds in which a reason held the device's clocks back, as read. Several may hold at "
            "once; the low clocks of an idle device are no throttling."),
-    Family("disagg_gpu_phase_energy_joules_total", _C, Data.ACCOUNTS, ("gpu", "role", "phase"),
-           "joules",
+    Family("disagg_gpu_phase_energy_joules_total", Data.ACCOUNTS, ("gpu", "role", "phase"),
            "Energy of a device by what its time went to, committed up to its watermark; phase may "
            "also be unobserved, and all of them sum to the energy reported by the device. Absent "
            "where it reports none, as MIG instances do."),
 
     # Sums over the node: cluster roll-ups read these, never the devices.
-    Family("disagg_node_phase_seconds_total", _C, Data.NODE, ("role", "phase", *_NODE), "seconds",
+    Family("disagg_node_phase_seconds_total", Data.NODE, ("role", "phase", *_NODE),
            "The sum of this node's device seconds by what they were; take cluster ratios from "
            "these."),
-    Family("disagg_node_idle_seconds_total", _C, Data.NODE, ("role", "reason", *_NODE), "seconds",
+    Family("disagg_node_idle_seconds_total", Data.NODE, ("role", "reason", *_NODE),
            "The sum of this node's idle device seconds by reason."),
-    Family("disagg_node_unobserved_seconds_total", _C, Data.NODE, ("reason", "gpu_name"), "seconds",
+    Family("disagg_node_unobserved_seconds_total", Data.NODE, ("reason", "gpu_name"),
            "The sum of this node's device seconds of which nothing is known, by reason."),
-    Family("disagg_node_activity_seconds_total", _C, Data.NODE, ("role", "unit", *_NODE), "seconds",
+    Family("disagg_node_activity_seconds_total", Data.NODE, ("role", "unit", *_NODE),
            "The sum of this node's device activity by part of the device."),
-    Family("disagg_node_energy_joules_total", _C, Data.NODE, ("role", "phase", *_NODE), "joules",
+    Family("disagg_node_energy_joules_total", Data.NODE, ("role", "phase", *_NODE),
            "The sum of this node's device energy by what the time went to; of the devices that "
            "tell it."),
-    Family("disagg_node_phase_tokens_total", _C, Data.NODE,
-           ("role", "phase", "model_name", "engine_namespace"), "tokens",
+    Family("disagg_node_phase_tokens_total", Data.NODE,
+           ("role", "phase", "model_name", "engine_namespace"),
            "The sum of this node's tokens computed, by engines long gone too; cached and "
            "transferred tokens are not in it."),
-    Family("disagg_node_role_gpus", _G, Data.NODE, ("role", "gpu_name"), "gpus",
+    Family("disagg_node_role_gpus", Data.NODE, ("role", "gpu_name"),
            "Devices that have this role now, in whole GPUs (a MIG slice counts as its share)."),
-    Family("disagg_node_busy_gpus", _G, Data.NODE, ("role", "phase", *_NODE), "gpus",
+    Family("disagg_node_busy_gpus", Data.NODE, ("role", "phase", *_NODE),
            "Devices' worth of work in the last disagg_node_busy_window_seconds. Fast and "
            "provisional; the seconds counters are the record."),
-    Family("disagg_node_busy_window_seconds", _G, Data.NODE, (), "seconds",
+    Family("disagg_node_busy_window_seconds", Data.NODE, (),
            "How far back disagg_node_busy_gpus looks."),
-    Family("disagg_node_gpu_hour_price", _G, Data.NODE, ("currency",), "",
+    Family("disagg_node_gpu_hour_price", Data.NODE, ("currency",),
            "What one GPU of this node costs for an hour, as the node file says; absent where it "
            "does not."),
 )
 
 DAEMON_FAMILIES: tuple[Family, ...] = (
-    Family("disagg_router_requests_total", _C, Data.ROUTER, (), "",
+    Family("disagg_router_requests_total", Data.ROUTER, (),
            "Requests the router has answered, failed ones included."),
-    Family("disagg_router_prefill_errors_total", _C, Data.ROUTER, ("worker",), "",
+    Family("disagg_router_prefill_errors_total", Data.ROUTER, ("worker",),
            "Requests that failed at a prefill engine, as the router saw it."),
-    Family("disagg_router_decode_errors_total", _C, Data.ROUTER, ("worker",), "",
+    Family("disagg_router_decode_errors_total", Data.ROUTER, ("worker",),
            "Requests that failed at a decode engine, as the router saw it."),
-    Family("disagg_router_active_requests", _G, Data.ROUTER, ("phase",), "",
+    Family("disagg_router_active_requests", Data.ROUTER, ("phase",),
            "Requests the router has at engines of a phase, waiting there or running."),
-    Family("disagg_router_pending_requests", _G, Data.ROUTER, (), "",
+    Family("disagg_router_pending_requests", Data.ROUTER, (),
            "Requests whose decode engine is chosen and waits for their prefill to end."),
-    Family("disagg_router_worker_health", _G, Data.ROUTER, ("worker",), "",
+    Family("disagg_router_worker_health", Data.ROUTER, ("worker",),
            "1 while the router holds an engine well and sends it requests, 0 while it does not."),
-    Family("disagg_worker_state", _G, Data.WORKERS, ("worker", "state"), "",
+    Family("disagg_worker_state", Data.WORKERS, ("worker", "state"),
            "1 for the state a worker is in, 0 for the others."),
-    Family("disagg_worker_restarts_total", _C, Data.WORKERS, ("worker",), "",
+    Family("disagg_worker_restarts_total", Data.WORKERS, ("worker",),
            "How often a worker was started again."),
-    Family("disagg_worker_paused", _G, Data.WORKERS, ("worker",), "",
+    Family("disagg_worker_paused", Data.WORKERS, ("worker",),
            "1 while a worker is paused by hand: observed, never killed and never started; else 0."),
-    Family("disagg_worker_start_timestamp_seconds", _G, Data.WORKERS, ("worker",), "seconds",
+    Family("disagg_worker_start_timestamp_seconds", Data.WORKERS, ("worker",),
            "Unix time at which the running process of a worker began; absent while none runs."),
-    Family("disagg_worker_next_start_timestamp_seconds", _G, Data.WORKERS, ("worker",), "seconds",
+    Family("disagg_worker_next_start_timestamp_seconds", Data.WORKERS, ("worker",),
            "Unix time at which a worker that crashed or was given up is started next; absent while "
            "no start is planned."),
-    Family("disagg_control_requests_total", _C, Data.WORKERS, ("verb", "outcome"), "",
+    Family("disagg_control_requests_total", Data.WORKERS, ("verb", "outcome"),
            "Requests to this daemon by hand. What takes time is counted when it is accepted and "
            "when it has ended; a request that was not understood or not let in has verb unknown."),
-    Family("disagg_failure_hook_events_total", _C, Data.WORKERS, ("outcome",), "",
+    Family("disagg_failure_hook_events_total", Data.WORKERS, ("outcome",),
            "Failures of workers that were delivered to on_worker_failure, could not be delivered, "
            "or were dropped because too many newer ones came; absent without it."),
-    Family("disagg_collector_success", _G, Data.COLLECTORS, ("collector",), "",
+    Family("disagg_collector_success", Data.COLLECTORS, ("collector",),
            "1 when the collector's last round succeeded, 0 when it failed."),
-    Family("disagg_collector_duration_seconds", _G, Data.COLLECTORS, ("collector",), "seconds",
+    Family("disagg_collector_duration_seconds", Data.COLLECTORS, ("collector",),
            "How long the collector's last round took."),
-    Family("disagg_collector_last_success_timestamp_seconds", _G, Data.COLLECTORS,
-           ("collector",), "seconds",
+    Family("disagg_collector_last_success_timestamp_seconds", Data.COLLECTORS, ("collector",),
            "Unix time of the collector's last success; absent until it has had one."),
-    Family("disagg_collector_unexpected_failures_total", _C, Data.COLLECTORS, ("collector",), "",
+    Family("disagg_collector_unexpected_failures_total", Data.COLLECTORS, ("collector",),
            "Rounds that failed of a defect of this program, by kind of collector (`engine` sums "
            "over all engines): please report it."),
-    Family("disagg_http_refusals_total", _C, Data.HTTP, ("reason",), "",
+    Family("disagg_http_refusals_total", Data.HTTP, ("reason",),
            "Connections and requests that the daemon's own pages turned away, by reason."),
-    Family("disagg_run_folder_restores_total", _C, Data.WORKERS, (), "",
+    Family("disagg_run_folder_restores_total", Data.WORKERS, (),
            "How often the run folder, or its lock, journal or a folder in it, was found removed or "
            "replaced and was made anew."),
-    Family("disagg_build_info", _I, Data.BUILD, ("version",), "",
-           "Which disagg-node this is."),
-    Family("disagg_simulated_info", _I, Data.BUILD, (), "",
+    Family("disagg_build_info", Data.BUILD, ("version",), "Which disagg-node this is."),
+    Family("disagg_simulated_info", Data.BUILD, (),
            "There only when devices or engines are simulated: nothing on the page is then a "
            "measurement."),
 )

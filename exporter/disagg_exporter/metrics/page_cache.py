@@ -7,13 +7,11 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from prometheus_client.utils import floatToGoString
 
 from disagg_exporter.metrics.family import Family, Labels, MetricRows, MetricType
-from disagg_exporter.metrics.render import families_of, is_fresh, rows_of
+from disagg_exporter.metrics.render import is_fresh, rows_of
 from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import Histogram, Snapshot
 
@@ -26,9 +24,13 @@ class PageText:
 
     A node has some thousand rows and is scraped every second: the library takes 25 µs a row, most
     of it for labels that are the same on every page. They are kept from one page to the next.
+
+    Args:
+        dots: Names are written as in the escaping of that name, which doubles underscores.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, dots: bool = False) -> None:
+        self._underscore = "__" if dots else "_"
         self._beginnings: dict[str, dict[Labels, str]] = {}
 
     def write(self, rows: MetricRows, *, openmetrics: bool) -> bytes:
@@ -36,12 +38,12 @@ class PageText:
         parts: list[str] = []
         for family in FAMILIES:
             if samples := rows.samples.get(family.name):
-                parts.append(_head(family, openmetrics))
+                parts.append(self._head(family, openmetrics))
                 self._write_rows(family, samples, parts)
             elif histograms := rows.histograms.get(family.name):
-                parts.append(_head(family, openmetrics))
+                parts.append(self._head(family, openmetrics))
                 for labels, histogram in histograms.items():
-                    _write_histogram(family, labels, histogram, parts)
+                    self._write_histogram(family, labels, histogram, parts)
         if openmetrics:
             parts.append("# EOF\n")
         # A lone surrogate (an odd file name) must not fail the whole page.
@@ -52,46 +54,49 @@ class PageText:
         for labels, value in rows.items():
             beginning = before.get(labels)
             if beginning is None:
-                beginning = _beginning(family.name, zip(family.labels, labels, strict=True))
+                own = zip(family.labels, labels, strict=True)
+                beginning = self._beginning(family.name, own)
             now[labels] = beginning
             parts.append(f"{beginning}{_number(value)}\n")
         self._beginnings[family.name] = now
 
+    def _name(self, name: str) -> str:
+        return name.replace("_", self._underscore)
 
-def _head(family: Family, openmetrics: bool) -> str:
-    name, kind = family.name, str(family.kind)
-    if openmetrics:
-        name = name.removesuffix("_total").removesuffix("_info")
-    elif family.kind is MetricType.INFO:
-        kind = "gauge"
-    text = family.help.replace("\\", r"\\").replace("\n", r"\n")
-    if openmetrics:
-        text = text.replace('"', r"\"")
-    unit = f"# UNIT {name} {family.unit}\n" if openmetrics and family.unit else ""
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{unit}"
+    def _head(self, family: Family, openmetrics: bool) -> str:
+        name, kind = family.name, str(family.kind)
+        if openmetrics:
+            name = name.removesuffix("_total").removesuffix("_info")
+        elif family.kind is MetricType.INFO:
+            kind = "gauge"
+        name = self._name(name)
+        text = family.help.replace("\\", r"\\").replace("\n", r"\n")
+        if openmetrics:
+            text = text.replace('"', r"\"")
+        unit = f"# UNIT {name} {family.unit}\n" if openmetrics and family.unit else ""
+        return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{unit}"
 
+    def _beginning(self, name: str, labels: Iterable[tuple[str, str]]) -> str:
+        pairs = ",".join(
+            f'{self._name(label)}="{_escaped(value)}"' for label, value in sorted(labels)
+        )
+        return f"{self._name(name)}{{{pairs}}} " if pairs else f"{self._name(name)} "
 
-def _beginning(name: str, labels: Iterable[tuple[str, str]]) -> str:
-    pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in sorted(labels))
-    return f"{name}{{{pairs}}} " if pairs else f"{name} "
+    def _write_histogram(
+        self, family: Family, labels: Labels, histogram: Histogram, parts: list[str]
+    ) -> None:
+        own = list(zip(family.labels, labels, strict=True))
+        bounds = (*map(_number, histogram.bounds_seconds), "+Inf")
+        for bound, count in zip(bounds, histogram.counts, strict=True):
+            beginning = self._beginning(f"{family.name}_bucket", [*own, ("le", bound)])
+            parts.append(f"{beginning}{_number(count)}\n")
+        for suffix, value in (("count", histogram.counts[-1]), ("sum", histogram.sum_seconds)):
+            beginning = self._beginning(f"{family.name}_{suffix}", own)
+            parts.append(f"{beginning}{_number(value)}\n")
 
 
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _write_histogram(
-    family: Family, labels: Labels, histogram: Histogram, parts: list[str]
-) -> None:
-    own = list(zip(family.labels, labels, strict=True))
-    bounds = (*map(_number, histogram.bounds_seconds), "+Inf")
-    for bound, count in zip(bounds, histogram.counts, strict=True):
-        beginning = _beginning(f"{family.name}_bucket", [*own, ("le", bound)])
-        parts.append(f"{beginning}{_number(count)}\n")
-    sums = (("count", histogram.counts[-1]), ("sum", histogram.sum_seconds))
-    for suffix, value in sums:
-        beginning = _beginning(f"{family.name}_{suffix}", own)
-        parts.append(f"{beginning}{_number(value)}\n")
 
 
 # How many spellings of one page (format, compression) are kept; clients know about four.
@@ -131,19 +136,19 @@ class PageCache:
         self._snapshot: Snapshot | None = None
         self._fresh = False
         self._rows = MetricRows()
-        self._text = PageText()
+        self._text, self._dots_text = PageText(), PageText(dots=True)
         self._pages: dict[tuple[str, bool], PageBytes] = {}
 
     def page(self, accept: str, *, gzipped: bool) -> PageBytes:
         """Return the page in the format an Accept header asks for, else as plain text 0.0.4."""
-        encode, content_type = _encoder(accept)
+        content_type = _content_type(accept)
         with self._lock:
             self._renew()
             key = (content_type, gzipped)
             if key not in self._pages:
                 if len(self._pages) >= _SPELLINGS:
                     self._pages.clear()
-                self._pages[key] = self._spell(encode, content_type, gzipped)
+                self._pages[key] = self._spell(content_type, gzipped)
             return self._pages[key]
 
     def _renew(self) -> None:
@@ -158,42 +163,24 @@ class PageCache:
         self._rendered_ns, self._snapshot, self._fresh = now_ns, latest, fresh
         self._pages.clear()
 
-    def _spell(
-        self, encode: Callable[[Collector], bytes], content_type: str, gzipped: bool
-    ) -> PageBytes:
+    def _spell(self, content_type: str, gzipped: bool) -> PageBytes:
         plain_key = (content_type, False)
         if gzipped and plain_key in self._pages:
             body = self._pages[plain_key].body
         else:
-            body = self._write(encode, content_type)
+            text = self._dots_text if content_type.endswith("=dots") else self._text
+            body = text.write(self._rows, openmetrics="openmetrics" in content_type)
         if gzipped:
             # Level 1 is a third of the default's time for a page a fifth larger.
             body = gzip.compress(body, compresslevel=1, mtime=0)
         return PageBytes(content_type, body, gzipped)
 
-    def _write(self, encode: Callable[[Collector], bytes], content_type: str) -> bytes:
-        # How our names are escaped makes no difference to them, but in the two odd ways.
-        if content_type.endswith(("=dots", "=values")):
-            return encode(_Rendered(families_of(self._rows)))
-        return self._text.write(self._rows, openmetrics="openmetrics" in content_type)
 
-
-class _Rendered(Collector):
-    """What an encoder wants to be given: something that has metric families."""
-
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
-
-
-def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+def _content_type(accept: str) -> str:
     try:
-        encode, content_type = choose_encoder(accept)
+        _, content_type = choose_encoder(accept)
     except (TypeError, ValueError):  # how the client library fails at a version like "1.x"
-        return choose_encoder("")
+        return CONTENT_TYPE_PLAIN_0_0_4
     # It copies whatever version was asked for into its answer; we give those that exist.
-    if not any(f"; version={version};" in content_type for version in _VERSIONS):
-        return choose_encoder("")
-    return encode, content_type
+    known = any(f"; version={version};" in content_type for version in _VERSIONS)
+    return content_type if known else CONTENT_TYPE_PLAIN_0_0_4

@@ -1,24 +1,15 @@
-"""One snapshot, turned into metric families."""
+"""One snapshot, turned into the rows of its page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.utils import floatToGoString
+from collections.abc import Callable
 
 import disagg_exporter
 from disagg_exporter.metrics.device_rows import write_accounts, write_devices
 from disagg_exporter.metrics.engine_rows import write_capacity, write_engines, write_latency
-from disagg_exporter.metrics.family import Family, Labels, MetricRows, MetricType
+from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.metrics.node_rows import write_node, write_router
-from disagg_exporter.metrics.table import FAMILIES
-from disagg_exporter.model import Histogram, Snapshot
+from disagg_exporter.model import Snapshot
 
 _WRITERS: tuple[Callable[[MetricRows, Snapshot], None], ...] = (
     write_devices,
@@ -53,20 +44,6 @@ def rows_of(snapshot: Snapshot | None, now_ns: int) -> MetricRows:
     return rows
 
 
-def render(snapshot: Snapshot | None, now_ns: int) -> Iterator[Metric]:
-    """Yield the families of the page that `rows_of` describes."""
-    return families_of(rows_of(snapshot, now_ns))
-
-
-def families_of(rows: MetricRows) -> Iterator[Metric]:
-    """Yield the families of a page in the order of the table; a family without rows is absent."""
-    for family in FAMILIES:
-        if samples := rows.samples.get(family.name):
-            yield _metric(family, samples)
-        elif histograms := rows.histograms.get(family.name):
-            yield _histogram(family, histograms)
-
-
 def _write_lasting(rows: MetricRows, snapshot: Snapshot) -> None:
     if snapshot.simulated:
         rows.set("disagg_simulated_info", 1)
@@ -94,42 +71,3 @@ def _write_lasting(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.set("disagg_collector_success", float(status.success), name)
         rows.set("disagg_collector_duration_seconds", status.duration_seconds, name)
         rows.set("disagg_collector_last_success_timestamp_seconds", last, name)
-
-
-def _metric(family: Family, samples: dict[Labels, float]) -> Metric:
-    metric: CounterMetricFamily | GaugeMetricFamily
-    if family.kind is MetricType.COUNTER:
-        metric = CounterMetricFamily(
-            family.name, family.help, None, family.labels, None, family.unit
-        )
-    elif family.kind is MetricType.GAUGE:
-        metric = GaugeMetricFamily(family.name, family.help, None, family.labels, family.unit)
-    else:
-        return _info(family, samples)
-    for labels, value in samples.items():
-        metric.add_metric([_utf8(label) for label in labels], value)
-    return metric
-
-
-def _histogram(family: Family, histograms: dict[Labels, Histogram]) -> Metric:
-    metric = HistogramMetricFamily(family.name, family.help, None, None, family.labels, family.unit)
-    for labels, histogram in histograms.items():
-        bounds = (*map(floatToGoString, histogram.bounds_seconds), "+Inf")
-        buckets = list(zip(bounds, histogram.counts, strict=True))
-        metric.add_metric([_utf8(label) for label in labels], buckets, histogram.sum_seconds)
-    return metric
-
-
-def _info(family: Family, samples: dict[Labels, float]) -> Metric:
-    # InfoMetricFamily wants a mapping per row and hides the sample's name; a plain Metric of
-    # its type says the same with the rows as they are.
-    metric = Metric(family.name.removesuffix("_info"), family.help, "info")
-    for labels, value in samples.items():
-        texts = map(_utf8, labels)
-        metric.add_sample(family.name, dict(zip(family.labels, texts, strict=True)), value)
-    return metric
-
-
-def _utf8(text: str) -> str:
-    # One name with a lone surrogate (an odd file name) would fail the whole page when encoded.
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_exporter.metrics.render import render
 from disagg_exporter.model import (
     CapacitySource,
     DecodeLimit,
@@ -19,6 +18,7 @@ from disagg_exporter.model import (
     Role,
     Snapshot,
 )
+from support.client_metrics import render
 
 H100 = "NVIDIA H100 80GB HBM3"
 

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_exporter.metrics.render import render
 from disagg_exporter.model import EnginePage, EngineStatus, Method, Role, Snapshot
+from support.client_metrics import render
 from support.snapshots import TAKEN_NS, golden_snapshot
 
 TTFT = "disagg_engine_time_to_first_token_seconds"

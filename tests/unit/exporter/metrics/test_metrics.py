@@ -13,7 +13,6 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from disagg_exporter.metrics.family import Family, MetricType
-from disagg_exporter.metrics.render import render
 from disagg_exporter.metrics.table import FAMILIES, LABELS
 from disagg_exporter.model import (
     ActivityCell,
@@ -30,6 +29,7 @@ from disagg_exporter.model import (
     Unit,
     Use,
 )
+from support.client_metrics import render
 from support.snapshots import FRESH_UNTIL_NS, GPU_0, GPU_1, GPU_2, TAKEN_NS, golden_snapshot
 
 DATA = Path(__file__).parents[3] / "data"

@@ -14,8 +14,9 @@ from prometheus_client.registry import Collector
 
 from disagg_exporter.metrics.family import MetricRows, MetricType
 from disagg_exporter.metrics.page_cache import PageText
-from disagg_exporter.metrics.render import families_of, rows_of
+from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.metrics.table import FAMILIES
+from support.client_metrics import families_of
 from support.snapshots import FRESH_UNTIL_NS, TAKEN_NS, golden_snapshot
 
 ROWS = [family for family in FAMILIES if family.kind is not MetricType.HISTOGRAM]
@@ -44,6 +45,16 @@ def test_the_golden_node_reads_as_the_library_writes_it(now_ns: int, as_openmetr
     pages = [text.write(rows, openmetrics=as_openmetrics) for _ in range(2)]
 
     assert pages == [_by_library(rows, as_openmetrics=as_openmetrics)] * 2
+
+
+@pytest.mark.parametrize("as_openmetrics", [False, True])
+def test_names_are_escaped_by_dots_as_the_library_does(as_openmetrics: bool) -> None:
+    rows = rows_of(golden_snapshot(), TAKEN_NS)
+    write = openmetrics.generate_latest if as_openmetrics else generate_latest
+
+    page = PageText(dots=True).write(rows, openmetrics=as_openmetrics)
+
+    assert page == write(_Families(families_of(rows)), escaping="dots")
 
 
 @settings(max_examples=200, deadline=None)
