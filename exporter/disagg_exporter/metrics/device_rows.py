@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import (
     MICROJOULES_PER_JOULE,
     SLICE_NS_PER_GPU_SECOND,
-    DeviceAccount,
+    Cell,
     DeviceFailure,
     DeviceReading,
     EngineState,
@@ -90,47 +92,46 @@ def write_accounts(rows: MetricRows, snapshot: Snapshot) -> None:
     offset = snapshot.wall_offset_seconds
     for account in snapshot.accounts:
         gpu = account.device.gpu
-        for role in dict.fromkeys((*STANDING_ROLES, *(cell.role for cell in account.slice_ns))):
-            for use in SHOWN_USES:
-                rows.add(_PHASES, 0, gpu, role, use)
+        roles = dict.fromkeys((*STANDING_ROLES, *(cell.role for cell in account.slice_ns)))
+        _add_by_role(rows, _PHASES, gpu, roles, SHOWN_USES, account.slice_ns)
+        if account.microjoules is not None:
+            _add_by_role(rows, _ENERGY, gpu, STANDING_ROLES, tuple(Use), account.microjoules)
         for use, reasons in REASONS.items():
             for reason in reasons:
                 rows.add(_REASON_FAMILIES[use], 0, gpu, reason)
         for cell, slice_ns in account.slice_ns.items():
-            if cell.use in SHOWN_USES:
-                rows.add(_PHASES, slice_ns, gpu, cell.role, cell.use)
             if cell.use in REASONS:
                 rows.add(_REASON_FAMILIES[cell.use], slice_ns, gpu, cell.reason)
         watermark, start = account.watermark_ns / 1e9, account.start_ns / 1e9
         rows.set("disagg_gpu_watermark_timestamp_seconds", watermark + offset, gpu)
         rows.set("disagg_gpu_start_timestamp_seconds", start + offset, gpu)
-        _write_meters(rows, account)
-        _write_energy(rows, account)
+        for unit in dict.fromkeys(cell.unit for cell in account.active_slice_ns):
+            for role in STANDING_ROLES:
+                rows.add(_ACTIVITY, 0, gpu, role, unit)
+        for part, slice_ns in account.active_slice_ns.items():
+            rows.add(_ACTIVITY, slice_ns, gpu, part.role, part.unit)
+        for throttle, throttled_ns in account.throttled_ns.items():
+            rows.set("disagg_gpu_throttle_seconds_total", throttled_ns / 1e9, gpu, throttle)
     for name in (_PHASES, *_REASON_FAMILIES.values(), _ACTIVITY):
         rows.divide(name, SLICE_NS_PER_GPU_SECOND)
     rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
 
 
-def _write_meters(rows: MetricRows, account: DeviceAccount) -> None:
-    gpu = account.device.gpu
-    for unit in dict.fromkeys(cell.unit for cell in account.active_slice_ns):
-        for role in STANDING_ROLES:
-            rows.add(_ACTIVITY, 0, gpu, role, unit)
-    for cell, slice_ns in account.active_slice_ns.items():
-        rows.add(_ACTIVITY, slice_ns, gpu, cell.role, cell.unit)
-    for reason, throttled_ns in account.throttled_ns.items():
-        rows.set("disagg_gpu_throttle_seconds_total", throttled_ns / 1e9, gpu, reason)
-
-
-def _write_energy(rows: MetricRows, account: DeviceAccount) -> None:
-    if account.microjoules is None:
-        return
-    gpu = account.device.gpu
-    for role in STANDING_ROLES:
-        for use in Use:
-            rows.add(_ENERGY, 0, gpu, role, use)
-    for cell, microjoules in account.microjoules.items():
-        rows.add(_ENERGY, microjoules, gpu, cell.role, cell.use)
+def _add_by_role(
+    rows: MetricRows,
+    name: str,
+    gpu: str,
+    roles: Iterable[Role],
+    uses: Collection[Use],
+    amounts: Mapping[Cell, int],
+) -> None:
+    """Add a device's amounts by role and use."""
+    for role in roles:
+        for use in uses:
+            rows.add(name, 0, gpu, role, use)
+    for cell, amount in amounts.items():
+        if cell.use in uses:
+            rows.add(name, amount, gpu, cell.role, cell.use)
 
 
 def engine_namespaces(snapshot: Snapshot) -> dict[str, str]:

@@ -227,27 +227,16 @@ def _write_counts(rows: MetricRows, status: EngineStatus, serving: ServingCounts
     for reason, total in _FAILURES.items():
         count = serving.totals.get(total)
         rows.set("disagg_engine_kv_transfer_failures_total", count, *who, reason)
-    _write_component(rows, who, "queue", serving, Total.QUEUE_SECONDS, Total.QUEUE_REQUESTS)
-    _write_component(
-        rows, who, "kv_transfer", serving, Total.KV_STAGE_SECONDS, Total.KV_STAGE_REQUESTS
-    )
-    if component := _FIRST_TOKEN.get(status.role):
-        totals = (Total.FIRST_TOKEN_SECONDS, Total.FIRST_TOKEN_REQUESTS)
-        _write_component(rows, who, component, serving, *totals)
+    for component, seconds, requests in (
+        ("queue", Total.QUEUE_SECONDS, Total.QUEUE_REQUESTS),
+        ("kv_transfer", Total.KV_STAGE_SECONDS, Total.KV_STAGE_REQUESTS),
+        (_FIRST_TOKEN.get(status.role), Total.FIRST_TOKEN_SECONDS, Total.FIRST_TOKEN_REQUESTS),
+    ):
+        if component:
+            name = "disagg_engine_ttft_component"
+            rows.set(f"{name}_seconds_total", serving.totals.get(seconds), *who, component)
+            rows.set(f"{name}_requests_total", serving.totals.get(requests), *who, component)
     if status.role in _SERVES_USERS:
         first, between = serving.time_to_first_token, serving.inter_token_latency
         rows.set_histogram("disagg_engine_time_to_first_token_seconds", first, *who)
         rows.set_histogram("disagg_engine_inter_token_latency_seconds", between, *who)
-
-
-def _write_component(
-    rows: MetricRows,
-    who: tuple[str, str],
-    component: str,
-    serving: ServingCounts,
-    seconds: Total,
-    requests: Total,
-) -> None:
-    name = "disagg_engine_ttft_component"
-    rows.set(f"{name}_seconds_total", serving.totals.get(seconds), *who, component)
-    rows.set(f"{name}_requests_total", serving.totals.get(requests), *who, component)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -53,10 +53,12 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
         _add_unobserved(rows, account)
     for account in map(_of_named_models, (*snapshot.accounts, *snapshot.removed_accounts)):
         standing = _standing(account, snapshot)
-        _add_phases(rows, account, standing)
+        units = dict.fromkeys(cell.unit for cell in account.active_slice_ns)
+        _add_by_role(rows, _PHASES, account, standing, SHOWN_USES, account.slice_ns)
+        _add_by_role(rows, _ACTIVITY, account, standing, units, account.active_slice_ns)
+        if account.microjoules is not None:
+            _add_by_role(rows, _ENERGY, account, standing, tuple(Use), account.microjoules)
         _add_idle(rows, account)
-        _add_activity(rows, account, standing)
-        _add_energy(rows, account, standing)
     for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY):
         rows.divide(name, SLICE_NS_PER_GPU_SECOND)
     rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
@@ -92,16 +94,24 @@ def _named(sums: Mapping[_Key, int]) -> dict[_Key, int]:
     return {key: value for key, value in sums.items() if key.model_name != FORGOTTEN_MODEL}
 
 
-def _add_phases(rows: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
+def _add_by_role(
+    rows: MetricRows,
+    name: str,
+    account: DeviceAccount,
+    standing: _Standing,
+    columns: Collection[str],
+    amounts: Mapping[_Key, int],
+) -> None:
+    """Add a device's amounts by role and by use or unit, the second field of either cell."""
     gpu_name = account.device.gpu_name
     for (model_name, namespace), roles in standing.items():
         for role in roles:
-            for use in SHOWN_USES:
-                rows.add(_PHASES, 0, role, use, model_name, gpu_name, namespace)
-    for cell, slice_ns in account.slice_ns.items():
-        if cell.use in SHOWN_USES:
+            for column in columns:
+                rows.add(name, 0, role, column, model_name, gpu_name, namespace)
+    for cell, amount in amounts.items():
+        if cell[1] in columns:
             rest = (cell.model_name, gpu_name, cell.engine_namespace)
-            rows.add(_PHASES, slice_ns, cell.role, cell.use, *rest)
+            rows.add(name, amount, cell.role, cell[1], *rest)
 
 
 def _add_idle(rows: MetricRows, account: DeviceAccount) -> None:
@@ -120,31 +130,6 @@ def _add_unobserved(rows: MetricRows, account: DeviceAccount) -> None:
     for cell, slice_ns in account.slice_ns.items():
         if cell.use is Use.UNOBSERVED:
             rows.add(_UNOBSERVED, slice_ns, cell.reason, gpu_name)
-
-
-def _add_activity(rows: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
-    gpu_name = account.device.gpu_name
-    units = dict.fromkeys(cell.unit for cell in account.active_slice_ns)
-    for (model_name, namespace), roles in standing.items():
-        for role in roles:
-            for unit in units:
-                rows.add(_ACTIVITY, 0, role, unit, model_name, gpu_name, namespace)
-    for cell, slice_ns in account.active_slice_ns.items():
-        rest = (cell.model_name, gpu_name, cell.engine_namespace)
-        rows.add(_ACTIVITY, slice_ns, cell.role, cell.unit, *rest)
-
-
-def _add_energy(rows: MetricRows, account: DeviceAccount, standing: _Standing) -> None:
-    if account.microjoules is None:
-        return
-    gpu_name = account.device.gpu_name
-    for (model_name, namespace), roles in standing.items():
-        for role in roles:
-            for use in Use:
-                rows.add(_ENERGY, 0, role, use, model_name, gpu_name, namespace)
-    for cell, microjoules in account.microjoules.items():
-        rest = (cell.model_name, gpu_name, cell.engine_namespace)
-        rows.add(_ENERGY, microjoules, cell.role, cell.use, *rest)
 
 
 def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:

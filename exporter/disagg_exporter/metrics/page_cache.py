@@ -31,17 +31,22 @@ class PageText:
 
     def __init__(self, *, dots: bool = False) -> None:
         self._underscore = "__" if dots else "_"
+        self._heads = [
+            {family.name: self._head(family, openmetrics) for family in FAMILIES}
+            for openmetrics in (False, True)
+        ]
         self._beginnings: dict[str, dict[Labels, str]] = {}
 
     def write(self, rows: MetricRows, *, openmetrics: bool) -> bytes:
         """Return the page as OpenMetrics 1.0.0, or else as Prometheus text 0.0.4."""
         parts: list[str] = []
+        heads = self._heads[openmetrics]
         for family in FAMILIES:
             if samples := rows.samples.get(family.name):
-                parts.append(self._head(family, openmetrics))
+                parts.append(heads[family.name])
                 self._write_rows(family, samples, parts)
             elif histograms := rows.histograms.get(family.name):
-                parts.append(self._head(family, openmetrics))
+                parts.append(heads[family.name])
                 for labels, histogram in histograms.items():
                     self._write_histogram(family, labels, histogram, parts)
         if openmetrics:
