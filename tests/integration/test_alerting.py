@@ -15,10 +15,11 @@ import pytest
 
 from disagg_cluster.demo.nodefile import free_ports
 from disagg_cluster.prometheus.local_server import ScrapeTarget
-from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
+from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 from support.alerting import Inbox, alertmanager, alerts_of, inbox, paging_prometheus
+from support.prometheus_query import query
 from support.running_node import DISAGG_NODE, running_node, wait_for
 
 pytestmark = pytest.mark.prometheus

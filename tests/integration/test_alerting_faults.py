@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.prometheus.prometheus_api import query
 from disagg_cluster.simulator.fault_injector import FailingTransfer, Slow, Throttled
 from disagg_cluster.simulator.load import Mix
 from disagg_exporter.model import Role
 from support.alerting import Inbox, alertmanager, inbox, paging_prometheus
+from support.prometheus_query import query
 from support.running_node import wait_for
 from support.simulated_fleet import Scene, engine_of, fleet, gpu_of
 

@@ -15,8 +15,9 @@ from typing import TypeVar
 import pytest
 import yaml
 
-from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
+from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from support.dashboards import NAMES, Query, folded, load, marks, queries, rules
+from support.prometheus_query import query
 from support.running_node import DISAGG_NODE, wait_for
 
 pytestmark = pytest.mark.prometheus

@@ -16,8 +16,9 @@ from typing import TypeVar
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
+from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from disagg_exporter.http.client.scrape import fetch
+from support.prometheus_query import query
 
 pytestmark = pytest.mark.prometheus
 

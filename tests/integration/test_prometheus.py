@@ -21,7 +21,8 @@ from disagg_cluster.prometheus.local_server import (
     prepare_prometheus,
     scrape_config,
 )
-from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
+from disagg_cluster.prometheus.prometheus_api import PrometheusError
+from support.prometheus_query import query
 
 pytestmark = pytest.mark.prometheus
 

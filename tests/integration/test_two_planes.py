@@ -21,9 +21,9 @@ from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import holder
 from disagg_cluster.prometheus.local_server import find_prometheus
-from disagg_cluster.prometheus.prometheus_api import query
 from disagg_exporter.http.client.scrape import fetch
 from support.children import wait_readable
+from support.prometheus_query import query
 from support.running_node import DISAGG_NODE, Page, prometheus_beside
 from support.tiny_daemons import NAMES, TinyDaemons
 from support.two_planes import Clients, Scraper, node, standin_node, wait_until

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from disagg_cluster.demo.disaggregated_client import EXAMPLE, complete, complete_on_one
-from disagg_cluster.prometheus.prometheus_api import query
+from support.prometheus_query import query
 from support.running_node import Page, RunningNode, wait_for
 from support.vllm_nodes import MODEL_NAME, truth_file
 from support.vllm_pair import read_truth

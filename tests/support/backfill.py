@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.prometheus.local_server import prepare_prometheus
-from disagg_cluster.prometheus.prometheus_api import PrometheusError, query
+from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from support.children import free_port
+from support.prometheus_query import query
 from support.running_node import wait_for
 
 At = Callable[[int], float | None]

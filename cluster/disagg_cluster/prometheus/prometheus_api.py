@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -61,22 +60,6 @@ class Prometheus:
         """Hang up."""
         self._session.close()
 
-    def query(self, expr: str, deadline_seconds: float = 5.0) -> list[tuple[dict[str, str], float]]:
-        """Evaluate `expr` now: labels and value of each series; a scalar is one without labels.
-
-        Raises:
-            PrometheusError: No answer in time, an answer that is none, or a bad expression.
-        """
-        data = self._get("query", {"query": expr}, deadline_seconds)
-        try:
-            if data["resultType"] == "scalar":
-                return [({}, float(data["result"][1]))]
-            if data["resultType"] == "vector":
-                return [(dict(row["metric"]), float(row["value"][1])) for row in data["result"]]
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise self._nonsense(error) from error
-        raise PrometheusError(f"{expr!r} is a {data['resultType']}: only an instant has one value")
-
     def query_range(
         self,
         expr: str,
@@ -88,7 +71,7 @@ class Prometheus:
         """Evaluate `expr` at each step from start to end; one at which it is nothing is left out.
 
         Raises:
-            PrometheusError: As `query`.
+            PrometheusError: No answer in time, an answer that is none, or a bad expression.
         """
         span = {"start": start_seconds, "end": end_seconds, "step": step_seconds}
         parameters = {"query": expr, **{key: f"{value:.3f}" for key, value in span.items()}}
@@ -100,7 +83,7 @@ class Prometheus:
         """The samples as they were stored, of a range such as `up[5m]` that ends at an instant.
 
         Raises:
-            PrometheusError: As `query`.
+            PrometheusError: As `query_range`.
         """
         parameters = {"query": selector, "time": f"{at_seconds:.3f}"}
         return self._matrix(self._get("query", parameters, deadline_seconds))
@@ -147,11 +130,3 @@ class Prometheus:
     def _nonsense(self, what: object) -> PrometheusError:
         said = repr(what) if isinstance(what, bytes) else str(what)
         return PrometheusError(f"{self._url} does not answer like a Prometheus: {said}")
-
-
-def query(
-    base_url: str, expr: str, deadline_seconds: float = 5.0
-) -> list[tuple[dict[str, str], float]]:
-    """Evaluate `expr` now, once; as `Prometheus.query`."""
-    with closing(Prometheus(base_url)) as prometheus:
-        return prometheus.query(expr, deadline_seconds)

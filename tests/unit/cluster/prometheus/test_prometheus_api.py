@@ -17,7 +17,6 @@ from disagg_cluster.prometheus.prometheus_api import (
     Prometheus,
     PrometheusError,
     Samples,
-    query,
 )
 from support.certificates import client_context, server_context
 
@@ -68,8 +67,6 @@ def success(kind: str, result: object) -> tuple[int, str]:
 def base_url() -> Iterator[str]:
     Stub.answers = {
         "up": success("vector", [{"metric": {"job": "a"}, "value": [1.5, "1"]}]),
-        "none": success("vector", []),
-        "1 + 1": success("scalar", [1.5, "2"]),
         "up[1m]": success("matrix", []),
         "over time": success(
             "matrix", [{"metric": {"job": "a"}, "values": [[60, "1.5"], [120, "NaN"], [180, "2"]]}]
@@ -79,7 +76,6 @@ def base_url() -> Iterator[str]:
         "html": (200, "<html>"),
         "mine": success("matrix", []),
         "not yours": (401, "Unauthorized"),
-        "odd": success("vector", [{"metric": {}}]),
     }
     Stub.asked = []
     with served() as port:
@@ -102,36 +98,16 @@ def served(tls: ssl.SSLContext | None = None) -> Iterator[int]:
         server.server_close()
 
 
-def test_a_query_gives_labels_and_values(base_url: str) -> None:
-    assert query(base_url, "up") == [({"job": "a"}, 1.0)]
-    assert query(base_url, "none") == []
-    assert query(base_url, "1 + 1") == [({}, 2.0)]
-
-
-@pytest.mark.parametrize(
-    ("expr", "said"),
-    [
-        ("sum(", "refuses: parse error: unclosed"),
-        ("up[1m]", "is a matrix"),
-        ("html", "does not answer like a Prometheus"),
-        ("odd", "does not answer like a Prometheus"),
-    ],
-)
-def test_an_answer_without_values_says_why(base_url: str, expr: str, said: str) -> None:
-    with pytest.raises(PrometheusError, match=said):
-        query(base_url, expr)
-
-
-def test_nobody_at_the_address_is_said_with_the_address() -> None:
+def test_nobody_at_the_address_is_said_with_the_address(prometheus: Client) -> None:
     with pytest.raises(
         PrometheusError, match=r"no answer from http://127.0.0.1:1: Connection refused"
     ):
-        query("http://127.0.0.1:1", "up", deadline_seconds=1)
+        prometheus("http://127.0.0.1:1").query_range("up", 0, 60, 60, 1.0)
 
 
-def test_a_base_url_that_is_none_is_an_error_of_ours() -> None:
+def test_a_base_url_that_is_none_is_an_error_of_ours(prometheus: Client) -> None:
     with pytest.raises(PrometheusError, match="no answer from"):
-        query("localhost", "up")
+        prometheus("localhost").query_range("up", 0, 60, 60)
 
 
 def test_a_range_gives_the_values_with_their_times_and_no_nan(
