@@ -38,9 +38,16 @@ so at either end of the period up to an hour of it lies outside. Incidents are k
 def html(report: Report, incident_step_seconds: float) -> str:
     """The whole file; `incident_step_seconds` is how exactly incidents are known."""
     notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
+    idle, energy = wording.idle_rows(report), wording.energy_rows(report)
+    accounts, heads = wording.account_rows(report), wording.ACCOUNT_HEADS
     body = (
-        *(_summary(report), _coverage(report), _split(report), _idle(report)),
-        *(_energy(report), _accounts(report)),
+        _summary(report),
+        _coverage(report),
+        _split(report),
+        _section("Idle time and what it cost", wording.IDLE_HEADS, idle, numbers=2),
+        _section("Energy", wording.ENERGY_HEADS, energy, numbers=1),
+        _section("Who used what, in GPU-hours", heads, accounts, numbers=8, kind="wide"),
+        _incidents(report),
     )
     return _FRAME.format(
         title=escape(wording.title(report)),
@@ -49,7 +56,7 @@ def html(report: Report, incident_step_seconds: float) -> str:
         .read_text(encoding="utf-8"),
         period=wording.period(report),
         coverage=wording.coverage(report),
-        body="\n".join((*body, _incidents(report))),
+        body="\n".join(body),
         step=wording.span(incident_step_seconds),
         notes=f"<ul>{notes}</ul>" if notes else "",
     )
@@ -71,12 +78,7 @@ def _coverage(report: Report) -> str:
 
 
 def _split(report: Report) -> str:
-    whole = report.all_gpu_hours
-    rows = [
-        (phase, wording.hours(hours), wording.percent(hours / whole if whole else None))
-        for phase in PHASES
-        for hours in [report.gpu_hours[phase]]
-    ]
+    table = _table(wording.PHASE_HEADS, wording.phase_rows(report), numbers=2)
     areas = plots.stacked(
         report.period, report.gpus, "GPUs", "Mean GPUs by phase over time; the table has the sums"
     )
@@ -86,8 +88,7 @@ def _split(report: Report) -> str:
     return (
         f"<section><h2>GPU time by phase</h2>{_legend()}"
         f"<h3>GPUs at work, means of {wording.span(report.period.bucket_seconds)}</h3>{areas}"
-        f"<h3>Prefill share of the busy GPU time</h3>{share}"
-        f"{_table(('Phase', 'GPU-hours', 'Share'), rows, numbers=2)}</section>"
+        f"<h3>Prefill share of the busy GPU time</h3>{share}{table}</section>"
     )
 
 
@@ -100,33 +101,8 @@ def _legend() -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def _idle(report: Report) -> str:
-    rows = [
-        (
-            wording.reason(share.name),
-            wording.hours(share.gpu_hours),
-            wording.amount(share.cost, report.currency),
-        )
-        for share in report.idle
-    ]
-    return _section("Idle time and what it cost", ("Why", "GPU-hours", "Cost"), rows, numbers=2)
-
-
-def _energy(report: Report) -> str:
-    by_phase = sorted(report.energy_kilowatt_hours.items(), key=lambda item: -item[1])
-    rows = [(phase, wording.energy(value)) for phase, value in by_phase]
-    return _section("Energy", ("Phase", "kWh"), rows, numbers=1)
-
-
-def _accounts(report: Report) -> str:
-    rows = [wording.account(each, report.currency) for each in report.accounts]
-    return _section(
-        "Who used what, in GPU-hours", wording.ACCOUNT_HEADS, rows, numbers=8, kind="wide"
-    )
-
-
 def _incidents(report: Report) -> str:
-    rows = [wording.incident(each) for each in report.incidents[:_MOST_INCIDENTS]]
+    rows = wording.incident_rows(report, _MOST_INCIDENTS)
     left = len(report.incidents) - _MOST_INCIDENTS
     more = f"<p>{left} more are not listed.</p>" if left > 0 else ""
     return _section("Incidents", wording.INCIDENT_HEADS, rows, numbers=1, after=more)

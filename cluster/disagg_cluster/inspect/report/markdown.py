@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from disagg_cluster.inspect.report import wording
-from disagg_cluster.inspect.report.figures import PHASES, Report
+from disagg_cluster.inspect.report.figures import Report
 from disagg_cluster.inspect.report.past import utc
 
 _MOST_INCIDENTS = 100
@@ -21,13 +21,17 @@ def markdown(report: Report) -> str:
         f"{wording.period(report)}. {wording.coverage(report)}",
         *_section("Summary", ("Figure", "Value", ""), wording.summary(report)),
         *_coverage(report),
-        *_section("GPU time by phase", ("Phase", "GPU-hours", "Share"), _phases(report)),
+        *_section("GPU time by phase", wording.PHASE_HEADS, wording.phase_rows(report)),
         f"Prefill share of the busy GPU time, {_range(report.shares)}; a space is a gap:",
         f"```\n{sparkline(report.shares)}\n{_axis(report)}\n```",
-        *_section("Idle time", ("Why", "GPU-hours", "Cost"), _idle(report)),
-        *_section("Energy", ("Phase", "kWh"), _energy(report)),
-        *_section("Who used what, in GPU-hours", wording.ACCOUNT_HEADS, _accounts(report)),
-        *_section("Incidents", wording.INCIDENT_HEADS, _incidents(report)),
+        *_section("Idle time", wording.IDLE_HEADS, wording.idle_rows(report)),
+        *_section("Energy", wording.ENERGY_HEADS, wording.energy_rows(report)),
+        *_section(
+            "Who used what, in GPU-hours", wording.ACCOUNT_HEADS, wording.account_rows(report)
+        ),
+        *_section(
+            "Incidents", wording.INCIDENT_HEADS, wording.incident_rows(report, _MOST_INCIDENTS)
+        ),
     ]
     left = len(report.incidents) - _MOST_INCIDENTS
     if left > 0:
@@ -69,43 +73,6 @@ def _axis(report: Report) -> str:
     start, end = utc(report.period.start_seconds), utc(report.period.end_seconds)
     columns = len(sparkline(report.shares))
     return f"{start}{' ' * max(2, columns - len(start) - len(end))}{end}"
-
-
-def _phases(report: Report) -> list[tuple[str, str, str]]:
-    whole = report.all_gpu_hours
-    return [
-        (phase, wording.hours(hours), wording.percent(hours / whole if whole else None))
-        for phase in PHASES
-        for hours in [report.gpu_hours[phase]]
-    ]
-
-
-def _idle(report: Report) -> list[tuple[str, ...]]:
-    return [
-        (
-            wording.reason(share.name),
-            wording.hours(share.gpu_hours),
-            wording.amount(share.cost, report.currency),
-        )
-        for share in report.idle
-    ]
-
-
-def _energy(report: Report) -> list[tuple[str, str]]:
-    return [
-        (phase, wording.energy(kilowatt_hours))
-        for phase, kilowatt_hours in sorted(
-            report.energy_kilowatt_hours.items(), key=lambda item: -item[1]
-        )
-    ]
-
-
-def _accounts(report: Report) -> list[tuple[str, ...]]:
-    return [wording.account(each, report.currency) for each in report.accounts]
-
-
-def _incidents(report: Report) -> list[tuple[str, ...]]:
-    return [wording.incident(each) for each in report.incidents[:_MOST_INCIDENTS]]
 
 
 def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from disagg_cluster.inspect.report.coverage import Incident
-from disagg_cluster.inspect.report.figures import Account, Report
+from disagg_cluster.inspect.report.figures import PHASES, Account, Report
 from disagg_cluster.inspect.report.past import utc
 
 ABSENT = "-"
@@ -157,9 +157,33 @@ def _samples(ratio: float) -> str:
     )
 
 
-def reason(name: str) -> str:
-    """Why GPUs were idle."""
-    return REASONS.get(name, name)
+PHASE_HEADS = ("Phase", "GPU-hours", "Share")
+IDLE_HEADS = ("Why", "GPU-hours", "Cost")
+ENERGY_HEADS = ("Phase", "kWh")
+
+
+def phase_rows(report: Report) -> list[tuple[str, ...]]:
+    """The GPU time of each phase, and its share of all."""
+    whole = report.all_gpu_hours
+    return [
+        (phase, hours(of), percent(of / whole if whole else None))
+        for phase in PHASES
+        for of in [report.gpu_hours[phase]]
+    ]
+
+
+def idle_rows(report: Report) -> list[tuple[str, ...]]:
+    """Why GPUs were idle, for how long, and what it cost."""
+    return [
+        (REASONS.get(it.name, it.name), hours(it.gpu_hours), amount(it.cost, report.currency))
+        for it in report.idle
+    ]
+
+
+def energy_rows(report: Report) -> list[tuple[str, ...]]:
+    """The energy of each phase, the largest first."""
+    by_phase = sorted(report.energy_kilowatt_hours.items(), key=lambda item: -item[1])
+    return [(phase, energy(kilowatt_hours)) for phase, kilowatt_hours in by_phase]
 
 
 ACCOUNT_HEADS = (
@@ -168,8 +192,12 @@ ACCOUNT_HEADS = (
 )
 
 
-def account(row: Account, currency: str | None) -> tuple[str, ...]:
-    """The row of one model."""
+def account_rows(report: Report) -> list[tuple[str, ...]]:
+    """What each model used."""
+    return [_account(each, report.currency) for each in report.accounts]
+
+
+def _account(row: Account, currency: str | None) -> tuple[str, ...]:
     return (
         row.model_name or "(no model)",
         row.namespace or ABSENT,
@@ -183,8 +211,12 @@ def account(row: Account, currency: str | None) -> tuple[str, ...]:
 INCIDENT_HEADS = ("Severity", "Alert", "Whose", "From (UTC)", "To (UTC)", "Length")
 
 
-def incident(row: Incident) -> tuple[str, ...]:
-    """The row of one incident."""
+def incident_rows(report: Report, most: int) -> list[tuple[str, ...]]:
+    """The first incidents, at most so many."""
+    return [_incident(each) for each in report.incidents[:most]]
+
+
+def _incident(row: Incident) -> tuple[str, ...]:
     start = ("before " if row.open_start else "") + utc(row.start_seconds)
     end = "still firing" if row.open_end else utc(row.end_seconds)
     length = ("over " if row.open_start or row.open_end else "") + span(row.length_seconds)
