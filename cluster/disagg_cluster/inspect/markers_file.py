@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from disagg_cluster.config.problems import Finding, config_error, nearest
 from disagg_exporter.roles.evidence.types import Markers, Peers
 
 MAX_BYTES = 16 * 1024 * 1024
-KEYS = ("argv", "env", "labels", "page", "name", "peers")
 _PEERS = ("prefill", "decode")
-
-_Check: TypeAlias = Callable[[str, object], Iterator[Finding]]
+_SHAPES: dict[str, tuple[type[list[object]] | type[dict[str, object]] | type[str], str]] = {
+    "argv": (list, "a list of strings"),
+    "env": (dict, "an object of strings"),
+    "labels": (dict, "an object of strings"),
+    "page": (list, "a list of strings"),
+    "name": (str, "a string"),
+    "peers": (list, "a list"),
+}
+"""What may be given, and what each of it is."""
 
 
 def read_markers(data: bytes, source: str) -> Markers:
@@ -30,9 +35,8 @@ def read_markers(data: bytes, source: str) -> Markers:
     # What a tool that found nothing writes.
     value = {key: item for key, item in value.items() if item is not None}
     findings = list(_unknown(value))
-    for key, check in _CHECKS.items():
-        if key in value:
-            findings.extend(check(key, value[key]))
+    for key in value.keys() & _SHAPES.keys():
+        findings.extend(_misfits(key, value[key]))
     if findings:
         raise config_error(findings, source)
     return Markers(
@@ -46,26 +50,24 @@ def read_markers(data: bytes, source: str) -> Markers:
 
 
 def _parsed(data: bytes, source: str) -> object:
-    if len(data) > MAX_BYTES:
-        raise config_error([Finding((), f"longer than {MAX_BYTES} bytes")], source)
+    line = None
     try:
-        value: object = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
+        if len(data) <= MAX_BYTES:
+            return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
+        why = f"longer than {MAX_BYTES} bytes"
     except UnicodeDecodeError:
-        raise config_error([Finding((), "not UTF-8")], source) from None
+        why = "not UTF-8"
     except json.JSONDecodeError as error:
-        place = Finding((), f"no JSON: {error.msg} at column {error.colno}", line=error.lineno)
-        raise config_error([place], source) from None
+        why, line = f"no JSON: {error.msg} at column {error.colno}", error.lineno
     except RecursionError:
-        raise config_error([Finding((), "no JSON that we read: nested too deep")], source) from None
+        why = "no JSON that we read: nested too deep"
     except _TwiceError as error:
-        hint = "only one of them would count"
-        raise config_error([Finding((error.key,), "given twice", hint)], source) from None
+        twice = Finding((error.key,), "given twice", "only one of them would count")
+        raise config_error([twice], source) from None
     except ValueError:
         # Python refuses to turn thousands of digits into a number.
-        raise config_error(
-            [Finding((), "no JSON that we read: a number too long")], source
-        ) from None
-    return value
+        why = "no JSON that we read: a number too long"
+    raise config_error([Finding((), why, line=line)], source)
 
 
 class _TwiceError(Exception):
@@ -87,42 +89,23 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _unknown(value: dict[str, object]) -> Iterator[Finding]:
     for key in value:
-        if key not in KEYS:
-            near = nearest(key, KEYS)
-            hint = f"did you mean {near}?" if near else f"known keys: {', '.join(KEYS)}"
+        if key not in _SHAPES:
+            near = nearest(key, _SHAPES)
+            hint = f"did you mean {near}?" if near else f"known keys: {', '.join(_SHAPES)}"
             yield Finding((key,), "unknown key", hint)
 
 
-def _strings(key: str, value: object) -> Iterator[Finding]:
-    if not isinstance(value, list):
-        yield Finding((key,), f"expected a list of strings, found {_kind(value)}")
+def _misfits(key: str, value: object) -> Iterator[Finding]:
+    kind, noun = _SHAPES[key]
+    if not isinstance(value, kind):
+        yield Finding((key,), f"expected {noun}, found {_kind(value)}")
         return
-    for at, item in enumerate(value):
-        if not isinstance(item, str):
-            yield Finding((key, at), f"expected a string, found {_kind(item)}")
-
-
-def _mapping(key: str, value: object) -> Iterator[Finding]:
-    if not isinstance(value, dict):
-        yield Finding((key,), f"expected an object of strings, found {_kind(value)}")
-        return
-    for name, item in value.items():
-        if not isinstance(item, str):
-            yield Finding((key, name), f"expected a string, found {_kind(item)}")
-
-
-def _string(key: str, value: object) -> Iterator[Finding]:
-    if not isinstance(value, str):
-        yield Finding((key,), f"expected a string, found {_kind(value)}")
-
-
-def _peers(key: str, value: object) -> Iterator[Finding]:
-    if not isinstance(value, list):
-        yield Finding((key,), f"expected a list, found {_kind(value)}")
-        return
-    for at, item in enumerate(value):
-        if item not in _PEERS:
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for at, item in items if kind is not str else ():
+        if key == "peers" and item not in _PEERS:
             yield Finding((key, at), f"expected one of: {', '.join(_PEERS)}")
+        elif not isinstance(item, str):
+            yield Finding((key, at), f"expected a string, found {_kind(item)}")
 
 
 def _kind(value: object) -> str:
@@ -139,13 +122,3 @@ def _kind(value: object) -> str:
             return "a list"
         case _:
             return "an object"
-
-
-_CHECKS: dict[str, _Check] = {
-    "argv": _strings,
-    "env": _mapping,
-    "labels": _mapping,
-    "page": _strings,
-    "name": _string,
-    "peers": _peers,
-}
