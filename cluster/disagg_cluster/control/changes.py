@@ -168,36 +168,26 @@ def _answer(
 def _reached(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
     name = change.verb.worker
     worker = node.worker(name)
+
+    def reply(outcome: ReplyOutcome, text: str, way_out: str = "") -> ControlReply:
+        return ControlReply(change.id, outcome, f"{name}: {text}", way_out)
+
     if worker is None or worker.being_stopped or worker.state is WorkerState.STOPPED:
-        return ControlReply(
-            change.id, ReplyOutcome.FAILED, f"{name}: the restart was called off by a stop"
-        )
+        return reply(ReplyOutcome.FAILED, "the restart was called off by a stop")
     if worker.paused:
-        return ControlReply(
-            change.id,
-            ReplyOutcome.FAILED,
-            f"{name}: the restart was called off by a pause",
-            f"disagg-node resume {name}, then restart it",
-        )
+        way_out = f"disagg-node resume {name}, then restart it"
+        return reply(ReplyOutcome.FAILED, "the restart was called off by a pause", way_out)
     anew = worker.incarnation > change.incarnation
     if anew and worker.state is WorkerState.READY:
         seconds = (now_ns - change.begun_ns) / 1e9
-        return ControlReply(
-            change.id, ReplyOutcome.DONE, f"{name}: ready after {seconds:.1f} s", worker=worker
-        )
+        return replace(reply(ReplyOutcome.DONE, f"ready after {seconds:.1f} s"), worker=worker)
     if anew and worker.state is WorkerState.FAILED:
-        return ControlReply(
-            change.id, ReplyOutcome.FAILED, f"{name}: failed, {worker.reason}", "look at its log"
-        )
+        return reply(ReplyOutcome.FAILED, f"failed, {worker.reason}", "look at its log")
     if now_ns >= change.deadline_ns:
         seconds = (change.deadline_ns - change.begun_ns) / 1e9
-        return ControlReply(
-            change.id,
-            ReplyOutcome.TIMEOUT,
-            f"{name}: {_stage(worker, anew)}, not ready within {seconds:g} s; it goes on",
-            "disagg-node status shows how it stands",
-        )
-    return ControlReply(change.id, ReplyOutcome.PROGRESS, f"{name}: {_stage(worker, anew)}")
+        text = f"{_stage(worker, anew)}, not ready within {seconds:g} s; it goes on"
+        return reply(ReplyOutcome.TIMEOUT, text, "disagg-node status shows how it stands")
+    return reply(ReplyOutcome.PROGRESS, _stage(worker, anew))
 
 
 def _stage(worker: WorkerView, anew: bool) -> str:

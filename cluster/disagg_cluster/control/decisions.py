@@ -91,7 +91,9 @@ def _resume(verb: ResumeWorkers, chosen: tuple[WorkerView, ...]) -> Orders:
     todo = [worker.worker for worker in chosen if worker.paused]
     if not todo:
         return Orders(verb, (), f"{_subject(verb, chosen)} not paused")
-    died = [w.worker for w in chosen if w.paused and w.pid is None and _waits(w)]
+    died = [
+        w.worker for w in chosen if w.paused and w.pid is None and w.state is WorkerState.BACKOFF
+    ]
     started = f"; started, as it is not running: {_listed(died)}" if died else ""
     return Orders(verb, tuple(todo), f"supervised again: {_listed(todo)}{started}")
 
@@ -103,10 +105,6 @@ def _restart(verb: RestartWorker, worker: WorkerView) -> Orders | ControlRefusal
     if worker.being_stopped:
         return ControlRefusal(f"{name} is being stopped", "wait until that has ended")
     return Orders(verb, (name,), f"{text_of(verb)} begun", takes_time=True)
-
-
-def _waits(worker: WorkerView) -> bool:
-    return worker.state is WorkerState.BACKOFF
 
 
 def _subject(verb: PauseWorkers | ResumeWorkers, chosen: tuple[WorkerView, ...]) -> str:

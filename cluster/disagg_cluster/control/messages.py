@@ -36,9 +36,7 @@ class DaemonStatus:
 
 
 Verb = PauseWorkers | ResumeWorkers | RestartWorker | DaemonStatus
-VERBS: dict[
-    str, type[PauseWorkers] | type[ResumeWorkers] | type[RestartWorker] | type[DaemonStatus]
-] = {
+VERBS: dict[str, type[Verb]] = {
     "pause": PauseWorkers,
     "resume": ResumeWorkers,
     "restart": RestartWorker,

@@ -17,12 +17,8 @@ from disagg_cluster.control.messages import (
     VERBS,
     ControlReply,
     ControlRequest,
-    DaemonStatus,
     DaemonView,
-    PauseWorkers,
     ReplyOutcome,
-    RestartWorker,
-    ResumeWorkers,
     Verb,
     WorkerView,
     name_of,
@@ -161,15 +157,7 @@ def decode_reply(line: bytes) -> ControlReply:
 
 
 def _verb(head: _Head) -> Verb:
-    if isinstance(head, _Restart):
-        return RestartWorker(head.worker, head.drain)
-    if isinstance(head, _Some):
-        return (
-            PauseWorkers(head.worker)
-            if VERBS[head.verb] is PauseWorkers
-            else ResumeWorkers(head.worker)
-        )
-    return DaemonStatus()
+    return VERBS[head.verb](**head.model_dump(exclude=set(_Head.model_fields)))
 
 
 def _worker(parsed: dict[str, Any]) -> WorkerView:
