@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -14,7 +14,7 @@ import click
 from disagg_cluster.config import Attach, NodeConfig, Router, Worker
 from disagg_cluster.config.layout import Layout, Placement, place
 from disagg_cluster.config.masking import masked_arguments
-from disagg_cluster.config.problems import ConfigError, Problem
+from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.daemon.metrics_service import scheme_of
 from disagg_cluster.host.files.package_data import engine_side_folder
@@ -43,7 +43,7 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
         config, layout = _placed(file, elsewhere=elsewhere)
     except ConfigError as error:
         if as_json:
-            problems = [_problem_value(problem) for problem in error.problems]
+            problems = [asdict(problem) for problem in error.problems]
             click.echo(json.dumps({"problems": problems}, indent=2))
         click.echo(error, err=True)
         if not elsewhere and _is_right_elsewhere(file):
@@ -189,15 +189,6 @@ def _router_value(config: NodeConfig, router: Router) -> dict[str, object]:
         "metrics_port": router.metrics_port,
         "engines": {engine.url: engine.name for engine in engines},
         "argv": list(masked_arguments(router_command(config, router).argv)),
-    }
-
-
-def _problem_value(problem: Problem) -> dict[str, object]:
-    return {
-        "path": problem.path,
-        "line": problem.line,
-        "message": problem.message,
-        "hint": problem.hint,
     }
 
 

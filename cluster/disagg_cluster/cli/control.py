@@ -227,7 +227,8 @@ def duration_text(seconds: float) -> str:
 
 def _row(worker: WorkerView) -> tuple[str, ...]:
     state = "restarting" if worker.restarting else worker.state.value
-    paused = "" if worker.paused_seconds is None else f" (paused {_paused(worker)})"
+    paused_seconds = worker.paused_seconds
+    paused = "" if paused_seconds is None else f" (paused {duration_text(paused_seconds)})"
     gpus = str(len(worker.gpus)) if len(worker.gpus) > 1 else "".join(worker.gpus)
     return (
         worker.worker,
@@ -240,10 +241,6 @@ def _row(worker: WorkerView) -> tuple[str, ...]:
         str(worker.port),
         worker.reason,
     )
-
-
-def _paused(worker: WorkerView) -> str:
-    return duration_text(worker.paused_seconds or 0.0)
 
 
 def _asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:

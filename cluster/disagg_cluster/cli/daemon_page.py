@@ -116,15 +116,12 @@ def read_page(target: Target) -> NodePage | None:
 
 def _endpoint(config: NodeConfig | None) -> DaemonEndpoint | None:
     """What the daemon of this node has left, else what its file says."""
-    folders = [config.run_folder] if config and config.run_folder else _run_folders()
+    configured = config.run_folder if config else None
+    # Ours and that of a service: a person who is root may have a session with a folder.
+    folders = [configured] if configured else possible_run_dirs(os.environ, os.getuid())
     left = (endpoint_file.read_endpoint(RunFolder(folder).whereabouts) for folder in folders)
     found = next(filter(None, left), None)
     return endpoint_file.of_file(config.listen) if found is None and config else found
-
-
-def _run_folders() -> list[Path]:
-    """Ours and that of a service: a person who is root may have a session with a folder."""
-    return list(possible_run_dirs(os.environ, os.getuid()))
 
 
 def _own_target(endpoint: DaemonEndpoint) -> Target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -49,23 +50,10 @@ def _line(item: Evidence) -> str:
 
 
 def _as_json(verdict: Verdict) -> str:
-    evidence = [
-        {
-            "source": item.source,
-            "marker": item.marker,
-            "value": item.value,
-            "role": item.role,
-            "confidence": item.confidence.value,
-            "note": item.note,
-        }
-        for item in verdict.evidence
-    ]
-    return json.dumps(
-        {
-            "role": verdict.answer,
-            "confidence": verdict.confidence.value,
-            "source": verdict.source,
-            "evidence": evidence,
-        },
-        indent=2,
-    )
+    whole = {
+        "role": verdict.answer,
+        "confidence": verdict.confidence.value,
+        "source": verdict.source,
+        "evidence": [asdict(item) for item in verdict.evidence],
+    }
+    return json.dumps(whole, indent=2)

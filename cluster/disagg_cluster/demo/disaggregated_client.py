@@ -66,27 +66,16 @@ def complete(
     """
     if connector not in (NIXL, EXAMPLE):
         raise ValueError(f"unknown connector {connector!r}, expected {NIXL} or {EXAMPLE}")
-    request = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
+    request = _request(model, prompt, max_tokens)
     to_prefill = request | {"max_tokens": 1}
     if connector == NIXL:
         to_prefill["kv_transfer_params"] = _ASK_FOR_TRANSFER
-
     started = time.monotonic()
     prefilled = _post("prefill", prefill_url, to_prefill, timeout)
-    prefilled_at = time.monotonic()
-
-    to_decode = request
+    prefill_seconds = time.monotonic() - started
     if connector == NIXL:
-        to_decode = request | {"kv_transfer_params": _transfer_of(prefilled, prefill_url)}
-    decoded = _post("decode", decode_url, to_decode, timeout)
-    text, usage = _text_and_usage("decode", decode_url, decoded)
-    return Completion(
-        text=text,
-        prompt_tokens=usage["prompt_tokens"],
-        completion_tokens=usage["completion_tokens"],
-        prefill_seconds=prefilled_at - started,
-        decode_seconds=time.monotonic() - prefilled_at,
-    )
+        request["kv_transfer_params"] = _transfer_of(prefilled, prefill_url)
+    return _complete("decode", decode_url, request, timeout, prefill_seconds)
 
 
 def complete_on_one(
@@ -96,16 +85,11 @@ def complete_on_one(
 
     All of its seconds are `decode_seconds`: a client cannot see where prefill ends.
     """
-    started = time.monotonic()
-    request = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
-    text, usage = _text_and_usage("mixed", url, _post("mixed", url, request, timeout))
-    return Completion(
-        text=text,
-        prompt_tokens=usage["prompt_tokens"],
-        completion_tokens=usage["completion_tokens"],
-        prefill_seconds=0.0,
-        decode_seconds=time.monotonic() - started,
-    )
+    return _complete("mixed", url, _request(model, prompt, max_tokens), timeout, 0.0)
+
+
+def _request(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
+    return {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
 
 
 def _transfer_of(prefilled: dict[str, Any], url: str) -> dict[str, Any]:
@@ -118,20 +102,26 @@ def _transfer_of(prefilled: dict[str, Any], url: str) -> dict[str, Any]:
     return transfer
 
 
-def _text_and_usage(phase: str, url: str, answer: dict[str, Any]) -> tuple[str, dict[str, int]]:
+def _complete(
+    phase: str, url: str, request: dict[str, Any], timeout: float, prefill_seconds: float
+) -> Completion:
+    started = time.monotonic()
+    answer = _post(phase, url, request, timeout)
     try:
-        usage = {
-            name: int(answer["usage"][name]) for name in ("prompt_tokens", "completion_tokens")
-        }
-        return str(answer["choices"][0]["text"]), usage
+        return Completion(
+            text=str(answer["choices"][0]["text"]),
+            prompt_tokens=int(answer["usage"]["prompt_tokens"]),
+            completion_tokens=int(answer["usage"]["completion_tokens"]),
+            prefill_seconds=prefill_seconds,
+            decode_seconds=time.monotonic() - started,
+        )
     except (KeyError, IndexError, TypeError, ValueError):
         shown = json.dumps(answer)[:_REASON_CHARACTERS]
         raise CompletionError(f"{phase} engine {url} sent no completion: {shown}") from None
 
 
-def _direct_opener() -> urllib.request.OpenerDirector:
-    # Engines are on this machine or beside it: never through the environment's proxy.
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# Engines are on this machine or beside it: never through the environment's proxy.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def _post(phase: str, url: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -143,7 +133,7 @@ def _post(phase: str, url: str, body: dict[str, Any], timeout: float) -> dict[st
         headers={"Content-Type": "application/json"},
     )
     try:
-        with _direct_opener().open(request, timeout=timeout) as response:
+        with _DIRECT.open(request, timeout=timeout) as response:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         with error:

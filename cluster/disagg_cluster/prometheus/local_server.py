@@ -40,6 +40,7 @@ def scrape_config(
     *,
     interval_seconds: float = 5.0,
     rule_files: Sequence[str] = (),
+    scheme: str = "http",
 ) -> str:
     """The configuration file of a Prometheus that scrapes `targets` and evaluates our rules.
 
@@ -57,6 +58,9 @@ def scrape_config(
         }
         for target in targets
     ]
+    job = {"job_name": JOB, "static_configs": statics}
+    if scheme != "http":
+        job["scheme"] = scheme
     config = {
         "global": {
             "scrape_interval": interval,
@@ -64,7 +68,7 @@ def scrape_config(
             "evaluation_interval": interval,
         },
         "rule_files": list(rule_files),
-        "scrape_configs": [{"job_name": JOB, "static_configs": statics}],
+        "scrape_configs": [job],
     }
     return yaml.safe_dump(config, sort_keys=False)
 

@@ -131,9 +131,7 @@ def _prometheus(
     paths: InstallPaths, node: NodeToInstall, shipped: Shipped
 ) -> Iterator[DesiredFile]:
     rules = str(paths.prometheus / "rules" / "*.yaml")
-    text = scrape_config([_target(node)], rule_files=[rules])
-    if node.scheme == "https":
-        text = _encrypted(text)
+    text = scrape_config([_target(node)], rule_files=[rules], scheme=node.scheme)
     if paths.system:
         # A Prometheus of one's own has a file of its own; ours is for it to include.
         text = yaml.safe_dump({"scrape_configs": yaml.safe_load(text)["scrape_configs"]})
@@ -150,13 +148,6 @@ def _target(node: NodeToInstall) -> ScrapeTarget:
     return ScrapeTarget(
         str(ListenAddress(host, address.port)), node.config.node, node.config.cluster
     )
-
-
-def _encrypted(text: str) -> str:
-    config = yaml.safe_load(text)
-    for job in config["scrape_configs"]:
-        job["scheme"] = "https"
-    return yaml.safe_dump(config, sort_keys=False)
 
 
 def next_steps(paths: InstallPaths, parts: Iterable[InstallPart], scheme: str) -> tuple[str, ...]:
