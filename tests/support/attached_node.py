@@ -97,8 +97,9 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
     from disagg_cluster.discovery.attach_mode import AttachMode
     from disagg_cluster.discovery.kubernetes.api_server import ApiServer
     from disagg_cluster.discovery.kubernetes_discovery import KubernetesDiscovery
+    from disagg_cluster.discovery.observations.types import EngineNames
     from disagg_cluster.host.run_dir.layout import RunFolder
-    from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+    from disagg_cluster.telemetry.engine_registry import EngineRegistry
     from disagg_exporter.accounting import Ledger
     from disagg_exporter.capacity import CapacityModel
     from disagg_exporter.devices.nvml.device_source import NvmlDevices
@@ -107,8 +108,11 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
     source = NvmlDevices()
     folder, ledger = RunFolder(run_folder), Ledger()
     sweep = source.sweep(time.monotonic_ns())
+    registry = EngineRegistry(ledger, 1.0)
     found = AttachMode(
         Attach(dynamo_files=dynamo),
+        registry,
+        EngineNames(),
         folder,
         ledger,
         CapacityModel(1.0),
@@ -119,14 +123,7 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
             ApiServer(api_url), NODE, kubelet, folder.pods, hear
         ),
     )
-    pages = PageScraper(
-        lambda: found.urls,
-        1.0,
-        lambda _engine: True,
-        path_of=found.page_path,
-        keep_lines=found.keep_lines,
-    )
-    tasks = [asyncio.create_task(found.run(pages, tuple)), asyncio.create_task(pages.run())]
+    tasks = [asyncio.create_task(found.run()), asyncio.create_task(registry.pages.run())]
     while not any(task.done() for task in tasks):
         sweep = source.sweep(time.monotonic_ns())
         ledger.advance(time.monotonic_ns())
@@ -142,7 +139,7 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
                     status.up,
                 )
             )
-            for status in found.statuses(pages)
+            for status in registry.statuses()
         }
         sys.stdout.write(json.dumps(table) + "\n")
         sys.stdout.flush()

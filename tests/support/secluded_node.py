@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from disagg_cluster.cli.main import main
-from disagg_cluster.daemon import engine_registry
+from disagg_cluster.daemon import composition
 
 
 def seclude(folder: Path) -> tuple[str, ...]:
@@ -28,5 +28,5 @@ def let_see(folder: Path, pid: int) -> None:
 
 if __name__ == "__main__":
     proc = Path(sys.argv.pop(1))
-    engine_registry.AttachMode = partial(engine_registry.AttachMode, proc=proc)  # type: ignore[misc, assignment]
+    composition.AttachMode = partial(composition.AttachMode, proc=proc)  # type: ignore[misc, assignment]
     main()

@@ -14,12 +14,15 @@ from pathlib import Path
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import Layout
+from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.continuity.succession import Succession
 from disagg_cluster.control.service import ControlService
-from disagg_cluster.daemon.engine_registry import EngineRegistry, attaching
 from disagg_cluster.daemon.main_loop import BackgroundTask, BackgroundTasks, MainLoop, NodeStatus
 from disagg_cluster.daemon.metrics_service import MetricsService
 from disagg_cluster.daemon.router_handle import RouterHandle
+from disagg_cluster.discovery.attach_mode import AttachMode
+from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
+from disagg_cluster.discovery.observations.types import EngineNames
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.host.run_dir.watch import RunDirWatch
@@ -33,7 +36,9 @@ from disagg_cluster.supervisor.ownership.control_groups import ControlGroups, gr
 from disagg_cluster.supervisor.supervision_view import ChangeReports, SupervisionView
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.telemetry.device_watch import DeviceWatch
+from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_cluster.telemetry.launched_engines import LaunchedEngines
+from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CallbackErrors
@@ -77,17 +82,29 @@ class Composition:
         register(lambda: (self.journal.status(),))
         self.workers = workers = SupervisionView(self.specs)
         register(workers.collectors)
-        self.engines = LaunchedEngines(
-            config.workers, workers.tag, self.ledger, up_of=workers.up, served=workers.served
+        self.registry = EngineRegistry(
+            self.ledger, config.intervals.pages_seconds, up_of=workers.up, served=workers.served
         )
+        self.engines = LaunchedEngines(config.workers, workers.tag, self.registry)
         self.devices = DeviceWatch(source, self.ledger)
         accounts = self.folder, self.ledger, self.capacity_model
-        found = attaching(config, layout, *accounts, self.devices, self.engines)
-        self.registry = EngineRegistry(self.engines, found, config.intervals.pages_seconds)
+        self.names = EngineNames((ROUTER_NAME, *self.specs))
+        self.discovery = None
+        if config.attach is not None:
+            self.discovery = AttachMode(
+                config.attach,
+                self.registry,
+                self.names,
+                *accounts,
+                layout.devices,
+                lambda: self.devices.look.readings(time.monotonic_ns()),
+                kubernetes=kubernetes_of(config.attach, layout.devices, self.folder.pods),
+            )
+            register(self.discovery.collectors)
         self.succession = Succession(
             *accounts,
             devices=lambda: (*layout.devices, *self.registry.devices()),
-            names=lambda: self.registry.names,
+            names=lambda: self.names.by_key,
             at=self.lock.at,
             digests={name: partial(workers.command_digest, name) for name in self.specs},
             log=_log,
@@ -158,11 +175,27 @@ class Composition:
         )
         return self.workers.supervisor
 
+    def step_feeds(self) -> dict[str, StepFeed]:
+        """Make what receives the steps of each worker's engine."""
+        return {
+            name: StepFeed(
+                name,
+                self.folder.socket(name),
+                self.ledger,
+                self.capacity_model,
+                partial(self.engines.pid, name),
+                spec.command.env,
+            )
+            for name, spec in self.specs.items()
+        }
+
     def background_tasks(self) -> tuple[BackgroundTask, ...]:
         """What runs all the time beside the workers."""
         watched = () if self.router is None else (BackgroundTask("router", self.router.watch.run),)
+        found = () if self.discovery is None else (BackgroundTask("discovery", self.discovery.run),)
         return (
-            *(BackgroundTask(*each) for each in self.registry.background().items()),
+            BackgroundTask("pages", self.registry.pages.run),
+            *found,
             BackgroundTask("main_loop", self.main_loop.run),
             BackgroundTask("log_rotation", self.rotation.run),
             BackgroundTask("run_folder", self.folder_watch.run),
@@ -184,7 +217,7 @@ class Composition:
     def _worked_ns(self, worker: str) -> int | None:
         """When a worker's engine is known to have worked; a router tells no work."""
         is_router = self.router is not None and worker == self.router.spec.name
-        return None if is_router else self.engines.worked_ns(worker, self.registry.pages)
+        return None if is_router else self.engines.worked_ns(worker)
 
     def _upkeep_round(self) -> None:
         """Look for engines that have gone silent; try a journal again that could not be written."""
@@ -192,7 +225,7 @@ class Composition:
         names = [status.engine for status in self.registry.statuses()]
         self.succession.look(names, time.monotonic_ns())
         self.workers.keep_up()
-        self.engines.check_step_silence(self.registry.pages)
+        self.engines.check_step_silence()
 
     def _node_status(self) -> NodeStatus:
         return NodeStatus(

@@ -19,7 +19,6 @@ from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.daemon.endpoint_file import endpoint_written
-from disagg_cluster.daemon.engine_registry import receiving_steps
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.process.death_watch import stuck
@@ -118,19 +117,13 @@ class Daemon:
             listen = self._config.listen
             word = stack.enter_context(endpoint_written(parts.folder.whereabouts, address, listen))
             parts.folder_watch.keep("whereabouts", word)
-            feeds = receiving_steps(
-                parts.specs.values(),
-                parts.engines,
-                parts.folder,
-                parts.ledger,
-                parts.capacity_model,
-            )
-            stack.enter_context(feeds)
+            loop = asyncio.get_running_loop()
+            stack.enter_context(parts.engines.receiving(parts.step_feeds(), loop))
             looking = parts.devices.running(self._config.intervals.devices_seconds)
             stack.enter_context(looking)
             crew = parts.make_supervisor()
             parts.succession.learned.read()
-            parts.callbacks.watch(asyncio.get_running_loop())
+            parts.callbacks.watch(loop)
             background = parts.background.running(parts.background_tasks())
             await stack.enter_async_context(background)
             at_end = self._on_failure
@@ -166,7 +159,7 @@ class Daemon:
         """Go on with the accounting of the daemon before."""
         before = self._parts.succession.resume(lock, self._layout.devices, now_ns)
         if before is not None:
-            self._parts.registry.resume(before.names)
+            self._parts.names.resume(before.names)
             self._parts.main_loop.resume(before.wall_offset_seconds)
 
     def _hand_over(self) -> None:

@@ -9,10 +9,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
-from disagg_cluster.daemon.engine_registry import EngineRegistry
 from disagg_cluster.host.processes.process_table import parents
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.telemetry.device_watch import DeviceWatch
+from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_cluster.telemetry.snapshot import (
     STALE_SECONDS,
     AccountingView,

@@ -1,11 +1,11 @@
-"""Looks for engines every few seconds, and follows what they are for."""
+"""Scans for engines every few seconds, and follows what they are for."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -13,8 +13,7 @@ from disagg_cluster.discovery.attached.engines import AttachedEngines
 from disagg_cluster.discovery.observations.merge import merge_observations
 from disagg_cluster.discovery.observations.role_resolver import Candidate, RoleResolver
 from disagg_cluster.discovery.observations.types import EngineNames, Finder, Scan
-from disagg_cluster.telemetry.launched_engines import KnownPeer
-from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.engine_registry import EngineRegistry, KnownPeer
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.roles.evidence.types import Verdict
@@ -42,10 +41,9 @@ class DiscoveryLoop:
         finders: Whom to ask.
         attached: Told of what they found.
         names: What engines are called.
-        pages: The engines' metrics pages.
-        peers: The engines that we launched, for the roles of those beside them.
-        ours: Their processes; an engine that has one of them is not found.
-        interval_seconds: From one look to the next.
+        registry: Knows the engines that we launched, for the roles of those beside them; an engine
+            that has one of their processes is not found.
+        interval_seconds: From one scan to the next.
         wall: Unix seconds.
     """
 
@@ -54,19 +52,15 @@ class DiscoveryLoop:
         finders: Sequence[EngineFinder],
         attached: AttachedEngines,
         names: EngineNames,
-        pages: PageScraper,
-        peers: Callable[[], Iterable[KnownPeer]] = tuple,
+        registry: EngineRegistry,
         *,
-        ours: Callable[[], Iterable[int]] = tuple,
         interval_seconds: float = INTERVAL_SECONDS,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._finders = tuple(finders)
         self._attached = attached
         self._names = names
-        self._pages = pages
-        self._peers = peers
-        self._ours = ours
+        self._registry = registry
         self._interval_seconds = interval_seconds
         self._resolver = RoleResolver()
         self._health = {
@@ -107,19 +101,19 @@ class DiscoveryLoop:
         scans = await loop.run_in_executor(executor, self._scan)
         # Asked again, now that nothing can be started: one that was just being started while the
         # finders looked was not known as ours to them.
-        ours = frozenset(self._ours())
+        ours = frozenset(self._registry.launched_pids())
         seen = (observation for scan in scans for observation in scan.observations)
         engines = merge_observations(
             observation for observation in seen if not observation.pids & ours
         )
         self._attached.update(self._names.name(engines))
-        candidates, peers = self._attached.candidates(self._pages), tuple(self._peers())
+        candidates, peers = self._attached.candidates(), self._registry.peers()
         # Whatever is made of them, the engines' pages and states are followed.
         verdicts: Mapping[str, Verdict] = {}
         try:
             verdicts = await loop.run_in_executor(executor, self._resolve_roles, candidates, peers)
         finally:
-            self._attached.settle(verdicts, self._pages)
+            self._attached.settle(verdicts)
 
     def lost(self) -> tuple[str, ...]:
         """What the finders cannot see, and why."""

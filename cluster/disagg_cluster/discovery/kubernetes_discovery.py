@@ -1,4 +1,4 @@
-"""The Kubernetes side of attach mode: pods, who holds which GPU, and what pods tell of steps."""
+"""The Kubernetes side of attach mode: pods, who holds which GPU, and the steps sockets of pods."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KubernetesDiscovery:
         node: The node's name there; empty if nobody tells.
         kubelet: The kubelet's podresources socket; None on a node without GPUs.
         steps_root: The folder of the pods' steps sockets.
-        deliver: Takes what pods tell of their steps.
+        deliver: Takes what pods report of their steps.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class KubernetesDiscovery:
     ) -> None:
         self._watch = PodWatch(server, node) if server is not None and node else None
         self._resources = PodResources(kubelet) if kubelet is not None else None
-        self._steps = PodStepSockets(steps_root, deliver)
+        self.steps = PodStepSockets(steps_root, deliver)
         self._tasks = tuple(
             CollectorHealth(f"task:{name}", _log) for name in (POD_WATCH, PODRESOURCES)
         )
@@ -61,11 +61,11 @@ class KubernetesDiscovery:
             self._why = f"{NODE_NAME} is not set: the pods of this node cannot be asked for"
 
     def pods(self) -> tuple[Pod, ...]:
-        """The pods of this node, as far as they are told."""
+        """The pods of this node, as far as they are known."""
         return self._watch.pods() if self._watch else ()
 
     def holders(self) -> tuple[GpuHolder, ...]:
-        """Who holds which GPU, as far as it is told."""
+        """Who holds which GPU, as far as it is known."""
         return self._resources.holders() if self._resources else ()
 
     def lost(self) -> Iterable[str]:
@@ -77,15 +77,11 @@ class KubernetesDiscovery:
             yield self._resources.why()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How each part fares."""
+        """How each part fares but `steps`, which is a source of steps among others."""
         parts = (self._watch, self._resources)
         status = tuple(part.status() for part in parts if part is not None)
         own = (health.status() for health in (*self._tasks, self._following) if health.has_failed)
-        return (*status, self._steps.status(), *own)
-
-    def drain(self, uid: str) -> None:
-        """Ingest what waits in a pod's steps socket."""
-        self._steps.drain(uid)
+        return (*status, *own)
 
     async def first_list(self) -> None:
         """Wait a little for the pods: an engine is called after its pod, and names are for good."""
@@ -95,7 +91,7 @@ class KubernetesDiscovery:
                     await asyncio.sleep(0.05)
 
     async def run(self, followers: Callable[[], Collection[str]] = tuple) -> None:
-        """Follow until cancelled; `followers` are the UIDs of pods that tell no steps by right."""
+        """Follow until cancelled; `followers` are UIDs of pods that by right report no steps."""
         try:
             async with asyncio.TaskGroup() as group:
                 for part, health in zip((self._watch, self._resources), self._tasks, strict=True):
@@ -106,14 +102,14 @@ class KubernetesDiscovery:
                         self._keep(followers())
                     await asyncio.sleep(KEEP_SECONDS)
         finally:
-            self._steps.close()
+            self.steps.close()
 
     def _keep(self, followers: Collection[str]) -> None:
         if self._watch is None:
             return
-        told = self._watch.listed and not self._watch.why()
+        is_current = self._watch.listed and not self._watch.why()
         loop = asyncio.get_running_loop()
-        self._steps.keep(self._watch.pods(), loop, told=told, followers=followers)
+        self.steps.keep(self._watch.pods(), loop, told=is_current, followers=followers)
 
 
 def kubernetes_of(

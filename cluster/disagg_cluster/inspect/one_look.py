@@ -13,10 +13,10 @@ from pathlib import Path
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attach_mode import AttachMode
 from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
+from disagg_cluster.discovery.observations.types import EngineNames
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.inspect.phase_table import PhaseRow, state_of
-from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients
-from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.devices.source import DeviceSource
@@ -28,6 +28,7 @@ from disagg_exporter.roles.evidence.types import Verdict
 LOOK_SECONDS = 2.5
 _READ_SECONDS = 1.0
 _PAGES_SECONDS = 0.5
+_SCAN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +53,20 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
     devices = source.inventory()
     sweep = source.sweep(time.monotonic_ns())
     ledger, capacity_model = Ledger(), CapacityModel(itl_seconds=1.0)
+    registry = EngineRegistry(ledger, _PAGES_SECONDS, lines_seconds=0.75 * _SCAN_SECONDS)
     found = AttachMode(
         attach,
+        registry,
+        EngineNames(),
         folder,
         ledger,
         capacity_model,
         devices,
         lambda: sweep.readings,
         kubernetes=kubernetes_of(attach, devices, folder.pods),
-        interval_seconds=0.5,
+        interval_seconds=_SCAN_SECONDS,
     )
-    pages = PageScraper(
-        lambda: found.urls,
-        _PAGES_SECONDS,
-        lambda _engine: True,
-        path_of=found.page_path,
-        keep_lines=found.keep_lines,
-        tls_of=EngineTlsClients(found.tls_server).client,
-    )
-    tasks = [loop.create_task(found.run(pages, tuple)), loop.create_task(pages.run())]
+    tasks = [loop.create_task(found.run()), loop.create_task(registry.pages.run())]
     try:
         await asyncio.sleep(min(_READ_SECONDS, seconds))
         sweep = source.sweep(time.monotonic_ns())
@@ -78,9 +74,9 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
         for task in tasks:
             if task.done():
                 task.result()
-        engines = found.statuses(pages)
-        verdicts = {engine.engine: found.verdict(engine.engine) for engine in engines}
-        return OneLook((*devices, *found.devices), sweep, engines, verdicts, found.lost())
+        engines = registry.statuses()
+        verdicts = {each.engine: found.attached.verdict(each.engine) for each in engines}
+        return OneLook((*devices, *registry.devices()), sweep, engines, verdicts, found.lost())
     finally:
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What found engines tell of their steps by ForwardPassMetrics, where they publish them."""
+"""Steps of attached engines that publish them as ForwardPassMetrics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import importlib.util
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from disagg_cluster.discovery.observations.types import FoundEngine
 from disagg_cluster.telemetry.steps.fpm_addresses import of_dynamo, of_sglang
-from disagg_cluster.telemetry.steps.step_source import StepSource
+from disagg_cluster.telemetry.steps.step_source import EngineFeeds, StepSource
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.pages.page_windows import PATIENCE_NS
 from disagg_exporter.capacity import CapacityModel
@@ -27,13 +27,13 @@ _MOST_RANKS = 64
 _log = logging.getLogger("disagg_node")
 
 
-class AttachedFpm:
+class AttachedFpm(EngineFeeds["FpmFeed"]):
     """Subscribes to the publishers of the engines that are there, by what each was started with.
 
     Args:
         ledger, capacity_model: Where the steps go.
         engines: The engines that are there now.
-        steps: What they tell by our plugin, which is preferred: both would be twice the truth.
+        steps: What they report by our plugin, which is preferred: both would be twice the truth.
         page: An engine's last page.
         clock_ns: CLOCK_MONOTONIC.
     """
@@ -48,13 +48,13 @@ class AttachedFpm:
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        super().__init__()
         self._ledger = ledger
         self._capacity_model = capacity_model
         self._engines = engines
         self._steps = steps
         self._page = page
         self._clock_ns = clock_ns
-        self._feeds: dict[str, FpmFeed] = {}
         self._failed: dict[str, CollectorHealth] = {}
         self._following = CollectorHealth("task:fpm", _log)
         self._warned = False
@@ -71,46 +71,26 @@ class AttachedFpm:
             self.close()
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen to engines that have come since the last look."""
+        """Listen to engines that have come since the last round."""
         for engine in self._engines():
-            if engine.name in self._feeds:
+            if engine.name in self.feeds:
                 continue
             try:
                 self._listen(engine, loop)
             except Exception as error:  # noqa: BLE001 - what anybody can start must not end us
-                self._stumbled(engine.name, error)
+                self._fail(engine.name, error)
             else:
                 if failed := self._failed.pop(engine.name, None):
                     failed.succeed()
 
-    def last_received(self, name: str) -> Mapping[Method, int]:
-        """Return when an engine published something last."""
-        feed = self._feeds.get(name)
-        return {} if feed is None or feed.received_ns is None else {Method.FPM: feed.received_ns}
-
-    def drain(self, name: str) -> None:
-        """Ingest what has arrived of an engine: before its end is accounted."""
-        if feed := self._feeds.get(name):
-            feed.drain()
-
     def forget(self, name: str) -> None:
-        """Hang up on an engine that is there no longer."""
+        """Close the feed of an engine that is there no longer."""
         self._failed.pop(name, None)
-        self._hang_up(name)
-
-    def close(self) -> None:
-        """Hang up on all engines."""
-        for name in tuple(self._feeds):
-            self.forget(name)
-
-    def _hang_up(self, name: str) -> None:
-        if feed := self._feeds.pop(name, None):
-            feed.close()
+        super().forget(name)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How each publisher is heard."""
-        every = [feed.status() for feed in self._feeds.values()]
-        every += [health.status() for health in self._failed.values()]
+        """How each publisher is received."""
+        every = [*super().collectors(), *(health.status() for health in self._failed.values())]
         if self._following.has_failed:
             every.append(self._following.status())
         return tuple(every)
@@ -118,12 +98,12 @@ class AttachedFpm:
     def _listen(self, engine: FoundEngine, loop: asyncio.AbstractEventLoop) -> None:
         addresses = addresses_of(engine)
         if addresses and self._can_listen(engine.name):
-            feed = self._feeds[engine.name] = self._feed(engine, addresses)
+            feed = self.feeds[engine.name] = self._feed(engine, addresses)
             feed.open(loop)
 
-    def _stumbled(self, name: str, error: Exception) -> None:
-        """Hang up after what nobody foresaw; the next look tries again."""
-        self._hang_up(name)
+    def _fail(self, name: str, error: Exception) -> None:
+        """Close its feed after what nobody foresaw; the next round tries again."""
+        super().forget(name)
         if name not in self._failed:
             self._failed[name] = CollectorHealth(f"fpm:{name}", _log)
         self._failed[name].fail(error)

@@ -47,7 +47,6 @@ class AttachedSteps:
         folder: Where the socket is.
         ledger, capacity_model: Where the steps go.
         engines: The engines that are there now.
-        drain_pod: Ingests what waits in the socket of a pod, by its UID.
         clock_ns, wall: Seams.
         start_ticks: When a process started, by which a leader's pid is trusted.
     """
@@ -58,7 +57,6 @@ class AttachedSteps:
         ledger: Ledger,
         capacity_model: CapacityModel,
         engines: Callable[[], tuple[FoundEngine, ...]],
-        drain_pod: Callable[[str], None] = lambda _uid: None,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
@@ -68,7 +66,6 @@ class AttachedSteps:
         self._ledger = ledger
         self._capacity_model = capacity_model
         self._engines = engines
-        self._drain_pod = drain_pod
         self._clock_ns = clock_ns
         self._wall = wall
         self._start_ticks = start_ticks
@@ -108,25 +105,22 @@ class AttachedSteps:
         if self._listener is not None:
             self._listener.close()
 
-    def receive_from_pod(self, uid: str, told: StepEvent) -> None:
+    def receive_from_pod(self, uid: str, event: StepEvent) -> None:
         """Take what an engine in a pod sent on that pod's socket."""
         name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
         if name is not None:
-            with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
-                self._ingest(name, told)
+            with self._health.round() if isinstance(event, StepRecords) else self._health.guard():
+                self._ingest(name, event)
 
     def last_received(self, name: str) -> Mapping[Method, int]:
         """Return when steps of an engine were received last, if they come with their time."""
-        heard = self._last.get(name)
-        if heard is None or heard.flags & wire.NO_DETAILS:
+        last = self._last.get(name)
+        if last is None or last.flags & wire.NO_DETAILS:
             return {}
-        return {Method.STEPS: heard.t_ns}
+        return {Method.STEPS: last.t_ns}
 
-    def drain(self, name: str) -> None:
-        """Ingest what waits in an engine's socket: before its end is accounted."""
-        uid = next((engine.pod_uid for engine in self._engines() if engine.name == name), "")
-        if uid:
-            self._drain_pod(uid)
+    def drain(self, _name: str) -> None:
+        """Ingest what waits in the socket: before the end of an engine is accounted."""
         if self._listener is not None:
             self._listener.drain()
 
@@ -165,29 +159,29 @@ class AttachedSteps:
                 return True
         return False
 
-    def _receive_from_process(self, told: StepEvent) -> None:
-        name = self._names.get(told.key.pid)
+    def _receive_from_process(self, event: StepEvent) -> None:
+        name = self._names.get(event.key.pid)
         if name is not None:
             self._received_wall = self._wall()
-            with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
-                self._ingest(name, told)
+            with self._health.round() if isinstance(event, StepRecords) else self._health.guard():
+                self._ingest(name, event)
 
     def _is_here(self, name: str, rank: int) -> bool:
-        """Whether a data-parallel rank is on this node: a leader tells of its followers', too."""
+        """Whether a data-parallel rank is on this node: a leader reports its followers', too."""
         if name not in self._ranks_here:
             part = next((e.part for e in self._engines() if e.name == name), None)
             self._ranks_here[name] = part.local_ranks if part else None
         ranks_here = self._ranks_here[name]
         return ranks_here is None or rank < ranks_here
 
-    def _ingest(self, name: str, told: StepEvent) -> None:
-        if isinstance(told, ControlMessage) and told.step is None:
+    def _ingest(self, name: str, event: StepEvent) -> None:
+        if isinstance(event, ControlMessage) and event.step is None:
             return
-        if not self._is_here(name, told.key.engine_index):
+        if not self._is_here(name, event.key.engine_index):
             return
         now_ns = self._clock_ns()
-        if name not in self._last and told.flags & wire.NO_DETAILS:
+        if name not in self._last and event.flags & wire.NO_DETAILS:
             _log.warning("%s: %s", name, WITHOUT_DETAILS)
-        self._last[name] = _LastMessage(now_ns, told.flags)
-        ours = told._replace(key=told.key._replace(engine=name))
+        self._last[name] = _LastMessage(now_ns, event.flags)
+        ours = event._replace(key=event.key._replace(engine=name))
         ingest_steps(ours, self._ledger, self._capacity_model, now_ns)

@@ -1,37 +1,22 @@
-"""The found engines as the ledger and the page know them."""
+"""Attached engines: what discovery finds, as records of the registry."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 
 from disagg_cluster.config import EngineTls
 from disagg_cluster.config.tls import UNSPECIFIED_TLS
-from disagg_cluster.discovery.attached.attachment import (
-    Attachment,
-    source_candidate_of,
-    status_of,
-    worker_id_of,
-)
+from disagg_cluster.discovery.attached.attachment import Attachment, attachment_of, worker_id_of
 from disagg_cluster.discovery.observations.role_resolver import Candidate
 from disagg_cluster.discovery.observations.types import MAX_ENGINES, FoundEngine
-from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
+from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_cluster.telemetry.pages.label_values import LabelValues
-from disagg_cluster.telemetry.pages.page_scraper import PageScraper
-from disagg_cluster.telemetry.source_selection import SourceCandidate
-from disagg_cluster.telemetry.steps.step_source import StepSource
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices.source import pseudo_device
-from disagg_exporter.engine_pages.adapters import page_path
-from disagg_exporter.model import (
-    Assignment,
-    Device,
-    EngineState,
-    EngineStatus,
-)
+from disagg_exporter.model import Device
 from disagg_exporter.roles.evidence.types import Verdict
 
 # Its counters stay on the page so long after an engine has gone: for the last scrape, and for an
@@ -47,12 +32,12 @@ _log = logging.getLogger("disagg_node")
 
 
 class AttachedEngines:
-    """Turns what discovery finds into the ledger's assignments and the page's statuses.
+    """Turns what discovery finds into records of the registry.
 
     Args:
-        ledger: Receives every change.
+        registry: Where the records go; each change is reported to the ledger.
+        ledger: Receives pseudo-devices, and which engines and models are to be forgotten.
         gpus: The GPUs of this node; without any, each engine gets a pseudo-device.
-        steps: Where the engines' steps are received.
         registering: Whether Dynamo's own discovery is read, so that its workers must be in it.
         tls: What a person said of engines that serve TLS and of which they said nothing else.
         first_index: A number from which on pseudo-devices are free.
@@ -61,18 +46,18 @@ class AttachedEngines:
 
     def __init__(
         self,
+        registry: EngineRegistry,
         ledger: Ledger,
         gpus: Sequence[Device],
-        steps: StepSource,
         *,
         registering: bool = False,
         tls: EngineTls = UNSPECIFIED_TLS,
         first_index: int = 0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        self._registry = registry
         self._ledger = ledger
         self._gpus = frozenset(device.gpu for device in gpus)
-        self._steps = steps
         self._registering = registering
         self._tls = tls
         self._first_index = first_index
@@ -80,52 +65,15 @@ class AttachedEngines:
         self._by_name: dict[str, Attachment] = {}
         self._models = LabelValues(MAX_MODEL_NAME)
         self._worker_ids = LabelValues(MAX_WORKER_ID)
-        self._left_out = 0
-
-    @property
-    def urls(self) -> Mapping[str, str]:
-        """The roots of the engines' servers now."""
-        return {name: a.url for name, a in self._by_name.items() if self.has_url(name)}
-
-    def has_url(self, name: str) -> bool:
-        """Whether an engine is there and its server known; may be asked on any thread."""
-        found = self._by_name.get(name)
-        return found is not None and found.gone_ns is None and bool(found.url)
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """The pseudo-devices of the engines."""
-        return tuple(a.pseudo for a in self._by_name.values() if a.pseudo is not None)
-
-    @property
-    def left_out(self) -> int:
-        """How many engines found no room."""
-        return self._left_out
+        registry.left_out = 0
 
     @property
     def lost(self) -> str:
         """Which engines found no room; empty if all did."""
-        if not self._left_out:
+        left_out = self._registry.left_out
+        if not left_out:
             return ""
-        return f"{self._left_out} engines more than {MAX_ENGINES} were found and are left out"
-
-    def tls_server(self, name: str) -> EngineTlsServer:
-        """What is known of the TLS that an engine serves."""
-        found = self._by_name.get(name)
-        if found is None:
-            return EngineTlsServer()
-        engine, leader = found.engine, found.engine.leader
-        return EngineTlsServer(
-            engine.tls or self._tls,
-            engine.certificate_file or "",
-            leader.pid if leader else None,
-            leader.start_ticks if leader else None,
-        )
-
-    def page_path(self, name: str) -> str:
-        """Where on its server an engine's metrics page is."""
-        found = self._by_name.get(name)
-        return page_path(found.engine.kind if found else "")
+        return f"{left_out} engines more than {MAX_ENGINES} were found and are left out"
 
     def engines(self) -> tuple[FoundEngine, ...]:
         """The engines that are there."""
@@ -137,8 +85,9 @@ class AttachedEngines:
         known = [engine for engine in found if engine.name in self._by_name]
         new = [engine for engine in found if engine.name not in self._by_name]
         room = max(0, MAX_ENGINES - len(known))
-        left_out, self._left_out = self._left_out, len(new) - len(new[:room])
-        if self._left_out > left_out:
+        before, left_out = self._registry.left_out or 0, max(0, len(new) - room)
+        self._registry.left_out = left_out
+        if left_out > before:
             _log.warning("%s", self.lost)
         for name in self._by_name.keys() - {engine.name for engine in known}:
             self._mark_gone(name, now_ns)
@@ -146,17 +95,18 @@ class AttachedEngines:
             self._add_or_update(engine, now_ns)
         self._forget_the_gone(now_ns)
 
-    def candidates(self, pages: PageScraper) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[Candidate, ...]:
         """What is to be judged of each engine that is there."""
+        pages = self._registry.pages
         return tuple(
             Candidate(name, a.engine.markers, pages.lines(name), a.model_name, a.engine.role)
             for name, a in self._by_name.items()
             if a.gone_ns is None
         )
 
-    def settle(self, verdicts: Mapping[str, Verdict], pages: PageScraper) -> None:
+    def settle(self, verdicts: Mapping[str, Verdict]) -> None:
         """Take what the engines are for, and how their pages stand."""
-        now_ns = self._clock_ns()
+        now_ns, pages = self._clock_ns(), self._registry.pages
         for name, attachment in self._by_name.items():
             if attachment.gone_ns is not None:
                 continue
@@ -176,27 +126,9 @@ class AttachedEngines:
             worker_id = worker_id_of(attachment.engine, pages.lines(name))
             attachment.worker_id = self._worker_ids.label(name, worker_id, now_ns) or ""
             attachment.set_answered(pages.answered_ns(name))
-            self._assign(attachment, attachment.state(now_ns), now_ns)
+            self._report(attachment, now_ns)
         for model_name in self._models.forget_unused(now_ns):
             self._ledger.forget_model(model_name)
-
-    def statuses(self, pages: PageScraper) -> tuple[EngineStatus, ...]:
-        """Return every engine that is there as the page shows it."""
-        now_ns = self._clock_ns()
-        return tuple(
-            status_of(a, pages, now_ns, registering=self._registering)
-            for a in self._by_name.values()
-            if a.shown
-        )
-
-    def source_candidates(self, pages: PageScraper) -> tuple[SourceCandidate, ...]:
-        """Return every engine as the choice of its source sees it."""
-        now_ns = self._clock_ns()
-        return tuple(
-            source_candidate_of(a, pages, now_ns, self._steps.last_received(name))
-            for name, a in self._by_name.items()
-            if a.shown
-        )
 
     def verdict(self, name: str) -> Verdict:
         """What an engine is for, and why."""
@@ -205,7 +137,8 @@ class AttachedEngines:
     def _add_or_update(self, engine: FoundEngine, now_ns: int) -> None:
         attachment = self._by_name.get(engine.name)
         if attachment is None:
-            attachment = self._by_name[engine.name] = Attachment(engine)
+            attachment = attachment_of(engine)
+            self._by_name[engine.name] = self._registry.records[engine.name] = attachment
             _log.info("%s: found (%s)", engine.name, attachment.whence)
         elif attachment.gone_ns is not None or attachment.is_other_than(engine):
             self._mark_gone(engine.name, now_ns)
@@ -217,16 +150,16 @@ class AttachedEngines:
         if not self._gpus and attachment.pseudo is None:
             attachment.pseudo = pseudo_device(engine.name, self._free_index())
             self._ledger.add_device(attachment.pseudo, now_ns)
-        self._assign(attachment, attachment.state(now_ns), now_ns)
+        self._report(attachment, now_ns)
 
     def _mark_gone(self, name: str, now_ns: int) -> None:
         attachment = self._by_name[name]
         if attachment.gone_ns is None:
-            self._steps.drain(name)
+            self._registry.sources.drain(name)
             attachment.gone_ns = now_ns
             _log.info("%s: engine disappeared", name)
-            self._assign(attachment, EngineState.GONE, now_ns)
-            self._steps.forget(name)
+            self._report(attachment, now_ns)
+            self._registry.sources.forget(name)
 
     def _forget_the_gone(self, now_ns: int) -> None:
         gone = [(a.gone_ns, name) for name, a in self._by_name.items() if a.gone_ns is not None]
@@ -234,7 +167,7 @@ class AttachedEngines:
         for number, (gone_ns, name) in enumerate(sorted(gone)):
             if number < too_many or now_ns - gone_ns >= LINGER_SECONDS * 1e9:
                 self._ledger.forget(name)
-                del self._by_name[name]
+                del self._by_name[name], self._registry.records[name]
 
     def _change_role(self, attachment: Attachment, verdict: Verdict) -> None:
         old, attachment.verdict = attachment.verdict, verdict
@@ -248,24 +181,10 @@ class AttachedEngines:
                 was = f", no longer {old.role}"
             _log.info("%s: role %s%s (%s: %s)", name, verdict.answer, was, how, why)
 
-    def _assign(self, attachment: Attachment, state: EngineState, now_ns: int) -> None:
-        """Tell the ledger where an engine stands, if that has changed."""
-        before, engine = attachment.assignment, attachment.engine
-        now = Assignment(
-            engine=engine.name,
-            role=attachment.verdict.role,
-            devices=attachment.devices,
-            state=state,
-            since_ns=now_ns if before is None else before.since_ns,
-            pids=() if engine.leader is None else (engine.leader.pid,),
-            model_name=attachment.model_name,
-            engine_namespace=engine.namespace,
-        )
-        if now == before or (before is None and state is EngineState.GONE):
-            return
-        attachment.assignment = replace(now, since_ns=now_ns)
-        self._ledger.assign(attachment.assignment)
+    def _report(self, attachment: Attachment, now_ns: int) -> None:
+        attachment.refresh(self._tls, registering=self._registering)
+        self._registry.assign(attachment, now_ns)
 
     def _free_index(self) -> int:
-        used = {device.index for device in self.devices}
+        used = {device.index for device in self._registry.devices()}
         return next(n for n in count(self._first_index) if n not in used)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from disagg_cluster.telemetry.launched_engines import KnownPeer
+from disagg_cluster.telemetry.engine_registry import KnownPeer
 from disagg_exporter.model import Role
 from disagg_exporter.roles.evidence.page import page_claims
 from disagg_exporter.roles.evidence.traffic import SwitchingRole, traffic_claim

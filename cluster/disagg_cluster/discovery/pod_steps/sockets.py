@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from disagg_cluster.discovery.pod_steps.admission import (
 )
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.model import CollectorStatus
+from disagg_exporter.model import CollectorStatus, Method
 from disagg_exporter.steps.listener import ListenerCounts, StepsListener
 from disagg_exporter.steps.messages import StepEvent
 
@@ -128,10 +128,17 @@ class PodStepSockets:
             listener.close()
         self._open.clear()
 
-    def drain(self, uid: str) -> None:
-        """Ingest what waits in a pod's socket: before its engine's end is booked."""
-        if uid in self._open:
-            self._open[uid].drain()
+    def last_received(self, _name: str) -> Mapping[Method, int]:
+        """Nothing: what is received is a step of the engine that it is delivered to."""
+        return {}
+
+    def drain(self, _name: str) -> None:
+        """Ingest what waits in the sockets: before the end of an engine is accounted."""
+        for listener in self._open.values():
+            listener.drain()
+
+    def forget(self, _name: str) -> None:
+        """Forget nothing: a socket goes with its pod."""
 
     def counts(self, uid: str) -> ListenerCounts | None:
         """Return what a pod's socket has seen; None if it has none."""
@@ -141,12 +148,14 @@ class PodStepSockets:
         """Return what keeps pods from being heard, a line each."""
         return self._health.problems
 
-    def status(self) -> CollectorStatus:
+    def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return the collector `pod_steps`."""
-        return replace(
-            self._health.status(),
-            duration_seconds=0.0,
-            last_success_timestamp_seconds=self._received_wall,
+        return (
+            replace(
+                self._health.status(),
+                duration_seconds=0.0,
+                last_success_timestamp_seconds=self._received_wall,
+            ),
         )
 
     def _socket_statuses(self, known: Iterable[Pod]) -> Iterator[SocketStatus]:

@@ -1,4 +1,4 @@
-"""Hears the ForwardPassMetrics of one engine and passes its steps on to the node's ledger.
+"""Receives the ForwardPassMetrics of one engine and passes its steps on to the node's ledger.
 
 Needs the extra `fpm`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from disagg_cluster.telemetry.steps.fpm_addresses import listening_sockets
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
-from disagg_exporter.model import CollectorStatus
+from disagg_exporter.model import CollectorStatus, Method
 from disagg_exporter.steps.fpm.message import FpmMessage, FpmStream
 from disagg_exporter.steps.fpm.subscriber import FpmSocketError, FpmSubscriber
 
@@ -35,7 +35,7 @@ SILENT_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Rank:
-    """One publisher: whose listening sockets it was believed by, and what it has told."""
+    """One publisher: whose listening sockets it was believed by, and its stream."""
 
     address: str
     stream: FpmStream
@@ -116,8 +116,12 @@ class FpmFeed:
         for rank in self._ranks:
             rank.subscriber.close()
 
+    def last_received(self) -> Mapping[Method, int]:
+        """Return when its present process published something last."""
+        return {} if self.received_ns is None else {Method.FPM: self.received_ns}
+
     def drain(self) -> None:
-        """Hear what has arrived: before the engine's death is booked."""
+        """Ingest what has arrived: before the engine's death is accounted."""
         for rank in self._ranks:
             rank.subscriber.drain()
 
@@ -126,15 +130,17 @@ class FpmFeed:
         """Messages that never came, by the gaps in their numbers, from its present process."""
         return sum(rank.stream.lost for rank in self._ranks)
 
-    def status(self) -> CollectorStatus:
+    def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return the collector `fpm:<engine>`."""
         ok = all(rank.subscriber.is_open for rank in self._ranks) and self.received_ns is not None
-        told = self._health.status()
-        return replace(
-            told,
-            success=ok and told.success,
-            duration_seconds=0.0,
-            last_success_timestamp_seconds=self._received_wall,
+        status = self._health.status()
+        return (
+            replace(
+                status,
+                success=ok and status.success,
+                duration_seconds=0.0,
+                last_success_timestamp_seconds=self._received_wall,
+            ),
         )
 
     def _check(self, loop: AbstractEventLoop) -> None:
@@ -147,7 +153,7 @@ class FpmFeed:
                 self._check_rank(rank, leader, loop)
 
     def _begin(self, leader: int | None) -> None:
-        """Forget what the process before this one told."""
+        """Forget what the process before this one published."""
         self._leader, self.received_ns = leader, None
         for number, rank in enumerate(self._ranks):
             rank.subscriber.close()

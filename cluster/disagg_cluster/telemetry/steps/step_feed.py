@@ -1,4 +1,4 @@
-"""Hears the steps of one worker's engine and passes them on to the node's ledger."""
+"""Receives the steps of one worker's engine and passes them on to the node's ledger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import CollectorStatus
+from disagg_exporter.model import CollectorStatus, Method
 from disagg_exporter.steps.listener import StepsListener
 from disagg_exporter.steps.local_sockets import in_session_of
 from disagg_exporter.steps.messages import ControlMessage, StepEvent, StepRecords
@@ -64,6 +64,7 @@ class StepFeed:
         self._records_seen = False
         self._refused_before = 0
         self._received_wall: float | None = None
+        self._silence: str | None = None
         self.received_ns: int | None = None
         self.worked_ns: int | None = None
 
@@ -75,26 +76,32 @@ class StepFeed:
         """Hang up."""
         self._listener.close()
 
+    def last_received(self) -> Mapping[Method, int]:
+        """Return when something was received last; of a plugin that reports no steps nothing is."""
+        if self.received_ns is None or self._silence is not None:
+            return {}
+        return {Method.STEPS: self.received_ns}
+
     def drain(self) -> None:
-        """Hear what is waiting in the socket: before the engine's death is booked."""
+        """Ingest what waits in the socket: before the engine's death is accounted."""
         self._listener.drain()
 
     def begin(self) -> None:
-        """Forget what the process before this one told of itself, and who else tried to."""
+        """Forget what the process before this one reported, and who else tried to."""
         self._flags = None
         self._records_seen = False
         self._refused_before = self._listener.counts.refused
-        self.received_ns = self.worked_ns = None
+        self.received_ns = self.worked_ns = self._silence = None
 
     @property
     def simulated(self) -> bool:
         """Whether the engine says it is a stand-in."""
         return bool((self._flags or 0) & wire.SIMULATED)
 
-    def silence(self, seconds_since_ready: float, tokens_advancing: bool | None) -> str | None:
-        """Say why no steps come although they should; None if all is well."""
+    def check_silence(self, seconds_since_ready: float, tokens_advancing: bool | None) -> None:
+        """Log why no steps come although they should, when that begins, changes or ends."""
         counts = self._listener.counts
-        return explain_silence(
+        silence = explain_silence(
             SilenceFacts(
                 seconds_since_ready=seconds_since_ready,
                 connected=counts.connected > 0,
@@ -105,53 +112,60 @@ class StepFeed:
                 refused=counts.refused - self._refused_before,
             )
         )
+        if silence != self._silence:
+            _log.warning("%s: %s", self._engine, silence or "its steps are received again")
+            self._silence = silence
 
-    def status(self, silence: str | None) -> CollectorStatus:
-        """Return the collector `steps:<engine>`."""
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return the collector `steps:<engine>`; nothing while it has no process."""
+        if self._pid() is None:
+            return ()
         connected = self._listener.counts.connected > 0
-        told = self._health.status()
-        return replace(
-            told,
-            success=connected and silence is None and told.success,
-            duration_seconds=0.0,
-            last_success_timestamp_seconds=self._received_wall,
+        status = self._health.status()
+        return (
+            replace(
+                status,
+                success=connected and self._silence is None and status.success,
+                duration_seconds=0.0,
+                last_success_timestamp_seconds=self._received_wall,
+            ),
         )
 
     def _admits(self, pid: int) -> bool:
         leader = self._pid()
         return leader is not None and in_session_of(leader, pid)
 
-    def _receive(self, told: StepEvent) -> None:
+    def _receive(self, event: StepEvent) -> None:
         # What an engine sends must end neither its neighbours' feeds nor ours. That its heartbeats
         # are understood does not make its steps so.
-        with self._health.round() if isinstance(told, StepRecords) else self._health.guard():
-            self._ingest(told)
+        with self._health.round() if isinstance(event, StepRecords) else self._health.guard():
+            self._ingest(event)
 
-    def _ingest(self, told: StepEvent) -> None:
-        if isinstance(told, ControlMessage) and told.step is None:
+    def _ingest(self, event: StepEvent) -> None:
+        if isinstance(event, ControlMessage) and event.step is None:
             return
         now_ns = self._clock_ns()
-        self._flags = told.flags
+        self._flags = event.flags
         self._received_wall, self.received_ns = self._wall(), now_ns
-        if isinstance(told, StepRecords):
+        if isinstance(event, StepRecords):
             self._records_seen = True
-            work = told.rows[~told.rows["dummy"]]
+            work = event.rows[~event.rows["dummy"]]
             if len(work):
                 self.worked_ns = min(int(work["t_ns"][-1]), now_ns)
-        ingest_steps(told, self._ledger, self._capacity_model, now_ns)
+        ingest_steps(event, self._ledger, self._capacity_model, now_ns)
 
 
 def ingest_steps(
-    told: StepEvent, ledger: Ledger, capacity_model: CapacityModel, now_ns: int
+    event: StepEvent, ledger: Ledger, capacity_model: CapacityModel, now_ns: int
 ) -> None:
-    """Pass what an engine told of its steps on to the books."""
-    overlapped = bool(told.flags & wire.OVERLAPPED)
-    if isinstance(told, StepRecords):
-        ledger.steps(told.key, told.rows, now_ns=now_ns)
-        capacity_model.steps(told.key, told.rows, overlapped=overlapped)
-    elif told.step is not None:
-        capacity_model.heartbeat(told.key, told.step)
-        held = bool(told.flags & wire.HELD_TOTALS)
+    """Pass what an engine reported of its steps on to accounting and capacity."""
+    overlapped = bool(event.flags & wire.OVERLAPPED)
+    if isinstance(event, StepRecords):
+        ledger.steps(event.key, event.rows, now_ns=now_ns)
+        capacity_model.steps(event.key, event.rows, overlapped=overlapped)
+    elif event.step is not None:
+        capacity_model.heartbeat(event.key, event.step)
+        held = bool(event.flags & wire.HELD_TOTALS)
         ledger.heartbeat(
-            told.key, told.step, overlapped=overlapped, held_totals=held, now_ns=now_ns
+            event.key, event.step, overlapped=overlapped, held_totals=held, now_ns=now_ns
         )

@@ -1,9 +1,9 @@
-"""The protocol of whatever receives single steps of attached engines, and several such as one."""
+"""The protocol of whatever receives single steps of engines, and several such as one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from disagg_exporter.model import CollectorStatus, Method
 
@@ -31,7 +31,11 @@ class StepSources:
     """Several sources as one."""
 
     def __init__(self, *sources: StepSource) -> None:
-        self._sources = sources
+        self._sources = list(sources)
+
+    def add(self, *sources: StepSource) -> None:
+        """Receive through these, too."""
+        self._sources += sources
 
     def last_received(self, name: str) -> Mapping[Method, int]:
         """When steps of an engine were received last, by each source that has any."""
@@ -58,3 +62,52 @@ class StepSources:
         """Receive nothing more."""
         for source in self._sources:
             source.close()
+
+
+class EngineFeed(Protocol):
+    """Receives the steps of one engine."""
+
+    def last_received(self) -> Mapping[Method, int]:
+        """When a step was received last; empty if none is."""
+
+    def drain(self) -> None:
+        """Ingest what waits."""
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How receiving goes."""
+
+    def close(self) -> None:
+        """Receive nothing more."""
+
+
+Feed = TypeVar("Feed", bound=EngineFeed)
+
+
+class EngineFeeds(Generic[Feed]):
+    """Feeds of single engines, by their names, as one source."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[str, Feed] = {}
+
+    def last_received(self, name: str) -> Mapping[Method, int]:
+        """When steps of an engine were received last; empty if it has no feed."""
+        return self.feeds[name].last_received() if name in self.feeds else {}
+
+    def drain(self, name: str) -> None:
+        """Ingest what waits of an engine."""
+        if name in self.feeds:
+            self.feeds[name].drain()
+
+    def forget(self, name: str) -> None:
+        """Close and forget the feed of an engine that has disappeared."""
+        if name in self.feeds:
+            self.feeds.pop(name).close()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How receiving goes, of each feed."""
+        return tuple(status for feed in self.feeds.values() for status in feed.collectors())
+
+    def close(self) -> None:
+        """Close all feeds and forget them."""
+        for name in tuple(self.feeds):
+            self.forget(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,28 +19,11 @@ from disagg_cluster.discovery.observations.types import (
     Observation,
     Scan,
 )
-from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.engine_registry import EngineRegistry, KnownPeer
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.model import CollectorStatus
 from disagg_exporter.roles.evidence.types import Markers
 
 SECRET = "s3cret"
-
-
-class Silent:
-    """No engine tells its steps."""
-
-    def last_received(self, _name: str) -> dict[object, int]:
-        return {}
-
-    def drain(self, _name: str) -> None: ...
-
-    def collectors(self) -> tuple[CollectorStatus, ...]:
-        return ()
-
-    def close(self) -> None: ...
-
-    def forget(self, _name: str) -> None: ...
 
 
 class Broken:
@@ -78,24 +61,22 @@ def after_some_looks(
     *finders: Broken | Sees, ours: Sequence[int] = ()
 ) -> tuple[DiscoveryLoop, Sequence[str]]:
     """A scout that has looked some times, and the engines that it found."""
-    attached = AttachedEngines(Ledger(), (), Silent())
-    pages = PageScraper(lambda: {}, 1.0, lambda _engine: False)
-    scans = 0
+    ledger, scans = Ledger(), 0
 
-    def counted() -> Iterator[object]:
-        nonlocal scans
-        scans += 1
-        return iter(())
+    class Counting(EngineRegistry):
+        """Counts how often the engines that we launched were asked for."""
 
-    scout = DiscoveryLoop(
-        finders,
-        attached,
-        EngineNames(),
-        pages,
-        counted,  # type: ignore[arg-type]
-        ours=lambda: ours,
-        interval_seconds=0.01,
-    )
+        def launched_pids(self) -> tuple[int, ...]:
+            return tuple(ours)
+
+        def peers(self) -> tuple[KnownPeer, ...]:
+            nonlocal scans
+            scans += 1
+            return ()
+
+    registry = Counting(ledger, 1.0)
+    attached = AttachedEngines(registry, ledger, ())
+    scout = DiscoveryLoop(finders, attached, EngineNames(), registry, interval_seconds=0.01)
 
     async def story() -> None:
         running = asyncio.create_task(scout.run())

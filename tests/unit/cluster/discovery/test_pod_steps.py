@@ -15,8 +15,9 @@ from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attach_mode import AttachMode
 from disagg_cluster.discovery.kubernetes.api_server import ApiServer
 from disagg_cluster.discovery.kubernetes_discovery import KubernetesDiscovery
+from disagg_cluster.discovery.observations.types import EngineNames
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
@@ -41,7 +42,7 @@ class Node:
     folder: RunFolder
     ledger: Ledger
     attaching: AttachMode
-    pages: PageScraper
+    registry: EngineRegistry
 
     def pod(self, name: str, gpu: int, *, proposed_name: str = "true") -> None:
         """Start a pod with an engine on a GPU."""
@@ -74,8 +75,11 @@ def node() -> Iterator[Node]:
         folder, ledger = RunFolder(short / "run"), Ledger()
         for device in DEVICES:
             ledger.add_device(device, time.monotonic_ns())
+        registry = EngineRegistry(ledger, 1.0)
         attaching = AttachMode(
             Attach(processes=False),
+            registry,
+            EngineNames(),
             folder,
             ledger,
             CapacityModel(1.0),
@@ -86,15 +90,14 @@ def node() -> Iterator[Node]:
             ),
             interval_seconds=0.1,
         )
-        pages = PageScraper(lambda: attaching.urls, 1.0, lambda _engine: True)
-        yield Node(api, kubelet, folder, ledger, attaching, pages)
+        yield Node(api, kubelet, folder, ledger, attaching, registry)
     shutil.rmtree(short)
 
 
 @told
 async def test_steps_of_an_annotated_pod_are_booked_on_its_gpu(node: Node) -> None:
     node.pod("decode-0", 0)
-    async with running(node.attaching.run(node.pages, tuple)):
+    async with running(node.attaching.run()):
         await until(lambda: node.socket("decode-0").exists() and bool(node.account("decode-0")))
         sender = Sender(str(node.socket("decode-0")))
         sender.beat()
@@ -104,7 +107,7 @@ async def test_steps_of_an_annotated_pod_are_booked_on_its_gpu(node: Node) -> No
         await until(lambda: node.told_steps("decode-0") >= 9)
         sender.close()
 
-        (status,) = node.attaching.statuses(node.pages)
+        (status,) = node.registry.statuses()
     assert (status.engine, status.devices) == ("decode-0", (UUIDS[0],))
     assert status.role is Role.DECODE
 
@@ -114,7 +117,7 @@ async def test_a_pod_cannot_tell_steps_of_another(node: Node) -> None:
     """Bar 5 of the attach issue: whose a step is, is where it was told."""
     node.pod("victim", 0)
     node.pod("hostile", 1)
-    async with running(node.attaching.run(node.pages, tuple)):
+    async with running(node.attaching.run()):
         await until(lambda: node.socket("hostile").exists() and bool(node.account("hostile")))
         await until(lambda: bool(node.account("victim")))
         sender = Sender(str(node.socket("hostile")), getpid=lambda: 1)
@@ -131,7 +134,7 @@ async def test_a_pod_cannot_tell_steps_of_another(node: Node) -> None:
 @told
 async def test_a_pod_that_does_not_ask_has_no_socket(node: Node) -> None:
     node.pod("quiet", 0, proposed_name="no")
-    async with running(node.attaching.run(node.pages, tuple)):
+    async with running(node.attaching.run()):
         await until(lambda: bool(node.account("quiet")))
 
         assert not node.socket("quiet").parent.exists()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_cluster.telemetry.launched_engines import LaunchedEngines
-from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
@@ -35,44 +36,37 @@ def test_an_engine_is_up_as_its_last_probe_says(
     state: WorkerState, pid: int | None, answered: bool | None, up: bool | None
 ) -> None:
     workers = node(worker("w")).workers
-    engines = LaunchedEngines(
-        workers, lambda _name: WorkerIdentity(), Ledger(), up_of=lambda _name: answered
-    )
-    pages = PageScraper(lambda: {}, 1.0, lambda _name: False)
+    registry = EngineRegistry(Ledger(), 1.0, up_of=lambda _name: answered)
+    engines = LaunchedEngines(workers, lambda _name: WorkerIdentity(), registry)
 
     engines.changed("w", WorkerState.STOPPED, state, pid, "")
 
-    assert [status.up for status in engines.statuses(pages)] == [up]
+    assert [status.up for status in registry.statuses()] == [up]
 
 
 @pytest.mark.parametrize("served", [False, True])
 def test_one_that_served_before_is_asked_for_its_page_although_it_starts(served: bool) -> None:
     workers = node(worker("w")).workers
-    engines = LaunchedEngines(
-        workers, lambda _name: WorkerIdentity(), Ledger(), served=lambda _name: served
-    )
+    registry = EngineRegistry(Ledger(), 1.0, served=lambda _name: served)
+    engines = LaunchedEngines(workers, lambda _name: WorkerIdentity(), registry)
 
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
 
-    assert engines.answers("w") is served
+    assert registry.is_scraped("w") is served
 
 
 def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:
     """Its plugin looks for a daemon once a second: until then nothing less is taken for it."""
     workers = node(worker("w")).workers
     now_ns = 10**12
+    registry = EngineRegistry(Ledger(), 1.0, served=lambda _name: True)
     engines = LaunchedEngines(
-        workers,
-        lambda _name: WorkerIdentity(),
-        Ledger(),
-        served=lambda _name: True,
-        clock_ns=lambda: now_ns,
+        workers, lambda _name: WorkerIdentity(), registry, clock_ns=lambda: now_ns
     )
-    pages = PageScraper(lambda: {}, 1.0, lambda _name: False)
 
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
 
-    assert [subject.ready_ns for subject in engines.source_candidates(pages)] == [now_ns]
+    assert [subject.ready_ns for subject in registry.source_candidates()] == [now_ns]
 
 
 def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
@@ -80,22 +74,28 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
 ) -> None:
     """Its steps are taken as soon as they are heard, not when silence is looked for next."""
     now_ns = 10**12
-    ledger, pages = Ledger(), PageScraper(lambda: {}, 1.0, lambda _name: False)
+    ledger = Ledger()
+    registry = EngineRegistry(ledger, 1.0)
     engines = LaunchedEngines(
-        node(worker("w")).workers, lambda _name: WorkerIdentity(), ledger, clock_ns=lambda: now_ns
+        node(worker("w")).workers, lambda _name: WorkerIdentity(), registry, clock_ns=lambda: now_ns
     )
     feed = StepFeed("w", tmp_path / "s", ledger, CapacityModel(1.0), lambda: engines.pid("w"), {})
-    engines.set_feed("w", feed)
-    engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
-    engines.changed("w", STARTING, READY, 7, "")
-    now_ns += round(GRACE_SECONDS * 1e9)
-    engines.check_step_silence(pages)
-    assert "never connected" in caplog.text
 
-    engines.changed("w", READY, WorkerState.BACKOFF, None, "")
-    engines.changed("w", WorkerState.BACKOFF, STARTING, 8, "")
-    feed.received_ns = now_ns  # as its plugin's first message has it
+    async def story() -> None:
+        nonlocal now_ns
+        with engines.receiving({"w": feed}, asyncio.get_running_loop()):
+            engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
+            engines.changed("w", STARTING, READY, 7, "")
+            now_ns += round(GRACE_SECONDS * 1e9)
+            engines.check_step_silence()
+            assert "never connected" in caplog.text
 
-    assert [subject.last_received for subject in engines.source_candidates(pages)] == [
-        {Method.STEPS: now_ns}
-    ]
+            engines.changed("w", READY, WorkerState.BACKOFF, None, "")
+            engines.changed("w", WorkerState.BACKOFF, STARTING, 8, "")
+            feed.received_ns = now_ns  # as its plugin's first message has it
+
+            assert [subject.last_received for subject in registry.source_candidates()] == [
+                {Method.STEPS: now_ns}
+            ]
+
+    asyncio.run(story())

@@ -9,9 +9,14 @@ import pytest
 from disagg_cluster.config import Attach
 from disagg_cluster.discovery.attach_mode import AttachMode
 from disagg_cluster.discovery.attached.attached_fpm import AttachedFpm, addresses_of
-from disagg_cluster.discovery.observations.types import Finder, FoundEngine, Leader
+from disagg_cluster.discovery.observations.types import (
+    EngineNames,
+    Finder,
+    FoundEngine,
+    Leader,
+)
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_cluster.telemetry.source_selection import SourceSelection
 from disagg_cluster.telemetry.steps.step_source import StepSources
 from disagg_exporter.accounting import Ledger
@@ -206,21 +211,21 @@ def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publish
     """Found among the processes of this host, with no word to it or from it but its messages."""
     install(tmp_path)
     ledger, capacity_model = Ledger(), CapacityModel(0.05)
+    registry = EngineRegistry(ledger, 0.2)
     attaching = AttachMode(
-        Attach(processes=True), RunFolder(tmp_path), ledger, capacity_model, (), tuple,
-        interval_seconds=0.5,
+        Attach(processes=True), registry, EngineNames(), RunFolder(tmp_path), ledger,
+        capacity_model, (), tuple, interval_seconds=0.5,
     )  # fmt: skip
-    pages = PageScraper(lambda: attaching.urls, 0.2, lambda _: True, path_of=attaching.page_path)
     sourcing = SourceSelection(ledger)
 
     async def story(name: str) -> EngineAccount:
-        work = [asyncio.create_task(part) for part in (attaching.run(pages, tuple), pages.run())]
+        work = [asyncio.create_task(part) for part in (attaching.run(), registry.pages.run())]
         try:
             async with asyncio.timeout(60):
                 while True:
                     await asyncio.sleep(0.1)
                     now_ns = time.monotonic_ns()
-                    sourcing.select(attaching.source_candidates(pages), now_ns)
+                    sourcing.select(registry.source_candidates(), now_ns)
                     for account in ledger.engine_accounts(now_ns):
                         known = account.engine == name and account.reported.steps[1] > 5
                         if known and account.method is Method.FPM:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from disagg_cluster.discovery.attached.attachment import SILENT_SECONDS
 from disagg_cluster.discovery.attached.engines import (
     LINGER_SECONDS,
     OTHER_MODEL,
@@ -23,6 +22,7 @@ from disagg_cluster.discovery.observations.types import (
     FoundEngine,
     Leader,
 )
+from disagg_cluster.telemetry.engine_registry import SILENT_SECONDS, EngineRegistry
 from disagg_cluster.telemetry.pages.label_values import KEPT_VALUES, PER_ENGINE
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.metrics.page_cache import PageCache
@@ -112,9 +112,15 @@ class Node:
         self.ledger, self.pages, self.told = Ledger(), Pages(), Silent()
         for gpu in gpus:
             self.ledger.add_device(gpu, self.now_ns)
-        self.attached = AttachedEngines(
-            self.ledger, gpus, self.told, clock_ns=lambda: self.now_ns, **more
-        )
+        self.attach(gpus, **more)
+
+    def attach(self, gpus: Sequence[Device], **more: Any) -> None:
+        """Have a registry without any engine."""
+        clock: dict[str, Any] = {"clock_ns": lambda: self.now_ns}
+        self.registry = EngineRegistry(self.ledger, 1.0, **clock)
+        self.registry.pages = self.pages  # type: ignore[assignment] # as a PageScraper
+        self.registry.sources.add(self.told)
+        self.attached = AttachedEngines(self.registry, self.ledger, gpus, **clock, **more)
 
     def see(self, *engines: FoundEngine, seconds: float = 2.0, **verdicts: Verdict) -> None:
         """Let time pass, look, and judge: those that a test names, the others as prefill."""
@@ -122,24 +128,22 @@ class Node:
         self.ledger.advance(self.now_ns)
         self.attached.update(engines)
         judged = {engine.name: verdicts.get(engine.name, PREFILL) for engine in engines}
-        self.attached.settle(judged, self.pages)  # type: ignore[arg-type] # as a PageScraper
+        self.attached.settle(judged)
 
     def statuses(self) -> dict[str, EngineStatus]:
-        pages: Any = self.pages
-        return {status.engine: status for status in self.attached.statuses(pages)}
+        return {status.engine: status for status in self.registry.statuses()}
 
     def snapshot(self) -> Snapshot:
-        pages: Any = self.pages
         return Snapshot(
             taken_ns=self.now_ns,
             wall_offset_seconds=0.0,
             fresh_until_ns=self.now_ns + 10 * SECOND_NS,
-            devices=self.attached.devices,
+            devices=self.registry.devices(),
             accounts=self.ledger.device_accounts(),
             removed_accounts=self.ledger.removed_accounts(),
             engine_accounts=self.ledger.engine_accounts(self.now_ns),
-            engines=self.attached.statuses(pages),
-            left_out_engines=self.attached.left_out,
+            engines=self.registry.statuses(),
+            left_out_engines=self.registry.left_out,
         )
 
     def page(self) -> str:
@@ -184,7 +188,7 @@ def test_on_a_host_without_gpus_each_engine_is_one_device() -> None:
     node = Node(first_index=3)
     node.see(engine("a"), engine("b"))
 
-    assert [(d.gpu, d.index) for d in node.attached.devices] == [("cpu-a", 3), ("cpu-b", 4)]
+    assert [(d.gpu, d.index) for d in node.registry.devices()] == [("cpu-a", 3), ("cpu-b", 4)]
     assert node.statuses()["b"].devices == ("cpu-b",)
 
 
@@ -193,7 +197,7 @@ def test_on_a_host_with_gpus_an_engine_has_those_that_it_is_seen_on() -> None:
     node = Node((gpu,))
     node.see(engine("a", gpus=("GPU-a",)), engine("b", gpus=None))
 
-    assert node.attached.devices == ()
+    assert node.registry.devices() == ()
     assert node.statuses()["a"].devices == ("GPU-a",)
     assert node.statuses()["b"].devices == ()
 
@@ -211,7 +215,7 @@ def test_nothing_of_an_engine_is_left_once_it_is_forgotten_but_the_nodes_sums() 
     node.see(seconds=LINGER_SECONDS)
 
     assert "mortal" not in node.page()
-    assert node.attached.devices == ()
+    assert node.registry.devices() == ()
     assert node.node_seconds() >= before > 0
 
 
@@ -289,9 +293,9 @@ def test_where_no_page_is_the_next_address_is_tried_and_the_right_one_kept() -> 
     node = Node()
     node.see(two)
     node.see(two)
-    assert node.attached.urls["e"] == "http://127.0.0.1:1"
+    assert node.registry.urls["e"] == "http://127.0.0.1:1"
     node.see(two)
-    assert node.attached.urls["e"] == "http://127.0.0.1:2"
+    assert node.registry.urls["e"] == "http://127.0.0.1:2"
 
     node.pages.answer("e", node.now_ns)
     node.see(two)
@@ -299,7 +303,7 @@ def test_where_no_page_is_the_next_address_is_tried_and_the_right_one_kept() -> 
     node.see(two)
     node.see(replace(two, endpoints=two.endpoints[::-1]))
 
-    assert node.attached.urls["e"] == "http://127.0.0.1:2"
+    assert node.registry.urls["e"] == "http://127.0.0.1:2"
 
 
 def test_more_engines_than_any_node_has_are_left_out() -> None:
@@ -318,7 +322,7 @@ def test_engines_that_keep_coming_and_going_take_no_room_from_those_that_stay() 
 
     assert node.attached.lost == ""
     assert len(node.statuses()) == 2
-    assert len(node.attached.devices) <= 2 * MAX_ENGINES
+    assert len(node.registry.devices()) <= 2 * MAX_ENGINES
 
 
 def test_a_change_of_role_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -445,7 +449,7 @@ def test_a_follower_is_ready_when_it_is_there_and_waits_for_no_page(head: str) -
     assert (status.state, status.up, status.follows) == (EngineState.READY, True, head)
     assert status.model_name == "m"
     assert status.dynamo is None
-    assert dict(node.attached.urls) == {}
+    assert dict(node.registry.urls) == {}
 
     node.see(follower, seconds=SILENT_SECONDS + 1)
     assert node.statuses()["e"].state is EngineState.READY
@@ -466,7 +470,7 @@ def test_an_engine_of_the_daemon_before_keeps_its_role_until_it_has_answered() -
     watermark_ns = account.watermark_ns
 
     after = Node()
-    after.attached = AttachedEngines(after.ledger, [GPU], after.told, clock_ns=lambda: after.now_ns)
+    after.attach([GPU])
     after.now_ns = before.now_ns + 100 * SECOND_NS
     after.ledger.resume(before.ledger.checkpoint(before.now_ns), [GPU], {7}, after.now_ns)
     assert after.ledger.awaited_engines.missing == {"e"}
@@ -492,7 +496,7 @@ def test_another_process_under_the_name_of_one_before_is_another_engine() -> Non
     before.see(engine(gpus=("GPU-a",)))
 
     after = Node()
-    after.attached = AttachedEngines(after.ledger, [GPU], after.told, clock_ns=lambda: after.now_ns)
+    after.attach([GPU])
     after.now_ns = before.now_ns + 100 * SECOND_NS
     after.ledger.resume(before.ledger.checkpoint(before.now_ns), [GPU], {7}, after.now_ns)
     after.see(engine(pid=8, gpus=("GPU-a",)), seconds=2)

@@ -9,7 +9,7 @@ from disagg_cluster.discovery.observations.role_resolver import (
     Candidate,
     RoleResolver,
 )
-from disagg_cluster.telemetry.launched_engines import KnownPeer
+from disagg_cluster.telemetry.engine_registry import KnownPeer
 from disagg_exporter.model import Role
 from disagg_exporter.roles.evidence.types import Confidence, Markers
 

@@ -76,7 +76,7 @@ def test_the_engines_own_publisher_is_heard(transport: str, tmp_path: Path) -> N
         heard(hearing, publish, lambda: ledger.engine_accounts(0)[0].running == 0)
 
     assert told(ledger) == (10, 100)
-    assert hearing.status().success is False  # closed again
+    assert hearing.collectors()[0].success is False  # closed again
     assert hearing.lost == 0
 
 
@@ -237,7 +237,7 @@ def test_what_nobody_foresaw_of_a_check_is_shown_and_the_next_one_hears_the_publ
         nonlocal seen_failing
         if (error := next(trips, None)) is not None:
             raise error
-        seen_failing = seen_failing or not hearing.status().success
+        seen_failing = seen_failing or not hearing.collectors()[0].success
         return listening_sockets(address)
 
     with Publisher() as publisher:
@@ -250,7 +250,7 @@ def test_what_nobody_foresaw_of_a_check_is_shown_and_the_next_one_hears_the_publ
         heard(hearing, publish, lambda: hearing.received_ns is not None)
 
     assert seen_failing
-    assert hearing.status().unexpected_failures == 3
+    assert hearing.collectors()[0].unexpected_failures == 3
 
 
 def test_a_message_that_trips_us_up_silences_none_behind_it(
@@ -275,4 +275,4 @@ def test_a_message_that_trips_us_up_silences_none_behind_it(
 
         heard(hearing, publish, lambda: told(ledger)[0] > 0)
 
-    assert hearing.status().unexpected_failures == 1
+    assert hearing.collectors()[0].unexpected_failures == 1

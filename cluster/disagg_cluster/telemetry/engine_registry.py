@@ -1,0 +1,248 @@
+"""All engines of the node, launched and attached: one record of each, for ledger and page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients, EngineTlsServer
+from disagg_cluster.telemetry.pages.page_scraper import PageScraper
+from disagg_cluster.telemetry.source_selection import SourceCandidate
+from disagg_cluster.telemetry.steps.step_source import StepSources
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.engine_pages.adapters import page_path
+from disagg_exporter.model import (
+    Assignment,
+    CollectorStatus,
+    Device,
+    EngineState,
+    EngineStatus,
+    Role,
+)
+from disagg_exporter.roles.command_line.spanning import EnginePart
+from disagg_exporter.roles.evidence.page import telling_lines
+
+SILENT_SECONDS = 10.0
+"""An engine that nothing but its page shows is gone when that has been silent for so long."""
+
+LINES_SECONDS = 1.5
+"""How often the lines of a page that its engine's role may be known from are searched."""
+
+_SERVING = (EngineState.READY, EngineState.DRAINING)
+
+
+class Origin(StrEnum):
+    """Who started an engine: this daemon, or somebody else."""
+
+    LAUNCHED = "launched"
+    ATTACHED = "attached"
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineRecord:
+    """One engine of the node, whoever started it; its subclasses say what that rests on.
+
+    `status` is what the metrics page shows of it, less what its own page and the last probe say.
+    `shown` says that it is there, and an engine. It is `serving` while requests reach its process,
+    and since `ready_ns`. It `answered_ns` last; one that is not `witnessed` by a process or a pod
+    is known by its answers alone. `url` is the root of its server, empty while there is none to
+    scrape. `part` is set where it is one of several nodes' parts of an engine, `pseudo` where it is
+    a device of its own. `assignment` was reported to the ledger last.
+    """
+
+    origin: Origin
+    status: EngineStatus
+    shown: bool = True
+    serving: bool = False
+    ready_ns: int | None = None
+    answered_ns: int | None = None
+    witnessed: bool = True
+    url: str = ""
+    tls: EngineTlsServer = field(default_factory=EngineTlsServer)
+    ranks: int = 1
+    namespace: str = ""
+    part: EnginePart | None = None
+    pseudo: Device | None = None
+    assignment: Assignment | None = None
+    lines: tuple[str, ...] = field(default=(), repr=False)
+    lines_ns: int = 0
+
+    def state(self, now_ns: int) -> EngineState:
+        """Where it stands now."""
+        state, answered_ns = self.status.state, self.answered_ns
+        if self.witnessed or answered_ns is None or state is not EngineState.READY:
+            return state
+        is_silent = now_ns - answered_ns > SILENT_SECONDS * 1e9
+        return EngineState.GONE if is_silent else state
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPeer:
+    """An engine whose role is known anyhow: one that we launched."""
+
+    model_name: str
+    role: Role
+
+
+class EngineRegistry:
+    """The records of all engines, by name, with their pages and the sources of their steps.
+
+    Args:
+        ledger: Receives every change.
+        pages_seconds: From one scrape of an engine's metrics page to the next.
+        up_of: Whether a worker answered its last health probe; None if nobody knows.
+        served: Whether a worker that starts served before, under an earlier daemon.
+        lines_seconds: See `LINES_SECONDS`.
+        clock_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        pages_seconds: float,
+        *,
+        up_of: Callable[[str], bool | None] = lambda _name: None,
+        served: Callable[[str], bool] = lambda _name: False,
+        lines_seconds: float = LINES_SECONDS,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.records: dict[str, EngineRecord] = {}
+        self.sources = StepSources()
+        """Where the engines' steps are received."""
+        self.pages = PageScraper(
+            lambda: self.urls,
+            pages_seconds,
+            self.is_scraped,
+            path_of=self._page_path,
+            keep_lines=self._keep_lines,
+            tls_of=EngineTlsClients(self._tls_server).client,
+        )
+        """The metrics pages of all engines."""
+        self.left_out: int | None = None
+        """How many engines were found beyond those that are attached to; None without attaching."""
+        self._ledger = ledger
+        self._up_of = up_of
+        self._served = served
+        self._lines_ns = round(lines_seconds * 1e9)
+        self._clock_ns = clock_ns
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """The roots of the engines' servers now."""
+        return {name: record.url for name, record in self.records.items() if record.url}
+
+    def devices(self) -> tuple[Device, ...]:
+        """The pseudo-devices of engines that were found."""
+        return tuple(r.pseudo for r in self.records.values() if r.pseudo is not None)
+
+    def peers(self) -> tuple[KnownPeer, ...]:
+        """What the launched engines with a process serve, and in which role."""
+        return tuple(
+            KnownPeer(record.status.model_name, record.status.role)
+            for record in self.records.values()
+            if record.origin is Origin.LAUNCHED and record.status.pid is not None
+        )
+
+    def launched_pids(self) -> tuple[int, ...]:
+        """The leaders of the processes that we started."""
+        launched = (r.status.pid for r in self.records.values() if r.origin is Origin.LAUNCHED)
+        return tuple(pid for pid in launched if pid is not None)
+
+    def is_scraped(self, name: str) -> bool:
+        """Whether an engine is worth asking for its page."""
+        record = self.records[name]
+        return record.origin is Origin.ATTACHED or self._serves(record, self._clock_ns())
+
+    def statuses(self) -> tuple[EngineStatus, ...]:
+        """Return every engine as the page shows it."""
+        now_ns = self._clock_ns()
+        return tuple(self._status(r, now_ns) for r in self.records.values() if r.shown)
+
+    def source_candidates(self) -> tuple[SourceCandidate, ...]:
+        """Return every engine as the choice of its source sees it."""
+        now_ns = self._clock_ns()
+        return tuple(
+            SourceCandidate(
+                engine=name,
+                role=record.status.role,
+                devices=record.status.devices,
+                pid=record.status.pid,
+                ready_ns=record.ready_ns if self._serves(record, now_ns) else None,
+                page=self.pages.page(name),
+                last_received=self.sources.last_received(name),
+                part=record.part,
+            )
+            for name, record in self.records.items()
+            if record.shown
+        )
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how the engines' steps are received and their pages scraped."""
+        return (*self.sources.collectors(), *self.pages.statuses())
+
+    def assign(self, record: EngineRecord, now_ns: int) -> None:
+        """Report to the ledger where an engine stands, if that has changed."""
+        before, status, state = record.assignment, record.status, record.state(now_ns)
+        now = Assignment(
+            engine=status.engine,
+            role=status.role,
+            devices=status.devices,
+            state=state,
+            since_ns=now_ns if before is None else before.since_ns,
+            pids=() if status.pid is None else (status.pid,),
+            model_name=status.model_name,
+            ranks=record.ranks,
+            engine_namespace=record.namespace,
+        )
+        if now == before or (before is None and state is EngineState.GONE):
+            return
+        record.assignment = replace(now, since_ns=now_ns)
+        self._ledger.assign(record.assignment)
+
+    def _serves(self, record: EngineRecord, now_ns: int) -> bool:
+        """Whether it takes requests; one that was adopted may before it has answered a probe."""
+        if record.origin is Origin.ATTACHED:
+            return record.state(now_ns) in _SERVING
+        goes_on = record.status.state is EngineState.STARTING and self._served(record.status.engine)
+        return record.serving or goes_on
+
+    def _status(self, record: EngineRecord, now_ns: int) -> EngineStatus:
+        name, pages = record.status.engine, self.pages
+        page, kind = pages.page(name), record.status.kind
+        if record.origin is Origin.LAUNCHED:
+            up = self._up_of(name) if record.serving and record.status.pid is not None else False
+        else:
+            scraped = pages.status(name)
+            up = record.status.follows is not None or (scraped is not None and scraped.success)
+            kind = page.kind if page is not None else kind
+        return replace(
+            record.status,
+            kind=kind,
+            version=pages.version(name),
+            state=record.state(now_ns),
+            up=up,
+            page=page,
+            serving=pages.serving(name),
+            tls=pages.tls(name),
+        )
+
+    # What follows may be called on the threads that scrape.
+
+    def _page_path(self, name: str) -> str:
+        return page_path(self.records[name].status.kind)
+
+    def _tls_server(self, name: str) -> EngineTlsServer:
+        record = self.records.get(name)
+        return EngineTlsServer() if record is None else record.tls
+
+    def _keep_lines(self, name: str, page: bytes) -> tuple[str, ...]:
+        """The lines that the role of an attached engine may be known from; found at times."""
+        record = self.records.get(name)
+        if record is None or record.origin is Origin.LAUNCHED or not record.url:
+            return ()
+        now_ns = self._clock_ns()
+        if now_ns - record.lines_ns >= self._lines_ns:
+            record.lines_ns, record.lines = now_ns, telling_lines(page)
+        return record.lines
