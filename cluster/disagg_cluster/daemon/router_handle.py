@@ -18,6 +18,7 @@ from disagg_cluster.launch.router_command import router_command, router_engines,
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.router import count_on, parse_router_page
 from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import CollectorStatus, RouterEngine, RouterPage, RouterStatus
@@ -105,6 +106,7 @@ class RouterWatch:
         self._process = process
         self._deadline_seconds = deadline_seconds
         self._fetch = fetch
+        self._keys = SeriesKeys()
         self._clock_ns = clock_ns
         self._status = RouterStatus(engines)
         self._health = CollectorHealth(
@@ -156,7 +158,7 @@ class RouterWatch:
 
     def _read(self) -> RouterPage:
         text = self._fetch(self._url, self._deadline_seconds)
-        return parse_router_page(text, self._clock_ns())
+        return parse_router_page(text, self._clock_ns(), self._keys)
 
     def _seen(self, pid: int, page: RouterPage) -> None:
         # A page of another process is no past of this one: its counters began at 0.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from disagg_exporter.engine_pages.adapters import ADAPTERS, KINDS
 from disagg_exporter.engine_pages.exposition.lines import (
@@ -78,29 +79,20 @@ class LayoutReader:
                 value = expression.of(numbers)
                 if value is not None:
                     values[expression.gives] = value
-        awake = values.get(Field.AWAKE)
+        totals = {key: value for key, value in values.items() if isinstance(key, Total)}
+        fields: dict[str, Any] = {key.value: values[key] for key in values.keys() - totals.keys()}
+        awake = fields.pop(Field.AWAKE, None)
         return EnginePage(
             kind=self._adapter.kind,
             t_ns=t_ns,
             model_name=self._model_name,
-            running=values.get(Field.RUNNING),
-            waiting=values.get(Field.WAITING),
-            deferred=values.get(Field.DEFERRED),
-            kv_usage_ratio=values.get(Field.KV_USAGE_RATIO),
-            computed_tokens_total=values.get(Field.COMPUTED_TOKENS_TOTAL),
-            external_tokens_total=values.get(Field.EXTERNAL_TOKENS_TOTAL),
-            generation_tokens_total=values.get(Field.GENERATION_TOKENS_TOTAL),
-            prefill_seconds_total=values.get(Field.PREFILL_SECONDS_TOTAL),
-            decode_seconds_total=values.get(Field.DECODE_SECONDS_TOTAL),
-            steps_total=values.get(Field.STEPS_TOTAL),
             kv_cache_tokens=self._kv_cache_tokens(numbers),
             asleep=None if awake is None else awake == 0,
             serving=ServingCounts(
-                {key: value for key, value in values.items() if isinstance(key, Total)},
-                self._first_token.of(numbers),
-                self._between_tokens.of(numbers),
+                totals, self._first_token.of(numbers), self._between_tokens.of(numbers)
             ),
             ranks=self._ranks,
+            **fields,
         )
 
     def _kv_cache_tokens(self, numbers: Sequence[float]) -> float | None:

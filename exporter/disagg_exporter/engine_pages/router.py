@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
-
-from disagg_exporter.engine_pages.exposition.layout_cache import MAX_LINE_BYTES, MAX_WANTED_BYTES
-from disagg_exporter.engine_pages.exposition.lines import PageError, no_count
+from disagg_exporter.engine_pages.exposition.lines import (
+    PageError,
+    SamplesByName,
+    SeriesFilter,
+    find,
+    no_count,
+)
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.expressions import LARGEST
 from disagg_exporter.model import Phase, RouterCounts, RouterPage
 
 _OURS = b"vllm_router_"
@@ -22,42 +26,45 @@ _ACTIVE = {
 }
 _PENDING = "vllm_router_pd_pending_decode_requests"
 _HEALTH = "vllm_router_worker_health"
-_WANTED = frozenset(
-    {_REQUESTS, _PREFILL_ERRORS, _DECODE_ERRORS, *_ACTIVE.values(), _PENDING, _HEALTH}
-)
 _COUNTERS = (_REQUESTS, _PREFILL_ERRORS, _DECODE_ERRORS)
-
-# More than this is no count of anything, and sums of such numbers overflow.
-_LARGEST = 2.0**63
+_WANTED = SeriesFilter((*_COUNTERS, *_ACTIVE.values(), _PENDING, _HEALTH))
 
 
-def parse_router_page(text: bytes, t_ns: int) -> RouterPage:
+def parse_router_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> RouterPage:
     """Read the page of vllm-router; one without a line is that of a router without a request.
+
+    Args:
+        text: The page.
+        t_ns: When it was asked for.
+        keys: Series keys of this router's earlier pages.
 
     Raises:
         PageError: The page is no page of vllm-router, is cut off, holds garbage among the lines we
-            need, or a counter that is not a number from 0 up.
+            need, a sample twice, or a counter that is not a number from 0 up.
     """
     if text and not text.endswith(b"\n"):
         raise PageError("the page is cut off: its last line has no end")
     if text.strip() and _OURS not in text:
         raise PageError("no series of vllm-router on the page")
-    samples = _samples(text)
-    health = {url: value > 0 for url, value in _by_engine(samples, _HEALTH).items()}
+    found = find(text, _WANTED, keys or SeriesKeys(), "router's")
+    for name in _COUNTERS:
+        for sample in found.get(name, ()):
+            if not 0 <= sample.value <= LARGEST:
+                raise no_count(name, sample.value)
     return RouterPage(
         t_ns=t_ns,
         totals=RouterCounts(
-            requests=math.fsum(sample.value for sample in samples if sample.name == _REQUESTS),
-            prefill_errors=_by_engine(samples, _PREFILL_ERRORS),
-            decode_errors=_by_engine(samples, _DECODE_ERRORS),
+            requests=math.fsum(sample.value for sample in found.get(_REQUESTS, ())),
+            prefill_errors=_by_engine(found, _PREFILL_ERRORS),
+            decode_errors=_by_engine(found, _DECODE_ERRORS),
         ),
         active={
             phase: math.fsum(by_engine.values())
             for phase, name in _ACTIVE.items()
-            if (by_engine := _by_engine(samples, name))
+            if (by_engine := _by_engine(found, name))
         },
-        pending=_sum(_by_engine(samples, _PENDING)),
-        worker_health=health,
+        pending=_sum(_by_engine(found, _PENDING)),
+        worker_health={url: value > 0 for url, value in _by_engine(found, _HEALTH).items()},
     )
 
 
@@ -102,43 +109,9 @@ def _added(
     }
 
 
-def _samples(text: bytes) -> list[Sample]:
-    try:
-        wanted = b"\n".join(_wanted_lines(text)).decode("utf-8")
-        families = text_string_to_metric_families(wanted)
-        samples = [sample for family in families for sample in family.samples]
-    except UnicodeDecodeError:
-        raise PageError("a line of the router's series is not UTF-8") from None
-    except (ValueError, IndexError, OverflowError) as error:
-        # What the client's parser throws at malformed lines, and float() at endless digits.
-        why = ascii(str(error))[:160]
-        cause = "a line of the router's series cannot be read"
-        raise PageError(f"{cause}: {why}", cause=cause) from error
-    for sample in samples:
-        if not 0 <= sample.value <= _LARGEST and sample.name in _COUNTERS:
-            raise no_count(sample.name, sample.value)
-    return [sample for sample in samples if 0 <= sample.value <= _LARGEST]
-
-
-def _wanted_lines(text: bytes) -> Iterator[bytes]:
-    total = 0
-    for line in text.split(b"\n"):
-        if not line.startswith(_OURS):
-            continue
-        name = line.split(b"{", 1)[0].split(None, 1)[0].decode("utf-8", "replace")
-        if name not in _WANTED:
-            continue
-        total += len(line)
-        if len(line) > MAX_LINE_BYTES:
-            raise PageError(f"a line is longer than {MAX_LINE_BYTES} bytes")
-        if total > MAX_WANTED_BYTES:
-            raise PageError(f"the lines we need are more than {MAX_WANTED_BYTES} bytes together")
-        yield line
-
-
-def _by_engine(samples: list[Sample], name: str) -> dict[str, float]:
+def _by_engine(found: SamplesByName, name: str) -> dict[str, float]:
     """The values of a series by engine: the router's own sum over the ranks, else ours."""
-    rows = [sample for sample in samples if sample.name == name]
+    rows = [row for row in found.get(name, ()) if 0 <= row.value <= LARGEST]
     summed = {s.labels.get("worker", "") for s in rows if s.labels.get("rank") == "aggregate"}
     values: dict[str, float] = {}
     for row in rows:

@@ -15,6 +15,7 @@ from disagg_cluster.daemon.router_handle import RouterWatch, router_spec
 from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_exporter.collectors import Backoff, keep_running
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.router import parse_router_page
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, Phase, RouterCounts, RouterEngine, RouterPage
@@ -235,10 +236,10 @@ def test_what_nobody_foresaw_of_a_page_fails_one_look_and_the_next_is_taken(
 ) -> None:
     trips = iter((ValueError("a bug of ours"),))
 
-    def parse(text: bytes, t_ns: int) -> RouterPage:
+    def parse(text: bytes, t_ns: int, keys: SeriesKeys) -> RouterPage:
         if (error := next(trips, None)) is not None:
             raise error
-        return parse_router_page(text, t_ns)
+        return parse_router_page(text, t_ns, keys)
 
     monkeypatch.setattr("disagg_cluster.daemon.router_handle.parse_router_page", parse)
 
