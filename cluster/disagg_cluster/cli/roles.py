@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from disagg_cluster.inspect.markers_file import MAX_BYTES, read_markers
-from disagg_exporter.roles.evidence.types import Evidence, Verdict
+from disagg_exporter.roles.evidence.types import Claim, Verdict
 from disagg_exporter.roles.judge import explain as judge
 
 
@@ -43,7 +43,7 @@ def _as_text(verdict: Verdict) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _line(item: Evidence) -> str:
+def _line(item: Claim) -> str:
     says = "does not decide" if item.role == "unknown" else f"says {item.role}"
     why = f" ({item.note})" if item.note else ""
     return f"{item.source}: {item.marker} is {item.value}: {says}{why}"

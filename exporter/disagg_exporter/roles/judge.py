@@ -19,11 +19,11 @@ from disagg_exporter.roles.evidence.types import (
     ClaimedRole,
     ClaimKind,
     Confidence,
-    Evidence,
     Markers,
     Peers,
     Source,
     Verdict,
+    note,
 )
 
 _PHASES = (Role.PREFILL, Role.DECODE, Role.ENCODE)
@@ -57,6 +57,10 @@ def explain(markers: Markers) -> Verdict:
     return judge(ordered, markers.peers, has_engine=process.has_engine)
 
 
+Decision = tuple[Claim, Confidence] | None
+"""The claim that decides and how sure that is; None where the role stays unknown."""
+
+
 def judge(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict:
     """Weigh claims, which come in their order.
 
@@ -69,21 +73,23 @@ def judge(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict
     program = [c for c in said if c.says is None and c.source is Source.PROGRAM]
     if program and not has_engine:
         # A sidecar has its pod's labels, so none of them speaks of it.
-        return _verdict(program[0], program[0].confidence, claims, peers)
+        return _verdict((program[0], program[0].confidence), claims, peers)
     if has_engine:
         said = [claim for claim in said if claim.says is not None]
     if any(claim.switches for claim in claims):
         explicit = [claim for claim in said if claim.source is Source.EXPLICIT]
-        return _stated(explicit, claims, peers) if explicit else _switching(claims, peers)
+        if not explicit:
+            return _switching(claims, peers)
+        return _verdict(_stated(explicit, claims), claims, peers)
     if said:
-        return _stated(said, claims, peers)
-    conditional = next((c for c in claims if c.kind is ClaimKind.CONDITIONAL), None)
+        return _verdict(_stated(said, claims), claims, peers)
+    conditional = _of_kind(claims, ClaimKind.CONDITIONAL)
     if conditional is not None:
-        return _conditional(conditional, claims, peers)
-    return _hinted(claims, peers, has_engine=has_engine)
+        return _verdict(_conditional(conditional, claims, peers), claims, peers)
+    return _verdict(_hinted(claims, has_engine=has_engine), claims, peers)
 
 
-def _stated(said: Sequence[Claim], claims: Sequence[Claim], peers: Peers) -> Verdict:
+def _stated(said: Sequence[Claim], claims: Sequence[Claim]) -> Decision:
     """The first phase that is stated wins; dissent makes it less sure."""
     explicit = [claim for claim in said if claim.source is Source.EXPLICIT]
     strong = [c for c in said if c.confidence.rank >= Confidence.MEDIUM.rank]
@@ -91,21 +97,21 @@ def _stated(said: Sequence[Claim], claims: Sequence[Claim], peers: Peers) -> Ver
     first = (explicit or phases or strong or said)[0]
     same = {c.says for c in said if c.source is first.source and c.says in _PHASES}
     if len(same) > 1:
-        return _unknown(claims, peers)
+        return None
     agreeing = {c.source for c in said if c.says is first.says}
     sure = max((c.confidence for c in said if c.says is first.says), key=lambda c: c.rank)
     if sure is Confidence.MEDIUM and len(agreeing) > 1:
         sure = Confidence.HIGH
-    return _verdict(first, sure.lowered(_dissent(first.says, claims)), claims, peers)
+    return first, sure.lowered(_dissent(first.says, claims))
 
 
 def _switching(claims: Sequence[Claim], peers: Peers) -> Verdict:
     """By what it does; what it was started as, or is called, may be over."""
     traffic = _of_kind(claims, ClaimKind.TRAFFIC)
     if traffic is not None:
-        return replace(_verdict(traffic, Confidence.MEDIUM, claims, peers), switches=True)
-    unknown = _unknown(claims, peers)
-    return replace(unknown, source=Source.DYNAMIC.value, switches=True)
+        verdict = _verdict((traffic, Confidence.MEDIUM), claims, peers)
+        return replace(verdict, switches=True)
+    return replace(_verdict(None, claims, peers), source=Source.DYNAMIC.value, switches=True)
 
 
 def _dissent(says: ClaimedRole, claims: Sequence[Claim]) -> int:
@@ -124,32 +130,26 @@ def _dissent(says: ClaimedRole, claims: Sequence[Claim]) -> int:
     return 1 if others or fetches else 0
 
 
-def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Verdict:
+def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Decision:
     """Decode if something else makes it so; a name of the same template does not."""
     traffic = _of_kind(claims, ClaimKind.TRAFFIC)
     inferred = _of_kind(claims, ClaimKind.INFERRED)
     agrees = traffic is not None and traffic.says is Role.DECODE
     if traffic is not None and not agrees:
-        if traffic.says is Role.MIXED and not peers.prefill:
-            return _verdict(traffic, Confidence.LOW, claims, peers)
-        return _unknown(claims, peers)
+        mixed = traffic.says is Role.MIXED and not peers.prefill
+        return (traffic, Confidence.LOW) if mixed else None
     if inferred is not None and not agrees:
         # Nothing here can take KV from a prefill engine: the label is of an aggregated pod.
-        if peers.prefill:
-            return _verdict(claim, Confidence.LOW, claims, peers)
-        return _verdict(inferred, Confidence.LOW, claims, peers)
+        return (claim if peers.prefill else inferred), Confidence.LOW
     if peers.prefill or agrees:
-        both = peers.prefill and agrees
-        return _verdict(claim, Confidence.HIGH if both else Confidence.MEDIUM, claims, peers)
-    return _unknown(claims, peers)
+        return claim, Confidence.HIGH if peers.prefill and agrees else Confidence.MEDIUM
+    return None
 
 
-def _hinted(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict:
+def _hinted(claims: Sequence[Claim], *, has_engine: bool) -> Decision:
     """Only defaults, names and traffic are left: they must not contradict each other."""
     kinds = (ClaimKind.INFERRED, ClaimKind.WEAK, ClaimKind.TRAFFIC)
     hints = [c for c in claims if c.kind in kinds and not (has_engine and c.says is None)]
-    if not hints:
-        return _unknown(claims, peers)
     inferred, traffic = _of_kind(hints, ClaimKind.INFERRED), _of_kind(hints, ClaimKind.TRAFFIC)
     names = {hint.says for hint in hints if hint.kind is ClaimKind.WEAK}
     if len(names) > 1:
@@ -157,40 +157,32 @@ def _hinted(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdi
         names = set()
     if inferred is not None:
         if names - {inferred.says}:
-            return _unknown(claims, peers)
+            return None
         doubt = 1 if traffic is not None and traffic.says is not inferred.says else 0
-        return _verdict(inferred, inferred.confidence.lowered(doubt), claims, peers)
+        return inferred, inferred.confidence.lowered(doubt)
     answers = names | ({traffic.says} if traffic is not None else set())
     if len(answers) != 1:
-        return _unknown(claims, peers)
+        return None
     (answer,) = answers
     if answer is Role.PREFILL and any(_FETCH in claim.marker for claim in claims):
-        return _unknown(claims, peers)
+        return None
     first = next(hint for hint in hints if hint.says is answer)
-    sure = Confidence.MEDIUM if names and traffic is not None else Confidence.LOW
-    return _verdict(first, sure, claims, peers)
+    return first, Confidence.MEDIUM if names and traffic is not None else Confidence.LOW
 
 
 def _of_kind(claims: Sequence[Claim], kind: ClaimKind) -> Claim | None:
     return next((claim for claim in claims if claim.kind is kind), None)
 
 
-def _unknown(claims: Sequence[Claim], peers: Peers) -> Verdict:
-    return Verdict(Role.UNKNOWN, Source.NONE.value, Confidence.NONE, _evidence(claims, peers))
-
-
-def _verdict(first: Claim, sure: Confidence, claims: Sequence[Claim], peers: Peers) -> Verdict:
-    others = [claim for claim in claims if claim is not first]
-    role = Role.NONE if first.says is None else first.says
-    evidence = _evidence([first, *others], peers)
-    return Verdict(role, first.source.value, sure, evidence, is_engine=first.says is not None)
-
-
-def _evidence(claims: Sequence[Claim], peers: Peers) -> tuple[Evidence, ...]:
-    known = [("prefill", peers.prefill), ("decode", peers.decode)]
+def _verdict(decision: Decision, claims: Sequence[Claim], peers: Peers) -> Verdict:
     beside = [
-        Evidence(Source.PEERS.value, "peer of the same model", word, "unknown", Confidence.NONE)
-        for word, there in known
+        note(Source.PEERS, "peer of the same model", role.value, "")
+        for role, there in ((Role.PREFILL, peers.prefill), (Role.DECODE, peers.decode))
         if there
     ]
-    return (*(claim.evidence() for claim in claims), *beside)
+    if decision is None:
+        return Verdict(Role.UNKNOWN, Source.NONE.value, Confidence.NONE, (*claims, *beside))
+    first, sure = decision
+    evidence = (first, *(claim for claim in claims if claim is not first), *beside)
+    role = Role.NONE if first.says is None else first.says
+    return Verdict(role, first.source.value, sure, evidence, is_engine=first.says is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from disagg_exporter.model import Role
 
@@ -42,8 +42,7 @@ class Peers:
     decode: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """What an engine did over a window, in requests and tokens; None where nobody tells."""
 
     finished_requests: float | None = None
@@ -55,21 +54,13 @@ class Traffic:
         """Whether something was counted down: another process counts."""
         return any(
             old is not None and new is not None and new < old
-            for old, new in zip(before._numbers(), self._numbers(), strict=True)
+            for old, new in zip(before, self, strict=True)
         )
 
     def since(self, before: Traffic) -> Traffic:
-        """What was done since an earlier look at the same counters."""
-        pairs = zip(before._numbers(), self._numbers(), strict=True)
+        """What was done since an earlier scrape of the same counters."""
+        pairs = zip(before, self, strict=True)
         return Traffic(*(None if old is None or new is None else new - old for old, new in pairs))
-
-    def _numbers(self) -> tuple[float | None, ...]:
-        return (
-            self.finished_requests,
-            self.computed_tokens,
-            self.external_tokens,
-            self.generation_tokens,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,49 +79,6 @@ class Markers:
     name: str = ""
     peers: Peers = Peers()
     traffic: Traffic | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One marker that was found and what it says.
-
-    `marker` and `value` are words of ours or of the engines' own vocabulary, never a raw
-    argument or value: those may hold secrets. `role` is what the marker says by itself
-    (`unknown` where it does not decide), `confidence` how far it can be trusted alone.
-    """
-
-    source: str
-    marker: str
-    value: str
-    role: str
-    confidence: Confidence
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What an engine is for, by which source, how surely, and everything that was weighed.
-
-    With `is_engine` False it is a router, a client or the like, and `role` is `none`. One that
-    `switches` can change its role while it runs, and is judged by what it does.
-    """
-
-    role: Role
-    source: str
-    confidence: Confidence
-    evidence: tuple[Evidence, ...] = ()
-    is_engine: bool = True
-    switches: bool = False
-
-    @property
-    def is_definite(self) -> bool:
-        """Whether it is an engine whose role is known."""
-        return self.is_engine and self.role not in (Role.UNKNOWN, Role.NONE)
-
-    @property
-    def answer(self) -> str:
-        """The role as one word, `not_an_engine` included."""
-        return self.role.value if self.is_engine else NOT_AN_ENGINE
 
 
 class Source(StrEnum):
@@ -186,9 +134,11 @@ ClaimedRole: TypeAlias = Role | None
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One marker's word on the role.
+    """One marker that was found and what it says of the role.
 
-    A `CONDITIONAL` claim holds only beside a prefill peer or agreeing traffic; an `INFERRED`
+    `marker` and `value` are words of ours or of the engines' own vocabulary, never a raw
+    argument or value: those may hold secrets. `confidence` is how far it can be trusted alone. A
+    `CONDITIONAL` claim holds only beside a prefill peer or agreeing traffic; an `INFERRED`
     one follows from what is absent; a `WEAK` one from a name that people chose.
     """
 
@@ -211,19 +161,39 @@ class Claim:
         return self.kind is ClaimKind.NOTE and self.value == DYNAMIC_WORD
 
     @property
-    def word(self) -> str:
-        """What it says as one word."""
+    def role(self) -> str:
+        """What it says by itself as one word, `unknown` where it does not decide."""
         return NOT_AN_ENGINE if self.says is None else self.says.value
-
-    def evidence(self) -> Evidence:
-        """The claim as the reader of a verdict sees it."""
-        return Evidence(
-            self.source.value, self.marker, self.value, self.word, self.confidence, self.note
-        )
 
     def sort_key(self) -> tuple[int, int, str, str, str, str]:
         """An order that does not depend on the order in which markers came."""
-        return (self.kind, self.source.order, self.marker, self.value, self.word, self.note)
+        return (self.kind, self.source.order, self.marker, self.value, self.role, self.note)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an engine is for, by which source, how surely, and everything that was weighed.
+
+    With `is_engine` False it is a router, a client or the like, and `role` is `none`. One that
+    `switches` can change its role while it runs, and is judged by what it does.
+    """
+
+    role: Role
+    source: str
+    confidence: Confidence
+    evidence: tuple[Claim, ...] = ()
+    is_engine: bool = True
+    switches: bool = False
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether it is an engine whose role is known."""
+        return self.is_engine and self.role not in (Role.UNKNOWN, Role.NONE)
+
+    @property
+    def answer(self) -> str:
+        """The role as one word, `not_an_engine` included."""
+        return self.role.value if self.is_engine else NOT_AN_ENGINE
 
 
 def stated(
