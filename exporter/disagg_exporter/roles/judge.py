@@ -12,7 +12,7 @@ from disagg_exporter.roles.evidence.environment import MODE_NAMES, SWITCH_NAMES,
 from disagg_exporter.roles.evidence.labels import label_claims
 from disagg_exporter.roles.evidence.options import MODE
 from disagg_exporter.roles.evidence.page import page_claims
-from disagg_exporter.roles.evidence.role_names import name_claim
+from disagg_exporter.roles.evidence.role_names import name_claims
 from disagg_exporter.roles.evidence.traffic import traffic_claim
 from disagg_exporter.roles.evidence.types import (
     Claim,
@@ -48,8 +48,7 @@ def explain(markers: Markers) -> Verdict:
     claims += label_claims(markers.labels)
     from_page, totals = page_claims(markers.page)
     claims += from_page
-    if markers.name and (named := name_claim("name", markers.name)):
-        claims.append(named)
+    claims += name_claims("name", markers.name)
     traffic = markers.traffic or totals
     if traffic is not None and (by_traffic := traffic_claim(traffic)):
         claims.append(by_traffic)

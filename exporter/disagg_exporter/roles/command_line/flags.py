@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from disagg_exporter.roles.command_line.shell_words import unquoted
 
 MAX_CONFIG_CHARS = 64 * 1024
 MAX_NODES = 10_000
 
+# The keys that matter in a configuration, in the order of `KvConfig`, and what may stand there.
+_WORDS: dict[str, frozenset[str] | None] = {
+    "kv_role": frozenset({"kv_producer", "kv_consumer", "kv_both"}),
+    "kv_connector": None,
+    "ec_role": frozenset({"ec_producer", "ec_consumer", "ec_both"}),
+}
 # What is left of a configuration that no JSON parser takes: quotes eaten by a shell, doubled by
 # a template, or Python's. Only the value of the key counts, whatever stands around it.
-_LOOSE_ROLE = re.compile(r"\bkv_role\W{1,12}(kv_producer|kv_consumer|kv_both)\b", re.I)
-_LOOSE_CONNECTOR = re.compile(r"\bkv_connector\W{1,12}([A-Za-z]\w{0,80})")
-_LOOSE_EC_ROLE = re.compile(r"\bec_role\W{1,12}(ec_producer|ec_consumer|ec_both)\b", re.I)
-_KV_ROLES = frozenset({"kv_producer", "kv_consumer", "kv_both"})
-_EC_ROLES = frozenset({"ec_producer", "ec_consumer", "ec_both"})
+_LOOSE = re.compile(r"\b((?i:kv_role|ec_role)|kv_connector)(?=\W{1,12}([A-Za-z]\w{0,80}))")
 
 # Connectors that only move KV between an engine and a store of its own: no engine behind them.
 STORE_CONNECTORS = frozenset({"offloadingconnector", "simplecpuoffloadconnector"})
 
 
-@dataclass(frozen=True, slots=True)
-class KvConfig:
+class KvConfig(NamedTuple):
     """The roles and connectors named anywhere in a configuration, lower case."""
 
     roles: frozenset[str] = frozenset()
@@ -40,11 +42,7 @@ class KvConfig:
 
     def with_other(self, other: KvConfig) -> KvConfig:
         """Both together."""
-        return KvConfig(
-            self.roles | other.roles,
-            self.connectors | other.connectors,
-            self.ec_roles | other.ec_roles,
-        )
+        return KvConfig(*(mine | others for mine, others in zip(self, other, strict=True)))
 
 
 def parse_kv_config(text: str) -> KvConfig:
@@ -56,56 +54,42 @@ def parse_kv_config(text: str) -> KvConfig:
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict | list):
-            return _from_value(value)
-    return KvConfig(
-        frozenset(role.lower() for role in _LOOSE_ROLE.findall(text)),
-        frozenset(name.lower() for name in _LOOSE_CONNECTOR.findall(text)),
-        frozenset(role.lower() for role in _LOOSE_EC_ROLE.findall(text)),
-    )
+            return _config(_pairs_in(value))
+    return _config(_LOOSE.findall(text))
 
 
 def dotted(path: str, value: str) -> KvConfig:
     """Read one dotted key (`kv-role`, `kv-connector-extra-config.connectors+`) and its value."""
     key = path.rsplit(".", 1)[-1].rstrip("+").replace("-", "_").lower()
-    word = value.strip().strip("'\"").lower()
-    if key == "kv_role":
-        return KvConfig(roles=frozenset({word} & _KV_ROLES))
-    if key == "ec_role":
-        return KvConfig(ec_roles=frozenset({word} & _EC_ROLES))
-    if key == "kv_connector":
-        return KvConfig(connectors=frozenset({word}))
-    return parse_kv_config(value)
+    return _config([(key, value.strip().strip("'\""))]) if key in _WORDS else parse_kv_config(value)
 
 
-def _from_value(value: object) -> KvConfig:
-    roles: set[str] = set()
-    connectors: set[str] = set()
-    ec_roles: set[str] = set()
+def _config(pairs: Iterable[tuple[str, str]]) -> KvConfig:
+    """The configuration of keys and their words, of which those that mean nothing are left out."""
+    found: dict[str, set[str]] = {key: set() for key in _WORDS}
+    for key, text in pairs:
+        key, word = key.lower(), text.strip().lower()
+        known = _WORDS[key]
+        if known is None or word in known:
+            found[key].add(word)
+    return KvConfig(*map(frozenset, found.values()))
+
+
+def _pairs_in(value: object) -> Iterator[tuple[str, str]]:
     waiting, seen = [value], 0
     while waiting and seen < MAX_NODES:
         node, seen = waiting.pop(), seen + 1
         if isinstance(node, list):
             waiting.extend(node)
-        if not isinstance(node, dict):
-            continue
-        for key, item in node.items():
+        for key, item in node.items() if isinstance(node, dict) else ():
             if not isinstance(item, str):
                 waiting.append(item)
-                continue
-            word = item.strip().lower()
-            match key:
-                case "kv_role":
-                    roles.update({word} & _KV_ROLES)
-                case "ec_role":
-                    ec_roles.update({word} & _EC_ROLES)
-                case "kv_connector":
-                    connectors.add(word)
-                case _:
-                    # A configuration inside a string, as templates nest them.
-                    roles.update(
-                        role.lower() for role in _LOOSE_ROLE.findall(item[:MAX_CONFIG_CHARS])
-                    )
-    return KvConfig(frozenset(roles), frozenset(connectors), frozenset(ec_roles))
+            elif key in _WORDS:
+                yield key, item
+            else:
+                # A configuration inside a string, as templates nest them.
+                nested = _LOOSE.findall(item[:MAX_CONFIG_CHARS])
+                yield from (pair for pair in nested if pair[0].lower() == "kv_role")
 
 
 CERTIFICATE_FILE = "ssl-certfile"

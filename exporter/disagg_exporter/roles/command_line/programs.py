@@ -63,7 +63,7 @@ _TABLE: tuple[tuple[str, Program, str], ...] = (
     (r"(sglang|sgl)[-_]router(\.\S+)?|smg(\.\S+)?", Program.NOT_AN_ENGINE, "sglang router"),
     (r"tensorrt_llm\.commands\.serve", Program.TENSORRT_LLM, "trtllm-serve"),
     (r"trtllm-(bench|eval|build|refit)", Program.NOT_AN_ENGINE, "trtllm tool"),
-    (r"lmcache[-_]?(server|controller)|lmcache\.\S+", Program.NOT_AN_ENGINE, "lmcache server"),
+    (r"lmcache([-_]?(server|controller)|\.\S+)?", Program.NOT_AN_ENGINE, "lmcache server"),
     (
         r"mooncake_(master|client|http_metadata_server)|mooncake\.\S+",
         Program.NOT_AN_ENGINE,
@@ -121,7 +121,6 @@ _SUBCOMMANDS: dict[str, dict[str, Program]] = {
         "disaggregated_mpi_worker": Program.OTHER_ENGINE,
         "mm_embedding_serve": Program.ENCODER,
     },
-    "lmcache": {},
 }
 # What they are given is text to them, not a command that they run here.
 _READERS = re.compile(
@@ -193,8 +192,6 @@ def _serves(tokens: Sequence[str], at: int) -> bool:
 
 def _by_subcommand(name: str, tokens: Sequence[str], at: int) -> FoundProgram:
     table = _SUBCOMMANDS[name]
-    if name == "lmcache":
-        return FoundProgram(Program.NOT_AN_ENGINE, "lmcache server", at + 1)
     first = next((word.strip() for word in tokens[at + 1 :] if not word.startswith("-")), "")
     if first in table:
         return FoundProgram(table[first], f"{name} {first}", at + 1)

@@ -10,12 +10,12 @@ from disagg_exporter.roles.command_line.programs import Program
 from disagg_exporter.roles.command_line.spanning import NAMES_OF_PARTS
 from disagg_exporter.roles.evidence.options import kv_claims
 from disagg_exporter.roles.evidence.role_names import (
-    explicit_claim,
-    name_claim,
+    definite_claim,
+    name_claims,
     plain,
     role_word,
     tensorrt_word,
-    word_claim,
+    word_claims,
 )
 from disagg_exporter.roles.evidence.types import (
     Claim,
@@ -27,11 +27,8 @@ from disagg_exporter.roles.evidence.types import (
 )
 
 ARGUMENT_NAMES = (
-    "VLLM_ADDITIONAL_ARGS",
-    "VLLM_EXTRA_ARGS",
-    "VLLM_ARGS",
-    "SGLANG_EXTRA_ARGS",
-    "SGLANG_ARGS",
+    *("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "VLLM_ARGS"),
+    *("SGLANG_EXTRA_ARGS", "SGLANG_ARGS"),
 )
 EXPLICIT_NAME = "DISAGG_NODE_ROLE"
 MODE_NAMES = (
@@ -58,20 +55,15 @@ _ROLE_NAMES = (
     *("WORKER_ROLE", "SERVER_ROLE", "DISAGG_ROLE", "PD_ROLE", "VLLM_ROLE", "INSTANCE_ROLE"),
 )
 _FREE_NAMES = (
-    *(
-        "HOSTNAME",
-        "POD_NAME",
-        "SERVICE_NAME",
-        "OTEL_SERVICE_NAME",
-        "LWS_NAME",
-        "LWS_LEADER_ADDRESS",
-    ),
-    *("VLLM_PROCESS_NAME_PREFIX", "DYN_PARENT_DGD_K8S_NAME", "PODSET_NAME"),
+    *("HOSTNAME", "POD_NAME", "SERVICE_NAME", "OTEL_SERVICE_NAME", "LWS_NAME", "PODSET_NAME"),
+    *("LWS_LEADER_ADDRESS", "VLLM_PROCESS_NAME_PREFIX", "DYN_PARENT_DGD_K8S_NAME"),
 )
-_AIBRIX_NAMES = ("ROLE_NAME", "ROLESET_NAME", "ROLE_REPLICA_INDEX", "STORM_SERVICE_NAME")
+_AIBRIX_NAMES = ("ROLESET_NAME", "ROLE_REPLICA_INDEX", "STORM_SERVICE_NAME")
+_AIBRIX = (Source.AIBRIX, Confidence.HIGH)
+_ANYBODYS = (Source.ROLE_LABEL, Confidence.MEDIUM)
 NAMES_READ = frozenset(
     (
-        *(EXPLICIT_NAME, _TENSORRT_NAME, "DYN_COMPONENT"),
+        *(EXPLICIT_NAME, _TENSORRT_NAME, "DYN_COMPONENT", "ROLE_NAME"),
         *(*_AIBRIX_NAMES, *ARGUMENT_NAMES, *MODE_NAMES, *SWITCH_NAMES, *_LMCACHE_NAMES),
         *(*_KV_CONFIG_NAMES, *_KV_ROLE_NAMES, *_ROLE_NAMES, *_FREE_NAMES, *NAMES_OF_PARTS),
     )
@@ -94,8 +86,12 @@ def environment_claims(
     """
     anything = program is Program.UNKNOWN
     if EXPLICIT_NAME in env:
-        yield explicit_claim(EXPLICIT_NAME, env[EXPLICIT_NAME])
-    yield from _aibrix(env)
+        explicit = role_word(env[EXPLICIT_NAME])
+        yield definite_claim(Source.EXPLICIT, EXPLICIT_NAME, explicit, Confidence.CERTAIN)
+    if "ROLE_NAME" in env:
+        ours = any(name in env for name in _AIBRIX_NAMES)
+        source, sure = _AIBRIX if ours else _ANYBODYS
+        yield from word_claims(source, "ROLE_NAME", env["ROLE_NAME"], sure)
     if anything or program.is_dynamo:
         yield from _dynamo(env, mode_on_command_line)
     known = tensorrt_word(env.get(_TENSORRT_NAME, ""))
@@ -109,21 +105,9 @@ def environment_claims(
         # Scripts make options of these; no engine reads them itself.
         yield from _kv(env)
     for name in _ROLE_NAMES:
-        if claim := word_claim(Source.ROLE_LABEL, name, env.get(name, ""), Confidence.MEDIUM):
-            yield claim
+        yield from word_claims(Source.ROLE_LABEL, name, env.get(name, ""), Confidence.MEDIUM)
     for name in _FREE_NAMES:
-        if claim := name_claim(name, env.get(name, "")):
-            yield claim
-
-
-def _aibrix(env: Mapping[str, str]) -> Iterator[Claim]:
-    if "ROLE_NAME" not in env:
-        return
-    ours = any(name in env for name in _AIBRIX_NAMES[1:])
-    source = Source.AIBRIX if ours else Source.ROLE_LABEL
-    sure = Confidence.HIGH if ours else Confidence.MEDIUM
-    if claim := word_claim(source, "ROLE_NAME", env["ROLE_NAME"], sure):
-        yield claim
+        yield from name_claims(name, env.get(name, ""))
 
 
 def _dynamo(env: Mapping[str, str], mode_on_command_line: bool) -> Iterator[Claim]:
@@ -137,13 +121,9 @@ def _dynamo(env: Mapping[str, str], mode_on_command_line: bool) -> Iterator[Clai
     for name, role in SWITCH_NAMES.items():
         if plain(env.get(name, "")) in ("true", "1", "yes", "on"):
             yield stated(Source.DYNAMO, name, "on", role, Confidence.HIGH)
-    component = env.get("DYN_COMPONENT")
-    if component is None:
-        return
-    high = (Confidence.HIGH, Confidence.HIGH)
-    if claim := word_claim(Source.DYNAMO, "DYN_COMPONENT", component, *high):
-        yield claim
-    elif plain(component) in ("backend", "worker"):
+    component, high = env.get("DYN_COMPONENT", ""), (Confidence.HIGH, Confidence.HIGH)
+    yield from word_claims(Source.DYNAMO, "DYN_COMPONENT", component, *high)
+    if plain(component) in ("backend", "worker"):
         why = "decode or aggregated"
         yield conditional_decode(Source.DYNAMO, "DYN_COMPONENT", plain(component), why)
 

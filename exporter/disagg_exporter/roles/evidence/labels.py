@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from disagg_exporter.model import Role
 from disagg_exporter.roles.evidence.role_names import (
-    explicit_claim,
-    name_claim,
+    definite_claim,
+    name_claims,
     plain,
     role_word,
     service_name,
-    word_claim,
+    word_claims,
 )
 from disagg_exporter.roles.evidence.types import (
     Claim,
@@ -33,6 +33,8 @@ DYNAMO_WORKER_TYPE = "dynamo worker_type"
 # The guides of llm-d in which prefill and decode are apart.
 _SPLIT_GUIDES = ("pd-disaggregation", "wide-ep")
 _NOT_PROOF = "aggregated pods carry it too"
+_AIBRIX = (Source.AIBRIX, Confidence.HIGH)
+_ANYBODYS = (Source.ROLE_LABEL, Confidence.MEDIUM)
 
 # Whose label it is, and how sure its role words are; `decode` is direct in all of these.
 _DIRECT = (
@@ -62,7 +64,8 @@ MAX_LABELS = 4096
 def label_claims(labels: Mapping[str, str]) -> Iterator[Claim]:
     """What the labels claim; labels of unknown meaning are ignored."""
     if EXPLICIT_LABEL in labels:
-        yield explicit_claim(EXPLICIT_LABEL, labels[EXPLICIT_LABEL])
+        explicit = role_word(labels[EXPLICIT_LABEL])
+        yield definite_claim(Source.EXPLICIT, EXPLICIT_LABEL, explicit, Confidence.CERTAIN)
     yield from _llm_d(labels)
     yield from _kserve(labels)
     yield from _dynamo(labels)
@@ -81,14 +84,13 @@ def label_claims(labels: Mapping[str, str]) -> Iterator[Claim]:
             marker = f"label {last}" if last in _ROLE_KEYS else "label …-role"
             yield from _role_or_beside(Source.ROLE_LABEL, marker, labels[key], Confidence.MEDIUM)
     for key in _NAME_KEYS:
-        if claim := name_claim(f"label {key}", labels.get(key, "")):
-            yield claim
+        yield from name_claims(f"label {key}", labels.get(key, ""))
 
 
 def _role_or_beside(source: Source, marker: str, value: str, sure: Confidence) -> Iterator[Claim]:
-    if claim := word_claim(source, marker, value, sure):
-        yield claim
-    elif found := name_claim(marker, value):
+    claims = word_claims(source, marker, value, sure)
+    yield from claims
+    for found in () if claims else name_claims(marker, value):
         # A role that people have named freely: `prefill-large`, `vllm-router`.
         if sure is Confidence.HIGH:
             yield stated(source, marker, found.value, found.says, Confidence.MEDIUM)
@@ -131,34 +133,24 @@ def _kserve(labels: Mapping[str, str]) -> Iterator[Claim]:
 
 
 def _dynamo(labels: Mapping[str, str]) -> Iterator[Claim]:
-    sub = role_word(labels.get(f"{_DYNAMO}sub-component-type", ""))
-    if sub:
-        yield stated(Source.DYNAMO, f"{_DYNAMO}sub-component-type", *sub, Confidence.HIGH)
-    if registered := role_word(labels.get(DYNAMO_WORKER_TYPE, "")):
-        yield stated(Source.DYNAMO, DYNAMO_WORKER_TYPE, *registered, Confidence.HIGH)
-    kind = labels.get(f"{_DYNAMO}component-type", "")
-    type_label, high = f"{_DYNAMO}component-type", (Confidence.HIGH, Confidence.HIGH)
-    if by_type := word_claim(Source.DYNAMO, type_label, kind, *high):
-        yield by_type
-    elif plain(kind) in ("worker", "default"):
-        why = "in some graphs both halves are workers"
-        yield note(Source.DYNAMO, type_label, plain(kind), why)
+    for key in (f"{_DYNAMO}sub-component-type", DYNAMO_WORKER_TYPE):
+        if registered := role_word(labels.get(key, "")):
+            yield stated(Source.DYNAMO, key, *registered, Confidence.HIGH)
+    key, high = f"{_DYNAMO}component-type", (Confidence.HIGH, Confidence.HIGH)
+    kind = labels.get(key, "")
+    yield from word_claims(Source.DYNAMO, key, kind, *high)
+    if plain(kind) in ("worker", "default"):
+        yield note(Source.DYNAMO, key, plain(kind), "in some graphs both halves are workers")
     for key in (f"{_DYNAMO}component", f"{_DYNAMO}service", f"{_DYNAMO}component-name"):
         name = labels.get(key, "")
-        if service := service_name(name):
+        found = service_name(name) or role_word(name)
+        if found is None or found[1] is Role.MIXED:
+            yield from name_claims(key, name, Source.DYNAMO)
+        elif found[1] is Role.DECODE:
             # Aggregated graphs have been published with a service called VllmDecodeWorker.
-            word, role = service
-            if role is Role.DECODE:
-                yield weak(Source.DYNAMO, key, word, role, _NOT_PROOF)
-            else:
-                yield stated(Source.DYNAMO, key, word, role, Confidence.MEDIUM)
-        elif (found := role_word(name)) and found[1] is not Role.MIXED:
-            if found[1] is Role.DECODE:
-                yield weak(Source.DYNAMO, key, *found, _NOT_PROOF)
-            else:
-                yield stated(Source.DYNAMO, key, *found, Confidence.MEDIUM)
-        elif claim := name_claim(key, name, Source.DYNAMO):
-            yield claim
+            yield weak(Source.DYNAMO, key, *found, _NOT_PROOF)
+        else:
+            yield stated(Source.DYNAMO, key, *found, Confidence.MEDIUM)
 
 
 def _aibrix(labels: Mapping[str, str]) -> Iterator[Claim]:
@@ -169,18 +161,17 @@ def _aibrix(labels: Mapping[str, str]) -> Iterator[Claim]:
         or key == "storm-service-name"
         for key in labels
     )
-    sure = Confidence.HIGH if ours else Confidence.MEDIUM
-    source = Source.AIBRIX if ours else Source.ROLE_LABEL
+    source, sure = _AIBRIX if ours else _ANYBODYS
     yield from _role_or_beside(source, "role-name", labels["role-name"], sure)
 
 
 def _production_stack(labels: Mapping[str, str]) -> Iterator[Claim]:
     """The label `model`, which its router is told to read as a role."""
-    claim = name_claim("label model", labels.get("model", ""))
-    if claim is None or claim.says not in (Role.PREFILL, Role.DECODE):
-        return
-    if labels.get(COMPONENT) == "serving-engine" or "helm-release-name" in labels:
-        source = Source.PRODUCTION_STACK
-        yield stated(source, "label model", claim.value, claim.says, Confidence.MEDIUM)
-    else:
-        yield weak(Source.PRODUCTION_STACK, "label model", claim.value, claim.says, claim.note)
+    stack = labels.get(COMPONENT) == "serving-engine" or "helm-release-name" in labels
+    for claim in name_claims("label model", labels.get("model", ""), Source.PRODUCTION_STACK):
+        if claim.says not in (Role.PREFILL, Role.DECODE):
+            continue
+        if stack:
+            yield stated(claim.source, claim.marker, claim.value, claim.says, Confidence.MEDIUM)
+        else:
+            yield claim

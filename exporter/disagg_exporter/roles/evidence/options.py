@@ -9,7 +9,13 @@ from disagg_exporter.model import Role
 from disagg_exporter.roles.command_line.flags import Flags, KvConfig
 from disagg_exporter.roles.command_line.programs import FoundProgram, Program
 from disagg_exporter.roles.command_line.shell_words import program_name
-from disagg_exporter.roles.evidence.role_names import name_claim, role_word, tensorrt_word
+from disagg_exporter.roles.evidence.role_names import (
+    component_word,
+    definite_claim,
+    name_claims,
+    role_word,
+    tensorrt_word,
+)
 from disagg_exporter.roles.evidence.types import (
     DYNAMIC_WORD,
     Claim,
@@ -23,13 +29,19 @@ from disagg_exporter.roles.evidence.types import (
 )
 
 MODE = "--disaggregation-mode"
+# Options that say a role by being there; with None they are a router's.
 _SWITCHES = (
-    ("is-prefill-worker", Role.PREFILL),
-    ("is-decode-worker", Role.DECODE),
-    ("multimodal-decode-worker", Role.DECODE),
-    ("multimodal-encode-prefill-worker", Role.MIXED),
-    ("multimodal-processor", None),
-    ("ec-processor", None),
+    ("is-prefill-worker", Source.DYNAMO, Role.PREFILL),
+    ("is-decode-worker", Source.DYNAMO, Role.DECODE),
+    ("multimodal-decode-worker", Source.DYNAMO, Role.DECODE),
+    ("multimodal-encode-prefill-worker", Source.DYNAMO, Role.MIXED),
+    ("multimodal-processor", Source.PROGRAM, None),
+    ("ec-processor", Source.PROGRAM, None),
+    # These encode images, audio or video and do nothing else.
+    ("mm-encoder-only", Source.VLLM, Role.ENCODE),
+    ("encoder-only", Source.SGLANG, Role.ENCODE),
+    ("multimodal-encode-worker", Source.DYNAMO, Role.ENCODE),
+    ("vllm-native-encoder-worker", Source.DYNAMO, Role.ENCODE),
 )
 ROLE_SWITCH = "enable-pd-role-switch"
 _ROLE_OPTIONS = (
@@ -38,9 +50,8 @@ _ROLE_OPTIONS = (
 )
 # One engine's own: FastDeploy, xLLM, RTP-LLM. The others are anybody's.
 _OWN_OPTIONS = ("splitwise-role", "instance-role", "role-type")
-_CONFIG_FILES = (
-    *("config", "config-file", "extra-llm-api-options", "extra-engine-args", "engine-config"),
-)
+_ROLE_FILES = ("config", "config-file", "extra-llm-api-options", "extra-engine-args")
+_CONFIG_FILES = (*_ROLE_FILES, "engine-config")
 _DYNAMO_WORDS = frozenset({"agg", "aggregated", "pd", "prefill-and-decode", "encode"})
 _CONTEXT_FILE = re.compile(r"(?<![a-z])(ctx|context|prefill)(?![a-z])", re.I)
 _GENERATION_FILE = re.compile(r"(?<![a-z])(gen|generation|decode)(?![a-z])", re.I)
@@ -52,9 +63,8 @@ def option_claims(found: FoundProgram, flags: Flags, title: str) -> Iterator[Cla
     yield from _mode(found.program, flags)
     if flags.has(ROLE_SWITCH):
         yield note(Source.SGLANG, f"--{ROLE_SWITCH}", DYNAMIC_WORD, "changes its role")
-    for name, role in _SWITCHES:
+    for name, source, role in _SWITCHES:
         if flags.has(name):
-            source = Source.PROGRAM if role is None else Source.DYNAMO
             yield stated(source, f"--{name}", "present", role, Confidence.HIGH)
     yield from _endpoint(flags)
     yield from _server_role(flags)
@@ -62,7 +72,7 @@ def option_claims(found: FoundProgram, flags: Flags, title: str) -> Iterator[Cla
     config = flags.config("kv-transfer-config")
     if config is not None:
         yield from kv_claims(config)
-    yield from encoder_claims(flags)
+    yield from _encoder_config(flags)
     if found.program is Program.ENCODER:
         yield stated(Source.ENGINE, "program", found.word, Role.ENCODE, Confidence.HIGH)
     yield from _files(found.program, flags)
@@ -71,8 +81,8 @@ def option_claims(found: FoundProgram, flags: Flags, title: str) -> Iterator[Cla
     if ray := _RAY_TITLE.search(title[:512]):
         word = (ray[1] or ray[2]).lower()
         yield stated(Source.RAY_SERVE, "process title", word, Role(word), Confidence.MEDIUM)
-    elif "::" in title[:512] and (named := name_claim("process title", title)):
-        yield named
+    elif "::" in title[:512]:
+        yield from name_claims("process title", title)
 
 
 def _mode(program: Program, flags: Flags) -> Iterator[Claim]:
@@ -83,10 +93,7 @@ def _mode(program: Program, flags: Flags) -> Iterator[Claim]:
     word = recognised[0] if recognised else ""
     dynamo = program.is_dynamo or (program is Program.UNKNOWN and word in _DYNAMO_WORDS)
     source = Source.DYNAMO if dynamo else Source.SGLANG
-    if recognised:
-        yield stated(source, MODE, word, recognised[1], Confidence.HIGH)
-    else:
-        yield note(source, MODE, "?", "no mode that we know")
+    yield definite_claim(source, MODE, recognised, Confidence.HIGH, "no mode that we know")
 
 
 def _endpoint(flags: Flags) -> Iterator[Claim]:
@@ -95,8 +102,7 @@ def _endpoint(flags: Flags) -> Iterator[Claim]:
     if len(parts) != 3:
         return
     marker = "--endpoint component"
-    recognised = role_word(parts[1].removeprefix("tensorrt_llm_").removeprefix("sglang_"))
-    if recognised and recognised[1] is not Role.MIXED:
+    if recognised := component_word(parts[1]):
         yield stated(Source.DYNAMO, marker, *recognised, Confidence.MEDIUM)
     elif parts[1] == "backend":
         yield conditional_decode(Source.DYNAMO, marker, "backend", "decode or aggregated")
@@ -104,13 +110,9 @@ def _endpoint(flags: Flags) -> Iterator[Claim]:
 
 def _server_role(flags: Flags) -> Iterator[Claim]:
     value = flags.value("server-role")
-    if value is None:
-        return
-    recognised = tensorrt_word(value)
-    if recognised:
-        yield stated(Source.TENSORRT_LLM, "--server_role", *recognised, Confidence.HIGH)
-    else:
-        yield note(Source.TENSORRT_LLM, "--server_role", "?", "no role that we know")
+    if value is not None:
+        known = tensorrt_word(value)
+        yield definite_claim(Source.TENSORRT_LLM, "--server_role", known, Confidence.HIGH)
 
 
 def _role_options(program: Program, flags: Flags) -> Iterator[Claim]:
@@ -133,10 +135,9 @@ def _files(program: Program, flags: Flags) -> Iterator[Claim]:
             role = Role.PREFILL if context else Role.DECODE
             word = "context" if context else "generation"
             yield weak(Source.NAME, "name of the configuration file", word, role, "only a name")
-        elif (
-            claim := name_claim("name of the configuration file", name)
-        ) and claim.says is not None:
-            yield claim
+        else:
+            claims = name_claims("name of the configuration file", name)
+            yield from (claim for claim in claims if claim.says is not None)
 
 
 KV_MARKER = "--kv-transfer-config kv_role"
@@ -167,16 +168,7 @@ def kv_claims(config: KvConfig, marker: str = KV_MARKER) -> Iterator[Claim]:
         yield note(Source.VLLM, "--kv-transfer-config", "present", "no kv_role that we can read")
 
 
-def encoder_claims(flags: Flags) -> Iterator[Claim]:
-    """Options that make an engine only encode images, audio or video."""
-    for name, source in (
-        ("mm-encoder-only", Source.VLLM),
-        ("encoder-only", Source.SGLANG),
-        ("multimodal-encode-worker", Source.DYNAMO),
-        ("vllm-native-encoder-worker", Source.DYNAMO),
-    ):
-        if flags.has(name):
-            yield stated(source, f"--{name}", "present", Role.ENCODE, Confidence.HIGH)
+def _encoder_config(flags: Flags) -> Iterator[Claim]:
     if flags.has("language-only"):
         yield note(Source.SGLANG, "--language-only", "present", "says only that it encodes nothing")
     config = flags.config("ec-transfer-config")
@@ -189,7 +181,20 @@ def encoder_claims(flags: Flags) -> Iterator[Claim]:
         yield note(Source.VLLM, marker, word, "says only that it may take encoder outputs")
 
 
-_ROLE_FILES = ("config", "config-file", "extra-llm-api-options", "extra-engine-args")
+_SGLANG = (Program.SGLANG, Program.DYNAMO_SGLANG)
+_SOURCES = {
+    Program.VLLM: Source.VLLM,
+    Program.SGLANG: Source.SGLANG,
+    Program.TENSORRT_LLM: Source.TENSORRT_LLM,
+}
+# Engines that do both phases unless an option says otherwise: whose word, and what is missing.
+_MIXED_BY_DEFAULT = {
+    Program.VLLM: (Source.VLLM, "no --kv-transfer-config", "hands no KV over"),
+    Program.SGLANG: (Source.SGLANG, "no --disaggregation-mode", "default: aggregated"),
+    Program.DYNAMO_SGLANG: (Source.DYNAMO, "no --disaggregation-mode", "default: aggregated"),
+    Program.DYNAMO_TRTLLM: (Source.DYNAMO, "no --disaggregation-mode", "default: aggregated"),
+    Program.LMDEPLOY: (Source.LMDEPLOY, "no --role", "default: both phases"),
+}
 
 
 def silence_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Iterator[Claim]:
@@ -205,44 +210,18 @@ def silence_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Ite
     if flags.given("disaggregation-mode", "role", "server-role"):
         return
     if any(flags.has(name) for name in _ROLE_FILES):
-        yield note(_engine_source(program), "configuration file", "present", "may hold the role")
+        source = _SOURCES.get(program, Source.DYNAMO if program.is_dynamo else Source.ENGINE)
+        yield note(source, "configuration file", "present", "may hold the role")
         return
-    match program:
-        case Program.VLLM:
-            if flags.config("kv-transfer-config") is None:
-                yield _mixed_by_default(Source.VLLM, "no --kv-transfer-config", "hands no KV over")
-        case Program.SGLANG | Program.DYNAMO_SGLANG:
-            if not any(claim.switches for claim in said):
-                yield _mixed_by_default(
-                    _engine_source(program), "no --disaggregation-mode", "default: aggregated"
-                )
-        case Program.DYNAMO_TRTLLM:
-            yield _mixed_by_default(
-                Source.DYNAMO, "no --disaggregation-mode", "default: aggregated"
-            )
-        case Program.DYNAMO_VLLM | Program.DYNAMO_OTHER:
-            why = "aggregated, or the decode side of a version that gives it no option"
-            yield conditional_decode(Source.DYNAMO, "no --disaggregation-mode", "given", why)
-        case Program.LMDEPLOY:
-            yield _mixed_by_default(Source.LMDEPLOY, "no --role", "default: both phases")
-        case Program.TENSORRT_LLM:
-            why = "a worker is often not told its half"
-            yield note(Source.TENSORRT_LLM, "no --server_role", "given", why)
-        case _:
-            pass
-
-
-def _engine_source(program: Program) -> Source:
-    match program:
-        case Program.VLLM:
-            return Source.VLLM
-        case Program.SGLANG:
-            return Source.SGLANG
-        case Program.TENSORRT_LLM:
-            return Source.TENSORRT_LLM
-        case _:
-            return Source.DYNAMO if program.is_dynamo else Source.ENGINE
-
-
-def _mixed_by_default(source: Source, marker: str, why: str) -> Claim:
-    return Claim(ClaimKind.INFERRED, source, marker, "given", Role.MIXED, Confidence.MEDIUM, why)
+    transfers = program is Program.VLLM and flags.config("kv-transfer-config") is not None
+    switches = program in _SGLANG and any(claim.switches for claim in said)
+    if program in (Program.DYNAMO_VLLM, Program.DYNAMO_OTHER):
+        why = "aggregated, or the decode side of a version that gives it no option"
+        yield conditional_decode(Source.DYNAMO, "no --disaggregation-mode", "given", why)
+    elif program is Program.TENSORRT_LLM:
+        why = "a worker is often not told its half"
+        yield note(Source.TENSORRT_LLM, "no --server_role", "given", why)
+    elif program in _MIXED_BY_DEFAULT and not transfers and not switches:
+        source, marker, why = _MIXED_BY_DEFAULT[program]
+        sure = Confidence.MEDIUM
+        yield Claim(ClaimKind.INFERRED, source, marker, "given", Role.MIXED, sure, why)

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from disagg_exporter.model import Role
-from disagg_exporter.roles.evidence.role_names import name_claim, role_word, service_name
+from disagg_exporter.roles.evidence.role_names import (
+    component_word,
+    definite_claim,
+    name_claims,
+    role_word,
+    service_name,
+)
 from disagg_exporter.roles.evidence.types import (
     Claim,
     Confidence,
@@ -27,13 +33,7 @@ MAX_CHARS = 4 * 1024 * 1024
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
 _LABEL = re.compile(r'(?<!\w)([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 ENGINE_PREFIXES = (
-    "vllm:",
-    "vllm_",
-    "sglang:",
-    "sglang_",
-    "trtllm_",
-    "lmdeploy:",
-    "dynamo_component_",
+    *("vllm:", "vllm_", "sglang:", "sglang_", "trtllm_", "lmdeploy:", "dynamo_component_"),
 )
 ROUTER_PREFIXES = (
     *("vllm_router_", "vllm:current_qps", "vllm:healthy_pods", "sgl_router_", "smg_"),
@@ -122,18 +122,13 @@ def _claims(seen: _Seen) -> Iterator[Claim]:
     if seen.router and not seen.engine:
         yield stated(Source.PROGRAM, "page", "router's series", None, Confidence.MEDIUM)
     for word in sorted(seen.engine_types):
-        marker = "page label engine_type"
-        if not (recognised := role_word(word)):
-            yield note(Source.SGLANG, marker, "?", "no role that we know")
-        elif recognised[1] is Role.MIXED:
-            # Older builds wrote `unified` whatever the engine did.
-            yield stated(Source.SGLANG, marker, *recognised, Confidence.LOW)
-        else:
-            yield stated(Source.SGLANG, marker, *recognised, Confidence.HIGH)
+        recognised = role_word(word)
+        # Older builds wrote `unified` whatever the engine did.
+        sure = Confidence.LOW if recognised and recognised[1] is Role.MIXED else Confidence.HIGH
+        yield definite_claim(Source.SGLANG, "page label engine_type", recognised, sure)
     for word in sorted(seen.components):
         marker = "page label dynamo_component"
-        bare = word.removeprefix("tensorrt_llm_").removeprefix("sglang_")
-        if (recognised := role_word(bare)) and recognised[1] is not Role.MIXED:
+        if recognised := component_word(word):
             yield stated(Source.DYNAMO, marker, *recognised, Confidence.HIGH)
         elif service := service_name(word):
             yield weak(Source.DYNAMO, marker, *service, "only a name")
@@ -146,9 +141,8 @@ def _claims(seen: _Seen) -> Iterator[Claim]:
         why = "it takes KV from others: not a pure prefill engine"
         yield note(Source.VLLM, f"page series {FETCH_STAGE}", "present", why)
     for label, text in sorted(seen.names):
-        claim = name_claim(f"page label {label}", text)
-        if claim and claim.says is not None:
-            yield claim
+        claims = name_claims(f"page label {label}", text)
+        yield from (claim for claim in claims if claim.says is not None)
 
 
 def _traffic(seen: _Seen) -> Traffic | None:

@@ -8,6 +8,7 @@ from disagg_exporter.model import Role
 from disagg_exporter.roles.evidence.types import (
     DYNAMIC_WORD,
     Claim,
+    ClaimedRole,
     Confidence,
     Source,
     note,
@@ -74,20 +75,15 @@ def tensorrt_word(text: str) -> tuple[str, Role | None] | None:
     return (word, _TENSORRT[word]) if word in _TENSORRT else role_word(text)
 
 
-def is_not_engine_word(text: str) -> bool:
-    """Whether `text` is what people call a router, a client or another thing beside engines."""
-    return plain(text) in NOT_ENGINE_WORDS
-
-
-def word_claim(
+def word_claims(
     source: Source, marker: str, text: str, sure: Confidence, beside: Confidence = Confidence.MEDIUM
-) -> Claim | None:
-    """Return what a role word claims; a word for what stands beside engines at `beside`."""
+) -> tuple[Claim, ...]:
+    """What a role word claims, if it is one; a word for what stands beside engines at `beside`."""
     if recognised := role_word(text):
-        return stated(source, marker, *recognised, sure)
-    if is_not_engine_word(text):
-        return stated(source, marker, plain(text), None, beside)
-    return None
+        return (stated(source, marker, *recognised, sure),)
+    if (word := plain(text)) in NOT_ENGINE_WORDS:
+        return (stated(source, marker, word, None, beside),)
+    return ()
 
 
 def service_name(text: str) -> tuple[str, Role] | None:
@@ -99,24 +95,34 @@ def service_name(text: str) -> tuple[str, Role] | None:
     return f"{word.capitalize()}Worker", _ROLE_BY_WORD[word]
 
 
-def explicit_claim(marker: str, text: str) -> Claim:
-    """What a marker of our own says: the operator's word, which alone is certain."""
-    if recognised := role_word(text):
-        return stated(Source.EXPLICIT, marker, *recognised, Confidence.CERTAIN)
-    return note(Source.EXPLICIT, marker, "?", "no role that we know")
+def component_word(text: str) -> tuple[str, Role] | None:
+    """The role word of a Dynamo component and its role; a word for both phases decides nothing."""
+    found = role_word(text.removeprefix("tensorrt_llm_").removeprefix("sglang_"))
+    return None if found is None or found[1] is Role.MIXED else found
 
 
-def name_claim(marker: str, text: str, source: Source = Source.NAME) -> Claim | None:
+def definite_claim(
+    source: Source,
+    marker: str,
+    recognised: tuple[str, ClaimedRole] | None,
+    sure: Confidence,
+    why: str = "no role that we know",
+) -> Claim:
+    """What a marker that is there for nothing but the role claims; a note where nobody knows it."""
+    if recognised is None:
+        return note(source, marker, "?", why)
+    return stated(source, marker, *recognised, sure)
+
+
+def name_claims(marker: str, text: str, source: Source = Source.NAME) -> tuple[Claim, ...]:
     """What a free name of a pod, a service or a file suggests, if anything."""
     name = text[:MAX_NAME_CHARS]
     if not_engine := _NAME_NOT_ENGINE.search(name):
-        return weak(source, marker, not_engine[1].lower(), None, "only a name")
+        return (weak(source, marker, not_engine[1].lower(), None, "only a name"),)
     phases = {found[0].lower()[:6] for found in _NAME_PHASE.finditer(name)}
-    if len(phases) > 1:
-        return None
-    for phase in phases:
-        role = {"prefil": Role.PREFILL, "decode": Role.DECODE, "encode": Role.ENCODE}[phase]
-        return weak(source, marker, role.value, role, "only a name")
-    if _NAME_AGGREGATED.search(name):
-        return weak(source, marker, "agg", Role.MIXED, "only a name")
-    return None
+    if not phases and _NAME_AGGREGATED.search(name):
+        return (weak(source, marker, "agg", Role.MIXED, "only a name"),)
+    if len(phases) != 1:
+        return ()
+    role = {"prefil": Role.PREFILL, "decode": Role.DECODE, "encode": Role.ENCODE}[phases.pop()]
+    return (weak(source, marker, role.value, role, "only a name"),)
