@@ -6,14 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
-from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.config import NodeConfig, Section, Worker
 from disagg_cluster.config.problems import Finding, YamlPath, path_text
 from disagg_cluster.config.values import FOLDER
 from disagg_cluster.nodefile.messages import Violation, shown, violations
 from disagg_cluster.nodefile.shape import find_entry
+
+Shape = TypeVar("Shape", bound=Section)
 
 _PLACEHOLDERS = {
     **{"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"},
@@ -81,29 +84,42 @@ def understand(raw: object, folder: Path | None = None) -> tuple[Draft | None, t
         raw: The data.
         folder: From where relative paths count; they stay relative if None.
     """
-    odd_keys: list[Finding] = []
-    raw = text_keys_only(raw, (), odd_keys)
+    findings: list[Finding] = []
+    raw, config, found = validated(raw, NodeConfig, findings, folder)
+    if config is None:
+        return _salvage(raw, found, folder), tuple(findings)
+    return Draft(config, tuple(range(len(config.workers)))), tuple(findings)
+
+
+def validated(
+    raw: object, root: type[Shape], findings: list[Finding], folder: Path | None = None
+) -> tuple[object, Shape | None, tuple[Violation, ...]]:
+    """Make of what YAML gave a file of any shape, and add to `findings` all that does not fit it.
+
+    Return what can be looked at of the data, the file if it fits, and how it does not.
+    """
+    raw = _text_keys_only(raw, (), findings)
     try:
-        config = NodeConfig.model_validate(raw, context={FOLDER: folder})
-        return Draft(config, tuple(range(len(config.workers)))), tuple(odd_keys)
+        return raw, root.model_validate(raw, context={FOLDER: folder}), ()
     except ValidationError as error:
-        found = violations(error.errors(include_url=False, include_context=False), raw)
-    return _salvage(raw, found, folder), (*odd_keys, *(violation.finding for violation in found))
+        found = violations(error.errors(include_url=False, include_context=False), raw, root)
+    findings += [violation.finding for violation in found]
+    return raw, None, found
 
 
-def text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> object:
+def _text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> object:
     """A copy of the data without keys that are not text, which pydantic could not place."""
     if isinstance(value, dict):
         kept = {}
         for key, item in value.items():
             if isinstance(key, str) and _is_unicode(key):
-                kept[key] = text_keys_only(item, (*at, key), findings)
+                kept[key] = _text_keys_only(item, (*at, key), findings)
             else:
                 message = f"expected text as a key, not {shown(key)}"
                 findings.append(Finding((*at, key), message, "put it in quotes"))
         return kept
     if isinstance(value, list):
-        return [text_keys_only(item, (*at, n), findings) for n, item in enumerate(value)]
+        return [_text_keys_only(item, (*at, n), findings) for n, item in enumerate(value)]
     return value
 
 

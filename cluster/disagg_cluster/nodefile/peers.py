@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
-from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.config import KvTransfer, NodeConfig, Worker
 from disagg_cluster.config.problems import Finding, YamlPath
 from disagg_cluster.launch.sglang_command import transfer_backend
 from disagg_cluster.nodefile.draft import Draft
@@ -102,26 +102,19 @@ _TRANSPORTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Transport:
-    """By what an engine hands KV over; no kinds where we cannot know."""
+class _Half:
+    """A worker of a pair, and by what it hands KV over; no kinds where we cannot know."""
 
-    engine: str
+    place: int
+    worker: Worker
+    kv: KvTransfer
     kinds: frozenset[str]
 
-    def fits(self, other: _Transport) -> bool:
-        if self.engine != other.engine:
+    def fits(self, other: _Half) -> bool:
+        if self.worker.engine != other.worker.engine:
             return False
         known = bool(self.kinds and other.kinds)
         return not known or bool(self.kinds & other.kinds)
-
-
-@dataclass(slots=True)
-class _PairRoles:
-    """The workers of one model: the first place of each transport, by role."""
-
-    firsts: dict[Role, dict[_Transport, int]] = field(
-        default_factory=lambda: {Role.PREFILL: {}, Role.DECODE: {}}
-    )
 
 
 def check_pairs(draft: Draft, *, all_meet: bool) -> Iterator[Finding]:
@@ -132,69 +125,55 @@ def check_pairs(draft: Draft, *, all_meet: bool) -> Iterator[Finding]:
         all_meet: Each prefill engine meets each decode engine, as behind a router; otherwise it
             is enough that each has one that it fits.
     """
-    models: dict[str, _PairRoles] = {}
-    workers: dict[int, tuple[Worker, _Transport]] = {}
+    models: dict[str, dict[Role, dict[object, _Half]]] = {}
     for place, worker in draft.workers:
-        sure = all(draft.sure("workers", place, key) for key in _KEYS)
-        if worker.role not in (Role.PREFILL, Role.DECODE) or worker.engine == "standin":
+        if worker.role not in _HALVES or worker.engine == "standin":
             continue
-        if not sure or worker.kv_transfer is None:
+        kv = worker.kv_transfer
+        if kv is None or not all(draft.sure("workers", place, key) for key in _KEYS):
             return  # what is missing may be the half that fits
-        transport = _Transport(worker.engine, _transports(worker))
-        workers[place] = (worker, transport)
-        halves = models.setdefault(worker.model_name, _PairRoles())
-        halves.firsts[worker.role].setdefault(transport, place)
+        half = _Half(place, worker, kv, _transports(worker.engine, kv))
+        halves = models.setdefault(worker.model_name, {role: {} for role in _HALVES})
+        # The first of each transport speaks for the others.
+        halves[worker.role].setdefault((worker.engine, half.kinds), half)
     for model, halves in models.items():
-        found = list(_unpaired(workers, halves, Role.DECODE, all_meet=all_meet))
-        found = found or list(_unpaired(workers, halves, Role.PREFILL, all_meet=all_meet))
-        for place, other in found:
-            yield _told(model, place, workers[place], other, workers[other])
+        prefill, decode = halves[Role.PREFILL].values(), halves[Role.DECODE].values()
+        found = list(_unpaired(decode, prefill, all_meet=all_meet))
+        found = found or list(_unpaired(prefill, decode, all_meet=all_meet))
+        for half, other in found:
+            yield _told(model, half, other)
 
 
 def _unpaired(
-    workers: dict[int, tuple[Worker, _Transport]], halves: _PairRoles, role: Role, *, all_meet: bool
-) -> Iterator[tuple[int, int]]:
-    """The places of one half, first of each transport, with one of the other half that misfits."""
-    other = Role.PREFILL if role is Role.DECODE else Role.DECODE
-    for transport, place in halves.firsts[role].items():
-        misfits = [
-            first for peer, first in halves.firsts[other].items() if not transport.fits(peer)
-        ]
-        if misfits and (all_meet or len(misfits) == len(halves.firsts[other])):
-            yield place, misfits[0]
+    halves: Collection[_Half], others: Collection[_Half], *, all_meet: bool
+) -> Iterator[tuple[_Half, _Half]]:
+    """Those of one half that have no peer, each with one of the other half that misfits."""
+    for half in halves:
+        misfits = [other for other in others if not half.fits(other)]
+        if misfits and (all_meet or len(misfits) == len(others)):
+            yield half, misfits[0]
 
 
-def _told(
-    model: str,
-    place: int,
-    of: tuple[Worker, _Transport],
-    other_place: int,
-    other: tuple[Worker, _Transport],
-) -> Finding:
-    worker, mine = of
-    peer, theirs = other
-    at: YamlPath = ("workers", place)
-    there = f"{peer.name} (workers[{other_place}])"
-    if mine.engine != theirs.engine:
+def _told(model: str, half: _Half, other: _Half) -> Finding:
+    worker, peer = half.worker, other.worker
+    at: YamlPath = ("workers", half.place)
+    there = f"{peer.name} (workers[{other.place}])"
+    if worker.engine != peer.engine:
         message = (
-            f"{worker.name} is a {worker.role} worker of {mine.engine}, {there}, its other half "
-            f"for {model}, of {theirs.engine}"
+            f"{worker.name} is a {worker.role} worker of {worker.engine}, {there}, its other half "
+            f"for {model}, of {peer.engine}"
         )
         return Finding((*at, "engine"), message, "both halves of a model need the same engine")
-    assert worker.kv_transfer is not None
-    assert peer.kv_transfer is not None
     message = (
-        f"{worker.name} moves its KV by {worker.kv_transfer.connector}, {there}, its other half "
-        f"for {model}, by {peer.kv_transfer.connector}"
+        f"{worker.name} moves its KV by {half.kv.connector}, {there}, its other half "
+        f"for {model}, by {other.kv.connector}"
     )
     hint = "both halves of a model need the same connector"
     return Finding((*at, "kv_transfer", "connector"), message, hint)
 
 
-def _transports(worker: Worker) -> frozenset[str]:
-    kv = worker.kv_transfer
-    assert kv is not None
-    if worker.engine == "sglang":
+def _transports(engine: str, kv: KvTransfer) -> frozenset[str]:
+    if engine == "sglang":
         backend = transfer_backend(kv.connector)
         return frozenset() if backend is None else frozenset((backend,))
     # A connector that wraps others names them in its extra configuration.

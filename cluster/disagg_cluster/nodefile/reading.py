@@ -8,18 +8,14 @@ from pathlib import Path
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import assume
-from disagg_cluster.config.problems import ConfigError, Finding, Problem, YamlPath, config_error
-from disagg_cluster.host.files.named_paths import read_bounded
+from disagg_cluster.config.problems import Finding, YamlPath, config_error
 from disagg_cluster.nodefile.checks import check
 from disagg_cluster.nodefile.draft import understand
 from disagg_cluster.nodefile.worker_checks import THIS_HOST, Host
-from disagg_cluster.nodefile.yaml_positions import YamlDocument, read_yaml
+from disagg_cluster.nodefile.yaml_positions import YamlDocument, read_yaml, read_yaml_file
 from disagg_exporter.devices.simulated import SimDevices
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Device
-
-MOST_BYTES = 1_000_000
-"""No node file is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ def read(path: Path, host: Host = THIS_HOST) -> NodeFile:
     Raises:
         ConfigError: The file cannot be read, or has problems; all of them are in it.
     """
-    document = read_yaml(_text(path))
+    document = read_yaml_file(path)
     return NodeFile(_configure(document, str(path), host, path.absolute().parent), document.lines)
 
 
@@ -77,14 +73,6 @@ def expected_devices(config: NodeConfig) -> tuple[Device, ...] | None:
     if config.devices is DeviceKind.SIM:
         return SimDevices(Path(), config.sim_devices).inventory()
     return assume(config)
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_bounded(path, MOST_BYTES).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
-        raise ConfigError([Problem("", None, f"cannot be read: {why}")], str(path)) from error
 
 
 def _configure(

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from disagg_cluster.config import Router, Worker
 from disagg_cluster.config.problems import Finding
 from disagg_cluster.config.router import ROUTER_NAME
-from disagg_cluster.launch.command import option_name
 from disagg_cluster.launch.router_command import OWN_ARGUMENTS
 from disagg_cluster.nodefile.draft import Draft
-from disagg_cluster.nodefile.worker_checks import Host
+from disagg_cluster.nodefile.worker_checks import Host, own_arguments
 from disagg_exporter.model import Role
 
 _AT = ("router",)
@@ -23,10 +22,7 @@ def check_router(draft: Draft, host: Host) -> Iterator[Finding]:
     if router is None or not draft.sure("router"):
         return
     if draft.sure("router", "args"):
-        for place, name in enumerate(map(option_name, router.args)):
-            if name in OWN_ARGUMENTS:
-                path = (*_AT, "args", place)
-                yield Finding(path, f"{name} is set by the node itself", OWN_ARGUMENTS[name])
+        yield from own_arguments(router.args, OWN_ARGUMENTS, _AT)
     if draft.sure("router", "python") and not host.executable(router.python):
         hint = "give the interpreter of the environment that holds vllm-router"
         yield Finding((*_AT, "python"), f"{router.python} cannot be run here", hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,12 +59,15 @@ def check_worker(draft: Draft, position: int, worker: Worker, host: Host) -> Ite
         return
     yield from check_kv(draft, worker, at)
     if draft.sure(*at, "args"):
-        own = OWN_ARGUMENTS[worker.engine]
-        for place, name in enumerate(map(option_name, worker.args)):
-            if name in own:
-                path = (*at, "args", place)
-                yield Finding(path, f"{name} is set by the node itself", own[name])
+        yield from own_arguments(worker.args, OWN_ARGUMENTS[worker.engine], at)
     yield from _files(draft, worker, at, host)
+
+
+def own_arguments(args: Iterable[str], own: Mapping[str, str], at: YamlPath) -> Iterator[Finding]:
+    """The arguments that a file may not give; `own` says why, `at` where they are."""
+    for place, name in enumerate(map(option_name, args)):
+        if name in own:
+            yield Finding((*at, "args", place), f"{name} is set by the node itself", own[name])
 
 
 def _size(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:

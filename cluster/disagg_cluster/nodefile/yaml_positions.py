@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import yaml
 
-from disagg_cluster.config.problems import Finding, YamlPath
+from disagg_cluster.config.problems import Finding, YamlPath, config_error
+from disagg_cluster.host.files.named_paths import read_bounded
+
+MOST_BYTES = 1_000_000
+"""No node file is larger."""
 
 MAX_DEPTH = 30
 """No node file nests deeper; a YAML anchor that holds itself would never end."""
@@ -42,6 +47,19 @@ class _TooMuchError(Exception):
 
 # ValueError: PyYAML takes `2026-13-45` for a date and lets the date's complaint through.
 _REFUSED = (yaml.YAMLError, _TooMuchError, RecursionError, ValueError)
+
+
+def read_yaml_file(path: Path) -> YamlDocument:
+    """Read the one YAML document of a file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no text.
+    """
+    try:
+        return read_yaml(read_bounded(path, MOST_BYTES).decode("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise config_error([Finding((), f"cannot be read: {why}")], str(path)) from error
 
 
 def read_yaml(text: str) -> YamlDocument:

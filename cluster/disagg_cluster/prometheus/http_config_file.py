@@ -13,19 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from disagg_cluster.config.problems import ConfigError, Finding, config_error
 from disagg_cluster.config.values import AnyText, Section
 from disagg_cluster.host.files.named_paths import read_bounded
-from disagg_cluster.nodefile.draft import text_keys_only
-from disagg_cluster.nodefile.messages import violations
-from disagg_cluster.nodefile.yaml_positions import read_yaml
+from disagg_cluster.nodefile.draft import validated
+from disagg_cluster.nodefile.yaml_positions import MOST_BYTES, read_yaml_file
 
 if TYPE_CHECKING:
     import ssl
-
-_MOST_BYTES = 1_000_000
 
 
 class BasicAuth(Section):
@@ -122,19 +119,10 @@ def load(path: Path) -> Credentials:
     Raises:
         ConfigError: It cannot be used; all its problems are in the error.
     """
-    try:
-        marked = read_yaml(read_bounded(path, _MOST_BYTES).decode("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        why = "not text in UTF-8" if isinstance(error, ValueError) else error.strerror
-        raise config_error([Finding((), f"cannot be read: {why}")], str(path)) from None
+    marked = read_yaml_file(path)
     findings = list(marked.findings)
-    raw = text_keys_only({} if marked.value is None else marked.value, (), findings)
-    config = HttpConfig()
-    try:
-        config = HttpConfig.model_validate(raw)
-    except ValidationError as error:
-        found = violations(error.errors(include_url=False, include_context=False), raw, HttpConfig)
-        findings += [misfit.finding for misfit in found]
+    _, config, _ = validated({} if marked.value is None else marked.value, HttpConfig, findings)
+    config = config or HttpConfig()
     shown = list(_shown(config, path.parent, findings))
     if len(shown) > 1:
         findings.append(Finding(("authorization",), "given twice, here and in basic_auth"))
@@ -177,7 +165,7 @@ def _secret(section: Section, name: str, key: str, folder: Path, findings: list[
     if path is None:
         return inline or ""
     try:
-        return read_bounded(folder / path, _MOST_BYTES).decode("utf-8").strip()
+        return read_bounded(folder / path, MOST_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "not text in UTF-8"
         findings.append(Finding((name, f"{key}_file"), f"cannot be read: {why}"))

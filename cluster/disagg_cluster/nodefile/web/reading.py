@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from disagg_cluster.config.problems import Finding, YamlPath, config_error
 from disagg_cluster.host.files.named_paths import read_bounded
-from disagg_cluster.nodefile.draft import text_keys_only, without
-from disagg_cluster.nodefile.messages import Violation, violations
+from disagg_cluster.nodefile.draft import validated, without
+from disagg_cluster.nodefile.messages import Violation
 from disagg_cluster.nodefile.web.checks import check
 from disagg_cluster.nodefile.web.shape import WebConfig
 from disagg_cluster.nodefile.yaml_positions import read_yaml
@@ -69,15 +67,10 @@ def understand(files: WebFiles) -> tuple[WebConfig, list[Finding], Mapping[YamlP
     except UnicodeDecodeError:
         return WebConfig(), [Finding((), "not text in UTF-8")], {}
     findings = list(document.findings)
-    odd: list[Finding] = []
-    raw = text_keys_only({} if document.value is None else document.value, (), odd)
-    findings += odd
-    try:
-        config, doubts = WebConfig.model_validate(raw), set[YamlPath]()
-    except ValidationError as error:
-        found = violations(error.errors(include_url=False, include_context=False), raw, WebConfig)
-        findings += [violation.finding for violation in found]
-        doubts = {doubt for violation in found for doubt in violation.doubts}
+    said = {} if document.value is None else document.value
+    raw, config, found = validated(said, WebConfig, findings)
+    doubts = {doubt for violation in found for doubt in violation.doubts}
+    if config is None:
         rest = without(raw, {_smallest(violation) for violation in found})
         config = WebConfig.model_validate(rest if isinstance(rest, dict) else {})
     findings += check(config, lambda path: not any(d[: len(path)] == path for d in doubts))

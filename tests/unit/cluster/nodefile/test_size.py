@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from disagg_cluster.cli.main import main
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.nodefile import ELSEWHERE, load, messages, parse
-from disagg_cluster.nodefile.reading import MOST_BYTES
+from disagg_cluster.nodefile.yaml_positions import MOST_BYTES
 
 KV = "kv_transfer: {connector: NixlConnector, side_channel_port: %d}"
 ENGINE = "{name: w-%d, role: %s, model: m/x, port: %d, gpus: 1, host: 10.0.0.1, %s}"
