@@ -228,6 +228,17 @@ def socket_inodes(pid: int) -> Iterator[int]:
             yield int(name[8:-1])
 
 
+def holders(inodes: frozenset[int], pids: Iterable[int]) -> Iterator[int]:
+    """Those of some processes that hold one of these sockets, as far as we may look."""
+    for pid in pids:
+        try:
+            holds = not inodes.isdisjoint(socket_inodes(pid))
+        except PermissionError:
+            continue
+        if holds:
+            yield pid
+
+
 def owner_of(
     inodes: frozenset[int],
     pids: Iterable[int],

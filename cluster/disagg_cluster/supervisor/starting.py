@@ -6,7 +6,7 @@ import socket
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import WORKER_MARK
-from disagg_cluster.host.tcp_listeners import listeners, plain, socket_inodes
+from disagg_cluster.host.tcp_listeners import holders, listeners, plain
 from disagg_cluster.supervisor.ownership.adoption import find_unrecorded
 from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError, start
 from disagg_cluster.supervisor.worker_spec import SupervisorContext, WorkerSpec
@@ -78,12 +78,7 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _named(inodes: frozenset[int]) -> str:
-    for pid in procfs.pids():
-        try:
-            holds = not inodes.isdisjoint(socket_inodes(pid))
-        except PermissionError:
-            continue
-        if holds:
-            command = " ".join(" ".join(procfs.command_line(pid)).split())
-            return f"pid {pid} ({command[:_SHOWN_CHARACTERS] or 'without a command line'})"
+    for pid in holders(inodes, procfs.pids()):
+        command = " ".join(" ".join(procfs.command_line(pid)).split())
+        return f"pid {pid} ({command[:_SHOWN_CHARACTERS] or 'without a command line'})"
     return "of another user or container, which we may not look into"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.worker import WorkerLimits
-from disagg_cluster.lifecycle.failures import Failure, OnFailure
+from disagg_cluster.lifecycle.failures import OnFailure
 from disagg_cluster.lifecycle.state import Lifecycle, WorkerState
 from disagg_cluster.lifecycle.worker_identity import LaunchCommand, WorkerIdentity
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
@@ -98,14 +98,6 @@ class WorkerSpec:
         )
 
 
-def _not_known(_worker: str) -> None:
-    return None
-
-
-def _no_report(_failure: Failure) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshot:
     """Where one worker stands: the tag and pid of its process, and why it is in its state."""
@@ -123,8 +115,8 @@ class SupervisorContext:
 
     `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
     where all workers stand: before what was decided is done, and after. `probe` is that of
-    `Prober`. `child_environment` gives the whole
-    environment of a child whose command adds so much. `clock` is CLOCK_MONOTONIC in ns, `wall`
+    `Prober`. `child_environment` gives the whole environment of a child whose command adds so
+    much. `clock` is CLOCK_MONOTONIC in ns, `wall`
     Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
     finished a step or a request, None if none is known. `supervision` receives what could not be
     done, `reserve` gives descriptors when there are none left, `groups` makes control
@@ -144,6 +136,6 @@ class SupervisorContext:
     supervision: SupervisionHealth
     reserve: DescriptorReserve
     groups: ControlGroups
+    worked_ns: Callable[[str], int | None]
+    on_failure: OnFailure
     scan: SharedScan = field(default_factory=SharedScan)
-    worked_ns: Callable[[str], int | None] = _not_known
-    on_failure: OnFailure = _no_report

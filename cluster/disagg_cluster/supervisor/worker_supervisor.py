@@ -49,7 +49,9 @@ _SHOWN_LINES = 10
 
 
 class WorkerSupervisor:
-    """One worker in the running loop. `ended` is set while it is stopped and nothing is left.
+    """One worker in the running loop, with its process as `child`.
+
+    `ended` is set while it is stopped and nothing is left.
 
     What it does to the world may fail for want of descriptors, memory or processes; it is then
     done again until it succeeds (`Retrier`), so that no death and no deadline is ever lost.
@@ -62,7 +64,7 @@ class WorkerSupervisor:
         self.ended.set()
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._child: ChildProcess | None = None
+        self.child: ChildProcess | None = None
         self._process = spec.entry(0, 0.0)
         self._reason = ""
         self._reported: tuple[WorkerState, int, int | None] = (WorkerState.STOPPED, 0, None)
@@ -86,7 +88,7 @@ class WorkerSupervisor:
             self.life = unrecorded_life(self.life, self._context.clock())
             assert found.child is not None
             self._process = self._new_process(found.child.start_ticks)
-        self._child = found.child
+        self.child = found.child
         if found.child is not None and found.presence is Presence.RUNNING:
             self._watch(found.child, in_seconds=0.0)
             if wanted and not self._process.runs(self.spec.command):
@@ -131,7 +133,7 @@ class WorkerSupervisor:
 
     def status(self) -> WorkerStatus:
         """What the metrics page shows of it."""
-        running = self._child is not None
+        running = self.child is not None
         started = self._process.started_timestamp_seconds if running else None
         paused = self.life.paused_ns is not None
         life = self.life
@@ -153,17 +155,12 @@ class WorkerSupervisor:
 
     @property
     def _pid(self) -> int | None:
-        return None if self._child is None else self._child.pid
-
-    @property
-    def child(self) -> ChildProcess | None:
-        """Its process; None without one."""
-        return self._child
+        return None if self.child is None else self.child.pid
 
     @property
     def tag(self) -> WorkerIdentity:
         """As what its process was started."""
-        return self.spec.tag if self._child is None else self._process.tag
+        return self.spec.tag if self.child is None else self._process.tag
 
     @property
     def command_digest(self) -> str:
@@ -193,7 +190,7 @@ class WorkerSupervisor:
         return ()
 
     def _signal(self, action: Signal) -> None:
-        child = self._child
+        child = self.child
         if child is None or self.life.generation != action.generation or is_frozen(self.life):
             return
         if not child.signal_group(action.signal):
@@ -216,7 +213,7 @@ class WorkerSupervisor:
         self._context.supervision.over(what)
         if child.log_lost:
             self._context.log.error("%s: %s", self.spec.name, child.log_lost)
-        self._child = child
+        self.child = child
         if child.start_ticks < self._process.start_ticks:
             self._process = self._new_process(child.start_ticks)
         present = {"start_ticks": child.start_ticks, "log_start_bytes": child.log_start_bytes}
@@ -272,12 +269,12 @@ class WorkerSupervisor:
 
     def _exited(self, code: int | None, alone: bool) -> None:
         if alone:
-            self._child = None
+            self.child = None
         self.handle(Exited(self.life.generation, code, alone))
         self._context.groups.leave(self.spec.name)
 
     def _gone(self) -> None:
-        self._child = None
+        self.child = None
         self.handle(Gone(self.life.generation))
         self._context.groups.leave(self.spec.name)
 

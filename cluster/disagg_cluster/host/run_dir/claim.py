@@ -15,6 +15,7 @@ from pathlib import Path
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import leads_to_the_same, own_processes
+from disagg_cluster.host.tcp_listeners import holders
 from disagg_exporter.steps.local_sockets import peer_credentials
 
 # So many may ask whom nobody answers before it takes a look at all processes to know who is there.
@@ -109,28 +110,18 @@ def _listener(name: bytes) -> int:
     socket_name = "@" + os.fsdecode(name[1:])
     try:
         table = _SOCKETS.read_text(errors="replace").splitlines()[1:]
+        inodes = frozenset(
+            int(words[6])
+            for line in table
+            if len(words := line.split()) == 8
+            and words[7] == socket_name
+            and int(words[3], 16) & _LISTENS
+        )
+        found = list(holders(inodes, own_processes()))
     except OSError:
         return 0
-    inodes = {
-        words[6]
-        for line in table
-        if len(words := line.split()) == 8
-        and words[7] == socket_name
-        and int(words[3], 16) & _LISTENS
-    }
-    links = {f"socket:[{inode}]" for inode in inodes}
-    found = [pid for pid in own_processes() if links & _open_files(pid)]
     # A child has it, too, until it runs its own program.
     return min(found, key=lambda pid: procfs.start_ticks(pid) or 0, default=0)
-
-
-def _open_files(pid: int) -> frozenset[str]:
-    found: set[str] = set()
-    with suppress(OSError):
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):
-                found.add(os.readlink(link))  # noqa: PTH115 - it may be no path
-    return frozenset(found)
 
 
 def _name(folder: Path) -> bytes:

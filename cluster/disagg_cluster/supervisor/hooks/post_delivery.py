@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import socket
 import ssl
+from concurrent.futures import Future, InvalidStateError
 from urllib.parse import unquote, urlsplit
 
 from disagg_cluster.supervisor.hooks.failure_notifier import HookError
@@ -43,28 +44,25 @@ class PostDelivery:
 
     async def deliver(self, data: bytes) -> None:
         """Send it and see the answer, or raise `HookError`."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[int] = loop.create_future()
+        answer: Future[int] = Future()
         link = self._connection()
 
         def job() -> None:
-            try:
-                with contextlib.closing(link):
+            # What was given up meanwhile takes no answer any more.
+            with contextlib.suppress(InvalidStateError), contextlib.closing(link):
+                try:
                     if not answer.done():
                         link.connect()
                     # A name server may take its time: what was given up is not sent any more.
-                    if answer.done():
-                        return
-                    status = self._post(link, data)
-            except Exception as error:  # noqa: BLE001 - passed on to whoever waits
-                _settle(loop, answer, error)
-            else:
-                _settle(loop, answer, status)
+                    if not answer.done():
+                        answer.set_result(self._post(link, data))
+                except Exception as error:  # noqa: BLE001 - passed on to whoever waits
+                    answer.set_exception(error)
 
         try:
             self._threads.run(job)
             async with asyncio.timeout(self._deadline_seconds):
-                status = await answer
+                status = await asyncio.wrap_future(answer)
         except NoThreadError as error:
             raise HookError(str(error)) from None
         except TimeoutError:
@@ -91,21 +89,6 @@ class PostDelivery:
     def _post(self, link: http.client.HTTPConnection, data: bytes) -> int:
         link.request("POST", self._path, data, self._headers)
         return link.getresponse().status
-
-
-def _settle(
-    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[int], what: int | Exception
-) -> None:
-    def settle() -> None:
-        if answer.done():
-            return
-        if isinstance(what, Exception):
-            answer.set_exception(what)
-        else:
-            answer.set_result(what)
-
-    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-        loop.call_soon_threadsafe(settle)
 
 
 def _hang_up(link: http.client.HTTPConnection) -> None:

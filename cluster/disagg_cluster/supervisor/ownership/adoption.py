@@ -103,7 +103,7 @@ def find(entry: Entry) -> FoundProcess:
 
 def find_unrecorded(sought: WorkerFingerprint) -> FoundProcess:
     """Look for a worker whose start was never written down, or whose journal is lost."""
-    place, inodes = log_place(sought.log_path), _listening(sought)
+    place, inodes = log_place(sought.log_path), inodes_at(sought.host, sought.port)
     for pid in own_leaders():
         traits = _traits(pid, sought, place, inodes)
         if proves_worker(traits):
@@ -144,13 +144,14 @@ def _traits(
         writes_log=writes,
         argv_fits=fits,
         bears_mark=mark_of(pid) == str(sought.log_path),
-        holds_port=bool(inodes) and owner_of(inodes, session_members(pid)) is Owner.OURS,
+        holds_port=owner_of(inodes, session_members(pid)) is Owner.OURS,
     )
 
 
-def _listening(sought: WorkerFingerprint) -> frozenset[int]:
+def inodes_at(host: str, port: int) -> frozenset[int]:
+    """The sockets that listen there; none at port 0, or where that cannot be seen."""
     try:
-        return listening_inodes(sought.host, sought.port) if sought.port else frozenset()
+        return listening_inodes(host, port) if port else frozenset()
     except OSError:
         return frozenset()
 

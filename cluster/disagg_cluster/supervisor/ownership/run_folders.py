@@ -22,7 +22,6 @@ from disagg_cluster.host.run_dir.lock import holder
 from disagg_cluster.host.tcp_listeners import (
     Owner,
     all_listeners,
-    listening_inodes,
     owner_of,
     session_members,
     socket_inodes,
@@ -99,7 +98,8 @@ def unrecorded(
             named.add(worker)
         if not worker or worker in first or worker in named:
             continue
-        holds = _holds(pid, (ports or {}).get(worker, 0))
+        inodes = adoption.inodes_at("127.0.0.1", (ports or {}).get(worker, 0))
+        holds = owner_of(inodes, session_members(pid)) is Owner.OURS
         # What has inherited the mark and writes elsewhere is a helper that outlived its worker.
         traits = ProcessEvidence(True, argv_fits=False, bears_mark=bool(marked), holds_port=holds)
         proven = proves_worker(traits)
@@ -136,14 +136,6 @@ def _worker_of(path: str, logs: str) -> str:
     parent, _, name = path.rpartition("/")
     fits = _LOG.fullmatch(name)
     return fits[1] if fits and (parent == logs or os.path.realpath(parent) == logs) else ""
-
-
-def _holds(pid: int, port: int) -> bool:
-    try:
-        inodes = listening_inodes("127.0.0.1", port) if port else frozenset()
-    except OSError:
-        return False
-    return bool(inodes) and owner_of(inodes, session_members(pid)) is Owner.OURS
 
 
 def _port_of(found: Unrecorded) -> int:

@@ -47,6 +47,8 @@ def around(
         supervision=SupervisionHealth(log),
         reserve=DescriptorReserve(0),
         groups=ControlGroups(None, "", log),
+        worked_ns=lambda _worker: None,
+        on_failure=lambda _failure: None,
     )
 
 
