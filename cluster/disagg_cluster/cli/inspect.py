@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from disagg_cluster.inspect.phase_table import PhaseRow, as_json, as_text, moved
 from disagg_cluster.inspect.views import NodePage
 from disagg_cluster.nodefile import load
 from disagg_cluster.prometheus.http_client import Target
+from disagg_exporter.devices.source import DeviceChoice
 
 
 @click.command
@@ -51,13 +53,18 @@ def _facts(target: Target, file: Path | None) -> NodeFacts:
     page = read_page(target)
     if page is not None:
         return gathering.of_daemon(facts, page)
+    with _devices_here(file) as (choice, attach):
+        why = choice.fallback.why if choice.fallback else ""
+        return gathering.of_look(facts, choice.source, why, attach)
+
+
+@contextmanager
+def _devices_here(file: Path | None) -> Iterator[tuple[DeviceChoice, Attach]]:
+    """The devices of this node, open, and where to look for engines, as a node file says."""
     config = NodeConfig() if file is None else load(file)
     choice = chosen_devices(config)
-    try:
-        why = choice.fallback.why if choice.fallback else ""
-        return gathering.of_look(facts, choice.source, why, config.attach or Attach())
-    finally:
-        choice.source.close()
+    with closing(choice.source):
+        yield choice, config.attach or Attach()
 
 
 def _doctor_text(findings: Sequence[Diagnosis]) -> str:
@@ -69,15 +76,8 @@ def _doctor_text(findings: Sequence[Diagnosis]) -> str:
 
 def _doctor_json(findings: Sequence[Diagnosis]) -> str:
     step = next_step(tuple(findings))
-    return json.dumps(
-        {
-            "findings": [
-                {"level": f.level.value, "what": f.what, "step": f.step} for f in findings
-            ],
-            "next": step.step if step else None,
-        },
-        indent=2,
-    )
+    told = [{"level": each.level, "what": each.what, "step": each.step} for each in findings]
+    return json.dumps({"findings": told, "next": step.step if step else None}, indent=2)
 
 
 # Accounts of GPUs advance every five seconds.
@@ -137,9 +137,5 @@ def _next_page(read: Callable[[], NodePage | None], before: NodePage) -> NodePag
 
 
 def _look(file: Path | None) -> tuple[PhaseRow, ...]:
-    config = NodeConfig() if file is None else load(file)
-    choice = chosen_devices(config)
-    try:
-        return one_look.rows_of(one_look.look_once(choice.source, config.attach or Attach()))
-    finally:
-        choice.source.close()
+    with _devices_here(file) as (choice, attach):
+        return one_look.rows_of(one_look.look_once(choice.source, attach))

@@ -108,10 +108,8 @@ def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSourc
             choice.source.name, "no GPUs are read, engines run on the CPU"
         )
         click.echo(f"{instead}: {choice.fallback.why}", err=True)
-    try:
+    with contextlib.closing(choice.source):
         yield choice.source
-    finally:
-        choice.source.close()
 
 
 def chosen_devices(config: NodeConfig, run_folder: Path | None = None) -> DeviceChoice:

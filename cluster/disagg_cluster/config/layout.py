@@ -92,6 +92,11 @@ class Allocation:
         left = [device for device in self.devices if device.gpu not in self.owners]
         return tuple(sorted(left, key=lambda device: device.index))
 
+    def refuse(self, request: GpuRequest, message: str, hint: str = "") -> None:
+        """Take down what is wrong with the GPUs that a worker wants."""
+        path = ("workers", request.position, "gpus")
+        self.findings.append(Finding(path, message, hint))
+
 
 def place(
     config: NodeConfig,
@@ -158,11 +163,8 @@ def assume(config: NodeConfig) -> tuple[Device, ...] | None:
     if config.devices is DeviceKind.CPU:
         return None
     if not (asked or counted):
-        return (
-            (_assumed(0, "index 0"),)
-            if config.devices in (DeviceKind.NVML, DeviceKind.DCGM)
-            else None
-        )
+        real = config.devices in (DeviceKind.NVML, DeviceKind.DCGM)
+        return (_assumed(0, "index 0"),) if real else None
     highest = max((item for item in asked if isinstance(item, int)), default=-1)
     plain = min(highest + 1 + counted, _MOST_ASSUMED)
     uuids = dict.fromkeys(item for item in asked if isinstance(item, str))
@@ -184,8 +186,7 @@ def _allocate_cpu(allocation: Allocation, requests: Sequence[GpuRequest]) -> Non
         allocation.given[request.position] = (pseudo_device(request.name, request.position),)
         if request.gpus:
             hint = "leave gpus out: without GPUs each worker is accounted as one device"
-            path = ("workers", request.position, "gpus")
-            allocation.findings.append(Finding(path, "GPUs wanted, but this node has none", hint))
+            allocation.refuse(request, "GPUs wanted, but this node has none", hint)
 
 
 def _allocate_named(
@@ -217,9 +218,7 @@ def _allocate_named(
             allocation.owners[found[0].gpu] = request
             got.append(found[0])
         if message:
-            allocation.findings.append(
-                Finding(("workers", request.position, "gpus"), message, hint)
-            )
+            allocation.refuse(request, message, hint)
     allocation.given[request.position] = tuple(got)
 
 
@@ -232,5 +231,5 @@ def _allocate_any(
     for device in got:
         allocation.owners[device.gpu] = request
     if count > left:
-        message = f"{count} GPUs wanted, {left} of {len(allocation.devices)} free"
-        allocation.findings.append(Finding(("workers", request.position, "gpus"), message))
+        total = len(allocation.devices)
+        allocation.refuse(request, f"{count} GPUs wanted, {left} of {total} free")
