@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.prometheus.local_server import ScrapeTarget
 from disagg_cluster.simulator.cluster.event_queue import Event, SimulatedPage
 from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting
@@ -119,18 +120,22 @@ class _Node:
 
     def compose(self, now_ns: int) -> None:
         engines = self._statuses()
+        certain = Snapshot(
+            taken_ns=now_ns,
+            wall_offset_seconds=time.time() - now_ns / SECOND_NS,
+            fresh_until_ns=now_ns,
+            worker_states=tuple(WorkerState),
+            collectors=(self._look.status(now_ns),),
+            simulated=True,
+        )
         self.snapshot = compose(
+            certain,
             read_accounting(self.ledger, self._capacity_model, engines, now_ns),
             self.ledger.fast_gauges(now_ns),
-            now_ns,
-            time.time() - now_ns / SECOND_NS,
             devices=self._devices,
             look=self._look,
             engines=engines,
             parents=lambda _pid: (),
-            workers=(),
-            collectors=(self._look.status(now_ns),),
-            simulated=True,
         )
 
     def _statuses(self) -> tuple[EngineStatus, ...]:

@@ -17,7 +17,7 @@ from disagg_cluster.config.layout import Layout
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.continuity.succession import Succession
 from disagg_cluster.control.service import ControlService
-from disagg_cluster.daemon.main_loop import BackgroundTask, BackgroundTasks, MainLoop, NodeStatus
+from disagg_cluster.daemon.main_loop import BackgroundTask, BackgroundTasks, MainLoop
 from disagg_cluster.daemon.metrics_service import MetricsService
 from disagg_cluster.daemon.router_handle import RouterHandle
 from disagg_cluster.discovery.attach_mode import AttachMode
@@ -43,7 +43,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CallbackErrors
 from disagg_exporter.devices.source import DeviceSource
-from disagg_exporter.model import CollectorStatus, DaemonCounts
+from disagg_exporter.model import CollectorStatus, DaemonCounts, Snapshot
 
 _log = logging.getLogger("disagg_node")
 
@@ -227,13 +227,17 @@ class Composition:
         self.workers.keep_up()
         self.engines.check_step_silence()
 
-    def _node_status(self) -> NodeStatus:
-        return NodeStatus(
+    def _node_status(self, now_ns: int, wall_offset_seconds: float) -> Snapshot:
+        return Snapshot(
+            taken_ns=now_ns,
+            wall_offset_seconds=wall_offset_seconds,
+            fresh_until_ns=now_ns - 1,
             workers=self.workers.statuses(),
+            worker_states=tuple(WorkerState),
             collectors=tuple(status for part in self._collectors for status in part()),
             router=self.router.watch.status() if self.router else None,
             simulated=self._source.name == "sim" or self.engines.simulated,
-            counts=DaemonCounts(
+            daemon_counts=DaemonCounts(
                 self.control.counts(),
                 self.metrics.http_refusals(),
                 self.folder_watch.restored,

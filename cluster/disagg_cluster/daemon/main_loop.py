@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
 from disagg_cluster.host.processes.process_table import parents
-from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.telemetry.device_watch import DeviceWatch
 from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_cluster.telemetry.snapshot import (
@@ -27,13 +26,10 @@ from disagg_exporter.collectors import CollectorHealth, keep_running
 from disagg_exporter.collectors.health import FailureCounts
 from disagg_exporter.model import (
     CollectorStatus,
-    DaemonCounts,
     Device,
     EngineStatus,
     GpuPrice,
-    RouterStatus,
     Snapshot,
-    WorkerStatus,
 )
 
 
@@ -84,17 +80,6 @@ ADVANCE_TICKS = 4
 UPKEEP_TICKS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """What is shown of a node beside its devices and engines."""
-
-    workers: tuple[WorkerStatus, ...]
-    collectors: tuple[CollectorStatus, ...]
-    router: RouterStatus | None
-    simulated: bool
-    counts: DaemonCounts
-
-
 class MainLoop:
     """Advances the accounting and keeps the snapshot fresh.
 
@@ -103,7 +88,8 @@ class MainLoop:
         registry: All engines.
         watch: The readings of the devices.
         devices: The node's own devices.
-        node_status: What is shown beside them.
+        node_status: What is certain now, given the time and Unix time minus it: all that is shown
+            beside devices and engines.
         show: Takes each new snapshot.
         watched: Whether somebody looks so often that snapshots are made at every tick; else they
             are made when the accounting has advanced.
@@ -123,7 +109,7 @@ class MainLoop:
         watch: DeviceWatch,
         devices: Sequence[Device],
         *,
-        node_status: Callable[[], NodeStatus],
+        node_status: Callable[[int, float], Snapshot],
         show: Callable[[Snapshot], None],
         watched: Callable[[], bool],
         upkeep: Callable[[], None],
@@ -202,7 +188,7 @@ class MainLoop:
             snapshot = self._compose(now_ns)
         except Exception as error:
             self._shown.fail(error)
-            self._show_counted(self._without_measurements(now_ns))
+            self._show_counted(self._certain(now_ns))
             raise
         self._show_counted(snapshot)
 
@@ -210,27 +196,17 @@ class MainLoop:
         failures = self._failures.take(snapshot.collectors)
         self._show(replace(snapshot, unexpected_failures=failures))
 
-    def _without_measurements(self, now_ns: int) -> Snapshot:
-        """What can be said for certain: how workers and collectors stand, and the rest absent."""
-        status = self._node_status()
-        return Snapshot(
-            taken_ns=now_ns,
-            wall_offset_seconds=self._wall.offset_seconds(now_ns, time.time()),
-            fresh_until_ns=now_ns - 1,
-            workers=status.workers,
-            collectors=self._collectors(status, now_ns),
-            worker_states=tuple(WorkerState),
-            simulated=status.simulated,
-        )
-
-    def _collectors(self, status: NodeStatus, now_ns: int) -> tuple[CollectorStatus, ...]:
+    def _certain(self, now_ns: int) -> Snapshot:
+        """What can be said without measurements: how workers and collectors stand."""
+        certain = self._node_status(now_ns, self.wall_offset_seconds(now_ns))
         own = (self._accounting, self._capacity, self._shown, self._upkeep)
-        return (
+        collectors = (
             self._watch.look.status(now_ns),
-            *status.collectors,
+            *certain.collectors,
             *self._registry.collectors(),
             *(health.status() for health in own),
         )
+        return replace(certain, collectors=collectors)
 
     def _advance(self, now_ns: int) -> None:
         self._sourcing.select(self._registry.source_candidates(), now_ns)
@@ -238,8 +214,7 @@ class MainLoop:
         self._is_outdated = True
 
     def _compose(self, now_ns: int) -> Snapshot:
-        status = self._node_status()
-        engines = self._registry.statuses()
+        certain, engines = self._certain(now_ns), self._registry.statuses()
         if self._is_outdated or self._view is None or not self._view.is_of(engines):
             # A counter that was shown and not written down would have been higher than our
             # successor's: then every `increase()` over our death counts it twice.
@@ -248,22 +223,16 @@ class MainLoop:
                 self._view = read_accounting(self._ledger, self._capacity_model, engines, now_ns)
                 self._view_ns = now_ns
         if self._view is None:
-            return self._without_measurements(now_ns)
+            return certain
         snapshot = compose(
+            certain,
             self._view,
             self._ledger.fast_gauges(now_ns),
-            now_ns,
-            self.wall_offset_seconds(now_ns),
             devices=(*self._devices, *self._registry.devices()),
             look=self._watch.look,
             engines=engines,
             parents=parents,
-            workers=status.workers,
-            collectors=self._collectors(status, now_ns),
-            router=status.router,
             gpu_price=self._gpu_price,
-            simulated=status.simulated,
-            daemon_counts=status.counts,
             left_out_engines=self._registry.left_out,
         )
         if self._is_outdated:

@@ -124,13 +124,11 @@ class DiscoveryLoop:
 
     def _scan_with(self, finder: EngineFinder) -> Scan:
         """What a finder sees; one that fails, on what anybody can start, ends no other."""
-        health = self._health[finder.finder]
-        try:
+        scan = Scan()
+        with self._health[finder.finder].round() as problems:
             scan = finder.scan()
-        except Exception as error:  # noqa: BLE001 - as said above
-            health.fail(error)
-            return Scan(finder.finder, (), health.why, 0.0)
-        health.report({"": scan.lost} if scan.lost else {}, scan.duration_seconds)
+            if scan.lost:
+                problems[""] = scan.lost
         return scan
 
     def _resolve_roles(

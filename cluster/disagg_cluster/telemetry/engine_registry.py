@@ -209,23 +209,23 @@ class EngineRegistry:
         return record.serving or goes_on
 
     def _status(self, record: EngineRecord, now_ns: int) -> EngineStatus:
-        name, pages = record.status.engine, self.pages
-        page, kind = pages.page(name), record.status.kind
+        name, kind = record.status.engine, record.status.kind
+        known = self.pages.state(name)
         if record.origin is Origin.LAUNCHED:
             up = self._up_of(name) if record.serving and record.status.pid is not None else False
         else:
-            scraped = pages.status(name)
-            up = record.status.follows is not None or (scraped is not None and scraped.success)
-            kind = page.kind if page is not None else kind
+            scraped = known.status is not None and known.status.success
+            up = record.status.follows is not None or scraped
+            kind = kind if known.page is None else known.page.kind
         return replace(
             record.status,
             kind=kind,
-            version=pages.version(name),
+            version=known.version or "",
             state=record.state(now_ns),
             up=up,
-            page=page,
-            serving=pages.serving(name),
-            tls=pages.tls(name),
+            page=known.page,
+            serving=known.tally.counts,
+            tls=known.tls,
         )
 
     # What follows may be called on the threads that scrape.

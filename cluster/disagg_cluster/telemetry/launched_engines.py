@@ -136,7 +136,7 @@ class LaunchedEngines:
     def worked_ns(self, name: str) -> int | None:
         """Return an instant at or after which an engine worked, by its steps and its pages."""
         feed = self._steps.feeds.get(name)
-        known = (feed.worked_ns if feed else None, self._registry.pages.worked_ns(name))
+        known = (feed.worked_ns if feed else None, self._registry.pages.state(name).worked_ns)
         return max((t_ns for t_ns in known if t_ns is not None), default=None)
 
     def check_step_silence(self) -> None:
@@ -144,7 +144,7 @@ class LaunchedEngines:
         for name, feed in self._steps.feeds.items():
             engine = self._engines[name]
             if engine.state_of_worker is WorkerState.READY and engine.ready_ns is not None:
-                window = self._registry.pages.window(name)
+                window = self._registry.pages.state(name).window
                 advancing = None if window is None else window.tokens_advanced
                 feed.check_silence((self._clock_ns() - engine.ready_ns) / 1e9, advancing)
 

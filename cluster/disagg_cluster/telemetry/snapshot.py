@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.accounting import Ledger
@@ -12,7 +12,6 @@ from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import (
     BusyGpus,
     CollectorStatus,
-    DaemonCounts,
     Device,
     DeviceAccount,
     DeviceFailure,
@@ -24,16 +23,13 @@ from disagg_exporter.model import (
     EngineStatus,
     GpuPrice,
     GpuShare,
-    RouterStatus,
     Snapshot,
     TokenAccount,
-    WorkerStatus,
 )
 
 # The page stops showing readings and accounts this long after the last look (invariant c).
 STALE_SECONDS = 10.0
 _JUMP_SECONDS = 0.5
-_NO_COUNTS = DaemonCounts()
 
 ENGINE_STATES = {
     WorkerState.STARTING: EngineState.STARTING,
@@ -140,32 +136,25 @@ def _states(engines: Sequence[EngineStatus]) -> tuple[tuple[str, EngineState], .
 
 
 def compose(
+    certain: Snapshot,
     books: AccountingView,
     busy: tuple[tuple[BusyGpus, ...], float],
-    now_ns: int,
-    wall_offset_seconds: float,
     *,
     devices: Sequence[Device],
     look: DeviceLook,
     engines: Sequence[EngineStatus],
     parents: Parents,
-    workers: Sequence[WorkerStatus],
-    collectors: Iterable[CollectorStatus],
-    simulated: bool,
-    router: RouterStatus | None = None,
     gpu_price: GpuPrice | None = None,
-    daemon_counts: DaemonCounts = _NO_COUNTS,
     left_out_engines: int | None = None,
 ) -> Snapshot:
-    """Put one snapshot together; everything in it is frozen.
+    """Add what is measured to what is `certain` at an instant; everything in it is frozen.
 
     `busy` are the fast gauges and the seconds that they look back.
     """
-    busy_gpus, busy_window_seconds = busy
+    now_ns, (busy_gpus, busy_window_seconds) = certain.taken_ns, busy
     readings = look.readings(now_ns)
-    return Snapshot(
-        taken_ns=now_ns,
-        wall_offset_seconds=wall_offset_seconds,
+    return replace(
+        certain,
         fresh_until_ns=now_ns + round(STALE_SECONDS * 1e9),
         devices=tuple(devices),
         readings=readings,
@@ -179,13 +168,7 @@ def compose(
         engines=tuple(engines),
         capacities=books.capacities,
         gpu_shares=shares(engines, readings, parents),
-        workers=tuple(workers),
-        collectors=tuple(collectors),
-        worker_states=tuple(WorkerState),
-        simulated=simulated,
-        router=router,
         gpu_price=gpu_price,
-        daemon_counts=daemon_counts,
         left_out_engines=left_out_engines,
     )
 

@@ -99,7 +99,7 @@ class AttachedEngines:
         """What is to be judged of each engine that is there."""
         pages = self._registry.pages
         return tuple(
-            Candidate(name, a.engine.markers, pages.lines(name), a.model_name, a.engine.role)
+            Candidate(name, a.engine.markers, pages.state(name).lines, a.model_name, a.engine.role)
             for name, a in self._by_name.items()
             if a.gone_ns is None
         )
@@ -112,20 +112,20 @@ class AttachedEngines:
                 continue
             if name in verdicts:
                 self._change_role(attachment, verdicts[name])
-            page, part = pages.page(name), attachment.engine.part
+            known, part = pages.state(name), attachment.engine.part
             model_name = attachment.model_name
-            if page is not None:
+            if known.page is not None:
                 attachment.paged = True
-                model_name = page.model_name or ""
+                model_name = known.page.model_name or ""
             elif part is not None and part.follows:
                 model_name = part.model_name
-            elif pages.status(name) is not None:
+            elif known.status is not None:
                 attachment.try_next_endpoint()
-            known = self._models.label(name, model_name, now_ns)
-            attachment.model_name = OTHER_MODEL if known is None else known
-            worker_id = worker_id_of(attachment.engine, pages.lines(name))
+            label = self._models.label(name, model_name, now_ns)
+            attachment.model_name = OTHER_MODEL if label is None else label
+            worker_id = worker_id_of(attachment.engine, known.lines)
             attachment.worker_id = self._worker_ids.label(name, worker_id, now_ns) or ""
-            attachment.set_answered(pages.answered_ns(name))
+            attachment.set_answered(known.answered_ns)
             self._report(attachment, now_ns)
         for model_name in self._models.forget_unused(now_ns):
             self._ledger.forget_model(model_name)

@@ -35,7 +35,7 @@ ASK_AGAIN_SECONDS = 60.0
 
 
 class ListedFinder:
-    """Sees the listed engines always; whether they are there, their pages tell.
+    """Observes the listed engines always; whether they are there, their pages show.
 
     Args:
         listed: The node file's list.
@@ -59,9 +59,7 @@ class ListedFinder:
 
     def scan(self) -> Scan:
         """The listed engines."""
-        began = self._clock()
-        seen = tuple(self._observation(engine) for engine in self._listed)
-        return Scan(self.finder, seen, "", self._clock() - began)
+        return Scan(tuple(map(self._observation, self._listed)))
 
     def _observation(self, engine: ListedEngine) -> Observation:
         parts = urlsplit(engine.url)
@@ -106,10 +104,10 @@ def near(endpoint: Endpoint) -> tuple[Endpoint, ...]:
 def is_own_address(host: str) -> bool:
     """Whether a host name or address is one of this machine's; a name is looked up."""
     try:
-        told = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return False
-    for family, kind, protocol, _, address in told:
+    for family, kind, protocol, _, address in addresses:
         with socket.socket(family, kind, protocol) as probe:
             try:
                 probe.bind(address)
@@ -131,47 +129,36 @@ _SYSTEM = re.compile(rf"http://({_HOST.pattern}):([0-9]{{1,5}})/v1/metadata/")
 
 
 class DynamoFinder:
-    """Reads the files anew at each look.
+    """Reads the files anew at each scan.
 
     Args:
         folder: What DYN_FILE_KV names.
-        clock, wall: Seams; seconds.
+        wall: Seam; seconds.
     """
 
     finder = Finder.DYNAMO
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, folder: Path, *, wall: Callable[[], float] = time.time) -> None:
         self._folder = folder
-        self._clock = clock
         self._wall = wall
 
     def scan(self) -> Scan:
         """The workers that are registered now."""
-        began = self._clock()
         try:
             endpoints = list(self._read("v1/instances"))
         except OSError as error:
-            lost = (
-                f"{error.filename}: {error.strerror}: Dynamo's workers are found without their "
-                "registration"
-            )
-            return Scan(self.finder, (), lost, self._clock() - began)
+            why = f"{error.filename}: {error.strerror}"
+            return Scan(lost=f"{why}: Dynamo's workers are found without their registration")
         try:
-            cards = {_worker(told): told for told in self._read("v1/mdc")}
+            cards = {_worker(card): card for card in self._read("v1/mdc")}
         except OSError:
             cards = {}  # a worker without a model card, such as one that only starts
         seen = [
-            _observation(told, cards.get(_worker(told), {}))
-            for told in endpoints
-            if told.get("endpoint") == _ENDPOINT and _worker(told)
+            _observation(endpoint, cards.get(_worker(endpoint), {}))
+            for endpoint in endpoints
+            if endpoint.get("endpoint") == _ENDPOINT and _worker(endpoint)
         ]
-        return Scan(self.finder, tuple(seen), "", self._clock() - began)
+        return Scan(tuple(seen))
 
     def _read(self, bucket: str) -> Iterator[Mapping[str, object]]:
         """The values of a bucket that are fresh. Raises `OSError` where there is no such folder."""
@@ -183,9 +170,9 @@ class DynamoFinder:
                     age_seconds = self._wall() - entry.stat(follow_symlinks=False).st_mtime
                 except OSError:
                     continue  # it has just gone
-                told = _parsed(read_bytes(entry.path, MAX_FILE_BYTES))
-                if age_seconds <= STALE_SECONDS and told is not None:
-                    yield told
+                record = _parsed(read_bytes(entry.path, MAX_FILE_BYTES))
+                if age_seconds <= STALE_SECONDS and record is not None:
+                    yield record
 
 
 def worker_of_page(lines: Iterable[str]) -> str:
@@ -208,22 +195,22 @@ def _observation(endpoint: Mapping[str, object], card: Mapping[str, object]) -> 
         kind="dynamo",
         endpoints=_system(inner),
         # Where requests go: no page is there, but a process listens.
-        also_at=tuple(place for told in at for place in (told, *near(told))),
+        also_at=tuple(place for own in at for place in (own, *near(own))),
         markers=Markers(labels=labels, name=component if isinstance(component, str) else ""),
         claimed=Claimed(_worker(endpoint)),
     )
 
 
-def _worker(told: Mapping[str, object]) -> str:
+def _worker(record: Mapping[str, object]) -> str:
     """The id of a worker in hex; files have it in decimal, pages in hex."""
-    number = told.get("instance_id")
+    number = record.get("instance_id")
     return f"{number:x}" if isinstance(number, int) and 0 <= number < 1 << 64 else ""
 
 
 def _transport(endpoint: Mapping[str, object]) -> tuple[Endpoint, ...]:
     transport = endpoint.get("transport")
-    told = transport.get("tcp") if isinstance(transport, Mapping) else None
-    host, _, port = (told.partition("/")[0] if isinstance(told, str) else "").rpartition(":")
+    at = transport.get("tcp") if isinstance(transport, Mapping) else None
+    host, _, port = (at.partition("/")[0] if isinstance(at, str) else "").rpartition(":")
     return _endpoints(host, port)
 
 
@@ -246,7 +233,7 @@ def _endpoints(host: str, port: str) -> tuple[Endpoint, ...]:
 
 def _parsed(data: bytes) -> Mapping[str, object] | None:
     try:
-        told = json.loads(data)
+        record = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return told if isinstance(told, Mapping) else None
+    return record if isinstance(record, Mapping) else None

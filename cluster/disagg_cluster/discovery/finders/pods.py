@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from disagg_cluster.discovery.finders.servers import certificate_file, kind_of, port_argument
@@ -35,14 +34,13 @@ _IMAGES = (
 
 
 class PodFinder:
-    """Looks at what the API server and the kubelet told last.
+    """Reads what the API server and the kubelet reported last.
 
     Args:
         pods: The pods of this node.
         holders: Who holds which GPU.
         devices: The devices of this node.
         lost: What keeps either away; empty texts where nothing does.
-        clock: Seam, seconds.
     """
 
     finder = Finder.PODS
@@ -53,18 +51,14 @@ class PodFinder:
         holders: Callable[[], Sequence[GpuHolder]],
         devices: Sequence[Device],
         lost: Callable[[], Iterable[str]] = tuple,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pods = pods
         self._holders = holders
         self._devices = tuple(devices)
         self._lost = lost
-        self._clock = clock
 
     def scan(self) -> Scan:
         """The engines of the pods that live."""
-        began = self._clock()
         pods = [pod for pod in self._pods() if pod.lives]
         held = {
             (t.namespace, t.pod_name, t.container_name): t
@@ -73,7 +67,7 @@ class PodFinder:
         seen = [observation for pod in pods for observation in pod_observations(pod, held)]
         unknown = (unresolved(pod, held) for pod in pods)
         lost = "; ".join(filter(None, (*self._lost(), *unknown)))
-        return Scan(self.finder, tuple(seen), lost, self._clock() - began)
+        return Scan(tuple(seen), lost)
 
 
 def pod_observations(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +63,7 @@ class ProcessFinder:
         readings: The last readings of the devices, for the processes on each.
         devices: The devices of this node.
         ours: Processes that we started ourselves; they and their children are never found.
-        proc, clock: Seams.
+        proc: Seam.
     """
 
     finder = Finder.PROCESSES
@@ -76,7 +75,6 @@ class ProcessFinder:
         ours: Callable[[], Iterable[int]] = tuple,
         *,
         proc: Path = Path("/proc"),
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._readings = readings
         self._devices = tuple(devices)
@@ -84,17 +82,15 @@ class ProcessFinder:
         self._proc = proc
         self._table = ProcessTable(proc)
         self._ours_before: frozenset[int] = frozenset()
-        self._clock = clock
         self._parts = PartCache()
 
     def scan(self) -> Scan:
         """The engines now: what serves on a port, or computes on a GPU."""
-        began = self._clock()
         try:
             table = self._table.read()
         except OSError as error:
             lost = f"the processes of this host cannot be listed: {error.strerror}"
-            return Scan(self.finder, (), lost, self._clock() - began)
+            return Scan(lost=lost)
         on_gpu: dict[int, list[str]] = {}
         for reading in self._readings():
             for pid in reading.pids:
@@ -108,9 +104,7 @@ class ProcessFinder:
         self._parts.begin()
         seen = [self._observation(server, on_gpu, settled) for server in servers]
         found = tuple(s for s in seen if s.also_at or s.gpus)
-        return Scan(
-            Finder.PROCESSES, found, _lost(table, on_gpu, servers, found), self._clock() - began
-        )
+        return Scan(found, _lost(table, on_gpu, servers, found))
 
     def _observation(
         self, server: EngineServer, on_gpu: Mapping[int, Sequence[str]], settled: Set[str]

@@ -152,12 +152,10 @@ class FoundEngine:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one finder saw at one look; `lost` says what could not be seen and why."""
+    """What one finder observed at one scan; `lost` says what could not be seen and why."""
 
-    finder: Finder
     observations: tuple[Observation, ...] = ()
     lost: str = ""
-    duration_seconds: float = 0.0
 
 
 MAX_NAME = 63

@@ -20,10 +20,9 @@ from disagg_cluster.telemetry.pages.page_reader import (
 )
 from disagg_cluster.telemetry.pages.page_state import PageState, page_health
 from disagg_exporter.engine_pages.adapters import page_path
-from disagg_exporter.engine_pages.window import EngineWindow
 from disagg_exporter.http.client.scrape import EngineUnreachable, addresses_at_hand, look_up
 from disagg_exporter.http.tls_words import TlsError
-from disagg_exporter.model import CollectorStatus, EnginePage, ServingCounts, TlsStatus
+from disagg_exporter.model import CollectorStatus, EnginePage
 
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls
@@ -127,39 +126,11 @@ class PageScraper:
 
     def page(self, engine: str) -> EnginePage | None:
         """Return the engine's last page; None while it has no readable one."""
-        return self._states.get(engine, _UNKNOWN).page
+        return self.state(engine).page
 
-    def window(self, engine: str) -> EngineWindow | None:
-        """Return what happened between the last two pages."""
-        return self._states.get(engine, _UNKNOWN).window
-
-    def serving(self, engine: str) -> ServingCounts | None:
-        """Return what the engine has counted since its page was first seen; None before."""
-        return self._states.get(engine, _UNKNOWN).tally.counts
-
-    def version(self, engine: str) -> str:
-        """Return the version the engine told, empty before it did."""
-        return self._states.get(engine, _UNKNOWN).version or ""
-
-    def lines(self, engine: str) -> tuple[str, ...]:
-        """Return the lines of its last page that were to be kept."""
-        return self._states.get(engine, _UNKNOWN).lines
-
-    def answered_ns(self, engine: str) -> int | None:
-        """Return when anything answered last where its page should be."""
-        return self._states.get(engine, _UNKNOWN).answered_ns
-
-    def worked_ns(self, engine: str) -> int | None:
-        """Return an instant at or after which an engine worked, by its pages; None if unknown."""
-        return self._states.get(engine, _UNKNOWN).worked_ns
-
-    def tls(self, engine: str) -> TlsStatus | None:
-        """Return how an engine that speaks TLS was known at the last scrape; None without TLS."""
-        return self._states[engine].tls if engine in self._states else None
-
-    def status(self, engine: str) -> CollectorStatus | None:
-        """Return how the last scrape of an engine went; None before the first."""
-        return self._states.get(engine, _UNKNOWN).status
+    def state(self, engine: str) -> PageState:
+        """Return what is known of the engine's page; to be read only."""
+        return self._states.get(engine, _UNKNOWN)
 
     def statuses(self) -> tuple[CollectorStatus, ...]:
         """Return how the last scrape of each engine went, collector `engine:<name>`."""

@@ -44,7 +44,7 @@ class Sees:
         self._observations = observations
 
     def scan(self) -> Scan:
-        return Scan(self.finder, self._observations, "", 0.0)
+        return Scan(self._observations)
 
 
 def server(markers: Markers) -> Observation:

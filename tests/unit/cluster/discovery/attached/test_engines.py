@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from disagg_cluster.discovery.observations.types import (
 )
 from disagg_cluster.telemetry.engine_registry import SILENT_SECONDS, EngineRegistry
 from disagg_cluster.telemetry.pages.label_values import KEPT_VALUES, PER_ENGINE
+from disagg_cluster.telemetry.pages.page_state import PageState, page_health
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.metrics.page_cache import PageCache
 from disagg_exporter.model import (
@@ -59,27 +61,19 @@ class Pages:
         self.known[name] = EnginePage("vllm", t_ns, **{"model_name": "m", **values})
         self.answered[name] = t_ns
 
+    def state(self, name: str) -> PageState:
+        health = page_health(name, logging.getLogger(__name__), lambda: 0.0)
+        health.report({} if name in self.known else {"": "no page"})
+        line = f'dynamo_component_x{{worker_id="{self.worker_id}"}} 1'
+        return PageState(
+            health,
+            page=self.known.get(name),
+            answered_ns=self.answered.get(name),
+            lines=(line,) if name in self.known else (),
+        )
+
     def page(self, name: str) -> EnginePage | None:
         return self.known.get(name)
-
-    def answered_ns(self, name: str) -> int | None:
-        return self.answered.get(name)
-
-    def status(self, name: str) -> CollectorStatus | None:
-        return CollectorStatus(f"engine:{name}", name in self.known, 0.0, None)
-
-    def lines(self, name: str) -> tuple[str, ...]:
-        line = f'dynamo_component_x{{worker_id="{self.worker_id}"}} 1'
-        return (line,) if name in self.known else ()
-
-    def tls(self, _name: str) -> None:
-        return None
-
-    def version(self, _name: str) -> str:
-        return ""
-
-    def serving(self, _name: str) -> None:
-        return None
 
 
 class Silent:

@@ -74,12 +74,14 @@ def answering(url: str) -> bytes:
 
 
 def test_a_readable_page_is_known_with_its_version_and_window() -> None:
-    pages = watch(answering, lambda p: p.window("a") is not None and p.window("b") is not None)
+    pages = watch(
+        answering, lambda p: p.state("a").window is not None and p.state("b").window is not None
+    )
 
     page = pages.page("a")
     assert page is not None
     assert page.running == 3
-    assert pages.version("a") == "0.32.0"
+    assert pages.state("a").version == "0.32.0"
     assert successes(pages) == {"engine:a": True, "engine:b": True}
 
 
@@ -99,7 +101,7 @@ def test_a_version_nested_too_deep_is_no_version() -> None:
 
     pages = watch(answer, lambda p: p.page("a") is not None and p.page("b") is not None)
 
-    assert (pages.version("a"), pages.version("b")) == ("", "0.32.0")
+    assert (pages.state("a").version, pages.state("b").version) == ("", "0.32.0")
     assert successes(pages) == {"engine:a": True, "engine:b": True}
 
 
@@ -111,12 +113,12 @@ def test_an_unforeseen_error_over_one_page_is_a_failed_collector_and_hurts_no_ot
 
     pages = watch(
         answering,
-        lambda p: p.status("a") is not None and p.window("b") is not None,
+        lambda p: p.state("a").status is not None and p.state("b").window is not None,
         keep_lines,
     )
 
     assert pages.page("a") is None
-    assert pages.lines("b") == ("x",)
+    assert pages.state("b").lines == ("x",)
     assert successes(pages) == {"engine:a": False, "engine:b": True}
 
 
@@ -131,7 +133,7 @@ def test_an_engine_that_never_answers_delays_no_other() -> None:
         return answering(url)
 
     def until(pages: PageScraper) -> bool:
-        return asked.is_set() and pages.window("b") is not None
+        return asked.is_set() and pages.state("b").window is not None
 
     pages = watch(answer, until, over=hung.set)
 
@@ -155,7 +157,7 @@ def test_a_page_that_is_lost_is_absent_not_frozen() -> None:
     pages = watch(answer, until)
 
     assert pages.page("a") is None
-    assert pages.window("a") is None
+    assert pages.state("a").window is None
     [status] = [s for s in pages.statuses() if s.collector == "engine:a"]
     assert status.last_success_timestamp_seconds is not None
 
@@ -168,7 +170,7 @@ def test_a_server_without_a_version_is_an_engine_all_the_same() -> None:
 
     pages = watch(answer, lambda p: p.page("a") is not None)
 
-    assert pages.version("a") == ""
+    assert pages.state("a").version == ""
 
 
 def test_an_engine_without_a_process_is_not_asked() -> None:
@@ -235,7 +237,7 @@ def served(*jobs: bytes | None, running: Callable[[int], bool] = lambda _look: T
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        counted = pages.serving("a")
+        counted = pages.state("a").tally.counts
         assert counted is not None
         return counted.totals[Total.FINISHED_REQUESTS]
 
@@ -265,9 +267,9 @@ def test_sglang_tells_its_version_elsewhere() -> None:
         told = {"http://a/server_info": b'{"version": "0.5.23", "model_path": "m"}'}
         return told.get(url, b'sglang:num_running_reqs{tp_rank="0"} 1\n')
 
-    pages = watch(answer, lambda p: bool(p.version("a")))
+    pages = watch(answer, lambda p: bool(p.state("a").version))
 
-    assert pages.version("a") == "0.5.23"
+    assert pages.state("a").version == "0.5.23"
 
 
 def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch() -> None:
@@ -287,7 +289,7 @@ def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch
 
     pages = watch(answer, until)
 
-    assert pages.window("a") is None
+    assert pages.state("a").window is None
 
 
 def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
@@ -300,13 +302,13 @@ def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
                 await asyncio.sleep(0.01)
             bases["b"] = served["b"]
             del bases["a"]
-            while pages.page("b") is None or pages.status("a") is not None:
+            while pages.page("b") is None or pages.state("a").status is not None:
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert pages.page("a") is None
-        assert pages.serving("a") is None
-        assert pages.answered_ns("a") is None
+        assert pages.state("a").tally.counts is None
+        assert pages.state("a").answered_ns is None
         assert successes(pages) == {"engine:b": True}
 
     with serving(answering) as served:
@@ -322,7 +324,7 @@ def test_a_host_that_goes_by_a_name_is_looked_up() -> None:
         pages = PageScraper(lambda: named, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
-            while pages.window("a") is None or pages.status("b") is None:
+            while pages.state("a").window is None or pages.state("b").status is None:
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -337,7 +339,7 @@ def test_what_is_no_address_is_a_failed_collector() -> None:
         pages = PageScraper(lambda: {"a": "http://[::1"}, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
         async with asyncio.timeout(20):
-            while pages.status("a") is None:
+            while pages.state("a").status is None:
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -364,7 +366,7 @@ def test_what_nobody_foresaw_in_asking_an_engine_fails_its_collector_alone(
     pages = watch(
         answer,
         lambda pages: (
-            pages.window("b") is not None
+            pages.state("b").window is not None
             and any(status.unexpected_failures > 1 for status in pages.statuses())
         ),
     )
@@ -419,7 +421,7 @@ def test_an_engine_that_tells_another_version_each_time_it_is_asked_does_not_fil
         return PAGE if asked % 3 else b"<html>"
 
     def until(pages: PageScraper) -> bool:
-        shown.add(pages.version("a"))
+        shown.add(pages.state("a").version or "")
         return asked > 60
 
     watch(answer, until)
@@ -446,7 +448,7 @@ def test_an_unforeseen_error_over_what_two_pages_say_hurts_no_other_and_is_tried
     def until(pages: PageScraper) -> bool:
         nonlocal seen_failing
         seen_failing = seen_failing or False in successes(pages).values()
-        return tripped > 2 and all(pages.window(engine) is not None for engine in ("a", "b"))
+        return tripped > 2 and all(pages.state(engine).window is not None for engine in ("a", "b"))
 
     pages = watch(answering, until)
 
