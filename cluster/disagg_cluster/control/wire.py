@@ -7,23 +7,19 @@ request may not have are problems; those of a reply that we do not know are a ne
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from disagg_cluster.config.values import Section
 from disagg_cluster.control.messages import (
     VERBS,
     ControlReply,
     ControlRequest,
-    DaemonView,
-    ReplyOutcome,
     Verb,
-    WorkerView,
     name_of,
 )
-from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.errors import DisaggError
 
 VERSION: Final = 1
@@ -35,6 +31,7 @@ _MOST_PROBLEMS = 10
 _ID_PATTERN = r"^[!-~]{1,64}$"
 _Id = Annotated[str, Field(pattern=_ID_PATTERN)]
 _Worker = Annotated[str, Field(min_length=1, max_length=200)]
+_REPLY = TypeAdapter(ControlReply)
 _Deadline = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
@@ -142,36 +139,13 @@ def decode_reply(line: bytes) -> ControlReply:
     if parsed.get("version") != VERSION:
         raise WireError((f"version: {parsed.get('version')!r} is not known here",))
     try:
-        worker, daemon = parsed.get("worker"), parsed.get("daemon")
-        return ControlReply(
-            id=str(parsed["id"]),
-            outcome=ReplyOutcome(parsed["outcome"]),
-            text=str(parsed.get("text", "")),
-            way_out=str(parsed.get("way_out", "")),
-            problems=tuple(map(str, parsed.get("problems", ()))),
-            worker=None if worker is None else _worker(worker),
-            daemon=None if daemon is None else DaemonView(**_known(DaemonView, daemon)),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WireError((f"no reply of a daemon: {error}",)) from None
+        return _REPLY.validate_python(parsed)
+    except ValidationError as error:
+        raise WireError((f"no reply of a daemon: {_problem(error.errors()[0])}",)) from None
 
 
 def _verb(head: _Head) -> Verb:
     return VERBS[head.verb](**head.model_dump(exclude=set(_Head.model_fields)))
-
-
-def _worker(parsed: dict[str, Any]) -> WorkerView:
-    known = _known(WorkerView, parsed)
-    known |= {
-        "state": WorkerState(parsed["state"]),
-        "gpus": tuple(map(str, parsed.get("gpus", ()))),
-    }
-    return WorkerView(**known)
-
-
-def _known(kind: type[WorkerView] | type[DaemonView], parsed: dict[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    return {key: value for key, value in parsed.items() if key in names}
 
 
 def _mapping(line: bytes, what: str) -> dict[str, Any]:
