@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from disagg_cluster.nodefile.messages import Violation
 from disagg_cluster.nodefile.web.checks import check
 from disagg_cluster.nodefile.web.shape import WebConfig
 from disagg_cluster.nodefile.yaml_positions import read_yaml
+from disagg_exporter.http.client.tls_client import server_certificate
 
 FILE_KEYS = ("cert_file", "key_file", "client_ca_file")
 _MAPPINGS: tuple[YamlPath, ...] = (("http_server_config", "headers"), ("basic_auth_users",))
@@ -99,9 +99,6 @@ def _read_bytes(path: Path) -> bytes:
     return read_bounded(path, MOST_BYTES)
 
 
-_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
-
-
 def certificate(path: Path) -> bytes | None:
     """The server's own certificate, in PEM; None where it speaks no TLS.
 
@@ -116,17 +113,8 @@ def certificate(path: Path) -> bytes | None:
     if tls is None:
         return None
     pem = files.named.get("cert_file", (tls.cert or "").encode())
-    # The first of a chain is the server's; those after it are of who signed it.
-    first = _CERTIFICATE.search(pem) if isinstance(pem, bytes) else None
-    if first is None or not _is_sound(first[0]):
+    own = server_certificate(pem) if isinstance(pem, bytes) else None
+    if own is None:
         why = f"cannot be read: {pem}" if isinstance(pem, str) else "no certificate in PEM"
         raise config_error([Finding(("tls_server_config", "cert_file"), why)], str(path), lines)
-    return first[0]
-
-
-def _is_sound(pem: bytes) -> bool:
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
-    except (ssl.SSLError, UnicodeDecodeError):
-        return False
-    return True
+    return ssl.DER_cert_to_PEM_cert(own).encode()

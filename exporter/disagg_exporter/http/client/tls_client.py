@@ -245,14 +245,14 @@ def _certificates(pems: Iterable[bytes]) -> tuple[bytes, ...]:
 
     One that is being written anew may hold anything: that must not take its last one's worth away.
     """
-    found = tuple(der for pem in pems if (der := _der(pem)) is not None)
+    found = tuple(der for pem in pems if (der := server_certificate(pem)) is not None)
     if not found:
         raise TlsError(TlsFault.UNREADABLE, "its certificate file holds none in PEM")
     return found
 
 
-def _der(pem: bytes) -> bytes | None:
-    """The first certificate of a file, which is the server's own; None if there is none."""
+def server_certificate(pem: bytes) -> bytes | None:
+    """The first certificate of a file (DER), which is the server's own; None if there is none."""
     begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
     body, found, _ = (begin + pem.partition(begin)[2]).partition(end)
     if not found:
