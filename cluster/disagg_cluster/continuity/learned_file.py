@@ -29,7 +29,7 @@ class LearnedFile:
         log: Logs when the file cannot be trusted or written, once each time that begins.
         at: By which path it is written; by its own if not said.
         round_seconds: From one look at what is new to the next.
-        clock_ns, wall: CLOCK_MONOTONIC, Unix seconds.
+        wall: Unix seconds.
     """
 
     def __init__(
@@ -40,7 +40,6 @@ class LearnedFile:
         *,
         at: Place = Path,
         round_seconds: float = ROUND_SECONDS,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
@@ -48,7 +47,6 @@ class LearnedFile:
         self._models = models
         self._log = log
         self._round_seconds = round_seconds
-        self._clock_ns = clock_ns
         self._wall = wall
         # A round may be writing when the end comes.
         self._writing = threading.Lock()
@@ -58,7 +56,6 @@ class LearnedFile:
             log,
             failing="the next daemon may have to learn it anew: ",
             recovered="is written again",
-            clock_ns=clock_ns,
             wall=wall,
         )
 
@@ -90,7 +87,7 @@ class LearnedFile:
     def end(self) -> None:
         """Write down what is known now: at an orderly end."""
         with self._health.round() as problems:
-            problems.update(self._models.keep_all(self._clock_ns(), self._wall()))
+            problems.update(self._models.keep_all(time.monotonic_ns(), self._wall()))
             self._write(encode(self._models.stored(self._wall())))
 
     def status(self) -> CollectorStatus:
@@ -99,12 +96,12 @@ class LearnedFile:
 
     async def _round(self) -> None:
         """Keep one engine after the other, as each takes some milliseconds, then write."""
-        due = self._models.due(self._clock_ns())
+        due = self._models.due(time.monotonic_ns())
         if not due and self._health.ok:
             return
         found: dict[str, str] = {}
         for engine in due:
-            found |= self._models.keep(engine, self._clock_ns(), self._wall())
+            found |= self._models.keep(engine, time.monotonic_ns(), self._wall())
             await asyncio.sleep(self._round_seconds / len(due))
         text = encode(self._models.stored(self._wall()))
         with self._health.round() as problems:

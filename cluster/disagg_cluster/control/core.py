@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -49,19 +49,11 @@ class ControlCore:
     Args:
         supervisor: Asked and ordered.
         log: Logs every change, its outcome and every refusal.
-        clock_ns: CLOCK_MONOTONIC.
     """
 
-    def __init__(
-        self,
-        supervisor: ControlledNode,
-        log: logging.Logger,
-        *,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
+    def __init__(self, supervisor: ControlledNode, log: logging.Logger) -> None:
         self._supervisor = supervisor
         self._log = log
-        self._clock_ns = clock_ns
         self._changes = Changes()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._waiting: set[asyncio.Queue[ControlReply]] = set()
@@ -99,7 +91,7 @@ class ControlCore:
         if final is not None:
             yield final
             return
-        until_ns = _until(request, self._clock_ns())
+        until_ns = _until(request, time.monotonic_ns())
         self._waiting.add(replies)
         try:
             while final is None:
@@ -126,7 +118,7 @@ class ControlCore:
     def _take(self, request: ControlRequest, caller: Caller) -> ControlReply | None:
         """Decide and order; the answer, None if it is still to come."""
         node = self._supervisor.view()
-        taken = take(self._changes, request, node, self._clock_ns())
+        taken = take(self._changes, request, node, time.monotonic_ns())
         self._changes = taken.changes
         if not taken.again:
             self._audit(request, caller, taken.reply)
@@ -140,7 +132,7 @@ class ControlCore:
     async def _next(
         self, replies: asyncio.Queue[ControlReply], request: ControlRequest, until_ns: int | None
     ) -> ControlReply:
-        left = None if until_ns is None else max(until_ns - self._clock_ns(), 0) / 1e9
+        left = None if until_ns is None else max(until_ns - time.monotonic_ns(), 0) / 1e9
         try:
             async with asyncio.timeout(left):
                 return replace(await replies.get(), id=request.id)
@@ -154,7 +146,9 @@ class ControlCore:
         while (running := self._changes.running) is not None:
             self._happened.clear()
             try:
-                changes, reply = advance(self._changes, self._supervisor.view(), self._clock_ns())
+                changes, reply = advance(
+                    self._changes, self._supervisor.view(), time.monotonic_ns()
+                )
             except Exception:  # noqa: BLE001 - a defect here must not leave those who wait without an answer
                 self._log.exception("control: request %s cannot be followed", running.id)
                 changes, text = replace(self._changes, running=None), "cannot be followed any more"

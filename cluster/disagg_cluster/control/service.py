@@ -34,23 +34,15 @@ class SupervisedNode:
     Args:
         supervisor: The workers.
         daemon: How the daemon itself stands.
-        clock_ns: CLOCK_MONOTONIC.
     """
 
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        daemon: Callable[[], DaemonView],
-        *,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
+    def __init__(self, supervisor: Supervisor, daemon: Callable[[], DaemonView]) -> None:
         self._supervisor = supervisor
         self._daemon = daemon
-        self._clock_ns = clock_ns
 
     def view(self) -> NodeOverview:
         """How the node stands now."""
-        now_ns = self._clock_ns()
+        now_ns = time.monotonic_ns()
         snapshots = self._supervisor.snapshots()
         return NodeOverview(self._daemon(), tuple(worker_view(each, now_ns) for each in snapshots))
 

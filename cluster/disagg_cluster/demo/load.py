@@ -64,8 +64,6 @@ class LoadGenerator:
         send: How one request is sent.
         shape: How the load moves.
         concurrency: The most requests in flight.
-        seed: Of the arrivals.
-        clock: Seconds, monotonic.
     """
 
     def __init__(
@@ -76,16 +74,13 @@ class LoadGenerator:
         *,
         shape: LoadShape | None = None,
         concurrency: int = 64,
-        seed: int = 0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefill_urls = tuple(prefill_urls)
         self._decode_urls = tuple(decode_urls)
         self._send = send
         self._shape = shape or LoadShape()
         self._concurrency = concurrency
-        self._random = random.Random(seed)
-        self._clock = clock
+        self._random = random.Random(0)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._counts = LoadCounts()
@@ -115,9 +110,9 @@ class LoadGenerator:
             return self._counts
 
     def _run(self) -> None:
-        began = self._clock()
+        began = time.monotonic()
         while not self._stopping.is_set():
-            mix = self._shape.rate(self._clock() - began)
+            mix = self._shape.rate(time.monotonic() - began)
             pause = self._random.expovariate(mix.requests_per_second)
             if self._stopping.wait(min(pause, _LONGEST_PAUSE_SECONDS)):
                 return

@@ -36,7 +36,6 @@ class StepLoop:
         transfer_seconds: How long the KV of so many tokens travels to this engine.
         sink: Where records go; None when no daemon listens.
         gpus: The engine's simulated GPUs; None when it has none.
-        clock_ns: CLOCK_MONOTONIC.
     """
 
     def __init__(
@@ -47,7 +46,6 @@ class StepLoop:
         *,
         sink: StepSink | None = None,
         gpus: SimGpus | None = None,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._engine = engine
         self._scheduler = engine.scheduler
@@ -55,14 +53,13 @@ class StepLoop:
         self._transfer_seconds = transfer_seconds
         self._sink = sink
         self._gpus = gpus
-        self._clock_ns = clock_ns
         self._answers: dict[Sequence, asyncio.Future[None]] = {}
         self._transfers: dict[int, asyncio.TimerHandle] = {}
         self._submitted = asyncio.Event()
         self._awake = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._working_until_ns = clock_ns()
+        self._working_until_ns = time.monotonic_ns()
         self._reported = self._scheduler.state()
 
     async def complete(self, sequence: Sequence) -> None:
@@ -97,8 +94,8 @@ class StepLoop:
                 self._gpus.work(prefill=bool(run.batch.context), now_ns=run.begun_ns)
             self._working_until_ns = run.end_ns(1)
             self._awake.set()
-            await asyncio.sleep((self._working_until_ns - self._clock_ns()) / 1e9)
-            outcome = self._engine.finish(self._clock_ns())
+            await asyncio.sleep((self._working_until_ns - time.monotonic_ns()) / 1e9)
+            outcome = self._engine.finish(time.monotonic_ns())
             if outcome is None:
                 continue
             if self._gpus is not None:
@@ -113,7 +110,7 @@ class StepLoop:
         """Keep the device files up to date until cancelled, seldom while nothing happens."""
         while True:
             self._write_gpus()
-            if self._clock_ns() < self._working_until_ns + _RESTING_AFTER_NS:
+            if time.monotonic_ns() < self._working_until_ns + _RESTING_AFTER_NS:
                 await asyncio.sleep(_GPU_WRITE_SECONDS)
             else:
                 self._awake.clear()
@@ -121,7 +118,7 @@ class StepLoop:
 
     def _begin(self) -> StepRun | None:
         """Plan a step, and let the KV set out for which there is room now."""
-        run = self._engine.begin(self._clock_ns())
+        run = self._engine.begin(time.monotonic_ns())
         loop = asyncio.get_running_loop()
         for sequence in self._scheduler.to_fetch:
             seconds = self._transfer_seconds(sequence.external_tokens)
@@ -148,7 +145,7 @@ class StepLoop:
         state = self._scheduler.state()
         if self._sink is not None and state != self._reported:
             self._reported = state
-            self._sink.step(state_of(state), self._clock_ns(), counted=False)
+            self._sink.step(state_of(state), time.monotonic_ns(), counted=False)
         # Written where work ends and where it begins again: no reader then smears the edges.
         self._write_gpus()
         self._submitted.clear()
@@ -165,7 +162,7 @@ class StepLoop:
         if self._gpus is None:
             return
         try:
-            self._gpus.write(self._clock_ns())
+            self._gpus.write(time.monotonic_ns())
         except OSError as error:
             self._gpus = None
             sys.stderr.write(f"stand-in: no more GPU files: {error}\n")

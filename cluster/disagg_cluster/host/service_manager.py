@@ -26,17 +26,14 @@ class ServiceManager:
     Args:
         environ: Our environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
         log: Logs once why it cannot be notified.
-        pid: Ours.
     """
 
-    def __init__(
-        self, environ: Mapping[str, str], log: logging.Logger, pid: int | None = None
-    ) -> None:
+    def __init__(self, environ: Mapping[str, str], log: logging.Logger) -> None:
         self._log = log
         self._address = _address(environ.get("NOTIFY_SOCKET", ""))
         self._status = ""
         self._silent = False
-        self.watchdog_seconds = None if self._address is None else _watchdog_seconds(environ, pid)
+        self.watchdog_seconds = None if self._address is None else _watchdog_seconds(environ)
         """Within how long it wants a sign of life, again and again; None if it wants none."""
 
     @property
@@ -93,9 +90,9 @@ def _address(named: str) -> bytes | None:
     return os.fsencode(named) if named.startswith("/") else None
 
 
-def _watchdog_seconds(environ: Mapping[str, str], pid: int | None) -> float | None:
+def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
     told_pid = environ.get("WATCHDOG_PID", "")
-    if told_pid and told_pid != str(os.getpid() if pid is None else pid):
+    if told_pid and told_pid != str(os.getpid()):
         return None
     text = environ.get("WATCHDOG_USEC", "")
     seconds = int(text) / 1e6 if text.isascii() and text.isdigit() else 0.0

@@ -42,13 +42,13 @@ class OneLook:
     lost: tuple[str, ...]
 
 
-def look_once(source: DeviceSource, attach: Attach, seconds: float = LOOK_SECONDS) -> OneLook:
+def look_once(source: DeviceSource, attach: Attach) -> OneLook:
     """Look at this node for some seconds; leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="disagg-") as folder:
-        return asyncio.run(_look(source, attach, RunFolder(Path(folder)), seconds))
+        return asyncio.run(_look(source, attach, RunFolder(Path(folder))))
 
 
-async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds: float) -> OneLook:
+async def _look(source: DeviceSource, attach: Attach, folder: RunFolder) -> OneLook:
     loop = asyncio.get_running_loop()
     devices = source.inventory()
     sweep = source.sweep(time.monotonic_ns())
@@ -68,9 +68,9 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder, seconds
     )
     tasks = [loop.create_task(found.run()), loop.create_task(registry.pages.run())]
     try:
-        await asyncio.sleep(min(_READ_SECONDS, seconds))
+        await asyncio.sleep(_READ_SECONDS)
         sweep = source.sweep(time.monotonic_ns())
-        await asyncio.sleep(max(seconds - _READ_SECONDS, 0.0))
+        await asyncio.sleep(LOOK_SECONDS - _READ_SECONDS)
         for task in tasks:
             if task.done():
                 task.result()

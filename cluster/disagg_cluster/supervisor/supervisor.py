@@ -64,7 +64,7 @@ class Supervisor:
         groups: The control groups of the workers; none if None.
         worked_ns: When a worker worked last, see `SupervisorContext`.
         on_failure: Receives each failure of a worker.
-        probe, clock, wall, jitter, log: Seams; see `SupervisorContext`.
+        probe, clock, log: Seams; see `SupervisorContext`.
     """
 
     def __init__(
@@ -81,8 +81,6 @@ class Supervisor:
         on_failure: OnFailure = lambda _failure: None,
         probe: Probe = probe_worker,
         clock: Callable[[], int] = time.monotonic_ns,
-        wall: Callable[[], float] = time.time,
-        jitter: Callable[[], float] = random.random,
         groups: ControlGroups | None = None,
         log: logging.Logger | None = None,
     ) -> None:
@@ -90,7 +88,7 @@ class Supervisor:
         self._probing = Prober(probe, probe_seconds, len(specs))
         self._reserve = DescriptorReserve()
         self._groups = groups or ControlGroups(None, "", log)
-        self._supervision = SupervisionHealth(log, wall)
+        self._supervision = SupervisionHealth(log)
         context = SupervisorContext(
             on_change=on_change,
             page_of=page_of,
@@ -99,8 +97,8 @@ class Supervisor:
             child_environment=child_environment,
             health_seconds=health_seconds,
             clock=clock,
-            wall=wall,
-            jitter=jitter,
+            wall=time.time,
+            jitter=random.random,
             log=log,
             supervision=self._supervision,
             reserve=self._reserve,

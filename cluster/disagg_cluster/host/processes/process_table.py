@@ -170,11 +170,11 @@ def ancestors(pid: int, table: Mapping[int, HostProcess]) -> Iterator[HostProces
         process = above
 
 
-def parents(pid: int, proc: Path = Path("/proc")) -> tuple[int, ...]:
+def parents(pid: int) -> tuple[int, ...]:
     """The parent of a process, its parent, and so on, as they are now."""
     found: list[int] = []
     while pid > 1 and len(found) < _MAX_DEPTH:
-        fields = read_bytes(f"{proc}/{pid}/stat", 4096).rpartition(b")")[2].split()
+        fields = read_bytes(f"/proc/{pid}/stat", 4096).rpartition(b")")[2].split()
         if len(fields) < 2:
             break
         pid = int(fields[1])

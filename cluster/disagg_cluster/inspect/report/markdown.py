@@ -41,12 +41,12 @@ def markdown(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def sparkline(values: Sequence[float | None], columns: int = _SPARK_COLUMNS) -> str:
+def sparkline(values: Sequence[float | None]) -> str:
     """Values as blocks of eight heights, from the least to the greatest of them.
 
     Where there are more values than columns, a column is their mean; one without any is a space.
     """
-    per_column = max(1, -(-len(values) // columns))
+    per_column = max(1, -(-len(values) // _SPARK_COLUMNS))
     means: list[float | None] = []
     for place in range(0, len(values), per_column):
         present = [value for value in values[place : place + per_column] if value is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from disagg_cluster.host.files.atomic_write import Place, put_aside, write_whole
@@ -87,7 +87,6 @@ class Journal:
         log: Logs when it cannot be trusted or written, once each time that begins.
         where: What pids mean here.
         at: By which path it is written; by its own if not said.
-        clock_ns, wall: Nanoseconds, monotonic, and Unix seconds.
     """
 
     def __init__(
@@ -97,8 +96,6 @@ class Journal:
         *,
         where: Where | None = None,
         at: Place = Path,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
         self._at = at
@@ -111,8 +108,6 @@ class Journal:
             log,
             recovered="is written again",
             level=logging.ERROR,
-            clock_ns=clock_ns,
-            wall=wall,
         )
 
     def read(self) -> tuple[Entry, ...]:

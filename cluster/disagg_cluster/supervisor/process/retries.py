@@ -7,7 +7,6 @@ import contextlib
 import errno
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -74,11 +73,10 @@ class SupervisionHealth:
 
     Args:
         log: Logs when a reason comes, changes and goes.
-        wall: Unix seconds.
     """
 
-    def __init__(self, log: logging.Logger, wall: Callable[[], float] = time.time) -> None:
-        self._health = CollectorHealth("supervision", log, level=logging.ERROR, wall=wall)
+    def __init__(self, log: logging.Logger) -> None:
+        self._health = CollectorHealth("supervision", log, level=logging.ERROR)
         self._problems: dict[str, str] = {}
 
     def failed(self, what: str, cause: Exception | str) -> None:
