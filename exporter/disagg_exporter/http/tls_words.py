@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 
 from disagg_exporter.errors import DisaggError
 
@@ -18,19 +19,30 @@ class Verified(StrEnum):
 
 
 class TlsFault(StrEnum):
-    """Why no page came, where TLS is the reason."""
+    """Why no page came, where TLS is the reason; `text` says it in one line without values."""
 
-    EXPIRED = "certificate_expired"
-    UNTRUSTED = "certificate_untrusted"
-    OTHER_NAME = "certificate_of_another_name"
-    NOT_PINNED = "certificate_not_of_its_file"
-    WANTS_OURS = "client_certificate_wanted"
-    NO_TLS = "plain_server"
-    TLS_WANTED = "tls_server"
-    HUNG_UP = "closed_unanswered"
-    NO_TRUST = "nobody_trusted"
-    UNREADABLE = "trust_unreadable"
-    FAILED = "handshake_failed"
+    text: str
+
+    EXPIRED = "certificate_expired", "its certificate has expired"
+    UNTRUSTED = "certificate_untrusted", "its certificate is signed by no authority that we trust"
+    OTHER_NAME = "certificate_of_another_name", "its certificate is for another name"
+    NOT_PINNED = (
+        "certificate_not_of_its_file",
+        "its certificate is not the one in the file that it was started with",
+    )
+    WANTS_OURS = "client_certificate_wanted", "it wants a certificate of ours that it trusts"
+    NO_TLS = "plain_server", "it speaks no TLS"
+    TLS_WANTED = "tls_server", "it speaks TLS and was asked in plain HTTP"
+    HUNG_UP = "closed_unanswered", "it closed the connection without an answer"
+    NO_TRUST = "nobody_trusted", "it speaks TLS, and nothing says whom to trust"
+    UNREADABLE = "trust_unreadable", "what it is to be known by cannot be read"
+    FAILED = "handshake_failed", "the TLS handshake failed"
+
+    def __new__(cls, value: str, text: str = "") -> Self:
+        """Make a member of its word and its text."""
+        fault = str.__new__(cls, value)
+        fault._value_, fault.text = value, text
+        return fault
 
 
 SPEAKING_FAULTS = frozenset(TlsFault) - {
@@ -40,21 +52,6 @@ SPEAKING_FAULTS = frozenset(TlsFault) - {
     TlsFault.FAILED,
 }
 """Those that only a server can cause which is there and works."""
-
-TLS_FAULT_TEXTS = {
-    TlsFault.EXPIRED: "its certificate has expired",
-    TlsFault.UNTRUSTED: "its certificate is signed by no authority that we trust",
-    TlsFault.OTHER_NAME: "its certificate is for another name",
-    TlsFault.NOT_PINNED: "its certificate is not the one in the file that it was started with",
-    TlsFault.WANTS_OURS: "it wants a certificate of ours that it trusts",
-    TlsFault.NO_TLS: "it speaks no TLS",
-    TlsFault.TLS_WANTED: "it speaks TLS and was asked in plain HTTP",
-    TlsFault.HUNG_UP: "it closed the connection without an answer",
-    TlsFault.NO_TRUST: "it speaks TLS, and nothing says whom to trust",
-    TlsFault.UNREADABLE: "what it is to be known by cannot be read",
-    TlsFault.FAILED: "the TLS handshake failed",
-}
-"""Each in one line without values."""
 
 
 class TlsError(DisaggError):
@@ -66,8 +63,7 @@ class TlsError(DisaggError):
     """
 
     def __init__(self, fault: TlsFault, detail: str = "") -> None:
-        text = TLS_FAULT_TEXTS[fault]
-        super().__init__(f"{text} ({detail})" if detail else text, cause=text)
+        super().__init__(f"{fault.text} ({detail})" if detail else fault.text, cause=fault.text)
         self.fault = fault
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from disagg_cluster.inspect.views import EngineView
-from disagg_exporter.http.tls_words import TLS_FAULT_TEXTS, TlsFault, Verified
+from disagg_exporter.http.tls_words import TlsFault, Verified
 
 
 class Level(StrEnum):
@@ -176,7 +176,7 @@ def faulty(engine: EngineView) -> Iterator[Diagnosis]:
         fault = TlsFault(engine.tls_fault)
     except ValueError:
         return  # none, or one of a newer daemon
-    what = f"{engine.engine} is not read: {TLS_FAULT_TEXTS[fault]}"
+    what = f"{engine.engine} is not read: {fault.text}"
     yield Diagnosis(Level.WRONG, what, _STEPS[fault].format(engine=engine.engine), gain=6)
 
 

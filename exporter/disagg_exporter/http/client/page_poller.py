@@ -38,9 +38,10 @@ _READ_BYTES = 256 * 1024
 class _Conn:
     """A connection with a request on its way; a kept one has been answered.
 
-    `sock` is a socket, or what speaks TLS on one; then `tls` is the same.
+    `sock` is the `plain` socket, or what speaks TLS on it; then `tls` is the same.
     """
 
+    plain: socket.socket
     sock: socket.socket | TlsChannel
     request: FetchRequest
     parser: ResponseParser
@@ -104,7 +105,7 @@ class PagePoller:
                     os.eventfd_read(self._waking)
                     woken = True
                 else:
-                    self._go_on_alone(key.data)
+                    self._go_on(key.data)
             now_seconds = time.monotonic()
             for conn in tuple(self._connections.values()):
                 if not conn.answered and conn.end_seconds <= now_seconds:
@@ -167,7 +168,7 @@ class PagePoller:
                 if code not in (0, errno.EINPROGRESS):
                     why = os.strerror(code)
                     continue
-                conn = _Conn(sock, request, parser, end_seconds, payload, untried[number:])
+                conn = _Conn(sock, sock, request, parser, end_seconds, payload, untried[number:])
                 if request.tls is not None:
                     try:
                         conn.sock = conn.tls = request.tls.channel(sock, request.host)
@@ -184,21 +185,18 @@ class PagePoller:
             return
         self._results.append(FetchResult(request, EngineUnreachable(f"{request.url}: {why}")))
 
-    def _go_on_alone(self, conn: _Conn) -> None:
+    def _go_on(self, conn: _Conn) -> None:
         if conn.answered:
             # Whatever a server sends unasked, most likely that it hangs up.
             self._drop(conn)
             return
         with self._guarded(conn.request):
-            self._go_on(conn)
-
-    def _go_on(self, conn: _Conn) -> None:
-        if not conn.unsent:
-            self._receive(conn)
-        elif code := _connect_error(conn):
-            self._lost(conn, os.strerror(code))
-        else:
-            self._send(conn)
+            if not conn.unsent:
+                self._receive(conn)
+            elif code := conn.plain.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._lost(conn, os.strerror(code))
+            else:
+                self._send(conn)
 
     def _send(self, conn: _Conn) -> None:
         try:
@@ -251,9 +249,7 @@ class PagePoller:
             # Which status it is, a server may change at each look.
             cause = f"{url}: does not answer 200"
             why = f"{url}: answers {status} instead of 200"
-            refused = EngineRefused(why, cause=cause, status=status)
-            self._hang_up(conn)
-            self._results.append(FetchResult(conn.request, refused))
+            self._refuse(conn, EngineRefused(why, cause=cause, status=status))
         elif whole:
             page = conn.parser.body
             if self._keep and conn.parser.keeps_open:
@@ -300,10 +296,3 @@ class PagePoller:
 def _same_server(kept: FetchRequest, request: FetchRequest) -> bool:
     """Whether a connection for one request serves for another."""
     return kept.addresses == request.addresses and kept.tls is request.tls
-
-
-def _connect_error(conn: _Conn) -> int:
-    """The error number by which connecting has failed; 0 if it has not."""
-    if isinstance(conn.sock, socket.socket):
-        return conn.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    return conn.sock.connect_error()

@@ -7,27 +7,13 @@ from contextlib import closing
 from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-from disagg_exporter.http.client.fetch import (
-    Address,
-    EngineRefused,
-    EngineUnreachable,
-    FetchRequest,
-)
+from disagg_exporter.http.client.fetch import Address, EngineUnreachable, FetchRequest
 from disagg_exporter.http.client.page_poller import PagePoller
 
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls
-
-__all__ = [
-    "MAX_PAGE_BYTES",
-    "EngineRefused",
-    "EngineUnreachable",
-    "addresses_at_hand",
-    "fetch",
-    "look_up",
-]
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 
@@ -97,11 +83,7 @@ def _found(url: str, host: str, port: int, flags: int = 0) -> tuple[Address, ...
 
 
 def _server(url: str) -> tuple[str, int]:
-    parts = _http(url)
-    return parts.hostname or "", parts.port or _PORTS[parts.scheme]
-
-
-def _http(url: str) -> SplitResult:
+    """The host and the port of an address."""
     try:
         parts = urlsplit(url)
         sound = bool(parts.scheme in _PORTS and parts.hostname) and parts.port != 0
@@ -109,4 +91,4 @@ def _http(url: str) -> SplitResult:
         raise EngineUnreachable(f"{url}: not an address ({error})") from None
     if not sound or not url.isascii() or not url.isprintable() or " " in url:
         raise EngineUnreachable(f"{url}: not an address of the form http://HOST:PORT/PATH")
-    return parts
+    return parts.hostname or "", parts.port or _PORTS[parts.scheme]

@@ -89,10 +89,6 @@ class TlsChannel:
         """The descriptor of the socket."""
         return self._sock.fileno()
 
-    def connect_error(self) -> int:
-        """The error number by which connecting has failed; 0 if it has not."""
-        return self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-
     def close(self) -> None:
         """Close the socket, without a word."""
         self._sock.close()

@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from disagg_exporter.http.server.request import HeadError
+
+if TYPE_CHECKING:
+    from disagg_exporter.http.deadline_socket import DeadlineSocket
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class ConnectionLimits:
     per_address: int
 
 
-class OpenConnection(Protocol):
+@dataclass(slots=True, eq=False)
+class OpenConnection:
     """A connection: whose, and since when it has been doing what it does.
 
     It waits for a request, or is being answered; each begins anew.
@@ -39,6 +43,7 @@ class OpenConnection(Protocol):
 
     number: int
     address: str
+    client: DeadlineSocket
     since_seconds: float
 
 

@@ -7,10 +7,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from disagg_exporter.http.server.admission import (
     ConnectionLimits,
+    OpenConnection,
     Refusal,
     RefusalCounts,
     displaced_by,
@@ -20,17 +22,11 @@ if TYPE_CHECKING:
     from disagg_exporter.http.deadline_socket import DeadlineSocket
 
 
-class Connection:
+@dataclass(slots=True, eq=False)
+class Connection(OpenConnection):
     """One open connection; the thread that serves it says when it begins something new."""
 
-    def __init__(
-        self, number: int, address: str, client: DeadlineSocket, since_seconds: float
-    ) -> None:
-        self.number = number
-        self.address = address
-        self.client = client
-        self.since_seconds = since_seconds
-        self.is_ended = False
+    is_ended: bool = False
 
     def begin(self) -> None:
         """Note that from now on it waits for a request, or is answered.

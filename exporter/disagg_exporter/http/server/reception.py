@@ -13,12 +13,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from disagg_exporter.collectors.health import CollectorHealth
 from disagg_exporter.http.deadline_socket import DeadlineSocket
 from disagg_exporter.http.server.admission import (
     ConnectionLimits,
+    OpenConnection,
     Refusal,
     RefusalCounts,
     address_of,
@@ -39,20 +41,14 @@ _SWEEP_SECONDS = 0.25
 _AT_ONCE = 32
 
 
-class Arrival:
+@dataclass(slots=True, eq=False)
+class Arrival(OpenConnection):
     """A connection that has not sent a whole request, or was refused and may still be sending."""
 
-    def __init__(
-        self, number: int, address: str, client: DeadlineSocket, *, is_encrypted: bool
-    ) -> None:
-        self.number = number
-        self.address = address
-        self.client = client
-        self.is_encrypted = is_encrypted
-        self.reader = RequestReader(client)
-        self.since_seconds = time.monotonic()
-        self.is_refused = False
-        self.discarded_bytes = 0
+    reader: RequestReader
+    is_encrypted: bool
+    is_refused: bool = False
+    discarded_bytes: int = 0
 
 
 HandOn = Callable[[Arrival, RequestHead | None], None]
@@ -136,8 +132,8 @@ class Reception:
             if number is not None:
                 self._displace(self._arrivals[number])
             self._last_number += 1
-            encrypted = self._is_encrypted()
-            arrival = Arrival(self._last_number, address, client, is_encrypted=encrypted)
+            who = (self._last_number, address, client, time.monotonic())
+            arrival = Arrival(*who, RequestReader(client), self._is_encrypted())
             self._selector.register(client, selectors.EVENT_READ, arrival)
         except Exception:
             client.close()

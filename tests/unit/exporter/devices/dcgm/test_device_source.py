@@ -11,7 +11,7 @@ from disagg_exporter.devices.dcgm.page import parse_dcgm
 from disagg_exporter.devices.source import DevicesUnavailable, SupplementedDevices
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
-from disagg_exporter.http.client.scrape import EngineUnreachable
+from disagg_exporter.http.client.fetch import EngineUnreachable
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
 
 DATA = Path(__file__).parents[4] / "data" / "dcgm-exporter"
