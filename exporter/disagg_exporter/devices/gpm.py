@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class PartRatios:
+class PartRatios(NamedTuple):
     """How active the parts of a device were between two samples (0 to 1); None where not reported.
 
     `graphics_ratio`: share of the time in which anything ran. `sm_ratio`: busy multiprocessors.
@@ -130,7 +129,5 @@ def open_meter(nvml: Any, gpu: Any, gpu_instance: int | None = None) -> GpmMeter
 
 def _free(nvml: Any, *samples: Any) -> None:
     for sample in samples:
-        try:
+        with suppress(nvml.NVMLError):  # the driver that gave it is gone
             nvml.nvmlGpmSampleFree(sample)
-        except nvml.NVMLError:
-            continue  # the driver that gave it is gone

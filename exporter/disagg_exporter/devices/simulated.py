@@ -37,15 +37,18 @@ class SimState:
     its parts, each as the time it would have taken at full activity.
     """
 
+    pid: int
     t_ns: int
     busy_ns: int
+    sm_ns: int
+    tensor_ns: int
+    dram_ns: int
     memory_used_bytes: int
     power_watts: float
     energy_joules: float
-    pid: int
-    sm_ns: int = 0
-    tensor_ns: int = 0
-    dram_ns: int = 0
+
+
+_FIELD_TYPES = (*(int,) * 7, *(float,) * 2)
 
 
 def state_path(folder: Path, index: int) -> Path:
@@ -77,23 +80,13 @@ def parse_state(text: str) -> SimState:
         SimStateError: The text is something else.
     """
     try:
-        version, pid, t_ns, busy_ns, *parts, memory, power, energy = text.split()
-        if version != _FORMAT:
-            raise SimStateError(f"a state of format {version!r}, not {_FORMAT!r}")
-        sm_ns, tensor_ns, dram_ns = map(int, parts)
-        return SimState(
-            t_ns=int(t_ns),
-            busy_ns=int(busy_ns),
-            memory_used_bytes=int(memory),
-            power_watts=float(power),
-            energy_joules=float(energy),
-            pid=int(pid),
-            sm_ns=sm_ns,
-            tensor_ns=tensor_ns,
-            dram_ns=dram_ns,
-        )
+        version, *fields = text.split()
+        state = SimState(*(kind(one) for kind, one in zip(_FIELD_TYPES, fields, strict=True)))
     except ValueError as error:
         raise SimStateError(f"not a device's state: {text[:80]!r}") from error
+    if version != _FORMAT:
+        raise SimStateError(f"a state of format {version!r}, not {_FORMAT!r}")
+    return state
 
 
 STALE_NS = 3_000_000_000
@@ -124,11 +117,6 @@ class SimTrack:
     energy_joules: float = 0.0
     state: SimState | None = None
     ratios: PartRatios = NOT_TOLD
-
-    @property
-    def busy_ratio(self) -> float | None:
-        """Share of the time in which the device did anything; None where that is unknown."""
-        return self.ratios.graphics_ratio
 
 
 def follow(track: SimTrack, state: SimState | None, now_ns: int) -> SimTrack:
@@ -225,16 +213,13 @@ class SimDevices:
         return DeviceReading(
             gpu=gpu,
             t_ns=now_ns,
-            busy_ratio=track.busy_ratio,
+            busy_ratio=track.ratios.graphics_ratio,
             memory_used_bytes=used.memory_used_bytes if used else 0,
             memory_total_bytes=MEMORY_TOTAL_BYTES,
             power_watts=used.power_watts if used else IDLE_WATTS,
             energy_joules=track.energy_joules,
             pids=(used.pid,) if used else (),
-            graphics_ratio=track.ratios.graphics_ratio,
-            sm_ratio=track.ratios.sm_ratio,
-            tensor_ratio=track.ratios.tensor_ratio,
-            dram_ratio=track.ratios.dram_ratio,
+            **track.ratios._asdict(),
             # Nothing ever holds its clocks back.
             throttles=(),
         )

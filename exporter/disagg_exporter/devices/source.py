@@ -152,14 +152,8 @@ def pseudo_device(engine: str, index: int) -> Device:
 
 
 _FILLED = (
-    "sm_ratio",
-    "tensor_ratio",
-    "dram_ratio",
-    "memory_used_bytes",
-    "memory_total_bytes",
-    "power_watts",
-    "energy_joules",
-    "sm_clock_hertz",
+    *("sm_ratio", "tensor_ratio", "dram_ratio", "memory_used_bytes", "memory_total_bytes"),
+    *("power_watts", "energy_joules", "sm_clock_hertz"),
 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.devices.dcgm.page import DcgmDevice, parse_dcgm
-from disagg_exporter.devices.nvml.health import MOST_NUMBERS
+from disagg_exporter.devices.nvml.health import count_xid
 from disagg_exporter.devices.source import DevicesUnavailable
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.errors import DisaggError
@@ -104,7 +104,8 @@ class DcgmDevices:
 
     def sweep(self, now_ns: int) -> DeviceSweep:
         """Return what the page last reported, if that holds; begin the next fetch when due."""
-        if not self._looking and now_ns - self._looked_ns >= self._wait_ns(now_ns):
+        again_ns = _AGAIN_NS if self._away(self._page, now_ns) else 0
+        if not self._looking and now_ns - self._looked_ns >= max(self._between_ns, again_ns):
             self._looked_ns = now_ns
             self._begin_look()
         page = self._page
@@ -128,10 +129,6 @@ class DcgmDevices:
 
     def _away(self, page: _Page, now_ns: int) -> bool:
         return now_ns - page.seen_ns > _HELD_LOOKS * self._between_ns
-
-    def _wait_ns(self, now_ns: int) -> int:
-        away = self._away(self._page, now_ns)
-        return max(self._between_ns, _AGAIN_NS) if away else self._between_ns
 
     def _begin_look(self) -> None:
         self._looking = True
@@ -164,7 +161,7 @@ class DcgmDevices:
         before = self._xid.setdefault(gpu, number)
         counted = self._xids.setdefault(gpu, Counter())
         if number not in (0, before):
-            counted[number if number in counted or len(counted) < MOST_NUMBERS else 0] += 1
+            count_xid(counted, number)
         self._xid[gpu] = number
 
     def _reading(self, entry: DcgmDevice, page: _Page, now_ns: int) -> DeviceReading:

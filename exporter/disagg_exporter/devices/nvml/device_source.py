@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from disagg_exporter.devices.gpm import NOT_TOLD, GpmMeter, PartRatios, open_meter
@@ -129,10 +130,8 @@ class NvmlDevices:
             self._xids = None
 
     def _shut_down(self) -> None:
-        try:
+        with suppress(self._nvml.NVMLError):  # it is down already
             self._nvml.nvmlShutdown()
-        except self._nvml.NVMLError:
-            return  # it is down already
 
     def _sweep(self, now_ns: int) -> DeviceSweep:
         readings: list[DeviceReading] = []
@@ -163,9 +162,7 @@ class NvmlDevices:
                 utilization = None if rates is None else _known(rates.gpu)
             power = _known(ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle))
             energy = _known(ask(nvml, nvml.nvmlDeviceGetTotalEnergyConsumption, handle))
-        throttles = (
-            None if opened.throttles is None else ask(nvml, opened.throttles, opened.gpu_handle)
-        )
+        throttles = ask(nvml, opened.throttles, opened.gpu_handle)
         self._look_slowly(opened, now_ns)
         return DeviceReading(
             gpu=opened.device.gpu,
@@ -177,10 +174,7 @@ class NvmlDevices:
             energy_joules=None if energy is None else energy / 1e3,
             sm_clock_hertz=opened.sm_clock_hertz,
             pids=opened.pids,
-            graphics_ratio=parts.graphics_ratio,
-            sm_ratio=parts.sm_ratio,
-            tensor_ratio=parts.tensor_ratio,
-            dram_ratio=parts.dram_ratio,
+            **parts._asdict(),
             throttles=None if throttles is None else throttles_of(throttles),
             ecc_corrected_errors=opened.ecc[0],
             ecc_uncorrected_errors=opened.ecc[1],
@@ -202,23 +196,17 @@ class NvmlDevices:
         except self._not_told:
             return None
 
-    def _sm_clock_hertz(self, handle: Any) -> float | None:
-        try:
-            megahertz = _known(self._nvml.nvmlDeviceGetClockInfo(handle, self._nvml.NVML_CLOCK_SM))
-        except self._nvml.NVMLError:
-            return None
-        return None if megahertz is None else megahertz * 1e6
-
     def _look_slowly(self, opened: OpenDevice, now_ns: int) -> None:
         if opened.slow_ns is not None and now_ns - opened.slow_ns < SLOW_EVERY_NS:
             return
         opened.slow_ns = now_ns
-        call = opened.processes
-        value = None if call is None else ask(self._nvml, call, opened.handle)
+        value = ask(self._nvml, opened.processes, opened.handle)
         if value is not None:
             # A process of another PID namespace is reported as 0, which is no process.
             opened.pids = tuple(sorted({process.pid for process in value if process.pid}))
-        opened.sm_clock_hertz = self._sm_clock_hertz(opened.handle)
+        clock = (self._nvml.nvmlDeviceGetClockInfo, opened.handle, self._nvml.NVML_CLOCK_SM)
+        megahertz = _known(ask(self._nvml, *clock))
+        opened.sm_clock_hertz = None if megahertz is None else megahertz * 1e6
         if not opened.mig:
             opened.ecc = ecc_errors(self._nvml, opened.handle)
             opened.process_ratios = opened.meter.read(self._nvml, opened.handle)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from disagg_exporter.devices.nvml.inventory import OpenDevice, ask, text_of
@@ -39,11 +40,8 @@ def ecc_errors(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
     """(corrected, uncorrected) memory errors in the GPU's whole life; None where not reported."""
 
     def count(kind: int) -> int | None:
-        value = ask(
-            nvml,
-            lambda h: nvml.nvmlDeviceGetTotalEccErrors(h, kind, nvml.NVML_AGGREGATE_ECC),
-            handle,
-        )
+        call = nvml.nvmlDeviceGetTotalEccErrors
+        value = ask(nvml, call, handle, kind, nvml.NVML_AGGREGATE_ECC)
         return None if value is None else int(value)
 
     return (
@@ -56,6 +54,11 @@ _NO_INSTANCE = 0xFFFFFFFF
 _MOST_AT_ONCE = 256
 MOST_NUMBERS = 32
 """Different numbers counted apart on one device; more are counted as number 0."""
+
+
+def count_xid(counted: Counter[int], number: int) -> None:
+    """Count an error by its number, or as number 0 beyond `MOST_NUMBERS` different ones."""
+    counted[number if number in counted or len(counted) < MOST_NUMBERS else 0] += 1
 
 
 class XidWatch:
@@ -91,20 +94,17 @@ class XidWatch:
     def poll(self) -> None:
         """Take what has been reported since the last call."""
         for _ in range(_MOST_AT_ONCE):
-            try:
-                event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
-            except self._nvml.NVMLError:
+            event = ask(self._nvml, self._nvml.nvmlEventSetWait_v2, self._events, 0)
+            if event is None:
                 return  # nothing more, or no such call
             for device, instance in self._of_gpu.get(self._uuid(event.device), ()):
                 if event.gpuInstanceId in (_NO_INSTANCE, instance) or instance is None:
-                    self._count(self._counts[device], int(event.eventData))
+                    count_xid(self._counts[device], int(event.eventData))
 
     def _uuid(self, handle: Any) -> str:
-        try:
-            return text_of(self._nvml.nvmlDeviceGetUUID(handle))
-        except self._nvml.NVMLError:
-            # A GPU that has fallen off the bus does not even report that any more.
-            return self._uuids.get(_address(handle), "")
+        uuid = ask(self._nvml, self._nvml.nvmlDeviceGetUUID, handle)
+        # A GPU that has fallen off the bus does not even report that any more.
+        return self._uuids.get(_address(handle), "") if uuid is None else text_of(uuid)
 
     def counts(self, gpu: str) -> tuple[tuple[int, int], ...] | None:
         """(number, errors) of a device, by its key; None where it does not report."""
@@ -113,23 +113,16 @@ class XidWatch:
 
     def close(self) -> None:
         """Give the event set back."""
-        try:
+        with suppress(self._nvml.NVMLError):  # the driver that gave it is gone
             self._nvml.nvmlEventSetFree(self._events)
-        except self._nvml.NVMLError:
-            return  # the driver that gave it is gone
-
-    @staticmethod
-    def _count(counted: Counter[int], number: int) -> None:
-        counted[number if number in counted or len(counted) < MOST_NUMBERS else 0] += 1
 
 
 def open_xid_watch(
     nvml: Any, devices: Iterable[OpenDevice], counts: dict[str, Counter[int]]
 ) -> XidWatch | None:
     """A watch over the devices whose GPU reports Xid errors; None where none does."""
-    try:
-        events = nvml.nvmlEventSetCreate()
-    except nvml.NVMLError:
+    events = ask(nvml, nvml.nvmlEventSetCreate)
+    if events is None:
         return None
     reporting: list[OpenDevice] = []
     answers: dict[str, bool] = {}

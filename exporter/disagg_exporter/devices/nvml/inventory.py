@@ -30,9 +30,8 @@ class ProcessMeter:
 
         The first call shows where samples begin: the driver has kept some of long ago.
         """
-        try:
-            samples = nvml.nvmlDeviceGetProcessUtilization(handle, self._seen_us)
-        except nvml.NVMLError:
+        samples = ask(nvml, nvml.nvmlDeviceGetProcessUtilization, handle, self._seen_us)
+        if samples is None:
             return None
         first, self._seen_us = (
             not self._seen_us,
@@ -186,7 +185,7 @@ def _with_calls(
         nvml.nvmlDeviceGetCurrentClocksEventReasons,
         nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
     )
-    value = None if memory is None else ask(nvml, memory, handle)
+    value = ask(nvml, memory, handle)
     return OpenDevice(
         device=replace(device, memory_total_bytes=None if value is None else int(value.total)),
         handle=handle,
@@ -199,10 +198,10 @@ def _with_calls(
     )
 
 
-def ask(nvml: Any, call: Callable[[Any], Any], handle: Any) -> Any:
-    """What a call returns for a device, or None where it fails for whatever reason."""
+def ask(nvml: Any, call: Callable[..., Any] | None, *arguments: Any) -> Any:
+    """What a call returns; None where it fails for whatever reason, or there is no such call."""
     try:
-        return call(handle)
+        return None if call is None else call(*arguments)
     except nvml.NVMLError:
         return None
 

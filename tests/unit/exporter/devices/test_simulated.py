@@ -172,8 +172,8 @@ def test_the_activity_holds_until_the_next_version_is_due() -> None:
     held = follow(track, second, second.t_ns + 1000 * MS)
     too_old = follow(held, second, second.t_ns + 1001 * MS)
 
-    assert held.busy_ratio == 0.4
-    assert too_old.busy_ratio is None
+    assert held.ratios.graphics_ratio == 0.4
+    assert too_old.ratios.graphics_ratio is None
 
 
 def test_a_file_left_behind_is_a_device_at_rest_from_the_fourth_second() -> None:
@@ -181,20 +181,20 @@ def test_a_file_left_behind_is_a_device_at_rest_from_the_fourth_second() -> None
     left = follow(in_time, START, START.t_ns + 3 * SECOND + 1)
 
     assert in_time.state == START
-    assert (left.state, left.busy_ratio) == (None, 0.0)
+    assert (left.state, left.ratios.graphics_ratio) == (None, 0.0)
 
 
 def test_a_file_of_an_earlier_boot_is_a_device_at_rest() -> None:
     track = follow(SimTrack(charged_ns=0), START, 5 * SECOND)
 
-    assert (track.state, track.busy_ratio) == (None, 0.0)
+    assert (track.state, track.ratios.graphics_ratio) == (None, 0.0)
 
 
 def test_a_file_newer_than_the_sweep_is_read() -> None:
     """The sweep is stamped before it looks, so a version may be a little younger."""
     second = later(START, 250, busy=250)
 
-    assert follow(begun(), second, second.t_ns - 5 * MS).busy_ratio == 1.0
+    assert follow(begun(), second, second.t_ns - 5 * MS).ratios.graphics_ratio == 1.0
 
 
 @pytest.mark.parametrize(
@@ -206,14 +206,14 @@ def test_a_new_process_begins_with_unknown_activity(successor: SimState) -> None
     track = follow(begun(), successor, successor.t_ns)
     next_one = later(successor, 100, busy=50)
 
-    assert track.busy_ratio is None
-    assert follow(track, next_one, next_one.t_ns).busy_ratio == 0.5
+    assert track.ratios.graphics_ratio is None
+    assert follow(track, next_one, next_one.t_ns).ratios.graphics_ratio == 0.5
 
 
 def test_more_work_than_time_is_a_full_device() -> None:
     second = later(START, 100, busy=150)
 
-    assert follow(begun(), second, second.t_ns).busy_ratio == 1.0
+    assert follow(begun(), second, second.t_ns).ratios.graphics_ratio == 1.0
 
 
 def test_energy_goes_on_over_rest_and_the_next_process() -> None:
@@ -270,5 +270,5 @@ def test_whatever_is_written_energy_never_falls_and_activity_is_a_share(
         track = follow(track, state, now_ns)
 
         assert track.energy_joules >= before.energy_joules
-        for ratio in (track.busy_ratio, track.ratios.sm_ratio):
+        for ratio in (track.ratios.graphics_ratio, track.ratios.sm_ratio):
             assert ratio is None or 0.0 <= ratio <= 1.0
