@@ -97,8 +97,9 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
 
     def _listen(self, engine: FoundEngine, loop: asyncio.AbstractEventLoop) -> None:
         addresses = addresses_of(engine)
-        if addresses and self._can_listen(engine.name):
-            feed = self.feeds[engine.name] = self._feed(engine, addresses)
+        if engine.leader is not None and addresses and self._can_listen(engine.name):
+            feed = self._feed(engine.name, engine.leader.pid, addresses)
+            self.feeds[engine.name] = feed
             feed.open(loop)
 
     def _fail(self, name: str, error: Exception) -> None:
@@ -108,17 +109,16 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
             self._failed[name] = CollectorHealth(f"fpm:{name}", _log)
         self._failed[name].fail(error)
 
-    def _feed(self, engine: FoundEngine, addresses: Sequence[str]) -> FpmFeed:
+    def _feed(self, name: str, leader: int, addresses: Sequence[str]) -> FpmFeed:
         from disagg_cluster.telemetry.steps.fpm_feed import FpmFeed
 
-        name = engine.name
         return FpmFeed(
             name,
             addresses,
             self._ledger,
             self._capacity_model,
-            lambda: self._leader(name),
-            lambda _leader: self._pids(name),
+            leader,
+            lambda: self._pids(name),
             attributed=lambda: not self._steps_are_received(name),
             kv_cache_tokens=lambda: self._kv_cache_tokens(name),
             clock_ns=self._clock_ns,
@@ -132,16 +132,9 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
             _log.warning("%s publishes its steps; to receive them, install the extra fpm", name)
         return False
 
-    def _engine(self, name: str) -> FoundEngine | None:
-        return next((engine for engine in self._engines() if engine.name == name), None)
-
-    def _leader(self, name: str) -> int | None:
-        engine = self._engine(name)
-        return None if engine is None or engine.leader is None else engine.leader.pid
-
     def _pids(self, name: str) -> Iterable[int]:
-        engine = self._engine(name)
-        return () if engine is None else sorted(engine.pids)
+        pids = (engine.pids for engine in self._engines() if engine.name == name)
+        return sorted(next(pids, ()))
 
     def _steps_are_received(self, name: str) -> bool:
         received_ns = self._steps.last_received(name).get(Method.STEPS)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from disagg_cluster.discovery.observations.types import FoundEngine
 from disagg_cluster.host.files.private_files import UnsafeDirError, make_inner
@@ -14,14 +14,14 @@ from disagg_cluster.host.processes.process_table import parents
 from disagg_cluster.host.processes.procfs import start_ticks
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.telemetry.steps.step_feed import ingest_steps
+from disagg_cluster.telemetry.steps.step_source import ReceiverHealth
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
-from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus, Method
 from disagg_exporter.steps.listener import StepsListener
 from disagg_exporter.steps.local_sockets import StepsSocketError
-from disagg_exporter.steps.messages import ControlMessage, StepEvent, StepRecords
+from disagg_exporter.steps.messages import ControlMessage, StepEvent
 from disagg_exporter.steps.plugin_silence import WITHOUT_DETAILS
 
 # All engines of a host that share the socket, together.
@@ -47,7 +47,7 @@ class AttachedSteps:
         folder: Where the socket is.
         ledger, capacity_model: Where the steps go.
         engines: The engines that are there now.
-        clock_ns, wall: Seams.
+        clock_ns: Seam.
         start_ticks: When a process started, by which a leader's pid is trusted.
     """
 
@@ -59,7 +59,6 @@ class AttachedSteps:
         engines: Callable[[], tuple[FoundEngine, ...]],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        wall: Callable[[], float] = time.time,
         start_ticks: Callable[[int], int | None] = start_ticks,
     ) -> None:
         self._path = folder.attached_socket
@@ -67,15 +66,13 @@ class AttachedSteps:
         self._capacity_model = capacity_model
         self._engines = engines
         self._clock_ns = clock_ns
-        self._wall = wall
         self._start_ticks = start_ticks
         self._names: dict[int, str] = {}
         self._last: dict[str, _LastMessage] = {}
         self._ranks_here: dict[str, int | None] = {}
-        self._received_wall: float | None = None
         self._listener: StepsListener | None = None
         self._broken = False
-        self._health = CollectorHealth(COLLECTOR, _log)
+        self._health = ReceiverHealth(COLLECTOR, _log)
 
     def open(self) -> None:
         """Listen from now on; in a running loop. Without the socket the rest goes on."""
@@ -109,7 +106,7 @@ class AttachedSteps:
         """Take what an engine in a pod sent on that pod's socket."""
         name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
         if name is not None:
-            with self._health.round() if isinstance(event, StepRecords) else self._health.guard():
+            with self._health.ingesting(event):
                 self._ingest(name, event)
 
     def last_received(self, name: str) -> Mapping[Method, int]:
@@ -134,16 +131,7 @@ class AttachedSteps:
         """How receiving goes; nothing while no engine is there that uses the socket."""
         if self._listener is None or not self._names:
             return (CollectorStatus(COLLECTOR, False, 0.0, None),) if self._broken else ()
-        connected = self._listener.counts.connected > 0
-        status = self._health.status()
-        return (
-            replace(
-                status,
-                success=connected and status.success,
-                duration_seconds=0.0,
-                last_success_timestamp_seconds=self._received_wall,
-            ),
-        )
+        return self._health.collectors(connected=self._listener.counts.connected > 0)
 
     def _admits(self, pid: int) -> bool:
         """Whether a process is one of a found engine's; remembers whose."""
@@ -162,8 +150,8 @@ class AttachedSteps:
     def _receive_from_process(self, event: StepEvent) -> None:
         name = self._names.get(event.key.pid)
         if name is not None:
-            self._received_wall = self._wall()
-            with self._health.round() if isinstance(event, StepRecords) else self._health.guard():
+            self._health.receive()
+            with self._health.ingesting(event):
                 self._ingest(name, event)
 
     def _is_here(self, name: str, rank: int) -> bool:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from disagg_cluster.discovery.kubernetes.pods import Pod
@@ -18,7 +17,7 @@ from disagg_cluster.discovery.pod_steps.admission import (
     Warnings,
     plan_sockets,
 )
-from disagg_exporter.collectors import CollectorHealth
+from disagg_cluster.telemetry.steps.step_source import ReceiverHealth
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, Method
 from disagg_exporter.steps.listener import ListenerCounts, StepsListener
@@ -55,16 +54,14 @@ class PodStepSockets:
         self._deliver = deliver
         self._clock_ns = clock_ns
         self._log = log or logging.getLogger(__name__)
-        self._health = CollectorHealth(
+        self._health = ReceiverHealth(
             COLLECTOR, self._log, recovered="all that ask are heard", clock_ns=clock_ns, wall=wall
         )
-        self._wall = wall
         self._open: dict[str, StepsListener] = {}
         # Kept as long as the pod: an annotation put on anew must not clear its record.
         self._admissions: dict[str, AdmissionControl] = {}
         self._warnings = Warnings()
         self._unknown_since_ns: dict[str, int] = {}
-        self._received_wall: float | None = None
 
     def keep(
         self,
@@ -83,44 +80,30 @@ class PodStepSockets:
             followers: UIDs of pods with a part of an engine that is led elsewhere; such a part
                 tells no steps.
         """
+        known = tuple(pods)
         with self._health.round() as problems:
-            self._keep(tuple(pods), loop, problems, told=told, followers=followers)
-
-    def _keep(
-        self,
-        known: tuple[Pod, ...],
-        loop: asyncio.AbstractEventLoop,
-        problems: dict[str, str],
-        *,
-        told: bool,
-        followers: Collection[str],
-    ) -> None:
-        folders.make_root(self._root)
-        present = self._strange_seconds(known)
-        now = plan_sockets(known, self._open, present, told=told)
-        for uid in now.end:
-            listener = self._open.pop(uid)
-            listener.drain()
-            listener.close()
-        for uid in self._admissions.keys() - {pod.uid for pod in known}:
-            del self._admissions[uid]
-        for uid in now.remove:
-            try:
-                folders.remove_folder(self._root, uid)
-            except DisaggError as error:
-                problems[uid] = str(error)
-        for uid in now.begin:
-            try:
-                self._open[uid] = self._listen(uid, loop)
-            except DisaggError as error:
-                problems[uid] = str(error)
-        speakers = [pod for pod in known if pod.uid not in followers]
-        for warning in self._warnings.due(self._socket_statuses(speakers), self._clock_ns()):
-            self._log.warning("%s: %s", COLLECTOR, warning)
-        if now.left_out:
-            problems[""] = (
-                f"{len(now.left_out)} pods more than {MAX_SOCKETS} ask for a steps socket"
-            )
+            folders.make_root(self._root)
+            plan = plan_sockets(known, self._open, self._strange_seconds(known), told=told)
+            for uid in plan.end:
+                listener = self._open.pop(uid)
+                listener.drain()
+                listener.close()
+            for uid in self._admissions.keys() - {pod.uid for pod in known}:
+                del self._admissions[uid]
+            for uid in (*plan.remove, *plan.begin):
+                try:
+                    if uid in plan.remove:
+                        folders.remove_folder(self._root, uid)
+                    else:
+                        self._open[uid] = self._listen(uid, loop)
+                except DisaggError as error:
+                    problems[uid] = str(error)
+            speakers = [pod for pod in known if pod.uid not in followers]
+            for warning in self._warnings.due(self._socket_statuses(speakers), self._clock_ns()):
+                self._log.warning("%s: %s", COLLECTOR, warning)
+            if plan.left_out:
+                left_out = len(plan.left_out)
+                problems[""] = f"{left_out} pods more than {MAX_SOCKETS} ask for a steps socket"
 
     def close(self) -> None:
         """Hang up on all; the folders stay, for the next daemon."""
@@ -150,13 +133,7 @@ class PodStepSockets:
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return the collector `pod_steps`."""
-        return (
-            replace(
-                self._health.status(),
-                duration_seconds=0.0,
-                last_success_timestamp_seconds=self._received_wall,
-            ),
-        )
+        return self._health.collectors()
 
     def _socket_statuses(self, known: Iterable[Pod]) -> Iterator[SocketStatus]:
         for pod in known:
@@ -191,7 +168,7 @@ class PodStepSockets:
         def admit(told: StepEvent) -> None:
             admitted = admission.admitted(told, self._clock_ns())
             if admitted is not None:
-                self._received_wall = self._wall()
+                self._health.receive()
                 self._deliver(uid, admitted)
 
         listener = StepsListener(

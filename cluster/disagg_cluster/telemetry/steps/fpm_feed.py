@@ -9,14 +9,14 @@ import logging
 import time
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from disagg_cluster.host.tcp_listeners import Owner, owner_of
 from disagg_cluster.telemetry.steps.fpm_addresses import listening_sockets
+from disagg_cluster.telemetry.steps.step_source import ReceiverHealth
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
-from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, Method
 from disagg_exporter.steps.fpm.message import FpmMessage, FpmStream
 from disagg_exporter.steps.fpm.subscriber import FpmSocketError, FpmSubscriber
@@ -47,7 +47,7 @@ class _Rank:
 
 
 class FpmFeed:
-    """The publishers of one engine, one a data-parallel rank, through all its processes.
+    """The publishers of one process of an engine, one a data-parallel rank.
 
     A publisher is listened to only while the sockets that listen at its address are held by the
     engine's own processes; that is asked once a second.
@@ -56,11 +56,11 @@ class FpmFeed:
         engine: Our name of it.
         addresses: Of its publishers, by rank: see `fpm_addresses`.
         ledger, capacity_model: Where the steps go.
-        pid: The process above all of the engine's own; None without one.
+        leader: The process above all of the engine's own.
         members: All its processes, the likeliest first.
         attributed: Whether the engine is attributed by these steps; if not, they are dropped.
         kv_cache_tokens: What its cache can hold, where known.
-        sockets, clock_ns, wall: Seams.
+        sockets, clock_ns: Seams.
     """
 
     def __init__(
@@ -69,36 +69,31 @@ class FpmFeed:
         addresses: Sequence[str],
         ledger: Ledger,
         capacity_model: CapacityModel,
-        pid: Callable[[], int | None],
-        members: Callable[[int], Iterable[int]],
+        leader: int,
+        members: Callable[[], Iterable[int]],
         *,
         attributed: Callable[[], bool] = lambda: True,
         kv_cache_tokens: Callable[[], float | None] = lambda: None,
         silent_seconds: float = SILENT_SECONDS,
         sockets: Callable[[str], frozenset[int]] = listening_sockets,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.received_ns: int | None = None
         self._engine = engine
         self._ledger = ledger
         self._capacity_model = capacity_model
-        self._pid = pid
         self._members = members
         self._attributed = attributed
         self._kv_cache_tokens = kv_cache_tokens
         self._silent_ns = round(silent_seconds * 1e9)
         self._sockets = sockets
         self._clock_ns = clock_ns
-        self._wall = wall
-        self._received_wall: float | None = None
-        self._leader: int | None = None
         self._timer: TimerHandle | None = None
-        self._health = CollectorHealth(f"fpm:{engine}", _log)
+        self._health = ReceiverHealth(f"fpm:{engine}", _log)
         self._ranks = [
             _Rank(
                 address,
-                FpmStream(engine, 0, rank),
+                FpmStream(engine, leader, rank),
                 FpmSubscriber(address, partial(self._receive, rank), clock_ns=clock_ns),
             )
             for rank, address in enumerate(addresses)
@@ -117,7 +112,7 @@ class FpmFeed:
             rank.subscriber.close()
 
     def last_received(self) -> Mapping[Method, int]:
-        """Return when its present process published something last."""
+        """Return when something was published last."""
         return {} if self.received_ns is None else {Method.FPM: self.received_ns}
 
     def drain(self) -> None:
@@ -133,36 +128,17 @@ class FpmFeed:
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return the collector `fpm:<engine>`."""
         ok = all(rank.subscriber.is_open for rank in self._ranks) and self.received_ns is not None
-        status = self._health.status()
-        return (
-            replace(
-                status,
-                success=ok and status.success,
-                duration_seconds=0.0,
-                last_success_timestamp_seconds=self._received_wall,
-            ),
-        )
+        return self._health.collectors(connected=ok)
 
     def _check(self, loop: AbstractEventLoop) -> None:
         self._timer = loop.call_later(CHECK_SECONDS, self._check, loop)
         with self._health.round():
-            leader = self._pid()
-            if leader != self._leader:
-                self._begin(leader)
             for rank in self._ranks:
-                self._check_rank(rank, leader, loop)
+                self._check_rank(rank, loop)
 
-    def _begin(self, leader: int | None) -> None:
-        """Forget what the process before this one published."""
-        self._leader, self.received_ns = leader, None
-        for number, rank in enumerate(self._ranks):
-            rank.subscriber.close()
-            rank.stream = FpmStream(self._engine, leader or 0, number)
-            rank.believed, rank.again_ns = frozenset(), 0
-
-    def _check_rank(self, rank: _Rank, leader: int | None, loop: AbstractEventLoop) -> None:
+    def _check_rank(self, rank: _Rank, loop: AbstractEventLoop) -> None:
         try:
-            sockets = frozenset() if leader is None else self._sockets(rank.address)
+            sockets = self._sockets(rank.address)
         except OSError:
             sockets = frozenset()
         now_ns = self._clock_ns()
@@ -171,9 +147,9 @@ class FpmFeed:
             return
         rank.subscriber.close()
         rank.believed = frozenset()
-        if leader is None or now_ns < rank.again_ns:
+        if now_ns < rank.again_ns:
             return
-        owner = owner_of(sockets, self._members(leader))
+        owner = owner_of(sockets, self._members())
         if owner is not rank.owner and owner in (Owner.OTHER, Owner.UNKNOWN):
             _log.warning("%s: not its own process publishes at %s", self._engine, rank.address)
         rank.owner = owner
@@ -194,7 +170,8 @@ class FpmFeed:
             self._ingest(number, sequence, message, t_ns)
 
     def _ingest(self, number: int, sequence: int, message: FpmMessage, t_ns: int) -> None:
-        self.received_ns, self._received_wall = t_ns, self._wall()
+        self._health.receive()
+        self.received_ns = t_ns
         self._ranks[number].received_ns = t_ns
         stream = self._ranks[number].stream
         step = stream.take(sequence, message, t_ns, self._kv_cache_tokens())

@@ -6,12 +6,11 @@ import logging
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
+from disagg_cluster.telemetry.steps.step_source import ReceiverHealth
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
-from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus, Method
 from disagg_exporter.steps.listener import StepsListener
@@ -36,7 +35,7 @@ class StepFeed:
         capacity_model: Where they go, too.
         pid: The present process of the worker, the leader of its session; None without one.
         environment: What the engine was started with.
-        clock_ns, wall: Seams.
+        clock_ns: Seam.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class StepFeed:
         environment: Mapping[str, str],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self._engine = engine
         self._ledger = ledger
@@ -57,13 +55,11 @@ class StepFeed:
         self._pid = pid
         self._environment = environment
         self._clock_ns = clock_ns
-        self._wall = wall
-        self._health = CollectorHealth(f"steps:{engine}", _log)
+        self._health = ReceiverHealth(f"steps:{engine}", _log)
         self._listener = StepsListener(path, engine, self._admits, self._receive)
         self._flags: int | None = None
         self._records_seen = False
         self._refused_before = 0
-        self._received_wall: float | None = None
         self._silence: str | None = None
         self.received_ns: int | None = None
         self.worked_ns: int | None = None
@@ -121,24 +117,14 @@ class StepFeed:
         if self._pid() is None:
             return ()
         connected = self._listener.counts.connected > 0
-        status = self._health.status()
-        return (
-            replace(
-                status,
-                success=connected and self._silence is None and status.success,
-                duration_seconds=0.0,
-                last_success_timestamp_seconds=self._received_wall,
-            ),
-        )
+        return self._health.collectors(connected=connected and self._silence is None)
 
     def _admits(self, pid: int) -> bool:
         leader = self._pid()
         return leader is not None and in_session_of(leader, pid)
 
     def _receive(self, event: StepEvent) -> None:
-        # What an engine sends must end neither its neighbours' feeds nor ours. That its heartbeats
-        # are understood does not make its steps so.
-        with self._health.round() if isinstance(event, StepRecords) else self._health.guard():
+        with self._health.ingesting(event):
             self._ingest(event)
 
     def _ingest(self, event: StepEvent) -> None:
@@ -146,7 +132,8 @@ class StepFeed:
             return
         now_ns = self._clock_ns()
         self._flags = event.flags
-        self._received_wall, self.received_ns = self._wall(), now_ns
+        self._health.receive()
+        self.received_ns = now_ns
         if isinstance(event, StepRecords):
             self._records_seen = True
             work = event.rows[~event.rows["dummy"]]

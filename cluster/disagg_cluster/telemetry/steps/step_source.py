@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
+from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, Method
+from disagg_exporter.steps.messages import StepEvent, StepRecords
 
 
 class StepSource(Protocol):
@@ -111,3 +115,31 @@ class EngineFeeds(Generic[Feed]):
         """Close all feeds and forget them."""
         for name in tuple(self.feeds):
             self.forget(name)
+
+
+class ReceiverHealth(CollectorHealth):
+    """The health of what receives steps; on the page its last success is the last receipt."""
+
+    _received_wall: float | None = None
+
+    def receive(self) -> None:
+        """Take that something was received now."""
+        self._received_wall = self._wall()
+
+    def ingesting(self, event: StepEvent) -> AbstractContextManager[object]:
+        """Ingest one event, of which an exception ends no other.
+
+        That an engine's heartbeats are understood does not make its steps so.
+        """
+        return self.round() if isinstance(event, StepRecords) else self.guard()
+
+    def collectors(self, *, connected: bool = True) -> tuple[CollectorStatus, ...]:
+        """Return the collector; failed, too, unless engines are connected."""
+        status = self.status()
+        shown = replace(
+            status,
+            success=connected and status.success,
+            duration_seconds=0.0,
+            last_success_timestamp_seconds=self._received_wall,
+        )
+        return (shown,)

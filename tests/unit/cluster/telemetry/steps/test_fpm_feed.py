@@ -30,12 +30,11 @@ def books() -> Ledger:
 def feed(
     ledger: Ledger,
     address: str,
-    members: Callable[[int], Iterable[int]] = lambda leader: [leader],
-    pid: Callable[[], int | None] = lambda: ME,
+    members: Callable[[], Iterable[int]] = lambda: [ME],
     **options: Any,
 ) -> FpmFeed:
     capacity_model = CapacityModel(itl_seconds=0.05)
-    return FpmFeed("e", [address], ledger, capacity_model, pid, members, **options)
+    return FpmFeed("e", [address], ledger, capacity_model, ME, members, **options)
 
 
 def told(ledger: Ledger) -> tuple[int, int]:
@@ -145,8 +144,8 @@ def test_somebody_elses_publisher_is_not_believed() -> None:
     """It listens where the engine should, and holds none of the engine's sockets."""
     ledger, asked = books(), []
 
-    def members(leader: int) -> list[int]:
-        asked.append(leader)
+    def members() -> list[int]:
+        asked.append(1)
         return []
 
     with Publisher() as publisher:
@@ -155,19 +154,6 @@ def test_somebody_elses_publisher_is_not_believed() -> None:
 
     assert hearing.received_ns is None
     assert told(ledger) == (0, 0)
-
-
-def test_an_engine_without_a_process_is_not_listened_to() -> None:
-    ledger, asked = books(), []
-
-    def pid() -> None:
-        asked.append(1)
-
-    with Publisher() as publisher:
-        hearing = feed(ledger, publisher.address, pid=pid)
-        heard(hearing, lambda: publisher.send(STEP), lambda: bool(asked))
-
-    assert hearing.received_ns is None
 
 
 def test_steps_of_an_engine_that_is_booked_otherwise_are_heard_and_dropped() -> None:
