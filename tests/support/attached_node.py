@@ -119,9 +119,7 @@ async def _run(api_url: str, kubelet: Path, run_folder: Path, dynamo: str, proc:
         source.inventory(),
         lambda: sweep.readings,
         proc=proc,
-        kubernetes=lambda hear: KubernetesDiscovery(
-            ApiServer(api_url), NODE, kubelet, folder.pods, hear
-        ),
+        kubernetes=KubernetesDiscovery(ApiServer(api_url), NODE, kubelet, folder.pods),
     )
     tasks = [asyncio.create_task(found.run()), asyncio.create_task(registry.pages.run())]
     while not any(task.done() for task in tasks):

@@ -98,7 +98,7 @@ class Composition:
                 *accounts,
                 layout.devices,
                 lambda: self.devices.look.readings(time.monotonic_ns()),
-                kubernetes=kubernetes_of(config.attach, layout.devices, self.folder.pods),
+                kubernetes_of(config.attach, layout.devices, self.folder.pods),
             )
             register(self.discovery.collectors)
         self.succession = Succession(
@@ -189,20 +189,21 @@ class Composition:
             for name, spec in self.specs.items()
         }
 
-    def background_tasks(self) -> tuple[BackgroundTask, ...]:
-        """What runs all the time beside the workers."""
-        watched = () if self.router is None else (BackgroundTask("router", self.router.watch.run),)
-        found = () if self.discovery is None else (BackgroundTask("discovery", self.discovery.run),)
-        return (
-            BackgroundTask("pages", self.registry.pages.run),
-            *found,
-            BackgroundTask("main_loop", self.main_loop.run),
-            BackgroundTask("log_rotation", self.rotation.run),
-            BackgroundTask("run_folder", self.folder_watch.run),
-            BackgroundTask("learned", self.succession.learned.run),
-            BackgroundTask("failure_hook", self.hook.run),
-            *watched,
-        )
+    def background_tasks(self) -> dict[str, BackgroundTask]:
+        """What runs all the time beside the workers, by name."""
+        tasks = {"pages": self.registry.pages.run}
+        if self.discovery is not None:
+            tasks["discovery"] = self.discovery.run
+        tasks |= {
+            "main_loop": self.main_loop.run,
+            "log_rotation": self.rotation.run,
+            "run_folder": self.folder_watch.run,
+            "learned": self.succession.learned.run,
+            "failure_hook": self.hook.run,
+        }
+        if self.router is not None:
+            tasks["router"] = self.router.watch.run
+        return tasks
 
     def _changed(
         self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str

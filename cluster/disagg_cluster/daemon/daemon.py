@@ -18,7 +18,7 @@ from typing import Literal
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.composition import Composition
-from disagg_cluster.daemon.endpoint_file import endpoint_written
+from disagg_cluster.daemon.endpoint_file import EndpointFile
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.process.death_watch import stuck
@@ -115,7 +115,7 @@ class Daemon:
             stack.callback(self._hand_over)
             address = stack.enter_context(parts.metrics.running())
             listen = self._config.listen
-            word = stack.enter_context(endpoint_written(parts.folder.whereabouts, address, listen))
+            word = stack.enter_context(EndpointFile(parts.folder.whereabouts, address, listen))
             parts.folder_watch.keep("whereabouts", word)
             loop = asyncio.get_running_loop()
             stack.enter_context(parts.engines.receiving(parts.step_feeds(), loop))

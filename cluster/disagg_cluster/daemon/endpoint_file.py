@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from disagg_cluster.config import Listen
 from disagg_cluster.host.files.atomic_write import write_whole
@@ -44,7 +43,7 @@ def of_file(listen: Listen) -> DaemonEndpoint:
 
 
 class EndpointFile:
-    """Word at a path while this process serves on an address."""
+    """Word at a path, as long as the block lasts, that this process serves on an address."""
 
     def __init__(self, path: Path, address: ListenAddress, listen: Listen) -> None:
         web_config = of_file(listen).web_config
@@ -75,20 +74,14 @@ class EndpointFile:
 
     restore = write
 
-    def remove(self) -> None:
+    def __enter__(self) -> Self:
+        """Write it."""
+        self.write()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Take it away, if nobody has put his own there since."""
         unlink_if_same(self._path, self._identity)
-
-
-@contextlib.contextmanager
-def endpoint_written(path: Path, address: ListenAddress, listen: Listen) -> Iterator[EndpointFile]:
-    """Leave word at a path while this process serves on an address."""
-    file = EndpointFile(path, address, listen)
-    file.write()
-    try:
-        yield file
-    finally:
-        file.remove()
 
 
 def read_endpoint(path: Path) -> DaemonEndpoint | None:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 
 from disagg_cluster.host.processes.process_table import parents
 from disagg_cluster.telemetry.device_watch import DeviceWatch
@@ -32,13 +32,8 @@ from disagg_exporter.model import (
     Snapshot,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class BackgroundTask:
-    """Something that runs for ever, and how to begin it, again if need be."""
-
-    name: str
-    run: Callable[[], Coroutine[None, None, None]]
+BackgroundTask = Callable[[], Coroutine[None, None, None]]
+"""Begins something that runs for ever, again if need be."""
 
 
 class BackgroundTasks:
@@ -49,15 +44,14 @@ class BackgroundTasks:
         self._health: tuple[CollectorHealth, ...] = ()
 
     @contextlib.asynccontextmanager
-    async def running(self, parts: Sequence[BackgroundTask]) -> AsyncIterator[None]:
-        """Run them until the block ends."""
+    async def running(self, parts: Mapping[str, BackgroundTask]) -> AsyncIterator[None]:
+        """Run them, by their names, until the block ends."""
         self._health = tuple(
-            CollectorHealth(f"task:{part.name}", self._log, recovered="runs again")
-            for part in parts
+            CollectorHealth(f"task:{name}", self._log, recovered="runs again") for name in parts
         )
         tasks = [
-            asyncio.create_task(keep_running(part.run, health), name=part.name)
-            for part, health in zip(parts, self._health, strict=True)
+            asyncio.create_task(keep_running(run, health), name=name)
+            for (name, run), health in zip(parts.items(), self._health, strict=True)
         ]
         try:
             yield

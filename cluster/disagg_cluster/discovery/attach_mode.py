@@ -16,7 +16,6 @@ from disagg_cluster.discovery.finders.pods import PodFinder
 from disagg_cluster.discovery.finders.processes import ProcessFinder
 from disagg_cluster.discovery.kubernetes_discovery import KubernetesDiscovery
 from disagg_cluster.discovery.observations.types import EngineNames
-from disagg_cluster.discovery.pod_steps.sockets import DeliverSteps
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_exporter.accounting import Ledger
@@ -35,7 +34,7 @@ class AttachMode:
         ledger, capacity_model: The accounting.
         devices: The devices of this node, the pseudo-devices of our own engines among them.
         readings: The last readings of the devices.
-        kubernetes: Makes the Kubernetes side of it, given the receiver of steps from pods.
+        kubernetes: The Kubernetes side of it; None where there is none.
         interval_seconds: From one scan to the next.
         proc: Seam.
     """
@@ -50,8 +49,8 @@ class AttachMode:
         capacity_model: CapacityModel,
         devices: Sequence[Device],
         readings: Callable[[], Sequence[DeviceReading]],
+        kubernetes: KubernetesDiscovery | None = None,
         *,
-        kubernetes: Callable[[DeliverSteps], KubernetesDiscovery | None] = lambda _deliver: None,
         interval_seconds: float = INTERVAL_SECONDS,
         proc: Path = Path("/proc"),
     ) -> None:
@@ -67,11 +66,12 @@ class AttachMode:
         self._steps = AttachedSteps(folder, ledger, capacity_model, attached.engines)
         pages = registry.pages
         self._fpm = AttachedFpm(ledger, capacity_model, attached.engines, self._steps, pages.page)
-        self._kubernetes = kube = kubernetes(self._steps.receive_from_pod)
+        self._kubernetes = kubernetes
         finders: list[EngineFinder] = [ListedFinder(attach.endpoints, gpus)]
-        if kube is not None:
-            registry.sources.add(kube.steps)
-            finders.append(PodFinder(kube.pods, kube.holders, gpus, kube.lost))
+        if kubernetes is not None:
+            kubernetes.steps.deliver = self._steps.receive_from_pod
+            registry.sources.add(kubernetes.steps)
+            finders.append(PodFinder(kubernetes.pods, kubernetes.holders, gpus, kubernetes.lost))
         registry.sources.add(self._steps, self._fpm)
         if attach.processes:
             finders.append(ProcessFinder(readings, gpus, registry.launched_pids, proc=proc))

@@ -14,7 +14,7 @@ from disagg_cluster.discovery.kubernetes.api_server import ApiServer, in_cluster
 from disagg_cluster.discovery.kubernetes.pod_watch import COLLECTOR as POD_WATCH
 from disagg_cluster.discovery.kubernetes.pod_watch import PodWatch
 from disagg_cluster.discovery.kubernetes.pods import GpuHolder, Pod
-from disagg_cluster.discovery.pod_steps.sockets import DeliverSteps, PodStepSockets
+from disagg_cluster.discovery.pod_steps.sockets import PodStepSockets
 from disagg_exporter.collectors import CollectorHealth, keep_running
 from disagg_exporter.devices.pod_resources.client import COLLECTOR as PODRESOURCES
 from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET, PodResources
@@ -36,7 +36,6 @@ class KubernetesDiscovery:
         node: The node's name there; empty if nobody tells.
         kubelet: The kubelet's podresources socket; None on a node without GPUs.
         steps_root: The folder of the pods' steps sockets.
-        deliver: Takes what pods report of their steps.
     """
 
     def __init__(
@@ -45,11 +44,10 @@ class KubernetesDiscovery:
         node: str,
         kubelet: Path | None,
         steps_root: Path,
-        deliver: DeliverSteps,
     ) -> None:
         self._watch = PodWatch(server, node) if server is not None and node else None
         self._resources = PodResources(kubelet) if kubelet is not None else None
-        self.steps = PodStepSockets(steps_root, deliver)
+        self.steps = PodStepSockets(steps_root)
         self._tasks = tuple(
             CollectorHealth(f"task:{name}", _log) for name in (POD_WATCH, PODRESOURCES)
         )
@@ -118,8 +116,8 @@ def kubernetes_of(
     steps_root: Path,
     environ: Mapping[str, str] = os.environ,
     kubelet: Path = KUBELET_SOCKET,
-) -> Callable[[DeliverSteps], KubernetesDiscovery | None]:
-    """What makes the Kubernetes side of attach mode on this node, or nothing.
+) -> KubernetesDiscovery | None:
+    """The Kubernetes side of attach mode on this node; None where there is none.
 
     Args:
         attach: Whether it is wanted; `auto` asks for a service account or a kubelet's socket.
@@ -128,13 +126,9 @@ def kubernetes_of(
         environ: Our environment.
         kubelet: Where its socket is.
     """
-
-    def make(deliver: DeliverSteps) -> KubernetesDiscovery | None:
-        server = in_cluster(environ)
-        wanted = server is not None or kubelet.parent.is_dir() or attach.kubernetes == "always"
-        if attach.kubernetes == "never" or not wanted:
-            return None
-        socket = kubelet if any(not device.is_pseudo for device in devices) else None
-        return KubernetesDiscovery(server, environ.get(NODE_NAME, ""), socket, steps_root, deliver)
-
-    return make
+    server = in_cluster(environ)
+    wanted = server is not None or kubelet.parent.is_dir() or attach.kubernetes == "always"
+    if attach.kubernetes == "never" or not wanted:
+        return None
+    socket = kubelet if any(not device.is_pseudo for device in devices) else None
+    return KubernetesDiscovery(server, environ.get(NODE_NAME, ""), socket, steps_root)

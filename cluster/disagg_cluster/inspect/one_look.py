@@ -63,7 +63,7 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder) -> OneL
         capacity_model,
         devices,
         lambda: sweep.readings,
-        kubernetes=kubernetes_of(attach, devices, folder.pods),
+        kubernetes_of(attach, devices, folder.pods),
         interval_seconds=_SCAN_SECONDS,
     )
     tasks = [loop.create_task(found.run()), loop.create_task(registry.pages.run())]
@@ -89,15 +89,15 @@ def rows_of(look: OneLook) -> tuple[PhaseRow, ...]:
     busy = {reading.gpu: reading.busy_ratio for reading in look.sweep.readings}
     rows: list[PhaseRow] = []
     for device in look.devices:
-        kubernetes_of = [engine for engine in look.engines if device.gpu in engine.devices]
+        engines = [engine for engine in look.engines if device.gpu in engine.devices]
         place = (device.gpu, device.device)
-        if not kubernetes_of and device.is_pseudo:
+        if not engines and device.is_pseudo:
             continue  # of an engine that has gone while we looked
-        if not kubernetes_of:
+        if not engines:
             rows.append(PhaseRow(*place, busy_ratio=busy.get(device.gpu)))
         rows.extend(
             _row(place, engine, look.verdicts[engine.engine], busy.get(device.gpu))
-            for engine in kubernetes_of
+            for engine in engines
         )
     nowhere: Sequence[EngineStatus] = [engine for engine in look.engines if not engine.devices]
     rows.extend(_row(("", ""), engine, look.verdicts[engine.engine], None) for engine in nowhere)

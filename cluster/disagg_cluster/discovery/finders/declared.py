@@ -66,7 +66,7 @@ class ListedFinder:
         secure = parts.scheme == "https"
         endpoint = Endpoint(parts.hostname or "", parts.port or 80, tls=secure)
         return Observation(
-            Finder.LISTED,
+            finder=Finder.LISTED,
             kind=engine.engine,
             endpoints=(endpoint,),
             also_at=self._also_at(endpoint),
@@ -191,7 +191,7 @@ def _observation(endpoint: Mapping[str, object], card: Mapping[str, object]) -> 
     labels = {DYNAMO_WORKER_TYPE: worker_type} if isinstance(worker_type, str) else {}
     component = endpoint.get("component")
     return Observation(
-        Finder.DYNAMO,
+        finder=Finder.DYNAMO,
         kind="dynamo",
         endpoints=_system(inner),
         # Where requests go: no page is there, but a process listens.

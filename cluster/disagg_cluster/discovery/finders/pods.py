@@ -88,7 +88,7 @@ def pod_observations(
         part = parse_command_line(container.argv, _resolving(pod, container)).part
         follows = part is not None and part.follows
         yield Observation(
-            Finder.PODS,
+            finder=Finder.PODS,
             kind=kind,
             endpoints=() if follows else tuple(_endpoints(pod, container, kind)),
             gpus=tenant.gpus or None if tenant else None,
@@ -109,7 +109,7 @@ def pod_observations(
     if not engines:
         gpus = {g for c in pod.containers for g in _gpus(pod, c, held or {})}
         yield Observation(
-            Finder.PODS,
+            finder=Finder.PODS,
             gpus=tuple(sorted(gpus)) or None,
             markers=Markers(labels={**pod.labels, **pod.annotations}, name=pod.name),
             pod_uid=pod.uid,

@@ -130,7 +130,7 @@ class ProcessFinder:
             said = visible_gpus(visible, self._devices, contained=contained)
             gpus = tuple(gpu for gpu in said if gpu not in settled) or gpus
         return Observation(
-            Finder.PROCESSES,
+            finder=Finder.PROCESSES,
             kind=server.kind,
             endpoints=tuple(
                 replace(e, tls=certificate is not None)

@@ -74,35 +74,29 @@ class Claimed:
     worker: str
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What one finder saw of one engine; every part may be missing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What is known of one engine on this node; every part may be missing.
 
     `kind` is one of `pages.KINDS`, `engine` for another kind, or empty.
-    `endpoints` are where its metrics page may be, the likeliest first; `also_at` where it listens,
-    too, without a page. `pids` are its processes, the leader's included. `gpus` are UUIDs; None
-    where the finder cannot tell, and then another may. `role` and `name` are only set where a
-    person said them. `markers` hold raw arguments and are never shown. `part` is set where it is
-    one of several nodes' parts of an engine. `certificate_file` is where an engine that serves TLS
-    was told to find its certificate, `tls` what a person said of that.
+    `endpoints` are where its metrics page may be, the likeliest first. `pids` are its processes,
+    the leader's included. `gpus` are UUIDs; None where nobody can tell. `role` is only set where a
+    person said it. `markers` hold raw arguments and are never shown. `part` is set where it is one
+    of several nodes' parts of an engine. `certificate_file` is where an engine that serves TLS was
+    told to find its certificate, `tls` what a person said of that.
     """
 
-    finder: Finder
-    sure: bool = True
     kind: str = ""
     endpoints: tuple[Endpoint, ...] = ()
-    also_at: tuple[Endpoint, ...] = ()
     leader: Leader | None = None
     pids: frozenset[int] = frozenset()
     gpus: tuple[str, ...] | None = None
-    port_argument: int | None = None
     markers: Markers = field(default=Markers(), repr=False)
     name: str = ""
     role: Role | None = None
     pod_uid: str = ""
     pod: str = ""
     namespace: str = ""
-    container: str = ""
     draining: bool = False
     claimed: Claimed | None = None
     part: EnginePart | None = None
@@ -110,8 +104,22 @@ class Observation:
     tls: EngineTls | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundEngine:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation(EngineFacts):
+    """What one finder saw of one engine; of what it cannot tell, another may.
+
+    `also_at` are where it listens, too, without a page. `name` is only set where a person said it.
+    """
+
+    finder: Finder
+    sure: bool = True
+    also_at: tuple[Endpoint, ...] = ()
+    port_argument: int | None = None
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundEngine(EngineFacts):
     """An engine on this node that we did not start, as all finders together see it.
 
     `keys` are by what it is recognised when it comes back: after a restart on the same port it is
@@ -122,23 +130,7 @@ class FoundEngine:
 
     keys: tuple[str, ...]
     proposed_name: str
-    kind: str
     seen_by: tuple[Finder, ...]
-    name: str = ""
-    endpoints: tuple[Endpoint, ...] = ()
-    leader: Leader | None = None
-    pids: frozenset[int] = frozenset()
-    gpus: tuple[str, ...] | None = None
-    markers: Markers = field(default=Markers(), repr=False)
-    role: Role | None = None
-    pod_uid: str = ""
-    pod: str = ""
-    namespace: str = ""
-    draining: bool = False
-    claimed: Claimed | None = None
-    part: EnginePart | None = None
-    certificate_file: str | None = None
-    tls: EngineTls | None = None
 
     @property
     def follows(self) -> bool:

@@ -37,21 +37,22 @@ class PodStepSockets:
 
     Args:
         root: The folder of the pods' folders, the same that the pods' manifests name.
-        deliver: Takes each message with the UID of its pod, which is the engine of its key as well.
+        deliver: Takes each message with the UID of its pod, which is the engine of its key as well;
+            may be set until the first pod is listened to.
         clock_ns, wall, log: Seams.
     """
 
     def __init__(
         self,
         root: Path,
-        deliver: DeliverSteps,
+        deliver: DeliverSteps = lambda _uid, _event: None,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
         log: logging.Logger | None = None,
     ) -> None:
         self._root = root
-        self._deliver = deliver
+        self.deliver = deliver
         self._clock_ns = clock_ns
         self._log = log or logging.getLogger(__name__)
         self._health = ReceiverHealth(
@@ -169,7 +170,7 @@ class PodStepSockets:
             admitted = admission.admitted(told, self._clock_ns())
             if admitted is not None:
                 self._health.receive()
-                self._deliver(uid, admitted)
+                self.deliver(uid, admitted)
 
         listener = StepsListener(
             self._make_folder(uid),

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
 from disagg_cluster.config import Bridges, Listen
-from disagg_cluster.daemon.endpoint_file import endpoint_written
+from disagg_cluster.daemon.endpoint_file import EndpointFile
 from disagg_cluster.daemon.metrics_service import MetricsService
 from support.certificates import write_files
 from support.children import free_port
@@ -44,7 +44,7 @@ def serving(folder: Path, web: object, port: int = 0, *, leaves: bool = True) ->
     with front.running() as address, contextlib.ExitStack() as stack:
         if leaves:
             word = folder / "session" / "disagg-node" / "whereabouts.json"
-            stack.enter_context(endpoint_written(word, address, listen))
+            stack.enter_context(EndpointFile(word, address, listen))
         yield address.port
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from disagg_cluster.config import Listen
 from disagg_cluster.daemon.endpoint_file import (
     DaemonEndpoint,
-    endpoint_written,
+    EndpointFile,
     near_url,
     of_file,
     read_endpoint,
@@ -24,7 +25,7 @@ def test_who_serves_leaves_word_and_takes_it_away(tmp_path: Path) -> None:
     place = tmp_path / "whereabouts.json"
     listen = Listen(web_config="/etc/disagg-node/web.yml")
 
-    with endpoint_written(place, ADDRESS, listen):
+    with EndpointFile(place, ADDRESS, listen):
         assert read_endpoint(place) == DaemonEndpoint(ADDRESS, Path("/etc/disagg-node/web.yml"))
     assert not place.exists()
 
@@ -32,7 +33,7 @@ def test_who_serves_leaves_word_and_takes_it_away(tmp_path: Path) -> None:
 def test_word_of_who_lives_no_more_counts_for_nothing(tmp_path: Path) -> None:
     """A pid is used again; together with its start it is not."""
     place = tmp_path / "whereabouts.json"
-    with endpoint_written(place, ADDRESS, Listen()):
+    with EndpointFile(place, ADDRESS, Listen()):
         told = json.loads(place.read_text())
         for change in ({"pid": 1 << 30}, {"start_ticks": 1}, {"start_ticks": None}):
             place.write_text(json.dumps(told | change))
@@ -44,17 +45,18 @@ def test_word_that_somebody_else_has_left_since_is_not_taken_away(tmp_path: Path
     """The end of a first daemon must not hide a second."""
     place = tmp_path / "whereabouts.json"
     second = ListenAddress("::1", 9848)
-    with endpoint_written(place, ADDRESS, Listen()) as first:
-        assert first.is_in_place
-        with endpoint_written(place, second, Listen()):
-            assert not first.is_in_place
-            first.remove()
+    with ExitStack() as first:
+        word = first.enter_context(EndpointFile(place, ADDRESS, Listen()))
+        assert word.is_in_place
+        with EndpointFile(place, second, Listen()):
+            assert not word.is_in_place
+            first.close()
             assert read_endpoint(place) == DaemonEndpoint(second)
 
 
 def test_word_that_somebody_removed_is_left_again_and_is_private(tmp_path: Path) -> None:
     place = tmp_path / "whereabouts.json"
-    with endpoint_written(place, ADDRESS, Listen()) as word:
+    with EndpointFile(place, ADDRESS, Listen()) as word:
         place.unlink()
         assert not word.is_in_place
         word.write()
@@ -72,7 +74,7 @@ def test_what_is_no_such_word_counts_for_nothing(text: str, tmp_path: Path) -> N
 
 
 def test_an_address_that_is_none_counts_for_nothing(tmp_path: Path) -> None:
-    with endpoint_written(tmp_path / "word", ADDRESS, Listen()):
+    with EndpointFile(tmp_path / "word", ADDRESS, Listen()):
         told = json.loads((tmp_path / "word").read_text()) | {"address": "nowhere"}
         (tmp_path / "word").write_text(json.dumps(told))
 
@@ -81,7 +83,7 @@ def test_an_address_that_is_none_counts_for_nothing(tmp_path: Path) -> None:
 
 def test_what_another_user_wrote_counts_for_nothing(tmp_path: Path) -> None:
     """Passwords go where it says."""
-    with endpoint_written(tmp_path / "word", ADDRESS, Listen()):
+    with EndpointFile(tmp_path / "word", ADDRESS, Listen()):
         try:
             os.chown(tmp_path / "word", 12345, 12345)
         except PermissionError:
@@ -95,7 +97,7 @@ def test_a_folder_that_takes_no_file_stops_no_daemon(
 ) -> None:
     with (
         caplog.at_level(logging.WARNING),
-        endpoint_written(tmp_path / "no" / "word", ADDRESS, Listen()),
+        EndpointFile(tmp_path / "no" / "word", ADDRESS, Listen()),
     ):
         assert "cannot write" in caplog.text
 
@@ -127,7 +129,7 @@ def test_what_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     """Who laid it is not who wrote what it leads to."""
-    with endpoint_written(tmp_path / "word", ADDRESS, Listen()):
+    with EndpointFile(tmp_path / "word", ADDRESS, Listen()):
         (tmp_path / "link").symlink_to("word")
 
         assert read_endpoint(tmp_path / "link") is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from disagg_cluster.config import NodeConfig, Router
-from disagg_cluster.daemon.main_loop import BackgroundTask, BackgroundTasks
+from disagg_cluster.daemon.main_loop import BackgroundTasks
 from disagg_cluster.daemon.router_handle import RouterWatch, router_spec
 from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
@@ -271,7 +271,7 @@ def test_a_watch_that_ends_for_a_defect_is_begun_anew(monkeypatch: pytest.Monkey
 
     async def story() -> tuple[CollectorStatus, ...]:
         parts = BackgroundTasks(logging.getLogger("test"))
-        async with asyncio.timeout(20), parts.running([BackgroundTask("router", watch.run)]):
+        async with asyncio.timeout(20), parts.running({"router": watch.run}):
             await looked.wait()
             return parts.collectors()
 

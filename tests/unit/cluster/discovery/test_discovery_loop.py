@@ -49,7 +49,7 @@ class Sees:
 
 def server(markers: Markers) -> Observation:
     return Observation(
-        Finder.PROCESSES,
+        finder=Finder.PROCESSES,
         kind="vllm",
         endpoints=(Endpoint("127.0.0.1", 1),),
         leader=Leader(7, 1),

@@ -85,9 +85,7 @@ def node() -> Iterator[Node]:
             CapacityModel(1.0),
             DEVICES,
             tuple,
-            kubernetes=lambda hear: KubernetesDiscovery(
-                ApiServer(url), NODE, short / "k.sock", folder.pods, hear
-            ),
+            kubernetes=KubernetesDiscovery(ApiServer(url), NODE, short / "k.sock", folder.pods),
             interval_seconds=0.1,
         )
         yield Node(api, kubelet, folder, ledger, attaching, registry)

@@ -46,10 +46,10 @@ def found(
     leader: Leader | None = Leader(ME, 0),  # noqa: B008 it is frozen
 ) -> FoundEngine:
     return FoundEngine(
-        ("k",),
-        "e",
-        kind,
-        (Finder.PROCESSES,),
+        keys=("k",),
+        proposed_name="e",
+        kind=kind,
+        seen_by=(Finder.PROCESSES,),
         name="e",
         leader=leader,
         pids=frozenset({ME}),

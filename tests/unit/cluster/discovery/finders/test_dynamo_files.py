@@ -89,7 +89,7 @@ def test_the_model_card_tells_the_role(tmp_path: Path, word: str) -> None:
 def test_the_process_that_listens_where_requests_go_is_that_worker(tmp_path: Path) -> None:
     write(tmp_path, "instances", "a", ENDPOINT)
     process = Observation(
-        Finder.PROCESSES,
+        finder=Finder.PROCESSES,
         kind="dynamo",
         endpoints=(Endpoint("127.0.0.1", 18101), Endpoint("192.0.2.2", 46633)),
         leader=Leader(7, 1),

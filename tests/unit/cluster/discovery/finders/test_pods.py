@@ -62,7 +62,11 @@ def test_an_image_tells_what_arguments_do_not(image: str, kind: str) -> None:
 def test_a_pod_that_is_nobodys_engine_lends_its_labels_to_the_engine_in_it() -> None:
     [lends] = observations(replace(POD, containers=(Container("c", image="own/image"),)))
     process = Observation(
-        Finder.PROCESSES, kind="vllm", leader=Leader(7, 1), pids=frozenset({7}), pod_uid="uid"
+        finder=Finder.PROCESSES,
+        kind="vllm",
+        leader=Leader(7, 1),
+        pids=frozenset({7}),
+        pod_uid="uid",
     )
 
     assert merge_observations([lends]) == ()

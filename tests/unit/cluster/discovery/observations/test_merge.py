@@ -20,16 +20,16 @@ HERE = Endpoint("127.0.0.1", 8000)
 
 def process(pid: int = 10, *endpoints: Endpoint, **more: Any) -> Observation:
     seen = {"kind": "vllm", "leader": Leader(pid, 1), "pids": frozenset({pid, pid + 1})}
-    return Observation(Finder.PROCESSES, endpoints=endpoints, **{**seen, **more})
+    return Observation(finder=Finder.PROCESSES, endpoints=endpoints, **{**seen, **more})
 
 
 def pod(uid: str = "u", *endpoints: Endpoint, **more: Any) -> Observation:
     seen = {"pod_uid": uid, "pod": f"pod-{uid}", "namespace": "ns"}
-    return Observation(Finder.PODS, endpoints=endpoints, **{**seen, **more})
+    return Observation(finder=Finder.PODS, endpoints=endpoints, **{**seen, **more})
 
 
 def test_a_listed_address_and_the_process_behind_it_are_one_engine() -> None:
-    listed = Observation(Finder.LISTED, endpoints=(HERE,), name="mine", role=Role.DECODE)
+    listed = Observation(finder=Finder.LISTED, endpoints=(HERE,), name="mine", role=Role.DECODE)
 
     [engine] = merge_observations([process(10, HERE, Endpoint("127.0.0.1", 9000)), listed])
 
@@ -44,7 +44,7 @@ def test_a_listed_address_and_the_process_behind_it_are_one_engine() -> None:
 )
 def test_what_runs_says_its_kind_before_what_was_listed(running: str, expected: str) -> None:
     """A listed address is a vLLM unless said; a TensorRT-LLM must not be asked for vLLM's page."""
-    listed = Observation(Finder.LISTED, endpoints=(HERE,), kind="vllm")
+    listed = Observation(finder=Finder.LISTED, endpoints=(HERE,), kind="vllm")
 
     [engine] = merge_observations([listed, process(10, HERE, kind=running)])
 
@@ -99,7 +99,7 @@ def test_devices_are_those_of_the_finder_that_knows_best(
 ) -> None:
     """What a person listed, else what the driver sees, else what was handed out."""
     seen = [
-        Observation(Finder.LISTED, endpoints=(HERE,), gpus=listed),
+        Observation(finder=Finder.LISTED, endpoints=(HERE,), gpus=listed),
         process(10, HERE, gpus=driver, pod_uid="u"),
         pod(gpus=kubelet),
     ]
@@ -109,7 +109,7 @@ def test_devices_are_those_of_the_finder_that_knows_best(
 
 def test_the_order_of_the_sightings_changes_nothing() -> None:
     seen = [
-        Observation(Finder.LISTED, endpoints=(HERE,), name="mine"),
+        Observation(finder=Finder.LISTED, endpoints=(HERE,), name="mine"),
         process(10, HERE, pod_uid="u"),
         process(20, Endpoint("127.0.0.1", 8001)),
         pod(),
@@ -170,7 +170,7 @@ def test_a_follower_beside_its_leader_has_none_of_the_gpus_that_its_leader_was_l
 ):
     markers = Markers(argv=("vllm", "serve", "m"))
     head = EnginePart(FOLLOWER.head, 0, follows=False)
-    listed = Observation(Finder.LISTED, endpoints=(HERE,), name="mine", gpus=("a", "b", "c"))
+    listed = Observation(finder=Finder.LISTED, endpoints=(HERE,), name="mine", gpus=("a", "b", "c"))
     leader = process(10, HERE, gpus=("a", "b"), part=head, markers=markers)
     follower = process(20, gpus=("c", "d"), part=FOLLOWER, markers=markers)
     other = process(30, gpus=("c",), part=replace(FOLLOWER, head="10.0.0.2:1"), markers=markers)
