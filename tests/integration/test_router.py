@@ -29,7 +29,7 @@ from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.nodefile import expected_devices, from_mapping
 from disagg_cluster.supervisor.health.readiness import probe
 from disagg_cluster.supervisor.process.child_process import ChildProcess, start
-from disagg_exporter.model import RouterCounts, RouterStatus
+from disagg_exporter.model import Phase, RouterCounts, RouterStatus
 from support.children import free_port
 from support.standins import SECONDS
 
@@ -179,7 +179,8 @@ def test_without_its_engines_the_router_is_well_and_says_who_is_not(site: Site) 
         site.kill("prefill-0")
         assert site.completion() == 500
         wait_for(lambda: named(watch.status()).get("prefill-0") is False)
-        wait_for(lambda: (watch.status().counts or RouterCounts()).prefill_errors.get(url) == 1)
+        failed = (Phase.PREFILL, url)
+        wait_for(lambda: (watch.status().counts or RouterCounts()).errors.get(failed) == 1)
 
         assert site.completion() == 503
         assert site.health() is Health.HEALTHY

@@ -320,10 +320,10 @@ def golden_snapshot() -> Snapshot:
                 RouterEngine("http://127.0.0.1:8100", "prefill-0", Phase.PREFILL),
                 RouterEngine("http://127.0.0.1:8200", "decode-0", Phase.DECODE),
             ),
-            RouterCounts(1_200.0, {"http://127.0.0.1:8100": 3.0}),
+            RouterCounts(1_200.0, {(Phase.PREFILL, "http://127.0.0.1:8100"): 3.0}),
             RouterPage(
                 TAKEN_NS,
-                RouterCounts(200.0, {"http://127.0.0.1:8100": 1.0}),
+                RouterCounts(200.0, {(Phase.PREFILL, "http://127.0.0.1:8100"): 1.0}),
                 {Phase.PREFILL: 5.0, Phase.DECODE: 18.0},
                 5.0,
                 {"http://127.0.0.1:8100": True, "http://127.0.0.1:8200": False},

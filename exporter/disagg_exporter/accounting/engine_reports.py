@@ -10,7 +10,7 @@ import numpy as np
 
 from disagg_exporter.accounting.timelines.records import Tokens
 from disagg_exporter.model import Assignment, Phase, Role, StepTotals, StreamKey, TokenAccount
-from disagg_exporter.model.checkpoints import AssignmentCheckpoint, TokenCheckpoint
+from disagg_exporter.model.checkpoints import AssignmentCheckpoint
 
 MOST_STREAMS = 1024
 """Streams of one engine that are remembered until it ends: its plugin begins one per process."""
@@ -145,16 +145,12 @@ class NodeTokens:
         for key in [key for key in self._counts if key[2] == model_name]:
             del self._counts[key]
 
-    def checkpoint(self) -> tuple[TokenCheckpoint, ...]:
-        """Return them as they are kept."""
-        return tuple(TokenCheckpoint(*key, tokens) for key, tokens in self._counts.items())
-
-    def resume(self, before: Iterable[TokenCheckpoint]) -> None:
+    def resume(self, before: Iterable[TokenAccount]) -> None:
         """Continue with the tokens of before."""
         self._counts.update({each[:4]: each.tokens for each in before})
 
     def accounts(self) -> tuple[TokenAccount, ...]:
-        """Return them as shown."""
+        """Return them as they are shown and kept."""
         return tuple(TokenAccount(*key, tokens) for key, tokens in self._counts.items())
 
 

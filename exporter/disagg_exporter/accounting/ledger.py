@@ -57,7 +57,7 @@ class Ledger:
             now_ns,
             devices=tuple(device.checkpoint() for device in self._devices.values()),
             engines=tuple(e.checkpoint(read_ns.get(name, ())) for name, e in self._engines.items()),
-            tokens=self._tokens.checkpoint(),
+            tokens=self._tokens.accounts(),
             removed=self._removed.checkpoint(),
         )
 

@@ -18,15 +18,17 @@ from disagg_exporter.model import Phase, RouterCounts, RouterPage
 
 _OURS = b"vllm_router_"
 _REQUESTS = "vllm_router_pd_requests_total"
-_PREFILL_ERRORS = "vllm_router_pd_prefill_errors_total"
-_DECODE_ERRORS = "vllm_router_pd_decode_errors_total"
+_ERRORS = {
+    Phase.PREFILL: "vllm_router_pd_prefill_errors_total",
+    Phase.DECODE: "vllm_router_pd_decode_errors_total",
+}
 _ACTIVE = {
     Phase.PREFILL: "vllm_router_pd_prefill_occupancy",
     Phase.DECODE: "vllm_router_pd_active_decode_requests",
 }
 _PENDING = "vllm_router_pd_pending_decode_requests"
 _HEALTH = "vllm_router_worker_health"
-_COUNTERS = (_REQUESTS, _PREFILL_ERRORS, _DECODE_ERRORS)
+_COUNTERS = (_REQUESTS, *_ERRORS.values())
 _WANTED = SeriesFilter((*_COUNTERS, *_ACTIVE.values(), _PENDING, _HEALTH))
 
 
@@ -55,8 +57,11 @@ def parse_router_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) ->
         t_ns=t_ns,
         totals=RouterCounts(
             requests=math.fsum(sample.value for sample in found.get(_REQUESTS, ())),
-            prefill_errors=_by_engine(found, _PREFILL_ERRORS),
-            decode_errors=_by_engine(found, _DECODE_ERRORS),
+            errors={
+                (phase, url): count
+                for phase, name in _ERRORS.items()
+                for url, count in _by_engine(found, name).items()
+            },
         ),
         active={
             phase: math.fsum(by_engine.values())
@@ -83,30 +88,14 @@ def count_on(
     new = after.totals
     old = before.totals if before is not None else RouterCounts()
     # One counter that fell means a new process, so the others began at 0 as well.
-    if (
-        new.requests < old.requests
-        or _fell(old.prefill_errors, new.prefill_errors)
-        or _fell(old.decode_errors, new.decode_errors)
-    ):
+    fell = any(new.errors.get(key, 0.0) < count for key, count in old.errors.items())
+    if fell or new.requests < old.requests:
         old = RouterCounts()
-    return RouterCounts(
-        counts.requests + new.requests - old.requests,
-        _added(counts.prefill_errors, old.prefill_errors, new.prefill_errors),
-        _added(counts.decode_errors, old.decode_errors, new.decode_errors),
-    )
-
-
-def _fell(old: Mapping[str, float], new: Mapping[str, float]) -> bool:
-    return any(new.get(url, 0.0) < count for url, count in old.items())
-
-
-def _added(
-    counts: Mapping[str, float], old: Mapping[str, float], new: Mapping[str, float]
-) -> dict[str, float]:
-    return {
-        url: counts.get(url, 0.0) + new.get(url, 0.0) - old.get(url, 0.0)
-        for url in {**counts, **new}
+    errors = {
+        key: counts.errors.get(key, 0.0) + new.errors.get(key, 0.0) - old.errors.get(key, 0.0)
+        for key in {**counts.errors, **new.errors}
     }
+    return RouterCounts(counts.requests + new.requests - old.requests, errors)
 
 
 def _by_engine(found: SamplesByName, name: str) -> dict[str, float]:

@@ -175,12 +175,8 @@ def _write_router_counts(
     # A router names an engine only with its first error, which `increase()` could not see.
     for engine in router.engines:
         rows.add(_ROUTER_ERRORS[engine.phase], 0.0, engine.name)
-    for phase, errors in (
-        (Phase.PREFILL, counts.prefill_errors),
-        (Phase.DECODE, counts.decode_errors),
-    ):
-        for url, count in errors.items():
-            rows.add(_ROUTER_ERRORS[phase], count, names.get(url, url))
+    for (phase, url), count in counts.errors.items():
+        rows.add(_ROUTER_ERRORS[phase], count, names.get(url, url))
 
 
 def _write_router_page(rows: MetricRows, page: RouterPage, names: Mapping[str, str]) -> None:

@@ -98,8 +98,7 @@ class EngineAccount:
     fitted_steps: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TokenAccount:
+class TokenAccount(NamedTuple):
     """Tokens computed on this node in one phase by engines of one role and model, ever."""
 
     role: Role

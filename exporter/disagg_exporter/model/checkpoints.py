@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from disagg_exporter.model.accounts import ActivityCell, Cell
+from disagg_exporter.model.accounts import ActivityCell, Cell, TokenAccount
 from disagg_exporter.model.devices import Device
 from disagg_exporter.model.enums import Method, Phase, Reason, Role, Throttle
 from disagg_exporter.model.steps import Assignment, StepTotals
@@ -143,21 +143,11 @@ class RemovedCheckpoint(NamedTuple):
     microjoules: tuple[tuple[Cell, int], ...] | None
 
 
-class TokenCheckpoint(NamedTuple):
-    """The node's tokens of one role, phase, model and namespace."""
-
-    role: Role
-    phase: Phase
-    model_name: str
-    engine_namespace: str
-    tokens: int
-
-
 class LedgerCheckpoint(NamedTuple):
     """The accounting of a node as it was at `taken_ns`."""
 
     taken_ns: int
     devices: tuple[DeviceCheckpoint, ...] = ()
     engines: tuple[EngineCheckpoint, ...] = ()
-    tokens: tuple[TokenCheckpoint, ...] = ()
+    tokens: tuple[TokenAccount, ...] = ()
     removed: tuple[RemovedCheckpoint, ...] = ()

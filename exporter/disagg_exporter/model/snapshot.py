@@ -67,11 +67,10 @@ class RouterEngine:
 
 @dataclass(frozen=True, slots=True)
 class RouterCounts:
-    """Requests that a router has answered, failed ones included, and its errors by engine."""
+    """Requests that a router has answered, failed ones included; its errors by (phase, engine)."""
 
     requests: float = 0.0
-    prefill_errors: Mapping[str, float] = field(default_factory=dict)
-    decode_errors: Mapping[str, float] = field(default_factory=dict)
+    errors: Mapping[tuple[Phase, str], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

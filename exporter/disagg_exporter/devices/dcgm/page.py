@@ -7,12 +7,11 @@ then absent here.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from disagg_exporter.engine_pages.exposition.lines import SamplesByName, SeriesFilter, find
+from disagg_exporter.engine_pages.exposition.lines import SeriesFilter, find
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.model import GPU_SLICES, Device
 
@@ -63,29 +62,19 @@ def parse_dcgm(text: bytes, heads: SeriesKeys) -> tuple[DcgmDevice, ...]:
     Raises:
         PageError: One of the lines we need is garbage.
     """
-    found = find(text, _WANTED, heads, "dcgm-exporter")
     reported: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], Mapping[str, str]] = {}
-    for name, key, value, sample in _samples(found):
-        # A GPU that several pods share is there once for each, with the same values.
-        reported.setdefault(key, {}).setdefault(name, value)
-        labels.setdefault(key, sample)
+    for name, samples in find(text, _WANTED, heads, "dcgm-exporter").items():
+        limit = _BLANK_COUNT if name == ENERGY else _BLANK
+        for sample in samples:
+            uuid = sample.labels.get("UUID") or sample.labels.get("uuid")
+            if uuid and 0 <= sample.value < limit:
+                key = (uuid, sample.labels.get("GPU_I_ID", ""))
+                # A GPU that several pods share is there once for each, with the same values.
+                reported.setdefault(key, {}).setdefault(name, sample.value)
+                labels.setdefault(key, sample.labels)
     devices = [_device(labels[key], reported[key], key) for key in reported]
     return tuple(sorted(devices, key=lambda d: (d.device.index, d.device.device)))
-
-
-def _samples(
-    found: SamplesByName,
-) -> list[tuple[str, tuple[str, str], float, Mapping[str, str]]]:
-    samples = []
-    for name, several in found.items():
-        limit = _BLANK_COUNT if name == ENERGY else _BLANK
-        for sample in several:
-            uuid = sample.labels.get("UUID") or sample.labels.get("uuid")
-            if uuid and math.isfinite(sample.value) and 0 <= sample.value < limit:
-                key = (uuid, sample.labels.get("GPU_I_ID", ""))
-                samples.append((name, key, sample.value, sample.labels))
-    return samples
 
 
 def _device(

@@ -22,22 +22,16 @@ from .sender import Sender, StepReport
 
 KEEP_LOG_ENVIRONMENT = "DISAGG_KEEP_ITERATION_LOG"
 
-_of_details = attrgetter(
-    "elapsed_ms",
-    "num_ctx_requests",
-    "num_ctx_tokens",
-    "num_generation_requests",
-    "num_generation_tokens",
+# In the order of `Facts`, after the time that a step took and before its preemptions.
+_DETAILS = (
+    *("num_ctx_requests", "num_ctx_tokens", "num_generation_requests", "num_generation_tokens"),
     "num_encoder_inputs",
 )
-_of_prompts = attrgetter(
-    "prompt_token_stats.computed",
-    "prompt_token_stats.local_cache_hit",
-    "prompt_token_stats.external_kv_transfer",
-)
-_of_scheduler = attrgetter(
-    "num_running_reqs", "num_waiting_reqs", "num_skipped_waiting_reqs", "kv_cache_usage"
-)
+_PROMPTS = ("computed", "local_cache_hit", "external_kv_transfer")
+_SCHEDULER = ("num_running_reqs", "num_waiting_reqs", "num_skipped_waiting_reqs", "kv_cache_usage")
+_of_details = attrgetter("elapsed_ms", *_DETAILS)
+_of_prompts = attrgetter(*(f"prompt_token_stats.{name}" for name in _PROMPTS))
+_of_scheduler = attrgetter(*_SCHEDULER)
 _new = tuple.__new__
 
 _ITERATION_LOGGER = "vllm.v1.metrics.loggers"
@@ -141,22 +135,10 @@ def facts_of(scheduler_stats: Any, iteration_stats: Any, details: Any) -> Facts:
 
 def _facts_one_by_one(scheduler_stats: Any, iteration_stats: Any, details: Any) -> Facts:
     prompt = getattr(iteration_stats, "prompt_token_stats", None)
-    return Facts(
-        max(0, int((getattr(details, "elapsed_ms", 0) or 0) * 1_000_000)),
-        getattr(details, "num_ctx_requests", 0) or 0,
-        getattr(details, "num_ctx_tokens", 0) or 0,
-        getattr(details, "num_generation_requests", 0) or 0,
-        getattr(details, "num_generation_tokens", 0) or 0,
-        getattr(details, "num_encoder_inputs", 0) or 0,
-        getattr(prompt, "computed", 0) or 0,
-        getattr(prompt, "local_cache_hit", 0) or 0,
-        getattr(prompt, "external_kv_transfer", 0) or 0,
-        getattr(scheduler_stats, "num_running_reqs", 0) or 0,
-        getattr(scheduler_stats, "num_waiting_reqs", 0) or 0,
-        getattr(scheduler_stats, "num_skipped_waiting_reqs", 0) or 0,
-        getattr(scheduler_stats, "kv_cache_usage", 0.0) or 0.0,
-        getattr(iteration_stats, "num_preempted_reqs", 0) or 0,
-    )
+    sources = ((details, _DETAILS), (prompt, _PROMPTS), (scheduler_stats, _SCHEDULER))
+    found = [getattr(source, name, 0) or 0 for source, names in sources for name in names]
+    elapsed_ns = max(0, int((getattr(details, "elapsed_ms", 0) or 0) * 1_000_000))
+    return Facts._make((elapsed_ns, *found, getattr(iteration_stats, "num_preempted_reqs", 0) or 0))
 
 
 def is_news(facts: Facts, told: Facts) -> bool:

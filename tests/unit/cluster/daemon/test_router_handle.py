@@ -183,14 +183,14 @@ def watched(*looks: tuple[int | None, Told]) -> RouterWatch:
 def test_a_router_is_counted_from_the_first_look_on_and_through_its_restarts() -> None:
     watch = watched((7, page(100)), (7, page(110, errors=1)), (None, ""), (8, page(5)))
 
-    assert watch.status().counts == RouterCounts(15.0, {PREFILL.url: 1.0})
+    assert watch.status().counts == RouterCounts(15.0, {(Phase.PREFILL, PREFILL.url): 1.0})
     assert watch.status().page is not None
 
 
 def test_a_new_process_has_counted_from_nothing_even_if_it_has_counted_more() -> None:
     watch = watched((7, page(100)), (8, page(150)))
 
-    assert watch.status().counts == RouterCounts(150.0, {PREFILL.url: 0.0})
+    assert watch.status().counts == RouterCounts(150.0, {(Phase.PREFILL, PREFILL.url): 0.0})
 
 
 def test_a_router_that_does_not_answer_shows_its_counters_alone(

@@ -14,6 +14,7 @@ from disagg_exporter.model import Phase, RouterCounts, RouterPage
 
 CAPTURED = Path(__file__).parents[3] / "data" / "vllm-router-0.1.17" / "router.prom"
 PREFILL, DECODE = "http://127.0.0.1:28611", "http://127.0.0.1:28621"
+FAILED = (Phase.PREFILL, PREFILL)
 
 
 def page(*lines: str) -> RouterPage:
@@ -24,7 +25,7 @@ def test_the_captured_page_says_that_all_went_well() -> None:
     """vllm-router 0.1.17 after 121 requests to a real NIXL pair."""
     assert parse_router_page(CAPTURED.read_bytes(), 7) == RouterPage(
         t_ns=7,
-        totals=RouterCounts(121.0, {}, {}),
+        totals=RouterCounts(121.0, {}),
         active={Phase.PREFILL: 0.0, Phase.DECODE: 0.0},
         pending=0.0,
         worker_health={DECODE: True, PREFILL: True},
@@ -39,7 +40,9 @@ def test_errors_and_health_go_by_engine() -> None:
         f'vllm_router_worker_health{{worker="{DECODE}"}} 1',
     )
 
-    assert read.totals == RouterCounts(0.0, {PREFILL: 3.0}, {DECODE: 10.0})
+    assert read.totals == RouterCounts(
+        0.0, {(Phase.PREFILL, PREFILL): 3.0, (Phase.DECODE, DECODE): 10.0}
+    )
     assert read.worker_health == {PREFILL: False, DECODE: True}
 
 
@@ -106,7 +109,7 @@ def test_any_bytes_are_a_page_or_refused(text: bytes) -> None:
 
 
 def totals(requests: float, errors: float | None = None) -> RouterPage:
-    return RouterPage(0, RouterCounts(requests, {} if errors is None else {PREFILL: errors}))
+    return RouterPage(0, RouterCounts(requests, {} if errors is None else {FAILED: errors}))
 
 
 def test_counting_begins_with_the_first_page_and_goes_on_from_page_to_page() -> None:
@@ -116,18 +119,18 @@ def test_counting_begins_with_the_first_page_and_goes_on_from_page_to_page() -> 
 
     counts = count_on(counts, totals(1000, 5), totals(1010, 6))
 
-    assert counts == RouterCounts(10.0, {PREFILL: 1.0})
+    assert counts == RouterCounts(10.0, {FAILED: 1.0})
 
 
 def test_no_counter_falls_when_the_router_begins_anew() -> None:
-    counts = RouterCounts(10.0, {PREFILL: 4.0})
+    counts = RouterCounts(10.0, {FAILED: 4.0})
 
-    assert count_on(counts, totals(50, 4), totals(3)) == RouterCounts(13.0, {PREFILL: 4.0})
-    assert count_on(counts, None, totals(60, 1)) == RouterCounts(70.0, {PREFILL: 5.0})
+    assert count_on(counts, totals(50, 4), totals(3)) == RouterCounts(13.0, {FAILED: 4.0})
+    assert count_on(counts, None, totals(60, 1)) == RouterCounts(70.0, {FAILED: 5.0})
 
 
 def test_one_counter_that_fell_means_that_all_began_anew() -> None:
-    counts = RouterCounts(10.0, {PREFILL: 4.0})
+    counts = RouterCounts(10.0, {FAILED: 4.0})
 
     assert count_on(counts, totals(50, 4), totals(60, 1)).requests == 70.0
 
@@ -135,7 +138,9 @@ def test_one_counter_that_fell_means_that_all_began_anew() -> None:
 COUNTS = st.builds(
     RouterCounts,
     st.integers(0, 100).map(float),
-    st.dictionaries(st.sampled_from([PREFILL, DECODE]), st.integers(0, 100).map(float)),
+    st.dictionaries(
+        st.sampled_from([FAILED, (Phase.DECODE, DECODE)]), st.integers(0, 100).map(float)
+    ),
 )
 
 
@@ -152,6 +157,6 @@ def test_counters_never_fall_whatever_the_pages_say(pages: list[RouterCounts | N
         new = count_on(counts, before, after)
         if counts is not None:
             assert new.requests >= counts.requests
-            for url, errors in counts.prefill_errors.items():
-                assert new.prefill_errors[url] >= errors
+            for key, errors in counts.errors.items():
+                assert new.errors[key] >= errors
         counts, before = new, after
