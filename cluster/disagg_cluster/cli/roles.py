@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -50,10 +49,11 @@ def _line(item: Claim) -> str:
 
 
 def _as_json(verdict: Verdict) -> str:
+    keys = ("source", "marker", "value", "role", "confidence", "note")
     whole = {
         "role": verdict.answer,
         "confidence": verdict.confidence.value,
         "source": verdict.source,
-        "evidence": [asdict(item) for item in verdict.evidence],
+        "evidence": [{key: getattr(item, key) for key in keys} for item in verdict.evidence],
     }
     return json.dumps(whole, indent=2)
