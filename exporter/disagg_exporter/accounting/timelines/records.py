@@ -14,7 +14,7 @@ from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Reason, Step
 from disagg_exporter.model.checkpoints import PendingWork
-from disagg_exporter.steps.rows import LARGEST, Rows, joined, kinds_of, rows_of
+from disagg_exporter.steps.rows import LARGEST, Rows, joined, kinds_of, rows_of, steps_of
 
 NO_GAP = -1
 """In `gap`: the entry says nothing of the time after it."""
@@ -103,6 +103,17 @@ def gathered(received: Sequence[tuple[Step | Rows, int]]) -> Rows:
     # CLOCK_MONOTONIC is never negative.
     rows["t_ns"] = np.clip(rows["t_ns"], 0, received_ns)
     return rows
+
+
+def is_at_work(received: Sequence[Step | Rows], sequence: int, after_ns: int) -> bool:
+    """Return whether the last of some records has this number, is the newest and leaves work."""
+    last = received[-1] if isinstance(received[-1], Step) else steps_of(received[-1][-1:])[0]
+    if last.sequence != sequence or not (last.running > 0 or last.waiting > 0):
+        return False
+    newest_ns = [
+        each.t_ns if isinstance(each, Step) else int(each["t_ns"].max()) for each in received
+    ]
+    return last.t_ns >= max(after_ns, *newest_ns)
 
 
 def marked(rows: Rows, stream: int, split: StepSplit) -> Marks:

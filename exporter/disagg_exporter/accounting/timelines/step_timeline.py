@@ -25,6 +25,7 @@ from disagg_exporter.accounting.timelines.records import (
     Spans,
     Tokens,
     gathered,
+    is_at_work,
     lost_records,
     marked,
 )
@@ -49,17 +50,15 @@ class StepTimeline:
     """
 
     def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:
-        self.mark_ns = since_ns
+        self.mark_ns = self._start_ns = since_ns
         self.timeline = Timeline()
         self.overflows: list[Overflow] = []
         self.tokens: list[Tokens] = []
         self.recent = RecentWindow()
-        self.late_records = 0
-        self.lost_records = 0
+        self.lost_records = self.late_records = 0
         self.last_step: Step | None = None
         self.last_record_ns = since_ns
         self.work_pending = False
-        self._start_ns = since_ns
         self._rules = rules
         self._split = split or StepSplit()
         self._overlapped = self._held_totals = False
@@ -67,9 +66,7 @@ class StepTimeline:
         self._streams: list[RecordStream] = []
         self._queued: list[tuple[StreamKey, Step | Rows, int]] = []
         self._pending = PendingRecords(since_ns, rules.longest_step_ns)
-        self._last_message_ns = since_ns
-        self._committing_ns = since_ns
-        self._resumed_ns = since_ns
+        self._last_message_ns = self._committing_ns = self._resumed_ns = since_ns
         self._gap = CODES[Reason.NO_REQUEST]
 
     def heartbeat(
@@ -85,11 +82,14 @@ class StepTimeline:
 
         `overlapped` and `held_totals` say where the length of steps comes from (`StepLength`).
         """
-        self.ingest()
-        self._overlapped, self._held_totals = overlapped, overlapped and held_totals
         t_ns = max(min(message.t_ns, now_ns), 0)  # like those of records
         self._last_message_ns = max(self._last_message_ns, t_ns)
-        reached, is_new = message.sequence, key not in self._numbers
+        reached, source = message.sequence, (overlapped, overlapped and held_totals)
+        if source == (self._overlapped, self._held_totals) and self._is_queued(key, reached):
+            return  # an engine at work says nothing else
+        self.ingest()
+        self._overlapped, self._held_totals = source
+        is_new = key not in self._numbers
         if is_new:
             self._add_stream(key, RecordStream(reached, message.totals, reached))
         number = self._numbers[key]
@@ -211,6 +211,14 @@ class StepTimeline:
         if not self._overlapped:
             return StepLength.ELAPSED
         return StepLength.HELD_TOTALS if self._held_totals else StepLength.RECORD_TO_RECORD
+
+    def _is_queued(self, key: StreamKey, sequence: int) -> bool:
+        """Say whether a known stream's new record is queued last, the newest, and leaves work."""
+        if not self._queued or self._queued[-1][0] != key or key not in self._numbers:
+            return False
+        queued = [records for _, records, _ in self._queued]
+        is_new = sequence > self._streams[self._numbers[key]].highest
+        return is_new and is_at_work(queued, sequence, self.last_record_ns)
 
     def _add_stream(self, key: StreamKey, stream: RecordStream) -> None:
         self._numbers[key] = len(self._streams)
