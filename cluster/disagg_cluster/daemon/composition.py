@@ -185,6 +185,7 @@ class Composition:
                 self.capacity_model,
                 partial(self.engines.pid, name),
                 spec.command.env,
+                rest_seconds=self.main_loop.rest_seconds,
             )
             for name, spec in self.specs.items()
         }

@@ -67,8 +67,8 @@ class BackgroundTasks:
 
 _log = logging.getLogger("disagg_node")
 
-# The interval of the fast gauges under frequent scraping; every how many ticks the accounting is
-# advanced, and upkeep is done.
+# The interval of the fast gauges under frequent scraping, without which there is no tick between
+# two at which the accounting is advanced; every how many ticks that is, and upkeep is done.
 TICK_SECONDS = 0.25
 ADVANCE_TICKS = 4
 UPKEEP_TICKS = 20
@@ -85,8 +85,8 @@ class MainLoop:
         node_status: What is certain now, given the time and Unix time minus it: all that is shown
             beside devices and engines.
         show: Takes each new snapshot.
-        watched: Whether somebody looks so often that snapshots are made at every tick; else they
-            are made when the accounting has advanced.
+        watched: Whether somebody looks so often that snapshots are made at every tick; else only
+            when the accounting has advanced.
         upkeep: Called every few seconds.
         sourcing: The choice of each engine's source.
         inherit: Called once a second with all engines: what is known of their like is theirs.
@@ -139,6 +139,10 @@ class MainLoop:
         """Seconds since the last tick; much more than `TICK_SECONDS` if the loop hangs."""
         return (time.monotonic_ns() - self._tick_ns) / 1e9
 
+    def rest_seconds(self) -> float:
+        """Seconds from one tick to the next: until the accounting advances if nobody looks."""
+        return TICK_SECONDS * (1 if self._is_watched() else ADVANCE_TICKS)
+
     def resume(self, wall_offset_seconds: float) -> None:
         """Tell Unix time as the daemon before did: what it has shown does not move."""
         self._wall.resume(wall_offset_seconds)
@@ -152,9 +156,11 @@ class MainLoop:
         ticks = 0
         while True:
             self.tick(ticks)
-            ticks += 1
             # Just after the poll of the steps sockets, so that what is received is soon shown.
-            await asyncio.sleep(TICK_SECONDS - time.monotonic() % TICK_SECONDS + 0.01)
+            rest_seconds = self.rest_seconds()
+            await asyncio.sleep(rest_seconds - time.monotonic() % rest_seconds + 0.01)
+            ahead = round(rest_seconds / TICK_SECONDS)
+            ticks += ahead - ticks % ahead
 
     def tick(self, number: int) -> None:
         """One tick; what fails in it is logged, shown and tried again, and the rest goes on."""

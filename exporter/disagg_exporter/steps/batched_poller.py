@@ -1,7 +1,7 @@
-"""All connections of a daemon's engines polled together, a few times a second.
+"""All connections of a daemon's engines polled together, on a beat.
 
 A daemon that is woken by each message of each engine wakes hundreds of times a second. Here the
-kernel is asked, a few times a second and once for all, who has sent something.
+kernel is asked, on the beat and once for all, who has sent something.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from weakref import WeakValueDictionary
 ReadTurn = Callable[[], bool]
 """Reads one turn's worth of a connection; says whether more is waiting."""
 
+RestSeconds = Callable[[], float]
+"""How long to rest now, from one poll to the next."""
+
 
 class BatchedPoller:
-    """The connections of one loop: each is read within `rest_seconds` of what it sends.
+    """The connections of one loop: each is read within `rest_seconds()` of what it sends.
 
     One that has more than a turn's worth is read on, turn by turn, with all else in between.
     """
 
-    def __init__(self, loop: AbstractEventLoop, rest_seconds: float) -> None:
+    def __init__(self, loop: AbstractEventLoop, rest_seconds: RestSeconds) -> None:
         self._loop = loop
         self._rest_seconds = rest_seconds
         self._readers: dict[int, ReadTurn] = {}
@@ -62,7 +65,8 @@ class BatchedPoller:
 
     def next_seconds(self) -> float:
         """When the next poll is, by the loop's clock."""
-        return (self._loop.time() // self._rest_seconds + 1) * self._rest_seconds
+        rest_seconds = self._rest_seconds()
+        return (self._loop.time() // rest_seconds + 1) * rest_seconds
 
     def _rest(self) -> None:
         self._next = self._loop.call_at(self.next_seconds(), self._poll)
@@ -89,13 +93,13 @@ class BatchedPoller:
             self._take_turn(number, read)
 
 
-_POLLERS: WeakValueDictionary[tuple[AbstractEventLoop, float], BatchedPoller] = (
+_POLLERS: WeakValueDictionary[tuple[AbstractEventLoop, RestSeconds], BatchedPoller] = (
     WeakValueDictionary()
 )
 
 
-def shared_poller(loop: AbstractEventLoop, rest_seconds: float) -> BatchedPoller:
-    """Return the poller that all who rest as long share on a loop, kept while one keeps it."""
+def shared_poller(loop: AbstractEventLoop, rest_seconds: RestSeconds) -> BatchedPoller:
+    """Return the poller that all who rest alike share on a loop, kept while one keeps it."""
     poller = _POLLERS.get((loop, rest_seconds))
     if poller is None:
         poller = _POLLERS[loop, rest_seconds] = BatchedPoller(loop, rest_seconds)

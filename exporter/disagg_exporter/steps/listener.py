@@ -18,7 +18,7 @@ from pathlib import Path
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import StreamKey
-from disagg_exporter.steps.batched_poller import BatchedPoller, shared_poller
+from disagg_exporter.steps.batched_poller import BatchedPoller, RestSeconds, shared_poller
 from disagg_exporter.steps.local_sockets import (
     FileIdentity,
     identity_of,
@@ -42,9 +42,15 @@ CONNECTIONS_PER_TURN = 64
 # would have us remember them all.
 STREAMS_PER_CONNECTION = 16
 
-# All connections of a daemon are polled at the same instants: an engine's own sends are cheaper,
-# too, when they wake nobody. The kernel holds some hundred messages for us meanwhile.
-REST_SECONDS = 0.25
+
+def rest_a_little() -> float:
+    """Return the seconds from one poll to the next for whoever says nothing else.
+
+    All connections of a daemon are polled at the same instants: an engine's own sends are cheaper,
+    too, when they wake nobody. The kernel holds some hundred messages for us meanwhile.
+    """
+    return 0.25
+
 
 # How soon it is noticed that a socket's file was removed or replaced.
 CHECK_SECONDS = 2.0
@@ -74,7 +80,7 @@ class StepsListener:
     """One worker's socket: `open` it with the daemon's loop, `close` it in the end.
 
     `believes` says whether a process is the engine's own. `deliver` takes each message on the
-    loop's thread, in the order in which its connection sent it, within `rest_seconds` of it.
+    loop's thread, in the order in which its connection sent it, within `rest_seconds()` of it.
 
     `mode` are the permissions of its file. With `messages_per_second`, what is sent beyond stays
     with its sender, whose plugin counts what it could not send. `make_folder` makes the socket's
@@ -89,7 +95,7 @@ class StepsListener:
         deliver: Callable[[StepEvent], None],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        rest_seconds: float = REST_SECONDS,
+        rest_seconds: RestSeconds = rest_a_little,
         mode: int = 0o600,
         messages_per_second: float | None = None,
         make_folder: Callable[[], object] = lambda: None,

@@ -13,7 +13,8 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import CollectorStatus, Method
-from disagg_exporter.steps.listener import StepsListener
+from disagg_exporter.steps.batched_poller import RestSeconds
+from disagg_exporter.steps.listener import StepsListener, rest_a_little
 from disagg_exporter.steps.local_sockets import in_session_of
 from disagg_exporter.steps.messages import ControlMessage, StepEvent, StepRecords
 from disagg_exporter.steps.plugin_silence import SilenceFacts, explain_silence
@@ -35,6 +36,7 @@ class StepFeed:
         capacity_model: Where they go, too.
         pid: The present process of the worker, the leader of its session; None without one.
         environment: What the engine was started with.
+        rest_seconds: How long what is sent may wait now.
         clock_ns: Seam.
     """
 
@@ -47,6 +49,7 @@ class StepFeed:
         pid: Callable[[], int | None],
         environment: Mapping[str, str],
         *,
+        rest_seconds: RestSeconds = rest_a_little,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._engine = engine
@@ -56,7 +59,9 @@ class StepFeed:
         self._environment = environment
         self._clock_ns = clock_ns
         self._health = ReceiverHealth(f"steps:{engine}", _log)
-        self._listener = StepsListener(path, engine, self._admits, self._receive)
+        self._listener = StepsListener(
+            path, engine, self._admits, self._receive, rest_seconds=rest_seconds
+        )
         self._flags: int | None = None
         self._records_seen = False
         self._refused_before = 0

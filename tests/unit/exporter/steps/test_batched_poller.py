@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from disagg_exporter.steps.batched_poller import BatchedPoller, shared_poller
+from disagg_exporter.steps.listener import rest_a_little
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -46,7 +47,7 @@ async def until(done: Callable[[], object]) -> None:
 def test_what_is_there_already_is_heard_at_once_and_turn_by_turn() -> None:
     async def scenario() -> tuple[bytes, int]:
         ours, theirs = pair()
-        poller, ear = BatchedPoller(asyncio.get_running_loop(), 10**9), Ear(ours)
+        poller, ear = BatchedPoller(asyncio.get_running_loop(), lambda: 10**9), Ear(ours)
         with ours, theirs:
             theirs.send(b"abc")
             poller.add(ours, ear)
@@ -61,7 +62,7 @@ def test_what_is_there_already_is_heard_at_once_and_turn_by_turn() -> None:
 
 def test_who_has_sent_something_is_heard_at_the_next_beat_and_nobody_else_is_asked() -> None:
     async def scenario() -> tuple[bytes, int]:
-        poller = BatchedPoller(asyncio.get_running_loop(), 0.01)
+        poller = BatchedPoller(asyncio.get_running_loop(), lambda: 0.01)
         (ours, theirs), (silent, other) = pair(), pair()
         ear, idle = Ear(ours), Ear(silent)
         with ours, theirs, silent, other:
@@ -81,7 +82,7 @@ def test_who_has_sent_something_is_heard_at_the_next_beat_and_nobody_else_is_ask
 
 def test_a_removed_connection_is_heard_no_more() -> None:
     async def scenario() -> tuple[int, bytes]:
-        poller = BatchedPoller(asyncio.get_running_loop(), 0.01)
+        poller = BatchedPoller(asyncio.get_running_loop(), lambda: 0.01)
         (ours, theirs), (kept, other) = pair(), pair()
         ear, stays = Ear(ours), Ear(kept)
         with ours, theirs, kept, other:
@@ -104,16 +105,31 @@ def test_a_removed_connection_is_heard_no_more() -> None:
 def test_a_loop_has_one_poller_as_long_as_somebody_keeps_it() -> None:
     async def scenario() -> tuple[bool, bool]:
         loop = asyncio.get_running_loop()
-        poller = shared_poller(loop, 0.25)
-        return shared_poller(loop, 0.25) is poller, shared_poller(loop, 0.5) is poller
+        poller = shared_poller(loop, rest_a_little)
+        alike, other = shared_poller(loop, rest_a_little), shared_poller(loop, lambda: 0.5)
+        return alike is poller, other is poller
 
     assert asyncio.run(scenario()) == (True, False)
+
+
+def test_it_rests_as_long_as_it_is_told_at_each_poll() -> None:
+    rests = iter([2.0, 0.25])
+
+    async def scenario() -> tuple[float, float]:
+        loop = asyncio.get_running_loop()
+        poller = BatchedPoller(loop, lambda: next(rests))
+        return poller.next_seconds() % 2.0, poller.next_seconds() - loop.time()
+
+    whole, soon = asyncio.run(scenario())
+
+    assert whole == 0
+    assert 0 <= soon <= 0.25
 
 
 def test_a_connection_that_always_has_more_takes_one_turn_at_a_time() -> None:
     async def scenario() -> int:
         ours, theirs = pair()
-        poller, turns = BatchedPoller(asyncio.get_running_loop(), 0.001), 0
+        poller, turns = BatchedPoller(asyncio.get_running_loop(), lambda: 0.001), 0
 
         def hear() -> bool:
             nonlocal turns
@@ -137,7 +153,7 @@ def test_one_whose_hearing_fails_keeps_nobody_from_being_heard() -> None:
     async def scenario() -> bytes:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _loop, _context: None)
-        poller = BatchedPoller(loop, 0.001)
+        poller = BatchedPoller(loop, lambda: 0.001)
         (ours, theirs), (kept, other) = pair(), pair()
         ear = Ear(kept)
 
@@ -165,7 +181,7 @@ def test_without_a_descriptor_left_a_connection_is_refused_and_the_next_is_heard
         raise OSError(errno.EMFILE, "Too many open files")
 
     async def scenario() -> bytes:
-        poller = BatchedPoller(asyncio.get_running_loop(), 0.001)
+        poller = BatchedPoller(asyncio.get_running_loop(), lambda: 0.001)
         ours, theirs = pair()
         ear = Ear(ours)
         with ours, theirs:

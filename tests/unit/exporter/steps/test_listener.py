@@ -43,7 +43,7 @@ class Ear:
             believes,
             self.hear,
             clock_ns=lambda: 77,
-            rest_seconds=rest_seconds,
+            rest_seconds=lambda: rest_seconds,
         )
 
     def hear(self, told: StepEvent) -> None:
