@@ -25,6 +25,9 @@ from disagg_exporter.model import CollectorStatus, RouterEngine, RouterPage, Rou
 
 Fetch = Callable[[str, float], bytes]
 
+DEADLINE_SECONDS = 2.0
+"""What one scrape of the router's page may take."""
+
 
 def router_spec(config: NodeConfig, router: Router, log_path: Path) -> WorkerSpec:
     """What to run for the router, where it answers and how patient to be with it."""
@@ -84,8 +87,7 @@ class RouterWatch:
         engines: To whom it sends requests.
         interval_seconds: From one look to the next.
         process: The pid of the router's present process, None without one.
-        deadline_seconds: What one look may take.
-        fetch, clock_ns, wall, log: Seams.
+        fetch, wall: Seams.
     """
 
     def __init__(
@@ -95,28 +97,22 @@ class RouterWatch:
         interval_seconds: float,
         process: Callable[[], int | None],
         *,
-        deadline_seconds: float = 2.0,
         fetch: Fetch = fetch,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], float] = time.time,
-        log: logging.Logger | None = None,
     ) -> None:
         self._url = url
         self._interval_seconds = interval_seconds
         self._process = process
-        self._deadline_seconds = deadline_seconds
         self._fetch = fetch
         self._keys = SeriesKeys()
-        self._clock_ns = clock_ns
         self._status = RouterStatus(engines)
         self._health = CollectorHealth(
             "router",
-            log or logging.getLogger(__name__),
+            logging.getLogger(__name__),
             failing="metrics page: ",
             recovered="metrics page is readable again",
             # Once is no news: a router that starts or ends is asked when it cannot answer.
             silent_failures=1,
-            clock_ns=clock_ns,
             wall=wall,
         )
         self._last: tuple[int, RouterPage] | None = None
@@ -134,9 +130,9 @@ class RouterWatch:
         executor = ThreadPoolExecutor(2, thread_name_prefix="router-page")
         try:
             while True:
-                began_ns = self._clock_ns()
+                began_ns = time.monotonic_ns()
                 await self._look(executor)
-                spent_seconds = (self._clock_ns() - began_ns) / 1e9
+                spent_seconds = (time.monotonic_ns() - began_ns) / 1e9
                 await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -157,8 +153,8 @@ class RouterWatch:
                 raise
 
     def _read(self) -> RouterPage:
-        text = self._fetch(self._url, self._deadline_seconds)
-        return parse_router_page(text, self._clock_ns(), self._keys)
+        text = self._fetch(self._url, DEADLINE_SECONDS)
+        return parse_router_page(text, time.monotonic_ns(), self._keys)
 
     def _seen(self, pid: int, page: RouterPage) -> None:
         # A page of another process is no past of this one: its counters began at 0.

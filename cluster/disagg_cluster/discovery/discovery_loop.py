@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -44,7 +44,6 @@ class DiscoveryLoop:
         registry: Knows the engines that we launched, for the roles of those beside them; an engine
             that has one of their processes is not found.
         interval_seconds: From one scan to the next.
-        wall: Unix seconds.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class DiscoveryLoop:
         registry: EngineRegistry,
         *,
         interval_seconds: float = INTERVAL_SECONDS,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self._finders = tuple(finders)
         self._attached = attached
@@ -69,11 +67,10 @@ class DiscoveryLoop:
                 _log,
                 subject=f"discovery by {finder.finder}",
                 recovered="sees everything again",
-                wall=wall,
             )
             for finder in finders
         }
-        self._round = CollectorHealth("discovery", _log, wall=wall)
+        self._round = CollectorHealth("discovery", _log)
 
     async def run(self) -> None:
         """Look until cancelled."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from disagg_cluster.config import Attach
@@ -114,8 +114,6 @@ def kubernetes_of(
     attach: Attach,
     devices: Sequence[Device],
     steps_root: Path,
-    environ: Mapping[str, str] = os.environ,
-    kubelet: Path = KUBELET_SOCKET,
 ) -> KubernetesDiscovery | None:
     """The Kubernetes side of attach mode on this node; None where there is none.
 
@@ -123,12 +121,10 @@ def kubernetes_of(
         attach: Whether it is wanted; `auto` asks for a service account or a kubelet's socket.
         devices: The devices of this node.
         steps_root: The folder of the pods' steps sockets.
-        environ: Our environment.
-        kubelet: Where its socket is.
     """
-    server = in_cluster(environ)
-    wanted = server is not None or kubelet.parent.is_dir() or attach.kubernetes == "always"
+    server = in_cluster(os.environ)
+    wanted = server is not None or KUBELET_SOCKET.parent.is_dir() or attach.kubernetes == "always"
     if attach.kubernetes == "never" or not wanted:
         return None
-    socket = kubelet if any(not device.is_pseudo for device in devices) else None
-    return KubernetesDiscovery(server, environ.get(NODE_NAME, ""), socket, steps_root)
+    socket = KUBELET_SOCKET if any(not device.is_pseudo for device in devices) else None
+    return KubernetesDiscovery(server, os.environ.get(NODE_NAME, ""), socket, steps_root)

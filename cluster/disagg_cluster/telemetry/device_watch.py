@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from disagg_cluster.telemetry.snapshot import DeviceLook
@@ -30,15 +30,11 @@ class DeviceWatch:
     Args:
         source: The devices; closed by the caller.
         ledger: Told of every sweep.
-        wall: Unix seconds.
     """
 
-    def __init__(
-        self, source: DeviceSource, ledger: Ledger, *, wall: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, source: DeviceSource, ledger: Ledger) -> None:
         self._source = source
         self._ledger = ledger
-        self._wall = wall
         self._look = DeviceLook(source.name)
         self._health = CollectorHealth(source.name, _log, recovered="devices are read again")
         self._sampler: Sampler | None = None
@@ -95,4 +91,4 @@ class DeviceWatch:
             self._health.fail(f"no thread is to be had for it: {error}")
 
     def _queue(self, sweep: DeviceSweep, duration_seconds: float) -> None:
-        self._waiting.append((sweep, duration_seconds, self._wall()))
+        self._waiting.append((sweep, duration_seconds, time.time()))

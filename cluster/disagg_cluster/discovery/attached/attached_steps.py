@@ -47,8 +47,6 @@ class AttachedSteps:
         folder: Where the socket is.
         ledger, capacity_model: Where the steps go.
         engines: The engines that are there now.
-        clock_ns: Seam.
-        start_ticks: When a process started, by which a leader's pid is trusted.
     """
 
     def __init__(
@@ -57,16 +55,11 @@ class AttachedSteps:
         ledger: Ledger,
         capacity_model: CapacityModel,
         engines: Callable[[], tuple[FoundEngine, ...]],
-        *,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-        start_ticks: Callable[[int], int | None] = start_ticks,
     ) -> None:
         self._path = folder.attached_socket
         self._ledger = ledger
         self._capacity_model = capacity_model
         self._engines = engines
-        self._clock_ns = clock_ns
-        self._start_ticks = start_ticks
         self._names: dict[int, str] = {}
         self._last: dict[str, _LastMessage] = {}
         self._ranks_here: dict[str, int | None] = {}
@@ -81,7 +74,6 @@ class AttachedSteps:
             "",
             self._admits,
             self._receive_from_process,
-            clock_ns=self._clock_ns,
             messages_per_second=MESSAGES_PER_SECOND,
             make_folder=lambda: make_inner(self._path.parent),
         )
@@ -142,7 +134,7 @@ class AttachedSteps:
                 continue
             # One that has gone since the last look has left its pids to others. Whoever is refused
             # is found soon, and tries again.
-            if self._start_ticks(leader.pid) == leader.start_ticks:
+            if start_ticks(leader.pid) == leader.start_ticks:
                 self._names[pid] = engine.name
                 return True
         return False
@@ -167,7 +159,7 @@ class AttachedSteps:
             return
         if not self._is_here(name, event.key.engine_index):
             return
-        now_ns = self._clock_ns()
+        now_ns = time.monotonic_ns()
         if name not in self._last and event.flags & wire.NO_DETAILS:
             _log.warning("%s: %s", name, WITHOUT_DETAILS)
         self._last[name] = _LastMessage(now_ns, event.flags)

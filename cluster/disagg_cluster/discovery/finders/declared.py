@@ -40,7 +40,6 @@ class ListedFinder:
     Args:
         listed: The node file's list.
         devices: The devices of this node.
-        clock: Seam, seconds.
     """
 
     finder = Finder.LISTED
@@ -49,12 +48,9 @@ class ListedFinder:
         self,
         listed: Sequence[ListedEngine],
         devices: Sequence[Device] = (),
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._listed = tuple(listed)
         self._devices = tuple(devices)
-        self._clock = clock
         self._near: dict[Endpoint, tuple[float, tuple[Endpoint, ...]]] = {}
 
     def scan(self) -> Scan:
@@ -78,7 +74,7 @@ class ListedFinder:
 
     def _also_at(self, endpoint: Endpoint) -> tuple[Endpoint, ...]:
         """As `near`, asked once a minute: a resolver that hangs holds up all finders."""
-        now_seconds = self._clock()
+        now_seconds = time.monotonic()
         until_seconds, places = self._near.get(endpoint, (now_seconds, ()))
         if now_seconds >= until_seconds:
             places = near(endpoint)

@@ -7,7 +7,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.parse import quote
@@ -33,6 +33,7 @@ FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
 
 _BLOCK_BYTES = 64 * 1024
+_log = logging.getLogger(__name__)
 
 
 class PodWatch:
@@ -43,30 +44,20 @@ class PodWatch:
     Args:
         server: Whom to ask.
         node: The node's name in Kubernetes (`spec.nodeName`).
-        chance, clock_ns, wall, log: Seams; `chance` spreads the nodes of a cluster in time.
+        chance: Seam; spreads the nodes of a cluster in time.
     """
 
     def __init__(
-        self,
-        server: ApiServer,
-        node: str,
-        *,
-        chance: random.Random | None = None,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-        wall: Callable[[], float] = time.time,
-        log: logging.Logger | None = None,
+        self, server: ApiServer, node: str, *, chance: random.Random | None = None
     ) -> None:
         self._server = server
         self._selector = f"fieldSelector=spec.nodeName%3D{quote(node, safe='')}"
         self._chance = chance or random.Random()
-        self._clock_ns = clock_ns
         self._health = CollectorHealth(
             COLLECTOR,
-            log or logging.getLogger(__name__),
+            _log,
             recovered="tells the pods of this node",
             untried="the API server was not asked yet",
-            clock_ns=clock_ns,
-            wall=wall,
         )
         self._store = PodStore(node)
         self._answer: ApiResponse | None = None
@@ -99,7 +90,7 @@ class PodWatch:
         self._ending = False
         try:
             while True:
-                began_ns = self._clock_ns()
+                began_ns = time.monotonic_ns()
                 try:
                     await loop.run_in_executor(executor, self._follow)
                 except Exception as error:  # noqa: BLE001 - what a server tells must not end us
@@ -109,7 +100,7 @@ class PodWatch:
                     self._health.fail(error)
                 # A watch that ends in good order has lasted minutes; one that ends at once, however
                 # politely, must not be begun anew all the time.
-                if self._clock_ns() - began_ns > 1e9 * LONGEST_WAIT_SECONDS:
+                if time.monotonic_ns() - began_ns > 1e9 * LONGEST_WAIT_SECONDS:
                     wait_seconds = FIRST_WAIT_SECONDS
                 await asyncio.sleep(wait_seconds * self._chance.uniform(0.5, 1.0))
                 wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
@@ -140,7 +131,7 @@ class PodWatch:
             raise StreamError(why)
 
     def _list(self, version: str) -> None:
-        began_ns = self._clock_ns()
+        began_ns = time.monotonic_ns()
         path = f"/api/v1/pods?{self._selector}{version}"
         reader, pods = ListReader(), []
         for item in self._items(path, reader, began_ns):
@@ -149,14 +140,14 @@ class PodWatch:
                 pods.append(pod)
         self._store.replace(pods, reader.resource_version)
         self._listed = True
-        self._health.succeed((self._clock_ns() - began_ns) / 1e9)
+        self._health.succeed((time.monotonic_ns() - began_ns) / 1e9)
 
     def _items(self, path: str, reader: ListReader, began_ns: int) -> Iterator[object]:
         answer = self._open(path, LIST_SECONDS)
         try:
             while data := answer.read(_BLOCK_BYTES):
                 yield from reader.feed(data)
-                if self._clock_ns() - began_ns > LIST_SECONDS * 1e9:
+                if time.monotonic_ns() - began_ns > LIST_SECONDS * 1e9:
                     raise StreamError(f"the API server took over {LIST_SECONDS:g} s for a list")
             yield from reader.feed(b"")
         finally:

@@ -29,6 +29,8 @@ COLLECTOR = "pod_steps"
 MESSAGES_PER_SECOND = 4000.0
 MAX_CONNECTIONS = 64
 
+_log = logging.getLogger(__name__)
+
 DeliverSteps = Callable[[str, StepEvent], None]
 
 
@@ -39,7 +41,7 @@ class PodStepSockets:
         root: The folder of the pods' folders, the same that the pods' manifests name.
         deliver: Takes each message with the UID of its pod, which is the engine of its key as well;
             may be set until the first pod is listened to.
-        clock_ns, wall, log: Seams.
+        clock_ns: Seam.
     """
 
     def __init__(
@@ -48,16 +50,11 @@ class PodStepSockets:
         deliver: DeliverSteps = lambda _uid, _event: None,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        wall: Callable[[], float] = time.time,
-        log: logging.Logger | None = None,
     ) -> None:
         self._root = root
         self.deliver = deliver
         self._clock_ns = clock_ns
-        self._log = log or logging.getLogger(__name__)
-        self._health = ReceiverHealth(
-            COLLECTOR, self._log, recovered="all that ask are heard", clock_ns=clock_ns, wall=wall
-        )
+        self._health = ReceiverHealth(COLLECTOR, _log, recovered="all that ask are heard")
         self._open: dict[str, StepsListener] = {}
         # Kept as long as the pod: an annotation put on anew must not clear its record.
         self._admissions: dict[str, AdmissionControl] = {}
@@ -101,7 +98,7 @@ class PodStepSockets:
                     problems[uid] = str(error)
             speakers = [pod for pod in known if pod.uid not in followers]
             for warning in self._warnings.due(self._socket_statuses(speakers), self._clock_ns()):
-                self._log.warning("%s: %s", COLLECTOR, warning)
+                _log.warning("%s: %s", COLLECTOR, warning)
             if plan.left_out:
                 left_out = len(plan.left_out)
                 problems[""] = f"{left_out} pods more than {MAX_SOCKETS} ask for a steps socket"

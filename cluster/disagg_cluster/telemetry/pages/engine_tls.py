@@ -55,14 +55,10 @@ class EngineTlsClients:
 
     Args:
         server_of: What is known of an engine that serves TLS.
-        proc: Seam.
     """
 
-    def __init__(
-        self, server_of: Callable[[str], EngineTlsServer], *, proc: Path = Path("/proc")
-    ) -> None:
+    def __init__(self, server_of: Callable[[str], EngineTlsServer]) -> None:
         self._server_of = server_of
-        self._proc = proc
         self._known: dict[str, _KnownServer] = {}
 
     def client(self, engine: str, url: str) -> ClientTls:
@@ -95,9 +91,7 @@ class EngineTlsClients:
         if not server.certificate_file or server.pid is None:
             return
         try:
-            pem = read_file_of(
-                server.pid, server.certificate_file, MAX_CERTIFICATE_BYTES, self._proc
-            )
+            pem = read_file_of(server.pid, server.certificate_file, MAX_CERTIFICATE_BYTES)
         except (OSError, ValueError) as error:
             known.unreadable = f"its certificate file: {getattr(error, 'strerror', None) or error}"
             return

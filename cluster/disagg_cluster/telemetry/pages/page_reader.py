@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -29,6 +28,9 @@ from disagg_exporter.model import EnginePage
 
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls
+
+DEADLINE_SECONDS = 2.0
+"""What one request may take, however slowly the engine drips."""
 
 KeepLines = Callable[[str, bytes], tuple[str, ...]]
 
@@ -76,36 +78,22 @@ class ScrapeResult:
     error: Exception | None = None
     answered: bool = False
 
-    @classmethod
-    def without_page(
-        cls, job: ScrapeJob, error: Exception, *, answered: bool = False
-    ) -> ScrapeResult:
-        """The result of a scrape that failed."""
-        return cls(job, error=error, answered=answered)
-
 
 class PageReader:
     """Scrapes engines as it is told to, one of each at a time.
 
     Args:
-        deliver: Given what has been seen, on the reader's thread.
+        deliver: Given what scrapes yielded, on the reader's thread.
         keep_lines: Which lines of an engine's page are kept as they are.
-        deadline_seconds: What one question may take, however slowly the engine drips.
-        clock_ns: CLOCK_MONOTONIC.
     """
 
     def __init__(
         self,
         deliver: Callable[[Sequence[ScrapeResult]], None],
         keep_lines: KeepLines,
-        deadline_seconds: float,
-        *,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._deliver = deliver
         self._keep_lines = keep_lines
-        self._deadline_seconds = deadline_seconds
-        self._clock_ns = clock_ns
         self._poller = PagePoller(MAX_PAGE_BYTES)
         self._orders: deque[ScrapeJob | str] = deque()
         self._stopping = threading.Event()
@@ -123,7 +111,7 @@ class PageReader:
         self._orders.append(engine)
 
     def stop(self) -> None:
-        """Let `run` end; from then on it may not be told anything."""
+        """Let `run` end; from then on it may not be given anything."""
         self._stopping.set()
         self._poller.wake()
 
@@ -132,9 +120,8 @@ class PageReader:
         with closing(self._poller):
             while not self._stopping.is_set():
                 self._run_orders()
-                results = [
-                    s for told in self._poller.poll() if (s := self._receive(told)) is not None
-                ]
+                received = map(self._receive, self._poller.poll())
+                results = [result for result in received if result is not None]
                 if results:
                     self._deliver(results)
 
@@ -149,22 +136,22 @@ class PageReader:
                 self._ask(order, order.url)
 
     def _ask(self, job: ScrapeJob, url: str) -> None:
-        seconds = self._deadline_seconds
-        self._poller.submit(FetchRequest(job.engine, url, job.addresses, seconds, tls=job.tls))
+        request = FetchRequest(job.engine, url, job.addresses, DEADLINE_SECONDS, tls=job.tls)
+        self._poller.submit(request)
 
-    def _receive(self, told: FetchResult) -> ScrapeResult | None:
+    def _receive(self, fetched: FetchResult) -> ScrapeResult | None:
         """Return what a scrape yielded once it is over."""
-        engine = told.request.key
+        engine = fetched.request.key
         page = self._versionless.pop(engine, None)
         if page is not None:
-            return _with_version(page, told)
+            return _with_version(page, fetched)
         job = self._jobs.pop(engine)
-        if isinstance(told.page, EngineUnreachable):
-            answered = isinstance(told.page, EngineRefused) or told.page.speaks
-            return ScrapeResult.without_page(job, told.page, answered=answered)
-        if isinstance(told.page, Exception):
-            return ScrapeResult.without_page(job, told.page)
-        result = self._read(job, told.page)
+        if isinstance(fetched.page, EngineUnreachable):
+            answered = isinstance(fetched.page, EngineRefused) or fetched.page.speaks
+            return ScrapeResult(job, error=fetched.page, answered=answered)
+        if isinstance(fetched.page, Exception):
+            return ScrapeResult(job, error=fetched.page)
+        result = self._read(job, fetched.page)
         if result.page is None or not job.versionless:
             return result
         self._versionless[engine] = result
@@ -177,18 +164,18 @@ class PageReader:
             heads = self._heads.setdefault(job.engine, SeriesKeys())
             return ScrapeResult(job, parse_page(text, job.began_ns, heads), lines)
         except PageError as error:
-            return ScrapeResult.without_page(job, error, answered=True)
+            return ScrapeResult(job, error=error, answered=True)
         except Exception as error:  # noqa: BLE001 - what anybody serves must not end us
-            return ScrapeResult.without_page(job, error)
+            return ScrapeResult(job, error=error)
 
 
-def _with_version(result: ScrapeResult, told: FetchResult) -> ScrapeResult:
-    if isinstance(told.page, Exception) and not isinstance(told.page, EngineUnreachable):
-        return ScrapeResult.without_page(result.job, told.page, answered=True)
+def _with_version(result: ScrapeResult, fetched: FetchResult) -> ScrapeResult:
+    if isinstance(fetched.page, Exception) and not isinstance(fetched.page, EngineUnreachable):
+        return ScrapeResult(result.job, error=fetched.page, answered=True)
     answer = None
-    if isinstance(told.page, bytes):
+    if isinstance(fetched.page, bytes):
         with contextlib.suppress(ValueError, RecursionError):
-            answer = json.loads(told.page)
+            answer = json.loads(fetched.page)
     version = answer.get("version") if isinstance(answer, dict) else None
     if not isinstance(version, str) or not version.isprintable():
         version = ""

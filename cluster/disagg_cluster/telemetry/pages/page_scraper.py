@@ -41,7 +41,7 @@ MAX_VERSION = 60
 OTHER_VERSION = "other"
 """What the version of an engine is that has told too many of late."""
 
-_UNKNOWN = PageState(page_health("", logging.getLogger(__name__), time.time))
+_UNKNOWN = PageState(page_health("", logging.getLogger(__name__)))
 
 
 class PageScraper:
@@ -55,8 +55,6 @@ class PageScraper:
         keep_lines: Which lines of an engine's page are kept as they are.
         tls_of: How to speak TLS with an engine at an `https://` address; may take its time, and is
             asked on other threads.
-        deadline_seconds: What one question may take, however slowly the engine drips.
-        clock_ns, wall: Seams.
     """
 
     def __init__(
@@ -68,9 +66,6 @@ class PageScraper:
         path_of: Callable[[str], str] = lambda _engine: page_path(""),
         keep_lines: KeepLines = lambda _engine, _page: (),
         tls_of: TlsOf | None = None,
-        deadline_seconds: float = 2.0,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-        wall: Callable[[], float] = time.time,
         log: logging.Logger | None = None,
     ) -> None:
         self._bases = bases
@@ -79,9 +74,6 @@ class PageScraper:
         self._path_of = path_of
         self._keep_lines = keep_lines
         self._tls_of = tls_of
-        self._deadline_seconds = deadline_seconds
-        self._clock_ns = clock_ns
-        self._wall = wall
         self._log = log or logging.getLogger(__name__)
         self._states: dict[str, PageState] = {}
         self._versions = LabelValues(MAX_VERSION)
@@ -95,8 +87,7 @@ class PageScraper:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._ingest, results)
 
-        settings = self._keep_lines, self._deadline_seconds
-        reader = PageReader(deliver, *settings, clock_ns=self._clock_ns)
+        reader = PageReader(deliver, self._keep_lines)
         executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="page")
         tick_seconds = min(self._interval_seconds, _TICK_SECONDS)
         reading: asyncio.Future[None] | None = None
@@ -139,7 +130,7 @@ class PageScraper:
 
     def _at(self, engine: str) -> PageState:
         if engine not in self._states:
-            self._states[engine] = PageState(page_health(engine, self._log, self._wall))
+            self._states[engine] = PageState(page_health(engine, self._log))
         return self._states[engine]
 
     def _forget_gone(self, reader: PageReader) -> None:
@@ -151,7 +142,7 @@ class PageScraper:
 
     def _due(self, tick_seconds: float, reader: PageReader) -> Iterator[ScrapeJob]:
         """The jobs due now, all at once; without addresses if more has to be known."""
-        now_ns = self._clock_ns()
+        now_ns = time.monotonic_ns()
         for engine, base in self._bases().items():
             state = self._at(engine)
             if state.under_way or state.due_ns - now_ns > tick_seconds * 0.5e9:
@@ -180,7 +171,7 @@ class PageScraper:
             addresses = addresses_at_hand(job.url) or ()
             return job if job.speaks_tls else replace(job, addresses=addresses)
         except EngineUnreachable as error:
-            state.ingest(ScrapeResult.without_page(job, error), now_ns)
+            state.ingest(ScrapeResult(job, error=error), now_ns)
             return None
 
     async def _scrape_later(
@@ -190,7 +181,7 @@ class PageScraper:
         try:
             prepared = await loop.run_in_executor(executor, self._prepared, job)
         except Exception as error:  # noqa: BLE001 - no thread, say: the next scrape tries again
-            self._ingest([ScrapeResult.without_page(job, error)])
+            self._ingest([ScrapeResult(job, error=error)])
         else:
             reader.scrape([prepared])
 
@@ -207,11 +198,11 @@ class PageScraper:
     def _ingest(self, results: Sequence[ScrapeResult]) -> None:
         """Take what the reader yielded."""
         for each in map(self._labelled, results):
-            self._states[each.job.engine].ingest(each, self._clock_ns())
+            self._states[each.job.engine].ingest(each, time.monotonic_ns())
 
     def _labelled(self, result: ScrapeResult) -> ScrapeResult:
         """What was seen, with a version that may be shown; an engine words it itself."""
         if result.version is None:
             return result
-        version = self._versions.label(result.job.engine, result.version, self._clock_ns())
+        version = self._versions.label(result.job.engine, result.version, time.monotonic_ns())
         return replace(result, version=OTHER_VERSION if version is None else version)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from disagg_cluster.telemetry.pages.page_reader import ScrapeResult
@@ -104,7 +103,7 @@ def _tls_status(result: ScrapeResult) -> TlsStatus | None:
     return TlsStatus(verified, "" if fault is None else fault.value)
 
 
-def page_health(engine: str, log: logging.Logger, wall: Callable[[], float]) -> CollectorHealth:
+def page_health(engine: str, log: logging.Logger) -> CollectorHealth:
     """Return the collector of one engine's page."""
     # Once is no news: an engine that ends is asked once more than it can answer.
     return CollectorHealth(
@@ -114,5 +113,4 @@ def page_health(engine: str, log: logging.Logger, wall: Callable[[], float]) -> 
         failing="metrics page: ",
         recovered="metrics page is readable again",
         silent_failures=1,
-        wall=wall,
     )

@@ -44,7 +44,7 @@ def of_sglang(server_info: Mapping[str, object], ranks: int = 1) -> tuple[str, .
     return tuple(f"{base}.{rank}" for rank in range(ranks))
 
 
-def listening_sockets(address: str, unix_table: Path = Path("/proc/net/unix")) -> frozenset[int]:
+def listening_sockets(address: str) -> frozenset[int]:
     """Return the sockets of this network namespace that listen at an address, by their inodes.
 
     Raises:
@@ -54,7 +54,7 @@ def listening_sockets(address: str, unix_table: Path = Path("/proc/net/unix")) -
     if parts.scheme == "tcp":
         return listening_inodes(parts.hostname or _LOOPBACK, parts.port or 0)
     path, found = address.removeprefix("ipc://"), []
-    for line in unix_table.read_text(errors="replace").splitlines()[1:]:
+    for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
         # address: references protocol flags type state inode path; the path may hold spaces
         fields = line.split(None, 7)
         if len(fields) == 8 and fields[7] == path and int(fields[3], 16) & _ACCEPTS:

@@ -37,7 +37,6 @@ class StepFeed:
         pid: The present process of the worker, the leader of its session; None without one.
         environment: What the engine was started with.
         rest_seconds: How long what is sent may wait now.
-        clock_ns: Seam.
     """
 
     def __init__(
@@ -50,14 +49,12 @@ class StepFeed:
         environment: Mapping[str, str],
         *,
         rest_seconds: RestSeconds = rest_a_little,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._engine = engine
         self._ledger = ledger
         self._capacity_model = capacity_model
         self._pid = pid
         self._environment = environment
-        self._clock_ns = clock_ns
         self._health = ReceiverHealth(f"steps:{engine}", _log)
         self._listener = StepsListener(
             path, engine, self._admits, self._receive, rest_seconds=rest_seconds
@@ -135,7 +132,7 @@ class StepFeed:
     def _ingest(self, event: StepEvent) -> None:
         if isinstance(event, ControlMessage) and event.step is None:
             return
-        now_ns = self._clock_ns()
+        now_ns = time.monotonic_ns()
         self._flags = event.flags
         self._health.receive()
         self.received_ns = now_ns

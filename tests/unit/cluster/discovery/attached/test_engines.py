@@ -62,7 +62,7 @@ class Pages:
         self.answered[name] = t_ns
 
     def state(self, name: str) -> PageState:
-        health = page_health(name, logging.getLogger(__name__), lambda: 0.0)
+        health = page_health(name, logging.getLogger(__name__))
         health.report({} if name in self.known else {"": "no page"})
         line = f'dynamo_component_x{{worker_id="{self.worker_id}"}} 1'
         return PageState(

@@ -21,10 +21,10 @@ _log = logging.getLogger("disagg_node")
 
 
 def warnings(caplog: pytest.LogCaptureFixture, errors: list[DisaggError]) -> list[str]:
-    watched = PageState(page_health("a", _log, lambda: 0.0))
+    watched = PageState(page_health("a", _log))
     with caplog.at_level(logging.INFO):
         for error in errors:
-            watched.ingest(ScrapeResult.without_page(LOOK, error), 0)
+            watched.ingest(ScrapeResult(LOOK, error=error), 0)
     return caplog.messages
 
 
@@ -104,7 +104,7 @@ def test_an_error_without_values_is_its_own_cause() -> None:
 def looked_at(watched: PageState, tokens: int | None, t_ns: int) -> int | None:
     """When it worked, by a scrape that found so many tokens, or no page at all."""
     if tokens is None:
-        seen = ScrapeResult.without_page(LOOK, EngineUnreachable("no answer in time"))
+        seen = ScrapeResult(LOOK, error=EngineUnreachable("no answer in time"))
     else:
         page = parse_page(f"vllm:generation_tokens_total {tokens}\n".encode(), t_ns)
         seen = ScrapeResult(LOOK, page=page)
@@ -113,7 +113,7 @@ def looked_at(watched: PageState, tokens: int | None, t_ns: int) -> int | None:
 
 
 def test_an_engine_worked_when_its_counters_have_moved_since_its_page_before() -> None:
-    watched = PageState(page_health("a", _log, lambda: 0.0))
+    watched = PageState(page_health("a", _log))
     jobs = [(5, 1), (5, 2), (9, 3), (9, 4), (None, 5), (12, 6)]
 
     worked = [looked_at(watched, tokens, t_ns) for tokens, t_ns in jobs]
@@ -122,7 +122,7 @@ def test_an_engine_worked_when_its_counters_have_moved_since_its_page_before() -
 
 
 def test_what_a_process_did_says_nothing_of_its_successor() -> None:
-    watched = PageState(page_health("a", _log, lambda: 0.0))
+    watched = PageState(page_health("a", _log))
     looked_at(watched, 5, 1)
     looked_at(watched, 9, 2)
     watched.rest()
