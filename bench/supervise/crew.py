@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.lifecycle.state import LaunchCommand
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.supervisor import Supervisor

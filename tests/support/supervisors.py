@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.lifecycle.state import LaunchCommand, WorkerState
 from disagg_cluster.supervisor.health.prober import Probe
 from disagg_cluster.supervisor.health.readiness import ProbeTarget, probe
 from disagg_cluster.supervisor.journal.journal import Journal

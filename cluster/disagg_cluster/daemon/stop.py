@@ -16,8 +16,7 @@ from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.tls import UNSPECIFIED_TLS
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock, holder
-from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.lifecycle.state import LaunchCommand, WorkerState
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.journal.journal import Journal, here, load
 from disagg_cluster.supervisor.journal.journal_text import Entry, JournalError

@@ -12,7 +12,7 @@ from disagg_cluster.config.layout import Placement
 from disagg_cluster.launch import sglang_command, vllm_command
 from disagg_cluster.launch.sglang_command import sglang_argv, sglang_variables
 from disagg_cluster.launch.vllm_command import MEASURED, vllm_argv, vllm_variables, with_our_plugin
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.lifecycle.state import LaunchCommand
 from disagg_exporter.model import Device
 
 OWN_ARGUMENTS: Mapping[str, Mapping[str, str]] = {

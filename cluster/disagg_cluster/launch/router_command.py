@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from disagg_cluster.config import NodeConfig, Router, Worker
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.lifecycle.state import LaunchCommand
 from disagg_exporter.model import Phase, Role, RouterEngine
 
 # How often the router asks each engine whether it is well; three misses take it out. Its own

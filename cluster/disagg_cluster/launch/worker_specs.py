@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from disagg_cluster.config import HealthProbes, NodeConfig, Restart, Worker
+from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.layout import Layout, Placement
-from disagg_cluster.config.restart_policy import DEFAULT_PROBES, restart_policy
+from disagg_cluster.config.restart_policy import restart_policy
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.command import build, ranks_of
@@ -17,42 +17,29 @@ from disagg_cluster.supervisor.worker_spec import WorkerSpec
 def specs_of(
     config: NodeConfig, layout: Layout, folder: RunFolder, inherited: Mapping[str, str]
 ) -> dict[str, WorkerSpec]:
-    """The specifications of all workers, by name; the arguments are those of `spec_of`."""
+    """What to run for each worker, by name, where it answers and how patient to be with it.
+
+    Args:
+        config: The node file; a worker's own rules of restarts and probes come before the node's.
+        layout: Who has which device.
+        folder: Where sockets and logs are.
+        inherited: The environment that workers get from us.
+    """
     return {
-        worker.name: spec_of(
-            worker,
-            layout.of(worker.name),
-            folder,
-            config.restart,
-            inherited,
-            config.health,
-            config.intervals.health_seconds,
-        )
+        worker.name: _spec_of(worker, config, layout.of(worker.name), folder, inherited)
         for worker in config.workers
     }
 
 
-def spec_of(
+def _spec_of(
     worker: Worker,
+    config: NodeConfig,
     placement: Placement,
     folder: RunFolder,
-    restart: Restart,
     inherited: Mapping[str, str],
-    health: HealthProbes = DEFAULT_PROBES,
-    health_seconds: float = 1.0,
 ) -> WorkerSpec:
-    """What to run for a worker, where it answers and how patient to be with it.
-
-    Args:
-        worker: What the node file says of it.
-        placement: Its devices.
-        folder: Where its socket and its log are.
-        restart: The node's rules; the worker's own come first.
-        inherited: The environment it gets from us.
-        health: The node's rules of probes; the worker's own come first.
-        health_seconds: How often it is probed.
-    """
-    probes = health.overridden_by(worker.health)
+    probes = config.health.overridden_by(worker.health)
+    restart = config.restart.overridden_by(worker.restart)
     command = build(
         worker,
         placement,
@@ -60,21 +47,20 @@ def spec_of(
         engine_side_folder=engine_side_folder(),
         sim_folder=folder.sim,
     )
+    target = ProbeTarget(
+        worker.port,
+        worker.model_name,
+        worker.probe_host,
+        api_key(worker, inherited),
+        timeout_seconds=probes.timeout_seconds,
+        tls=worker.tls.probing if worker.certificate_file is not None else None,
+    )
     return WorkerSpec(
         worker.name,
         command,
         folder.log(worker.name),
-        ProbeTarget(
-            worker.port,
-            worker.model_name,
-            worker.probe_host,
-            api_key(worker, inherited),
-            timeout_seconds=probes.timeout_seconds,
-            tls=worker.tls.probing if worker.certificate_file is not None else None,
-        ),
-        restart_policy(
-            worker.deadlines, restart.overridden_by(worker.restart), probes, health_seconds
-        ),
+        target,
+        restart_policy(worker.deadlines, restart, probes, config.intervals.health_seconds),
         role=worker.role,
         gpus=placement.gpus,
         ranks=ranks_of(worker),

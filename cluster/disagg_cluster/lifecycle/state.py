@@ -1,4 +1,4 @@
-"""Where one worker stands, what can happen to it, and what can be done about it.
+"""As what a worker was started, where it stands, what can happen to it, and what can be done.
 
 A `Lifecycle` is a plain value: written to disk before a `Start` and read back by the next daemon of
 the same boot, it goes on where it was. An alias is what the journal calls a field.
@@ -7,11 +7,15 @@ the same boot, it goes on where it was. An alias is what the journal calls a fie
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
+
+from disagg_cluster.config.values import AnyText, HostAddress, Section, root_url
+from disagg_exporter.model import Role
 
 TERM: Literal[signal.Signals.SIGTERM] = signal.Signals.SIGTERM
 KILL: Literal[signal.Signals.SIGKILL] = signal.Signals.SIGKILL
@@ -20,6 +24,34 @@ KILL: Literal[signal.Signals.SIGKILL] = signal.Signals.SIGKILL
 def to_ns(seconds: float) -> int:
     """Seconds as whole nanoseconds."""
     return round(seconds * 1_000_000_000)
+
+
+_MOST_RANKS = 65_536
+
+
+class WorkerIdentity(Section):
+    """As what a process was started: it stays true when the node file says something else."""
+
+    role: Role = Role.UNKNOWN
+    gpus: tuple[str, ...] = ()
+    model_name: str = ""
+    host: HostAddress = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535)
+    ranks: int = Field(default=1, ge=1, le=_MOST_RANKS)
+    certificate_file: AnyText | None = None
+
+    @property
+    def url(self) -> str:
+        """The root of its server."""
+        return root_url(self.host, self.port, tls=self.certificate_file is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCommand:
+    """How to start a process: its arguments and what its environment has beside the inherited."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
 
 
 class WorkerState(StrEnum):

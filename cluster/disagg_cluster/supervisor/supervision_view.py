@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.collectors import CollectorHealth

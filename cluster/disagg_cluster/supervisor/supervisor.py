@@ -20,9 +20,9 @@ from disagg_cluster.lifecycle.state import (
     Presence,
     StartRequested,
     StopRequested,
+    WorkerIdentity,
     WorkerState,
 )
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
 from disagg_cluster.supervisor.health.prober import Probe, Prober
 from disagg_cluster.supervisor.health.readiness import probe as probe_worker
 from disagg_cluster.supervisor.journal.journal import Journal

@@ -11,8 +11,7 @@ from pathlib import Path
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.lifecycle.failures import OnFailure
-from disagg_cluster.lifecycle.state import Lifecycle, WorkerState
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand, WorkerIdentity
+from disagg_cluster.lifecycle.state import LaunchCommand, Lifecycle, WorkerIdentity, WorkerState
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from disagg_cluster.supervisor.journal.journal_text import Entry, digest
 from disagg_cluster.supervisor.ownership.adoption import WorkerFingerprint

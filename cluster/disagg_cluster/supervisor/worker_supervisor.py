@@ -27,12 +27,12 @@ from disagg_cluster.lifecycle.state import (
     StopRequested,
     Tick,
     Unwatched,
+    WorkerIdentity,
     WorkerState,
     to_ns,
 )
 from disagg_cluster.lifecycle.state_machine import decide
 from disagg_cluster.lifecycle.transitions import is_frozen
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.health_loop import LATE_SECONDS, HealthLoop
 from disagg_cluster.supervisor.journal.journal_text import Entry

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from disagg_cluster.config import Worker
-from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
 from disagg_cluster.telemetry.engine_registry import EngineRecord, EngineRegistry, Origin
 from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
 from disagg_cluster.telemetry.snapshot import ENGINE_STATES

@@ -12,8 +12,15 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
 from disagg_cluster.config.values import AnyText, Section, Text
-from disagg_cluster.lifecycle.state import KILL, TERM, Lifecycle, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand, WorkerIdentity
+from disagg_cluster.lifecycle.state import (
+    KILL,
+    TERM,
+    LaunchCommand,
+    Lifecycle,
+    Presence,
+    WorkerIdentity,
+    WorkerState,
+)
 from disagg_exporter.errors import DisaggError
 
 VERSION: Final = 1

@@ -26,8 +26,7 @@ from disagg_cluster.host.tcp_listeners import (
     session_members,
     socket_inodes,
 )
-from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerIdentity, WorkerState
 from disagg_cluster.supervisor.journal.journal import here, load
 from disagg_cluster.supervisor.journal.journal_text import Entry, JournalError
 from disagg_cluster.supervisor.ownership import adoption

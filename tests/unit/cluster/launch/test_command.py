@@ -10,7 +10,7 @@ import pytest
 from disagg_cluster.config.layout import place
 from disagg_cluster.launch.command import build, child_environment
 from disagg_cluster.launch.sglang_command import transfer_backend
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.lifecycle.state import LaunchCommand
 from disagg_exporter.model import Device
 from support.node_files import gpu, node, worker
 

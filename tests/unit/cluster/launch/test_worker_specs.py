@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.config import HealthProbes, NodeConfig
+from disagg_cluster.config import HealthProbes, IntervalsConfig, NodeConfig
 from disagg_cluster.config.layout import place
 from disagg_cluster.host.run_dir.layout import RunFolder, default_run_dir, older_run_dirs
 from disagg_cluster.host.run_dir.lock import RunLock
-from disagg_cluster.launch.worker_specs import api_key, spec_of
+from disagg_cluster.launch.worker_specs import api_key, specs_of
 from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal import Journal
@@ -30,12 +30,11 @@ def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path:
     node = config(
         deadlines={"stop_seconds": 3}, restart={"hang_probes": 2}, args=["--api-key", "k"]
     )
-    [worker] = node.workers
-    placement = place(node, None).of("w")
+    layout = place(node, None)
 
-    spec = spec_of(worker, placement, RunFolder(tmp_path), node.restart, {})
+    spec = specs_of(node, layout, RunFolder(tmp_path), {})["w"]
 
-    assert (spec.name, spec.role, spec.gpus) == ("w", Role.MIXED, placement.gpus)
+    assert (spec.name, spec.role, spec.gpus) == ("w", Role.MIXED, layout.of("w").gpus)
     assert spec.log_path == tmp_path / "logs" / "w.log"
     assert spec.command.env["DISAGG_STEPS_SOCKET"] == str(tmp_path / "w.sock")
     assert (spec.target.port, spec.target.served_model_name) == (8100, "tiny")
@@ -45,19 +44,14 @@ def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path:
 
 
 def test_a_workers_own_rules_of_probes_come_before_the_nodes(tmp_path: Path) -> None:
-    node = config(health={"timeout_seconds": 30})
-    [worker] = node.workers
-    probes = HealthProbes(timeout_seconds=4.0, grace_seconds=60.0)
-
-    spec = spec_of(
-        worker,
-        place(node, None).of("w"),
-        RunFolder(tmp_path),
-        node.restart,
-        {},
-        probes,
-        health_seconds=5.0,
+    node = config(health={"timeout_seconds": 30}).model_copy(
+        update={
+            "health": HealthProbes(timeout_seconds=4.0, grace_seconds=60.0),
+            "intervals": IntervalsConfig(health_seconds=5.0),
+        }
     )
+
+    spec = specs_of(node, place(node, None), RunFolder(tmp_path), {})["w"]
 
     assert spec.target.timeout_seconds == 30
     assert (spec.policy.hang_grace_seconds, spec.policy.health_seconds) == (60, 5)
@@ -78,9 +72,8 @@ def test_data_parallel_ranks_divide_the_devices_where_nothing_else_is_said_of_th
     tmp_path: Path, arguments: list[str], ranks: int
 ) -> None:
     node = config(args=arguments)
-    [worker] = node.workers
 
-    spec = spec_of(worker, place(node, None).of("w"), RunFolder(tmp_path), node.restart, {})
+    spec = specs_of(node, place(node, None), RunFolder(tmp_path), {})["w"]
 
     assert spec.tag.ranks == ranks
 
@@ -148,9 +141,8 @@ def test_an_older_folder_is_used_on_while_engines_of_its_journal_run(tmp_path: P
     folder = RunFolder(cache)
     child = start([*PYTHON, "import signal; signal.pause()"], dict(os.environ), folder.log("w"))
     try:
-        entry = spec_of(
-            config().workers[0], place(config(), None).of("w"), folder, config().restart, {}
-        ).entry(child.start_ticks, 0.0)
+        [spec] = specs_of(config(), place(config(), None), folder, {}).values()
+        entry = spec.entry(child.start_ticks, 0.0)
         life = Lifecycle(WorkerState.READY, Presence.RUNNING, generation=1)
         entry = entry.model_copy(update={"life": life, "pid": child.pid})
         Journal(folder.journal, logging.getLogger("test")).write([entry])

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.lifecycle.state import Health, WorkerState
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.lifecycle.state import Health, LaunchCommand, WorkerState
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget, probe
 from disagg_cluster.supervisor.process.child_process import start
 from disagg_cluster.supervisor.supervisor import Supervisor

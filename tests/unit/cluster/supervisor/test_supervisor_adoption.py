@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.lifecycle.state import Health, Lifecycle, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand
+from disagg_cluster.lifecycle.state import Health, LaunchCommand, Lifecycle, Presence, WorkerState
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Entry

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.lifecycle.worker_identity import WorkerIdentity
+from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
 from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_cluster.telemetry.launched_engines import LaunchedEngines
 from disagg_cluster.telemetry.steps.step_feed import StepFeed

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from disagg_cluster.daemon.stop import end_workers, left_behind
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand, WorkerIdentity
+from disagg_cluster.lifecycle.state import (
+    LaunchCommand,
+    Lifecycle,
+    Presence,
+    WorkerIdentity,
+    WorkerState,
+)
 from disagg_cluster.supervisor.journal.journal import Journal, here
 from disagg_cluster.supervisor.journal.journal_text import (
     Entry,

@@ -21,8 +21,13 @@ from disagg_cluster.host.processes.process_traits import (
     writes_log,
 )
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
-from disagg_cluster.lifecycle.worker_identity import LaunchCommand, WorkerIdentity
+from disagg_cluster.lifecycle.state import (
+    LaunchCommand,
+    Lifecycle,
+    Presence,
+    WorkerIdentity,
+    WorkerState,
+)
 from disagg_cluster.supervisor.journal.journal_text import Entry, digest
 from disagg_cluster.supervisor.ownership.adoption import (
     WorkerFingerprint,
