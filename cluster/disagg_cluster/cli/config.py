@@ -52,9 +52,9 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
             )
         raise click.exceptions.Exit(error.exit_code) from error
     run_dir = config.run_folder or usual_run_dir(os.environ, os.getuid())
+    certain = _counts_are_certain(config)
     entries = [
-        _Entry(worker, layout.of(worker.name), _argv(worker, layout.of(worker.name), run_dir))
-        for worker in config.workers
+        _entry(worker, layout.of(worker.name), run_dir, certain) for worker in config.workers
     ]
     click.echo(_as_json(config, entries) if as_json else _as_text(config, entries))
 
@@ -81,25 +81,30 @@ _TITLES: tuple[str, ...] = ("WORKER", "ROLE", "ENGINE", "GPUS", "PORT", "KV PORT
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One worker, where it would run and what would be run."""
+    """One worker, where it would run and what would be run.
+
+    `gpus` are as the file names them; for a count those that it would get, if that is certain.
+    """
 
     worker: Worker
-    placement: Placement
+    gpus: list[int | str] | int
     argv: tuple[str, ...]
 
 
-def _argv(worker: Worker, placement: Placement, run_dir: Path) -> tuple[str, ...]:
-    socket = run_dir / f"{worker.name}.sock"
-    folder = engine_side_folder()
-    return build(worker, placement, steps_socket=socket, engine_side_folder=folder).argv
+def _entry(worker: Worker, placement: Placement, run_dir: Path, certain: bool) -> _Entry:
+    socket, folder = run_dir / f"{worker.name}.sock", engine_side_folder()
+    argv = build(worker, placement, steps_socket=socket, engine_side_folder=folder).argv
+    if isinstance(worker.gpus, tuple):
+        return _Entry(worker, list(worker.gpus), argv)
+    found = [device.index for device in placement.devices if not device.is_pseudo]
+    return _Entry(worker, [*found] if certain else worker.gpus, argv)
 
 
 def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
     head = f"{config.node}: devices {config.devices}, metrics page on {config.listen.metrics}"
     if config.attach is not None:
         head += f"\nattaches to {', '.join(_attached_to(config.attach))}"
-    certain = _counts_are_certain(config)
-    rows = [_TITLES, *(_row(entry, certain) for entry in entries)]
+    rows = [_TITLES, *map(_row, entries)]
     if config.router is not None:
         port, engine = str(config.router.port), config.router.engine
         rows.append((ROUTER_NAME, "-", engine, "-", port, "-", "-"))
@@ -126,8 +131,8 @@ def _attached_to(attach: Attach) -> Iterator[str]:
         yield f"Dynamo's workers in {attach.dynamo_files}"
 
 
-def _row(entry: _Entry, certain: bool) -> tuple[str, ...]:
-    worker, gpus = entry.worker, _gpus(entry, certain)
+def _row(entry: _Entry) -> tuple[str, ...]:
+    worker, gpus = entry.worker, entry.gpus
     kv_ports = worker.side_channel_ports
     span = f"{kv_ports[0]}-{kv_ports[-1]}" if len(kv_ports) > 1 else "".join(map(str, kv_ports))
     return (
@@ -141,15 +146,6 @@ def _row(entry: _Entry, certain: bool) -> tuple[str, ...]:
     )
 
 
-def _gpus(entry: _Entry, certain: bool) -> list[int | str] | int:
-    """The GPUs as the file names them; for a count those that it would get, if that is certain."""
-    gpus = entry.worker.gpus
-    if isinstance(gpus, tuple):
-        return list(gpus)
-    found = [device.index for device in entry.placement.devices if not device.is_pseudo]
-    return [*found] if certain else gpus
-
-
 def _counts_are_certain(config: NodeConfig) -> bool:
     """Whether we know which GPUs are left for counts; a UUID may turn out to be any index."""
     named = [
@@ -159,13 +155,12 @@ def _counts_are_certain(config: NodeConfig) -> bool:
 
 
 def _as_json(config: NodeConfig, entries: Sequence[_Entry]) -> str:
-    certain = _counts_are_certain(config)
     workers = [
         {
             "name": entry.worker.name,
             "role": entry.worker.role.value,
             "engine": entry.worker.engine,
-            "gpus": _gpus(entry, certain),
+            "gpus": entry.gpus,
             "host": entry.worker.host,
             "port": entry.worker.port,
             "kv_ports": list(entry.worker.side_channel_ports),

@@ -79,21 +79,9 @@ def _engine_role(value: object) -> object:
     return next((role for role in ENGINE_ROLES if role.value == value), value)
 
 
-def _device_kind(value: object) -> object:
-    return next((kind for kind in DeviceKind if kind.value == value), value)
-
-
 def _host_address(text: str) -> str:
     ipaddress.ip_address(text)
     return text
-
-
-def _root_url(text: str) -> str:
-    return _root_of(text, "http")
-
-
-def _engine_url(text: str) -> str:
-    return _root_of(text, "http", "https")
 
 
 def _root_of(text: str, *schemes: str) -> str:
@@ -178,8 +166,8 @@ Amount = Annotated[
 ]
 Count = Annotated[int, Field(ge=1)]
 HostAddress = Annotated[str, AfterValidator(_host_address)]
-RootUrl = Annotated[str, AfterValidator(_root_url)]
-EngineUrl = Annotated[str, AfterValidator(_engine_url)]
+RootUrl = Annotated[str, AfterValidator(lambda text: _root_of(text, "http"))]
+EngineUrl = Annotated[str, AfterValidator(lambda text: _root_of(text, "http", "https"))]
 HookUrl = Annotated[str, AfterValidator(_hook_url)]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -189,7 +177,7 @@ GpuList = Annotated[tuple[int | str, ...], BeforeValidator(_gpu_list)]
 EngineRole = Annotated[
     Literal[Role.PREFILL, Role.DECODE, Role.MIXED, Role.ENCODE], BeforeValidator(_engine_role)
 ]
-Devices = Annotated[DeviceKind, BeforeValidator(_device_kind)]
+Devices = Annotated[DeviceKind, Field(strict=False)]
 
 
 class Section(BaseModel):

@@ -16,8 +16,6 @@ EXIT_NO_DAEMON = 4
 EXIT_TIMEOUT = 5
 
 _CONNECT_SECONDS = 5.0
-_ANSWER_SECONDS = 10.0
-"""What a daemon may take beyond the deadline of a request; its own is at most a minute's margin."""
 
 
 class NoDaemonError(DisaggError):

@@ -46,11 +46,7 @@ class LogError(DisaggError):
         self.errno = errno
 
 
-def _private(path: str, flags: int) -> int:
-    return open_private(Path(path), flags)
-
-
-def open_log(log_path: Path, opener: Opener = _private) -> tuple[FileIO, str]:
+def open_log(log_path: Path, opener: Opener = open_private) -> tuple[FileIO, str]:
     """A log to append to; if the disk is full, a sink for nothing, and why.
 
     O_APPEND lets a copy-truncate rotation work under a running engine.

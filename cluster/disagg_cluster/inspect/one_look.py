@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from disagg_cluster.config import Attach
@@ -15,7 +14,8 @@ from disagg_cluster.discovery.attach_mode import AttachMode
 from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
 from disagg_cluster.discovery.observations.types import EngineNames
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.inspect.phase_table import PhaseRow, state_of
+from disagg_cluster.inspect.phase_table import PhaseRow, row_of
+from disagg_cluster.inspect.views import DeviceView, EngineView
 from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
@@ -84,39 +84,47 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder) -> OneL
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def view_of(look: OneLook, engine: EngineStatus) -> EngineView:
+    """One engine as a page would have it; nothing was measured."""
+    return EngineView(
+        engine=engine.engine,
+        role=engine.role.value,
+        model_name=engine.model_name,
+        kind=engine.kind,
+        version=engine.version,
+        up=bool(engine.up),
+        source=look.verdicts[engine.engine].source,
+        confidence=engine.confidence,
+        pod=engine.pod,
+        gpus=engine.devices,
+        registered=engine.dynamo.registered if engine.dynamo else None,
+        follows=engine.follows,
+        verified=engine.tls.verified if engine.tls else "",
+        tls_fault=engine.tls.fault if engine.tls else "",
+    )
+
+
 def rows_of(look: OneLook) -> tuple[PhaseRow, ...]:
     """The rows of a look; nothing was accounted, so of a GPU only its activity is known."""
     busy = {reading.gpu: reading.busy_ratio for reading in look.sweep.readings}
     rows: list[PhaseRow] = []
     for device in look.devices:
         engines = [engine for engine in look.engines if device.gpu in engine.devices]
-        place = (device.gpu, device.device)
-        if not engines and device.is_pseudo:
-            continue  # of an engine that has gone while we looked
-        if not engines:
-            rows.append(PhaseRow(*place, busy_ratio=busy.get(device.gpu)))
-        rows.extend(
-            _row(place, engine, look.verdicts[engine.engine], busy.get(device.gpu))
-            for engine in engines
-        )
-    nowhere: Sequence[EngineStatus] = [engine for engine in look.engines if not engine.devices]
-    rows.extend(_row(("", ""), engine, look.verdicts[engine.engine], None) for engine in nowhere)
+        place, busy_ratio = DeviceView(device.gpu, device.device), busy.get(device.gpu)
+        # A pseudo-device without one is of an engine that has gone while we looked.
+        if not engines and not device.is_pseudo:
+            rows.append(replace(row_of(place, None, {}), busy_ratio=busy_ratio))
+        rows.extend(_row(look, place, engine, busy_ratio) for engine in engines)
+    rows.extend(_row(look, None, engine, None) for engine in look.engines if not engine.devices)
     return tuple(rows)
 
 
 def _row(
-    place: tuple[str, str], engine: EngineStatus, verdict: Verdict, busy_ratio: float | None
+    look: OneLook, place: DeviceView | None, engine: EngineStatus, busy_ratio: float | None
 ) -> PhaseRow:
-    why = verdict.evidence[0] if verdict.evidence else None
-    registered = engine.dynamo.registered if engine.dynamo else None
-    return PhaseRow(
-        *place,
-        engine=engine.engine,
-        role=engine.role.value,
-        why=f"{why.marker} is {why.value}" if why and verdict.source != "none" else verdict.source,
-        confidence=engine.confidence,
-        state=state_of(up=bool(engine.up), registered=registered, follows=engine.follows),
-        model_name=engine.model_name,
-        pod=engine.pod,
-        busy_ratio=busy_ratio,
-    )
+    verdict = look.verdicts[engine.engine]
+    why = verdict.source
+    if verdict.evidence and why != "none":
+        why = f"{verdict.evidence[0].marker} is {verdict.evidence[0].value}"
+    row = row_of(place, view_of(look, engine), {})
+    return replace(row, why=why, method="", busy_ratio=busy_ratio)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
@@ -55,8 +55,8 @@ def rows_of(page: NodePage, before: NodePage | None = None) -> tuple[PhaseRow, .
     for device in page.devices:
         ratios = occupancy(earlier.get(device.gpu), device)
         engines: Sequence[EngineView | None] = by_gpu.get(device.gpu) or [None]
-        rows.extend(_row(device, engine, ratios) for engine in engines)
-    rows.extend(_row(None, engine, {}) for engine in page.engines if not engine.gpus)
+        rows.extend(row_of(device, engine, ratios) for engine in engines)
+    rows.extend(row_of(None, engine, {}) for engine in page.engines if not engine.gpus)
     return tuple(rows)
 
 
@@ -80,7 +80,7 @@ def moved(before: NodePage, after: NodePage) -> bool:
 
 def as_text(rows: Iterable[PhaseRow]) -> str:
     """The table for people."""
-    lines = [_TITLES, *(tuple(_cells(row)) for row in rows)]
+    lines = [_TITLES, *map(_cells, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -93,9 +93,10 @@ def as_json(rows: Iterable[PhaseRow], *, indent: int | None = 2) -> str:
     return json.dumps([asdict(row) for row in rows], indent=indent)
 
 
-def _row(
+def row_of(
     device: DeviceView | None, engine: EngineView | None, ratios: Mapping[str, float]
 ) -> PhaseRow:
+    """One row; the ratios are those of the device."""
     place = (device.gpu, device.device) if device else ("", "")
     known = (ratios.get("prefill"), ratios.get("decode"))
     if engine is None:
@@ -107,7 +108,7 @@ def _row(
         why=engine.source,
         confidence=engine.confidence,
         method=engine.method,
-        state=state_of(up=engine.up, registered=engine.registered, follows=engine.follows),
+        state=_state(engine),
         model_name=engine.model_name,
         pod=engine.pod,
         namespace=engine.namespace,
@@ -116,27 +117,26 @@ def _row(
     )
 
 
-def state_of(*, up: bool, registered: bool | None, follows: str | None) -> str:
+def _state(engine: EngineView) -> str:
     """How an engine stands, in a word or two."""
-    if follows is not None:
-        return f"follower of {follows}" if follows else "follower"
-    if registered is False:
+    if engine.follows is not None:
+        return f"follower of {engine.follows}" if engine.follows else "follower"
+    if engine.registered is False:
         return "not registered"
-    return "up" if up else "does not answer"
+    return "up" if engine.up else "does not answer"
 
 
-def _cells(row: PhaseRow) -> Iterator[str]:
-    yield f"{row.device} {row.gpu}".strip() or "-"
-    yield row.engine or "-"
-    yield row.role or "-"
-    yield row.why or "-"
-    yield row.confidence or "-"
-    yield row.method or "-"
+def _cells(row: PhaseRow) -> tuple[str, ...]:
+    prefill, decode = _percent(row.prefill_ratio), _percent(row.decode_ratio)
     if row.busy_ratio is not None and row.prefill_ratio is None:
         # The phases are not known apart: only that something ran.
-        yield f"busy {row.busy_ratio:.0%}"
-        yield "-"
-    else:
-        yield "-" if row.prefill_ratio is None else f"{row.prefill_ratio:.0%}"
-        yield "-" if row.decode_ratio is None else f"{row.decode_ratio:.0%}"
-    yield row.state or "-"
+        prefill, decode = f"busy {row.busy_ratio:.0%}", ""
+    cells = (
+        *(f"{row.device} {row.gpu}".strip(), row.engine, row.role, row.why, row.confidence),
+        *(row.method, prefill, decode, row.state),
+    )
+    return tuple(cell or "-" for cell in cells)
+
+
+def _percent(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.0%}"

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from disagg_cluster.config import NodeConfig, Section, Worker
 from disagg_cluster.config.problems import Finding, YamlPath, path_text
 from disagg_cluster.config.values import FOLDER
-from disagg_cluster.nodefile.messages import Violation, shown, violations
+from disagg_cluster.nodefile.messages import Violation, shown, value_at, violations
 from disagg_cluster.nodefile.shape import find_entry
 
 Shape = TypeVar("Shape", bound=Section)
@@ -162,10 +162,6 @@ def without(value: object, paths: set[YamlPath], at: YamlPath = ()) -> object:
 
 
 def _put(value: object, path: YamlPath, item: object) -> None:
-    for part in path[:-1]:
-        if isinstance(value, dict):
-            value = value.get(part)
-        elif isinstance(value, list) and isinstance(part, int):
-            value = value[part]
-    if isinstance(value, dict):
-        value[path[-1]] = item
+    holder = value_at(path[:-1], value)
+    if isinstance(holder, dict):
+        holder[path[-1]] = item

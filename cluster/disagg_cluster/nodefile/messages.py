@@ -76,7 +76,7 @@ def _violation(
         message = f"expected a name of letters, digits and _ as a key, not {shown(path[-1])}"
         finding = Finding(path, message)
     else:
-        value = _value(path, raw)
+        value = value_at(path, raw)
         inside = len(path) > len(entry.path)
         reason = error["msg"].removeprefix("Value error, ")
         listed = kind == "literal_error"
@@ -95,13 +95,13 @@ def _may_be_secret(path: YamlPath, raw: object) -> bool:
     last = path[-1] if path else None
     if not isinstance(last, int) or last == 0:
         return False
-    before = _value((*path[:-1], last - 1), raw)
+    before = value_at((*path[:-1], last - 1), raw)
     return isinstance(before, str) and follows_secret(before)
 
 
 def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel], *, guess: bool) -> Violation:
     section, key = path[:-1], str(path[-1])
-    present = _value(section, raw)
+    present = value_at(section, raw)
     entry = find_entry(section, root)
     free = [known for known in entry.keys if not (isinstance(present, dict) and known in present)]
     meant = nearest(key, free) if guess else None
@@ -137,7 +137,7 @@ def _path(error: ErrorDetails, raw: object) -> YamlPath:
     """Where in the file an error is: its location without pydantic's names for types."""
     path: YamlPath = ()
     for part in error["loc"]:
-        if _has(_value(path, raw), part):
+        if _has(value_at(path, raw), part):
             path = (*path, part)
     return (*path, error["loc"][-1]) if error["type"] == "missing" else path
 
@@ -148,7 +148,8 @@ def _has(value: object, part: object) -> bool:
     return isinstance(value, list) and isinstance(part, int) and part < len(value)
 
 
-def _value(path: YamlPath, raw: object) -> object:
+def value_at(path: YamlPath, raw: object) -> object:
+    """What stands at a path of the data; what stands above it where that has no such place."""
     for part in path:
         if isinstance(raw, dict):
             raw = raw.get(part)

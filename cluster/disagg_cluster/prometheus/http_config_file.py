@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from disagg_cluster.config.problems import ConfigError, Finding, config_error
+from disagg_cluster.config.problems import Finding, config_error
 from disagg_cluster.config.values import AnyText, Section
 from disagg_cluster.host.files.named_paths import read_bounded
 from disagg_cluster.nodefile.draft import validated
@@ -106,11 +106,8 @@ class Credentials:
             # OpenSSL's own errors are OSErrors, too, and name no file.
             unread = isinstance(error, ssl.SSLError)
             why = "not what it should be, in PEM" if unread else f"cannot be read: {error.strerror}"
-            raise self._wrong(key, why) from None
+            raise config_error([Finding(("tls_config", key), why)], str(self.source)) from None
         return context
-
-    def _wrong(self, key: str, why: str) -> ConfigError:
-        return config_error([Finding(("tls_config", key), why)], str(self.source))
 
 
 def load(path: Path) -> Credentials:

@@ -21,7 +21,7 @@ class NotPrivateError(OSError):
     """A file that somebody else laid, or that leads elsewhere; `strerror` says which."""
 
 
-def open_private(path: Path, flags: int) -> int:
+def open_private(path: Path | str, flags: int) -> int:
     """Open or make a file without following a link; the descriptor is the caller's to close.
 
     A file that is wider open than it should be is made private.

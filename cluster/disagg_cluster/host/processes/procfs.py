@@ -66,6 +66,14 @@ def parent_of(pid: int) -> int | None:
     return int(fields[1]) if fields else None
 
 
+def open_pidfd(pid: int) -> int | None:
+    """A pidfd, the caller's to close; None if there is no such process."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
 def session_of(pid: int) -> int | None:
     """The number of a process's session; None if it has gone."""
     try:

@@ -12,66 +12,47 @@ SERVICE_RUN_DIR = Path("/run/disagg-node")
 """The run folder of a daemon that systemd starts."""
 
 
+class _Inside:
+    """A path in the run folder, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, _owner: object) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """One daemon's folder; what has to outlive it is found here by the next."""
 
     path: Path
 
-    @property
-    def lock(self) -> Path:
-        """Held by the daemon that runs here."""
-        return self.path / "lock"
-
-    @property
-    def journal(self) -> Path:
-        """What must outlive the daemon."""
-        return self.path / "journal.json"
-
-    @property
-    def learned(self) -> Path:
-        """What was learned of engines."""
-        return self.path / "learned.json"
+    lock = _Inside("lock")
+    """Held by the daemon that runs here."""
+    journal = _Inside("journal.json")
+    """What must outlive the daemon."""
+    learned = _Inside("learned.json")
+    """What was learned of engines."""
+    whereabouts = _Inside("whereabouts.json")
+    """Where the daemon that runs here answers."""
+    control = _Inside("control.socket")
+    """Where the daemon that runs here answers requests; no worker's socket is called so."""
+    logs = _Inside("logs")
+    """The folder of the workers' logs."""
+    hook_log = _Inside("on_worker_failure.log")
+    """Where the output of the command goes that failures are delivered to."""
+    sim = _Inside("sim")
+    """Where stand-ins write what their devices do."""
+    pods = _Inside("pods")
+    """The folder in which each pod that asked for it has a folder with a steps socket."""
+    attached_socket = _Inside("attached/steps.sock")
+    """Where an engine that a person starts on this host reports its steps."""
 
     @property
     def checkpoints(self) -> tuple[Path, Path]:
         """The accounting, for the next daemon to go on with; written in turn."""
         return self.path / "accounting-0.json", self.path / "accounting-1.json"
-
-    @property
-    def whereabouts(self) -> Path:
-        """Where the daemon that runs here answers."""
-        return self.path / "whereabouts.json"
-
-    @property
-    def control(self) -> Path:
-        """Where the daemon that runs here answers requests; no worker's socket is called so."""
-        return self.path / "control.socket"
-
-    @property
-    def logs(self) -> Path:
-        """The folder of the workers' logs."""
-        return self.path / "logs"
-
-    @property
-    def hook_log(self) -> Path:
-        """Where the output of the command goes that failures are delivered to."""
-        return self.path / "on_worker_failure.log"
-
-    @property
-    def sim(self) -> Path:
-        """Where stand-ins write what their devices do."""
-        return self.path / "sim"
-
-    @property
-    def pods(self) -> Path:
-        """The folder in which each pod that asked for it has a folder with a steps socket."""
-        return self.path / "pods"
-
-    @property
-    def attached_socket(self) -> Path:
-        """Where an engine that a person starts on this host reports its steps."""
-        return self.path / "attached" / "steps.sock"
 
     def socket(self, worker: str) -> Path:
         """Where a worker's engine reports its steps."""

@@ -10,11 +10,10 @@ from disagg_cluster.config import Attach
 from disagg_cluster.discovery.kubernetes.api_server import in_cluster
 from disagg_cluster.discovery.kubernetes_discovery import NODE_NAME
 from disagg_cluster.inspect.doctor.facts import NodeFacts
-from disagg_cluster.inspect.one_look import OneLook, look_once
-from disagg_cluster.inspect.views import EngineView, NodePage
+from disagg_cluster.inspect.one_look import look_once, view_of
+from disagg_cluster.inspect.views import NodePage
 from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET
 from disagg_exporter.devices.source import DeviceSource
-from disagg_exporter.model import EngineStatus
 
 
 def surroundings(url: str, environ: Mapping[str, str]) -> NodeFacts:
@@ -53,25 +52,6 @@ def of_look(facts: NodeFacts, source: DeviceSource, why_no_gpus: str, attach: At
         facts,
         devices=len(look.devices),
         no_gpus="" if real else why_no_gpus or "it has none",
-        engines=tuple(_view(look, engine) for engine in look.engines),
+        engines=tuple(view_of(look, engine) for engine in look.engines),
         lost=look.lost,
-    )
-
-
-def _view(look: OneLook, engine: EngineStatus) -> EngineView:
-    return EngineView(
-        engine=engine.engine,
-        role=engine.role.value,
-        model_name=engine.model_name,
-        kind=engine.kind,
-        version=engine.version,
-        up=bool(engine.up),
-        source=look.verdicts[engine.engine].source,
-        confidence=engine.confidence,
-        pod=engine.pod,
-        gpus=engine.devices,
-        registered=engine.dynamo.registered if engine.dynamo else None,
-        follows=engine.follows,
-        verified=engine.tls.verified if engine.tls else "",
-        tls_fault=engine.tls.fault if engine.tls else "",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from disagg_cluster.config.problems import Finding, YamlPath, config_error
@@ -36,13 +37,15 @@ class WebFiles:
     named: Mapping[str, bytes | str] = field(default_factory=dict, repr=False)
 
 
-def read(path: Path, read_bytes: ReadBytes | None = None) -> WebFiles:
+_read_bounded: ReadBytes = partial(read_bounded, most_bytes=MOST_BYTES)
+
+
+def read(path: Path, get: ReadBytes = _read_bounded) -> WebFiles:
     """Read a web-config file and what it names.
 
     Raises:
         ConfigError: The file itself cannot be read.
     """
-    get = read_bytes or _read_bytes
     try:
         text = get(path)
     except OSError as error:
@@ -93,10 +96,6 @@ def _names(text: bytes) -> dict[str, str]:
     if not isinstance(tls, dict):
         return {}
     return {key: tls[key] for key in FILE_KEYS if isinstance(tls.get(key), str) and tls[key]}
-
-
-def _read_bytes(path: Path) -> bytes:
-    return read_bounded(path, MOST_BYTES)
 
 
 def certificate(path: Path) -> bytes | None:

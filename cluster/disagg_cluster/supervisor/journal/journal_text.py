@@ -136,13 +136,9 @@ def encode(where: Where, entries: Sequence[Entry]) -> str:
         for entry in entries
         if not entry.is_over
     )
+    document = _JournalDocument(version=VERSION, where=where, workers=lasting)
     try:
-        return (
-            _JournalDocument(version=VERSION, where=where, workers=lasting).model_dump_json(
-                by_alias=True
-            )
-            + "\n"
-        )
+        return f"{document.model_dump_json(by_alias=True)}\n"
     except PydanticSerializationError as error:
         raise JournalError(str(error)) from error
 

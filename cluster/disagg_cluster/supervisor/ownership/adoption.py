@@ -120,7 +120,7 @@ def _find_meant(log_path: Path, since_ticks: int) -> FoundProcess:
 
 
 def _running(pid: int, since_ticks: int, mark: str) -> FoundProcess | None:
-    pidfd, ticks = _pidfd(pid), procfs.start_ticks(pid)
+    pidfd, ticks = procfs.open_pidfd(pid), procfs.start_ticks(pid)
     if pidfd is None:
         return None
     if ticks is None or ticks < since_ticks:
@@ -179,7 +179,7 @@ def unrecorded_life(life: Lifecycle, now_ns: int) -> Lifecycle:
 
 def _recorded(entry: Entry, pid: int) -> FoundProcess:
     """Look for the very process that an entry names."""
-    pidfd, ticks = _pidfd(pid), procfs.start_ticks(pid)
+    pidfd, ticks = procfs.open_pidfd(pid), procfs.start_ticks(pid)
     if pid == os.getpid() or (ticks is not None and ticks != entry.start_ticks):
         if pidfd is not None:
             os.close(pidfd)
@@ -208,16 +208,9 @@ def _member(entry: Entry, session: int) -> int | None:
         marked = mark_of(pid) == entry.log_path
         if not marked and not (procfs.session_of(pid) == session and writes_log(pid, place)):
             continue
-        pidfd = _pidfd(pid)
+        pidfd = procfs.open_pidfd(pid)
         if pidfd is not None and (marked or procfs.session_of(pid) == session):
             return pidfd
         if pidfd is not None:
             os.close(pidfd)
     return None
-
-
-def _pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None

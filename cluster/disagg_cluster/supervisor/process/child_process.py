@@ -260,12 +260,9 @@ def _group_of(pid: int) -> int | None:
 
 
 def _member_pidfd(pid: int, family: ProcessFamily) -> int | None:
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
+    pidfd = procfs.open_pidfd(pid)
     # Asked after the pidfd was opened, so that the answer is about the process it stands for.
-    if family.includes(pid):
+    if pidfd is None or family.includes(pid):
         return pidfd
     os.close(pidfd)
     return None
