@@ -106,6 +106,8 @@ def _escaped(value: str) -> str:
 
 # How many spellings of one page (format, compression) are kept; clients know about four.
 _SPELLINGS = 16
+# For so long after a rendering, that one is served.
+_SERVED_NS = 200_000_000
 _VERSIONS = ("0.0.4", "1.0.0")
 
 
@@ -119,23 +121,16 @@ class PageBytes:
 
 
 class PageCache:
-    """Renders the page at most once per `min_interval_ns`, however many ask.
+    """Renders the page at most five times a second, however many ask.
 
     Args:
         snapshot: Returns the latest snapshot, at once; None before there is one.
         now_ns: The snapshot's clock.
-        min_interval_ns: For so long after a rendering, that one is served.
     """
 
-    def __init__(
-        self,
-        snapshot: Callable[[], Snapshot | None],
-        now_ns: Callable[[], int],
-        min_interval_ns: int = 200_000_000,
-    ) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot | None], now_ns: Callable[[], int]) -> None:
         self._latest = snapshot
         self._now_ns = now_ns
-        self._min_interval_ns = min_interval_ns
         self._lock = threading.Lock()
         self._rendered_ns: int | None = None
         self._snapshot: Snapshot | None = None
@@ -162,7 +157,7 @@ class PageCache:
         if self._rendered_ns is not None:
             if latest is self._snapshot and fresh == self._fresh:
                 return
-            if now_ns - self._rendered_ns < self._min_interval_ns:
+            if now_ns - self._rendered_ns < _SERVED_NS:
                 return
         self._rows = rows_of(latest, now_ns)
         self._rendered_ns, self._snapshot, self._fresh = now_ns, latest, fresh

@@ -90,7 +90,7 @@ class PodResources:
     Args:
         socket: The kubelet's podresources socket; it may come and go.
         interval_seconds: From one question to the next.
-        clock_ns, wall, log: Seams.
+        clock_ns: Nanoseconds, monotonic.
     """
 
     def __init__(
@@ -99,8 +99,6 @@ class PodResources:
         interval_seconds: float = INTERVAL_SECONDS,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        wall: Callable[[], float] = time.time,
-        log: logging.Logger | None = None,
     ) -> None:
         self._socket = socket
         self._interval_seconds = interval_seconds
@@ -109,11 +107,10 @@ class PodResources:
         self._answered_ns = 0
         self._health = CollectorHealth(
             COLLECTOR,
-            log or logging.getLogger(__name__),
+            logging.getLogger(__name__),
             recovered="tells who holds which GPU",
             untried="the kubelet was not asked yet",
             clock_ns=clock_ns,
-            wall=wall,
         )
 
     def holders(self) -> tuple[GpuHolder, ...]:

@@ -14,7 +14,7 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
@@ -126,8 +126,7 @@ def refusal_of(error: HeadError) -> Refusal:
 class RefusalCounts:
     """Counts of each reason since the start; from any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(Refusal, 0)
         self._warned_seconds = float("-inf")
@@ -140,7 +139,7 @@ class RefusalCounts:
     def displace(self, address: str) -> None:
         """Count one that had to go for another, and say so once a minute."""
         self.add(Refusal.DISPLACED)
-        now_seconds = self._clock()
+        now_seconds = time.monotonic()
         if now_seconds - self._warned_seconds < _WARN_EVERY_SECONDS:
             return
         self._warned_seconds = now_seconds

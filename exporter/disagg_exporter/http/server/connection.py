@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from disagg_exporter.http.server.admission import Refusal, RefusalCounts, refusal_of
@@ -26,6 +27,7 @@ _SMALL_BODY_BYTES = 4096
 _REQUESTS_AHEAD = 4
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionHandler:
     """Serves a connection until its end; `seconds` is the deadline of a request and of silence.
 
@@ -33,25 +35,14 @@ class ConnectionHandler:
     that was made under another `tls` than they ask for now has to be made anew.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        reader: RequestReader,
-        tls: ssl.SSLContext | None,
-        site: Site,
-        access: Callable[[], Access],
-        refusals: RefusalCounts,
-        seconds: float,
-    ) -> None:
-        self._connection = connection
-        self._client = connection.client
-        self._reader = reader
-        self._tls = tls
-        self._requests_ahead = 0
-        self._site = site
-        self._access = access
-        self._refusals = refusals
-        self._seconds = seconds
+    connection: Connection
+    reader: RequestReader
+    tls: ssl.SSLContext | None
+    site: Site
+    access: Callable[[], Access]
+    refusals: RefusalCounts
+    seconds: float
+    _requests_ahead: int = field(default=0, init=False)
 
     def serve(self, head: RequestHead | None) -> None:
         """Answer all requests, of which the first may have been read already.
@@ -60,49 +51,49 @@ class ConnectionHandler:
             OSError: The client went away, or took too long over a request or an answer.
         """
         # Head and body are two writes; the second must not wait for the first's acknowledgement.
-        self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         head = head or self._next_head(is_first=True)
         while head is not None:
-            self._connection.begin()
-            self._client.limit(self._seconds)
-            self._requests_ahead += self._reader.is_amid_head
-            access = self._access()
-            if self._tls is None and access.tls is not None:
+            self.connection.begin()
+            self.connection.client.limit(self.seconds)
+            self._requests_ahead += self.reader.is_amid_head
+            access = self.access()
+            if self.tls is None and access.tls is not None:
                 raise ConnectionError("it must be encrypted now")
             keeps = head.keeps and self._requests_ahead < _REQUESTS_AHEAD
-            keeps = keeps and access.tls is self._tls
+            keeps = keeps and access.tls is self.tls
             self._answer(head, access, keeps=keeps)
             if not keeps:
-                if head.has_body or self._reader.is_amid_head:
+                if head.has_body or self.reader.is_amid_head:
                     self._linger()
                 return
             head = self._next_head(is_first=False)
 
     def _next_head(self, *, is_first: bool) -> RequestHead | None:
-        self._connection.begin()
-        self._client.limit(self._seconds)
+        self.connection.begin()
+        self.connection.client.limit(self.seconds)
         try:
-            return self._reader.read_head()
+            return self.reader.read_head()
         except HeadError as error:
-            self._refusals.add(refusal_of(error))
-            self._client.sendall(refusal(error))
+            self.refusals.add(refusal_of(error))
+            self.connection.client.sendall(refusal(error))
             self._linger()
             return None
         except TimeoutError:
             # Who has been answered and is silent is not refused, only no longer waited for.
-            if is_first or self._reader.is_amid_head:
-                self._refusals.add(Refusal.TIMEOUT)
+            if is_first or self.reader.is_amid_head:
+                self.refusals.add(Refusal.TIMEOUT)
             raise
 
     def _answer(self, head: RequestHead, access: Access, *, keeps: bool) -> None:
         answer = access.refusal(head.header("authorization"))
         if answer is None:
             accept, encodings = head.header("accept"), head.header("accept-encoding")
-            answer = self._site.answer(head.method, head.target, accept, encodings)
+            answer = self.site.answer(head.method, head.target, accept, encodings)
         try:
             self._send(answer, access.headers, keeps=keeps, with_body=head.method != "HEAD")
         except TimeoutError:
-            self._refusals.add(Refusal.TIMEOUT)
+            self.refusals.add(Refusal.TIMEOUT)
             raise
         _log.debug("metrics page: %s %s: %d", head.method, head.target, answer.status)
 
@@ -112,17 +103,17 @@ class ConnectionHandler:
         head = response_head(answer, extra, keeps=keeps)
         body = answer.body if with_body else b""
         if len(body) <= _SMALL_BODY_BYTES:
-            self._client.sendall(head + body)
+            self.connection.client.sendall(head + body)
             return
-        self._client.sendall(head)
-        self._client.sendall(body)
+        self.connection.client.sendall(head)
+        self.connection.client.sendall(body)
 
     def _linger(self) -> None:
-        self._connection.begin()
-        self._client.limit(min(self._seconds, LINGER_SECONDS))
+        self.connection.begin()
+        self.connection.client.limit(min(self.seconds, LINGER_SECONDS))
         with contextlib.suppress(OSError):
             # Of the plain socket, as a client of TLS need not say goodbye.
-            socket.socket.shutdown(self._client, socket.SHUT_WR)
+            socket.socket.shutdown(self.connection.client, socket.SHUT_WR)
             left_bytes = LINGER_BYTES
-            while left_bytes > 0 and (count := self._reader.discard()):
+            while left_bytes > 0 and (count := self.reader.discard()):
                 left_bytes -= count

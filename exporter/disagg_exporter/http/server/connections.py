@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from disagg_exporter.http.server.admission import (
@@ -51,6 +51,7 @@ class Connection(OpenConnection):
             socket.socket.shutdown(self.client, socket.SHUT_RDWR)
 
 
+@dataclass(slots=True, eq=False)
 class Connections:
     """All open connections, kept within their limits.
 
@@ -58,30 +59,21 @@ class Connections:
         limits: How many there may be.
         refusals: Where those are counted that paid for a newcomer.
         refuse: Answers a client, at once, that there is no room for it.
-        clock: Seconds that only grow.
     """
 
-    def __init__(
-        self,
-        limits: ConnectionLimits,
-        refusals: RefusalCounts,
-        refuse: Callable[[DeadlineSocket], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._limits = limits
-        self._refusals = refusals
-        self._refuse = refuse
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._open: dict[int, Connection] = {}
-        self._threads: dict[int, threading.Thread] = {}
-        self._last_number = 0
+    limits: ConnectionLimits
+    refusals: RefusalCounts
+    refuse: Callable[[DeadlineSocket], None]
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _open: dict[int, Connection] = field(default_factory=dict, init=False)
+    _threads: dict[int, threading.Thread] = field(default_factory=dict, init=False)
+    _last_number: int = field(default=0, init=False)
 
     def open(self, client: DeadlineSocket, address: str) -> Connection:
         """Take a connection in; one that has been there for longer may have to go."""
-        now_seconds = self._clock()
+        now_seconds = time.monotonic()
         with self._lock:
-            number = displaced_by(address, self._open.values(), self._limits)
+            number = displaced_by(address, self._open.values(), self.limits)
             displaced = None if number is None else self._open.pop(number)
             self._last_number += 1
             connection = Connection(self._last_number, address, client, now_seconds)
@@ -89,7 +81,7 @@ class Connections:
             if displaced is not None:
                 displaced.end()
         if displaced is not None:
-            self._refusals.displace(displaced.address)
+            self.refusals.displace(displaced.address)
         return connection
 
     def start(self, connection: Connection, serve: Callable[[], None]) -> None:
@@ -100,7 +92,7 @@ class Connections:
         """
         thread = threading.Thread(target=self._run, args=(connection, serve), daemon=True)
         with self._lock:
-            is_full = len(self._threads) >= 2 * self._limits.total
+            is_full = len(self._threads) >= 2 * self.limits.total
             if not is_full:
                 self._threads[connection.number] = thread
         if not is_full:
@@ -109,8 +101,8 @@ class Connections:
             except RuntimeError:  # the system has no thread left
                 is_full = True
         if is_full:
-            self._refusals.add(Refusal.NO_THREAD)
-            self._refuse(connection.client)
+            self.refusals.add(Refusal.NO_THREAD)
+            self.refuse(connection.client)
             self._forget(connection)
 
     def end_longest(self) -> None:
@@ -121,7 +113,7 @@ class Connections:
             longest = min(self._open.values(), key=lambda one: one.since_seconds)
             del self._open[longest.number]
             longest.end()
-        self._refusals.displace(longest.address)
+        self.refusals.displace(longest.address)
 
     def end_all(self, wait_seconds: float) -> None:
         """End every connection and wait for the threads."""

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from disagg_exporter.collectors.health import CollectorHealth
@@ -54,6 +54,7 @@ class Arrival(OpenConnection):
 HandOn = Callable[[Arrival, RequestHead | None], None]
 
 
+@dataclass(slots=True, eq=False)
 class Reception:
     """Where connections wait for their first request; all of it on the thread that runs it.
 
@@ -68,38 +69,27 @@ class Reception:
         health: Reports unforeseen exceptions: one ends one connection, not this thread.
     """
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        limits: ConnectionLimits,
-        seconds: float,
-        is_encrypted: Callable[[], bool],
-        hand_on: HandOn,
-        end_another: Callable[[], None],
-        refusals: RefusalCounts,
-        health: CollectorHealth,
-    ) -> None:
-        self._listener = listener
-        self._limits = limits
-        self._seconds = seconds
-        self._is_encrypted = is_encrypted
-        self._hand_on = hand_on
-        self._end_another = end_another
-        self._refusals = refusals
-        self._health = health
-        self._arrivals: dict[int, Arrival] = {}
-        self._last_number = 0
-        self._swept_seconds = 0.0
-        self._selector = selectors.EpollSelector()
+    listener: socket.socket
+    limits: ConnectionLimits
+    seconds: float
+    is_encrypted: Callable[[], bool]
+    hand_on: HandOn
+    end_another: Callable[[], None]
+    refusals: RefusalCounts
+    health: CollectorHealth
+    _arrivals: dict[int, Arrival] = field(default_factory=dict, init=False)
+    _last_number: int = field(default=0, init=False)
+    _swept_seconds: float = field(default=0.0, init=False)
+    _selector: selectors.EpollSelector = field(default_factory=selectors.EpollSelector, init=False)
 
     def run(self, closing: threading.Event) -> None:
         """Take in and hand on until the listener is shut down and `closing` is set."""
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self.listener.setblocking(False)
+        self._selector.register(self.listener, selectors.EVENT_READ)
         with self._selector:
             while not closing.is_set():
                 for key, _ in self._selector.select(_SWEEP_SECONDS if self._arrivals else None):
-                    with self._health.guard():
+                    with self.health.guard():
                         if key.data is None:
                             self._accept_some(closing)
                         elif key.data.number in self._arrivals:
@@ -111,7 +101,7 @@ class Reception:
     def _accept_some(self, closing: threading.Event) -> None:
         for _ in range(_AT_ONCE):
             try:
-                accepted, peer = self._listener.accept()
+                accepted, peer = self.listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -128,12 +118,12 @@ class Reception:
         client = DeadlineSocket(fileno=accepted.detach())
         try:
             address = address_of(peer)
-            number = displaced_by(address, self._arrivals.values(), self._limits)
+            number = displaced_by(address, self._arrivals.values(), self.limits)
             if number is not None:
                 self._displace(self._arrivals[number])
             self._last_number += 1
             who = (self._last_number, address, client, time.monotonic())
-            arrival = Arrival(*who, RequestReader(client), self._is_encrypted())
+            arrival = Arrival(*who, RequestReader(client), self.is_encrypted())
             self._selector.register(client, selectors.EVENT_READ, arrival)
         except Exception:
             client.close()
@@ -144,7 +134,7 @@ class Reception:
         if self._arrivals:
             self._displace(min(self._arrivals.values(), key=lambda one: one.since_seconds))
         else:
-            self._end_another()
+            self.end_another()
 
     def _go_on(self, arrival: Arrival) -> None:
         try:
@@ -171,16 +161,16 @@ class Reception:
 
     def _release(self, arrival: Arrival, head: RequestHead | None) -> None:
         self._forget(arrival)
-        if self._health.failures:
-            self._health.succeed()
+        if self.health.failures:
+            self.health.succeed()
         try:
-            self._hand_on(arrival, head)
+            self.hand_on(arrival, head)
         except Exception:
             arrival.client.close()
             raise
 
     def _refuse(self, arrival: Arrival, error: HeadError) -> None:
-        self._refusals.add(refusal_of(error))
+        self.refusals.add(refusal_of(error))
         arrival.is_refused = True
         arrival.since_seconds = time.monotonic()
         try:
@@ -195,15 +185,15 @@ class Reception:
             return
         self._swept_seconds = now_seconds
         for arrival in tuple(self._arrivals.values()):
-            allowed_seconds = LINGER_SECONDS if arrival.is_refused else self._seconds
+            allowed_seconds = LINGER_SECONDS if arrival.is_refused else self.seconds
             if now_seconds - arrival.since_seconds >= allowed_seconds:
                 if not arrival.is_refused:
-                    self._refusals.add(Refusal.TIMEOUT)
+                    self.refusals.add(Refusal.TIMEOUT)
                 self._end(arrival)
 
     def _displace(self, arrival: Arrival) -> None:
         if not arrival.is_refused:
-            self._refusals.displace(arrival.address)
+            self.refusals.displace(arrival.address)
         self._end(arrival)
 
     def _forget(self, arrival: Arrival) -> None:

@@ -9,8 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from disagg_exporter.collectors.health import CollectorHealth
 from disagg_exporter.http.deadline_socket import DeadlineSocket
@@ -137,18 +136,6 @@ class MetricsServer:
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How connections are taken in, once that has failed."""
         return (self._health.status(),) if self._health.has_failed else ()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _hand_on(self, arrival: Arrival, head: RequestHead | None) -> None:
         connection = self._connections.open(arrival.client, arrival.address)

@@ -271,8 +271,9 @@ def test_a_port_in_use_is_refused_and_closing_after_is_harmless() -> None:
         second.close()
 
 
-def test_as_a_context_it_serves_inside_and_not_after() -> None:
-    with MetricsServer(LOCAL, lambda: None, lambda: "", lambda: 0.0):
+def test_it_serves_until_it_is_closed() -> None:
+    with contextlib.closing(MetricsServer(LOCAL, lambda: None, lambda: "", lambda: 0.0)) as server:
+        server.start()
         assert any(thread.name == "metrics" for thread in threading.enumerate())
 
     assert all(thread.name != "metrics" for thread in threading.enumerate())
