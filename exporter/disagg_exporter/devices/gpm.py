@@ -27,7 +27,7 @@ class PartRatios(NamedTuple):
     dram_ratio: float | None = None
 
 
-NOT_TOLD = PartRatios()
+NOT_REPORTED = PartRatios()
 
 
 class GpmMeter:
@@ -66,12 +66,12 @@ class GpmMeter:
             self._older, self._newer = self._newer, self._older
             self._has_older = True
             if not had_older:
-                return NOT_TOLD
+                return NOT_REPORTED
             # The newest sample has just become the older one of the next call.
             self._question.sample1, self._question.sample2 = self._newer, self._older
             self._nvml.nvmlGpmMetricsGet(self._question)
         except self._nvml.NVMLError:
-            return NOT_TOLD
+            return NOT_REPORTED
         return PartRatios(*(self._ratio(*answer) for answer in self._answers))
 
     def close(self) -> None:

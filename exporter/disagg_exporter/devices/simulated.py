@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from disagg_exporter.devices.gpm import NOT_TOLD, PartRatios
+from disagg_exporter.devices.gpm import NOT_REPORTED, PartRatios
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
 
@@ -116,11 +116,11 @@ class SimTrack:
     charged_ns: int
     energy_joules: float = 0.0
     state: SimState | None = None
-    ratios: PartRatios = NOT_TOLD
+    ratios: PartRatios = NOT_REPORTED
 
 
 def follow(track: SimTrack, state: SimState | None, now_ns: int) -> SimTrack:
-    """The track after one more look at a device's file (`state` is None where there is none).
+    """The track after one more reading of a device's file (`state` is None where there is none).
 
     A process's first version shows where its totals begin; activity is absent until its second.
     """
@@ -128,7 +128,7 @@ def follow(track: SimTrack, state: SimState | None, now_ns: int) -> SimTrack:
         return _rested(track, now_ns, state=None, ratios=AT_REST)
     before = track.state
     if before is None or before.pid != state.pid or state.busy_ns < before.busy_ns:
-        return _rested(track, state.t_ns, state=state, ratios=NOT_TOLD)
+        return _rested(track, state.t_ns, state=state, ratios=NOT_REPORTED)
     if state.t_ns <= before.t_ns:
         if now_ns - before.t_ns <= HOLD_NS:
             return track
@@ -189,7 +189,7 @@ class SimDevices:
         return self._devices
 
     def sweep(self, now_ns: int) -> DeviceSweep:
-        """Look at every file once; a file that cannot be read or understood is a failure."""
+        """Read every file once; a file that cannot be read or understood is a failure."""
         readings: list[DeviceReading] = []
         failures: list[DeviceFailure] = []
         for device in self._devices:

@@ -157,7 +157,7 @@ SGLANG = Adapter(
     ),
     time_to_first_token="time_to_first_token_seconds",
     inter_token_latency="inter_token_latency_seconds",
-    # Every pipeline stage tells of the same requests; with --enable-metrics-for-all-schedulers
+    # Every pipeline stage reports the same requests; with --enable-metrics-for-all-schedulers
     # every tensor-parallel rank does. Data-parallel ranks have requests of their own.
     rank_labels=("pp_rank", "tp_rank", "moe_ep_rank"),
     breakdown_label="priority",
@@ -175,7 +175,7 @@ def _trtllm_kv_cache_tokens(found: SamplesByName) -> float | None:
 
 
 # Read from its collector at commit 050f80d of 2026. The page is `/prometheus/metrics`; its
-# `/metrics` is JSON and forgets what it has told.
+# `/metrics` is JSON and forgets what it has reported.
 TRTLLM = Adapter(
     kind="trtllm",
     prefixes=("trtllm_", "trtllm:"),
@@ -227,13 +227,13 @@ KINDS = tuple(dict.fromkeys(adapter.kind for adapter in ADAPTERS))
 def page_path(kind: str) -> str:
     """Return where an engine's page is on its server.
 
-    TensorRT-LLM's `/metrics` must never be asked: each look takes what others came to read.
+    TensorRT-LLM's `/metrics` must never be asked: each scrape takes what others came to read.
     """
     return "/prometheus/metrics" if kind == "trtllm" else "/metrics"
 
 
 def version_path(kind: str) -> str:
-    """Return where an engine's server tells its version, in a JSON object under `version`."""
+    """Return where an engine's server reports its version, in a JSON object under `version`."""
     return "/server_info" if kind == "sglang" else "/version"
 
 

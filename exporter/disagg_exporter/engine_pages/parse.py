@@ -35,7 +35,7 @@ class LayoutReader:
         layout: What stands left of their wanted values, in their order.
 
     Raises:
-        PageError: They are no pages of a known engine, or tell something twice.
+        PageError: They are no pages of a known engine, or report something twice.
     """
 
     def __init__(self, layout: Sequence[SeriesKey]) -> None:

@@ -33,7 +33,7 @@ class Field(StrEnum):
 
     @property
     def averaged(self) -> bool:
-        """Told by each rank of the same thing, so that a mean is meant and not a sum."""
+        """Reported by each rank of the same thing, so that a mean is meant and not a sum."""
         return self in (self.KV_USAGE_RATIO, self.PREFILL_SECONDS_TOTAL, self.DECODE_SECONDS_TOTAL)
 
 
@@ -64,7 +64,7 @@ class Adapter:
         prefixes: The spellings of its name space.
         series: What means what.
         time_to_first_token, inter_token_latency: Bare names of the histograms.
-        rank_labels: Ranks that tell the same of one step: only the lowest counts.
+        rank_labels: Ranks that report the same step: only the lowest counts.
         breakdown_label: A label that is empty on a gauge's total and filled on its parts.
         required_label: Without it a sample is somebody else's.
         kv_cache_tokens: How many tokens its cache holds, from the samples by bare names.

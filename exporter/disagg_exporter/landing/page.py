@@ -32,7 +32,7 @@ _STEP_NS = 5_000_000_000
 class AccountHistory:
     """Remembers a snapshot's accounts every few seconds, for a little more than the window.
 
-    One thread tells it of snapshots, any may ask: it swaps what it knows whole.
+    One thread gives it snapshots, any may ask: it swaps what it knows whole.
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "What an engine is; join on engine."),
     Family("disagg_left_out_engines", Data.ENGINES, (),
            "Engines that were found on this node beyond the 64 that one daemon attaches to: "
-           "nothing else on this page is about them. Absent where none are looked for."),
+           "nothing else on this page is about them. Absent where none are searched for."),
     Family("disagg_engine_up", Data.ENGINES, ("engine",),
            "1 when the engine answered its last health probe, 0 when it did not; absent for a "
            "follower, which answers nobody, and while the probe itself cannot be made."),
@@ -27,7 +27,7 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "1 when a Dynamo worker is registered where its frontends look, 0 when it answers but "
            "is not: then no request reaches it. Absent where that is unknown."),
     Family("disagg_engine_tls_info", Data.ENGINES, ("engine", "verified", "fault"),
-           "How an engine that speaks TLS was known at the last look at its page: ca (its "
+           "How an engine that speaks TLS was known at the last scrape of its page: ca (its "
            "certificate is signed by the CA in the node file), pinned (its certificate is the one "
            "its own process was started with) or insecure (not verified); and the TLS fault, if "
            "that is why there is no page."),

@@ -89,7 +89,7 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
 def _write_load(
     rows: MetricRows, account: EngineAccount | None, status: EngineStatus | None
 ) -> None:
-    """Write requests and KV use: what the steps told, else what the metrics page tells."""
+    """Write requests and KV use: as the steps report it, else the metrics page."""
     known = account if account is not None and account.running is not None else None
     load: EngineAccount | EnginePage | None = known or (status.page if status else None)
     who = account or status
@@ -99,7 +99,7 @@ def _write_load(
     rows.set("disagg_engine_requests", load.running, engine, role, "running")
     rows.set("disagg_engine_requests", load.waiting, engine, role, "waiting")
     rows.set("disagg_engine_requests", load.deferred, engine, role, "deferred")
-    # FPM tells tokens of the cache, which are a share of it only where its size is known.
+    # FPM reports tokens of the cache, which are a share of it only where its size is known.
     page = status.page if status else None
     kv_usage_ratio = load.kv_usage_ratio
     if account is not None and account.method is Method.FPM:

@@ -72,7 +72,7 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "The sum of this node's device activity by part of the device."),
     Family("disagg_node_energy_joules_total", Data.NODE, ("role", "phase", *_NODE),
            "The sum of this node's device energy by what the time went to; of the devices that "
-           "tell it."),
+           "report it."),
     Family("disagg_node_phase_tokens_total", Data.NODE,
            ("role", "phase", "model_name", "engine_namespace"),
            "The sum of this node's tokens computed, by engines long gone too; cached and "
@@ -83,7 +83,7 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "Devices' worth of work in the last disagg_node_busy_window_seconds. Fast and "
            "provisional; the seconds counters are the record."),
     Family("disagg_node_busy_window_seconds", Data.NODE, (),
-           "How far back disagg_node_busy_gpus looks."),
+           "The length of the window of disagg_node_busy_gpus, which ends now."),
     Family("disagg_node_gpu_hour_price", Data.NODE, ("currency",),
            "What one GPU of this node costs for an hour, as the node file says; absent where it "
            "does not."),

@@ -161,7 +161,7 @@ class DynamoWorker:
 
 @dataclass(frozen=True, slots=True)
 class TlsStatus:
-    """How an engine that speaks TLS was known at the last look at its page.
+    """How an engine that speaks TLS was known at the last scrape of its page.
 
     `verified` is `ca`, `pinned` or `insecure`; empty if it was not asked by TLS. `fault` is why no
     page came, in a word of `TlsFault`; empty if TLS is not why.

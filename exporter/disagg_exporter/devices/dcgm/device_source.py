@@ -25,7 +25,7 @@ PROMPT_SECONDS = 1.0
 """A page that is collected this often shows closely enough for accounting when a device was busy;
 from a slower one activity would seem to go on for half a minute after its end."""
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 15.0
-_HELD_LOOKS = 3
+_HELD_SCRAPES = 3
 _AGAIN_NS = 10_000_000_000
 _WAY_OUT = "check `dcgm.url` (its page is at /metrics there), or set `devices: nvml`"
 
@@ -41,23 +41,23 @@ class _Page:
     seen_ns: int
 
 
-def _on_a_thread(look: Callable[[], None]) -> None:
+def _on_a_thread(scrape: Callable[[], None]) -> None:
     # A daemon thread: the look-up of a name has no deadline, and must not keep us from ending.
-    threading.Thread(target=look, name="dcgm-page", daemon=True).start()
+    threading.Thread(target=scrape, name="dcgm-page", daemon=True).start()
 
 
 class DcgmDevices:
     """The devices on a dcgm-exporter's page, which is read twice in each of its own intervals.
 
-    It is read beside the sweeps, one look at a time: a sweep never waits for it. Between two looks
-    the values of the last one hold, as they do on the page itself; they are absent once three
-    looks should have come and none has.
+    It is read beside the sweeps, one scrape at a time: a sweep never waits for it. Between two
+    scrapes the values of the last one hold, as they do on the page itself; they are absent once
+    three scrapes should have come and none has.
 
     Args:
         url: Its root, such as `http://127.0.0.1:9400`.
         interval_seconds: How often it collects (its `--collect-interval`).
         fetch, clock_ns: Seams.
-        beside: Lets a look be taken while sweeps go on; may raise RuntimeError.
+        beside: Lets a scrape go on while sweeps do; may raise RuntimeError.
 
     Raises:
         DevicesUnavailable: No page to be had there, or none with a device on it.
@@ -86,17 +86,17 @@ class DcgmDevices:
         self._xids: dict[str, Counter[int]] = {}
         # Said when its values become absent, not before.
         self._health = CollectorHealth(
-            "dcgm", _log, failing="metrics page: ", silent_failures=_HELD_LOOKS - 1
+            "dcgm", _log, failing="metrics page: ", silent_failures=_HELD_SCRAPES - 1
         )
         try:
-            self._page = self._look()
+            self._page = self._scrape()
         except DisaggError as error:
             raise DevicesUnavailable(f"no dcgm-exporter: {error}", _WAY_OUT) from error
         if not self._page.devices:
             raise DevicesUnavailable(f"{self._url} has no device", _WAY_OUT)
         self._inventory = tuple(entry.device for entry in self._page.devices.values())
-        self._looking = False
-        self._looked_ns = self._page.seen_ns
+        self._scraping = False
+        self._began_ns = self._page.seen_ns
 
     def inventory(self) -> tuple[Device, ...]:
         """The devices that were on its page when this was made."""
@@ -105,9 +105,9 @@ class DcgmDevices:
     def sweep(self, now_ns: int) -> DeviceSweep:
         """Return what the page last reported, if that holds; begin the next fetch when due."""
         again_ns = _AGAIN_NS if self._away(self._page, now_ns) else 0
-        if not self._looking and now_ns - self._looked_ns >= max(self._between_ns, again_ns):
-            self._looked_ns = now_ns
-            self._begin_look()
+        if not self._scraping and now_ns - self._began_ns >= max(self._between_ns, again_ns):
+            self._began_ns = now_ns
+            self._begin_scrape()
         page = self._page
         away = self._away(page, now_ns)
         known: Mapping[str, DcgmDevice] = {} if away else page.devices
@@ -125,27 +125,27 @@ class DcgmDevices:
         return DeviceSweep(now_ns, readings, failures)
 
     def close(self) -> None:
-        """Nothing to let go of: each look has a connection of its own, and ends by itself."""
+        """Nothing to let go of: each scrape has a connection of its own, and ends by itself."""
 
     def _away(self, page: _Page, now_ns: int) -> bool:
-        return now_ns - page.seen_ns > _HELD_LOOKS * self._between_ns
+        return now_ns - page.seen_ns > _HELD_SCRAPES * self._between_ns
 
-    def _begin_look(self) -> None:
-        self._looking = True
+    def _begin_scrape(self) -> None:
+        self._scraping = True
         try:
-            self._beside(self._look_beside)
+            self._beside(self._scrape_beside)
         except RuntimeError as error:
-            self._looking = False
+            self._scraping = False
             self._health.fail(f"no thread is to be had for it: {error}")
 
-    def _look_beside(self) -> None:
+    def _scrape_beside(self) -> None:
         try:
             with self._health.round():
-                self._page = self._look()
+                self._page = self._scrape()
         finally:
-            self._looking = False
+            self._scraping = False
 
-    def _look(self) -> _Page:
+    def _scrape(self) -> _Page:
         devices = parse_dcgm(self._fetch(self._url, DEADLINE_SECONDS), self._heads)
         for entry in devices:
             if entry.xid is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from disagg_exporter.devices.gpm import NOT_TOLD, GpmMeter, PartRatios, open_meter
+from disagg_exporter.devices.gpm import NOT_REPORTED, GpmMeter, PartRatios, open_meter
 from disagg_exporter.devices.nvml.health import XidWatch, ecc_errors, open_xid_watch, throttles_of
 from disagg_exporter.devices.nvml.inventory import OpenDevice, Opened, ask, open_all
 from disagg_exporter.devices.source import DevicesUnavailable
@@ -50,7 +50,7 @@ class NvmlDevices:
                 f"the NVML binding cannot be imported: {error}", "install nvidia-ml-py"
             ) from error
         self._nvml: Any = pynvml
-        self._not_told = (
+        self._declined = (
             pynvml.NVMLError_NotSupported,
             pynvml.NVMLError_NoPermission,
             pynvml.NVMLError_FunctionNotFound,
@@ -152,7 +152,7 @@ class NvmlDevices:
         nvml, handle = self._nvml, opened.handle
         memory = None if opened.memory is None else self._core(opened.memory, handle)
         meter = self._meters.get(opened.device.gpu)
-        parts = NOT_TOLD if meter is None else meter.read()
+        parts = NOT_REPORTED if meter is None else meter.read()
         utilization = power = energy = None
         # Asked of an instance, these are refused, or answered for the whole GPU and so counted
         # once per instance.
@@ -163,7 +163,7 @@ class NvmlDevices:
             power = _known(ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle))
             energy = _known(ask(nvml, nvml.nvmlDeviceGetTotalEnergyConsumption, handle))
         throttles = ask(nvml, opened.throttles, opened.gpu_handle)
-        self._look_slowly(opened, now_ns)
+        self._read_slowly(opened, now_ns)
         return DeviceReading(
             gpu=opened.device.gpu,
             t_ns=now_ns,
@@ -193,10 +193,10 @@ class NvmlDevices:
         """
         try:
             return call(handle)
-        except self._not_told:
+        except self._declined:
             return None
 
-    def _look_slowly(self, opened: OpenDevice, now_ns: int) -> None:
+    def _read_slowly(self, opened: OpenDevice, now_ns: int) -> None:
         if opened.slow_ns is not None and now_ns - opened.slow_ns < SLOW_EVERY_NS:
             return
         opened.slow_ns = now_ns

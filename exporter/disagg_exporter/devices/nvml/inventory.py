@@ -18,7 +18,7 @@ _MOST_PERCENT = 100
 
 
 class ProcessMeter:
-    """The samples of one GPU since the last look; MIG instances have none."""
+    """The samples of one GPU since the last reading; MIG instances have none."""
 
     __slots__ = ("_seen_us",)
 

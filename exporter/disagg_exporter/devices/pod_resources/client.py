@@ -165,7 +165,7 @@ def _check_socket(socket: Path) -> None:
             "the socket, which is made anew when the kubelet restarts)"
         ) from None
     except PermissionError:
-        raise PodResourcesError(f"{socket}: no right to look at it: run as uid 0") from None
+        raise PodResourcesError(f"{socket}: no right to see it: run as uid 0") from None
     except OSError as error:
         raise PodResourcesError(f"{socket}: {error.strerror}") from None
     if not stat.S_ISSOCK(mode):

@@ -33,7 +33,7 @@ class PageError(DisaggError):
 
 def no_count(name: str, value: float) -> PageError:
     """Return the error of a counter that is negative, not a number or above 2^63."""
-    # Of another counter, or of the same with another value at the next look, it is no news.
+    # Of another counter, or of the same with another value at the next scrape, it is no news.
     return PageError(f"{name} is {value}, which no count can be", cause="a counter is no count")
 
 

@@ -246,7 +246,7 @@ class PagePoller:
             return False
         if whole and conn.parser.status != 200:
             url, status = conn.request.url, conn.parser.status
-            # Which status it is, a server may change at each look.
+            # Which status it is, a server may change at each scrape.
             cause = f"{url}: does not answer 200"
             why = f"{url}: answers {status} instead of 200"
             self._refuse(conn, EngineRefused(why, cause=cause, status=status))

@@ -7,7 +7,7 @@ import re
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.tls_words import TlsFault
 
-# A head is looked at anew with every piece, and one chunk costs as much as another: engines' heads
+# A head is parsed anew with every piece, and one chunk costs as much as another: engines' heads
 # have some hundred bytes, their pages some hundred chunks.
 MAX_HEAD_BYTES = 16 * 1024
 _MAX_BETWEEN_BYTES = 256 * 1024

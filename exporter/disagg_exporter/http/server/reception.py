@@ -37,7 +37,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 LINGER_BYTES = 65536
 LINGER_SECONDS = 1.0
 _SWEEP_SECONDS = 0.25
-# How many are taken in before those that wait are looked at again.
+# How many are taken in before those that wait are checked again.
 _AT_ONCE = 32
 
 

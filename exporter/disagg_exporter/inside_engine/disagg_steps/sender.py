@@ -70,7 +70,7 @@ class Sender:
         engine_index: int = 0,
         flags: int = 0,
         *,
-        read: Callable[..., StepReport | None] = lambda told: told,
+        read: Callable[..., StepReport | None] = lambda report: report,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         getpid: Callable[[], int] = os.getpid,
         beat_seconds: float = BEAT_SECONDS,
@@ -116,12 +116,12 @@ class Sender:
             if held:
                 self._lock.release()
 
-    def keep(self, t_ns: int, *told: Any) -> None:
-        """Keep what was told at `t_ns`; send all that is kept if that is due. Never waits."""
+    def keep(self, t_ns: int, *report: Any) -> None:
+        """Keep what was reported at `t_ns`; send all that is kept if that is due. Never waits."""
         if self._getpid() != self._pid:
             self._start_over()
         kept = self._kept
-        kept.append((t_ns, told))
+        kept.append((t_ns, report))
         if t_ns >= self._due_ns or len(kept) >= KEPT_RECORDS:
             if self._lock.acquire(blocking=False):
                 try:
@@ -149,7 +149,7 @@ class Sender:
     def beat(self) -> None:
         """Send what is kept and a heartbeat; without a connection, try once to get one."""
         with self._lock:
-            # The clock is read first: what was told before that instant is in the packet.
+            # The clock is read first: what was reported before that instant is in the packet.
             now_ns = self._clock_ns()
             connected = self._link.is_open
             if not connected:
@@ -189,7 +189,7 @@ class Sender:
         while not self._closing and (now_ns := self._clock_ns()) < until_ns:
             wake_ns = min(self._due_ns, until_ns)
             if wake_ns <= now_ns:
-                # Said before the look: what is kept after the look will ring.
+                # Said before the check: what is kept after the check will ring.
                 self._dozing = True
                 if self._kept:
                     self._dozing = False

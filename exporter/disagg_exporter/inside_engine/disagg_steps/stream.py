@@ -49,10 +49,10 @@ class Stream:
         self._last = Facts()
         self._held_since_ns = 0
 
-    def record(self, t_ns: int, told: tuple[Any, ...]) -> bytes | None:
+    def record(self, t_ns: int, kept: tuple[Any, ...]) -> bytes | None:
         """Return the next record; None if there is none to make, or if it cannot be made."""
         try:
-            read = self._read(*told)
+            read = self._read(*kept)
             if read is None:
                 return None
             facts, counted, dummy = read

@@ -1,4 +1,4 @@
-"""The vLLM plugin: a stat logger that tells the node's daemon of every engine step.
+"""The vLLM plugin: a stat logger that reports every engine step to the node's daemon.
 
 vLLM finds it by its entry point, makes one per data-parallel rank inside the API-server process
 and calls `record` for each batch of engine outputs, on the thread that serves the requests. So
@@ -52,7 +52,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
 
     def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
         self._sender: Sender | None = None
-        self._told: Facts | None = None
+        self._reported: Facts | None = None
         path = os.environ.get(wire.SOCKET_ENVIRONMENT)
         if not path:
             return
@@ -62,7 +62,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
             if os.environ.get(KEEP_LOG_ENVIRONMENT) != "1":
                 hide_iteration_lines()
         except Exception as error:  # noqa: BLE001 # an engine must start whatever ails its observer
-            logging.getLogger(__name__).warning("disagg-node hears no steps: %r", error)
+            logging.getLogger(__name__).warning("disagg-node receives no steps: %r", error)
             return
         self._sender = sender
 
@@ -74,7 +74,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         engine_idx: int = 0,
         **_later: Any,
     ) -> None:
-        """Keep what vLLM tells of one step, or of the engine's state if no step was taken."""
+        """Keep what vLLM reports of one step, or of the engine's state if no step was taken."""
         sender = self._sender
         if sender is None or scheduler_stats is None:
             return
@@ -97,9 +97,9 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         details = getattr(scheduler_stats, "iteration_details", None)
         facts = facts_of(scheduler_stats, iteration_stats, details)
         # An engine that waits for KV reports the same nothing thousands of times a second.
-        if details is None and self._told is not None and not is_news(facts, self._told):
+        if details is None and self._reported is not None and not is_news(facts, self._reported):
             return None
-        self._told = facts
+        self._reported = facts
         if details is None:
             return _new(StepReport, (facts, False, False))
         return _new(StepReport, (facts, True, bool(getattr(details, "is_dummy", False))))
@@ -141,8 +141,8 @@ def _facts_one_by_one(scheduler_stats: Any, iteration_stats: Any, details: Any) 
     return Facts._make((elapsed_ns, *found, getattr(iteration_stats, "num_preempted_reqs", 0) or 0))
 
 
-def is_news(facts: Facts, told: Facts) -> bool:
-    """Say whether facts without a step tell more than those told last.
+def is_news(facts: Facts, last: Facts) -> bool:
+    """Say whether facts without a step say more than those reported last.
 
     An event always does; the state does when a count of requests or a whole percent of the KV
     cache differs.
@@ -150,10 +150,10 @@ def is_news(facts: Facts, told: Facts) -> bool:
     if facts.computed_tokens or facts.cached_tokens or facts.external_tokens or facts.preemptions:
         return True
     return (
-        facts.running != told.running
-        or facts.waiting != told.waiting
-        or facts.deferred != told.deferred
-        or abs(facts.kv_usage_ratio - told.kv_usage_ratio) >= 0.01
+        facts.running != last.running
+        or facts.waiting != last.waiting
+        or facts.deferred != last.deferred
+        or abs(facts.kv_usage_ratio - last.kv_usage_ratio) >= 0.01
     )
 
 

@@ -93,7 +93,7 @@ def _pairs_in(value: object) -> Iterator[tuple[str, str]]:
 
 
 CERTIFICATE_FILE = "ssl-certfile"
-"""The option by which vLLM and SGLang are told to serve TLS, and with which certificate."""
+"""The option that makes vLLM and SGLang serve TLS, with this certificate."""
 
 _SHORTEST = {
     CERTIFICATE_FILE: "ssl-certf",

@@ -10,7 +10,7 @@ MAX_TOKENS = 4096
 MAX_TOKEN_CHARS = 32 * 1024
 MAX_CHARS = 128 * 1024
 MAX_DEPTH = 4
-# No file is called longer; what searches names looks at each end of each of their parts.
+# No file is called longer; a search of names tries each end of each of their parts.
 MAX_PROGRAM_CHARS = 255
 MAX_COMMANDS = 2048
 MAX_SUBSHELLS = 32

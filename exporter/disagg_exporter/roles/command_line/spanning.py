@@ -1,7 +1,7 @@
 """Which part of an engine a command line starts, where one engine spans several nodes.
 
-One part leads: it serves, has a metrics page and tells the steps. The others follow: they compute
-and tell nothing. Which is which stands in options, by the engines' own sources: vLLM 0.32
+One part leads: it serves, has a metrics page and reports the steps. The others follow: they
+compute and report nothing. Which is which stands in options, by the engines' own sources: vLLM 0.32
 (`entrypoints/cli/serve.py`, `config/parallel.py`), SGLang's multi-node guide, ai-dynamo 1.6.1
 (`dynamo/vllm/headless.py`, `dynamo/sglang/publisher.py`).
 """
@@ -20,7 +20,7 @@ WORKER_INDEX = "LWS_WORKER_INDEX"
 WORKER_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 _HEADLESS = "DYN_VLLM_HEADLESS"
 NAMES_OF_PARTS = frozenset({_HEADLESS})
-"""What may be kept of an environment to tell parts of engines apart."""
+"""What may be kept of an environment to distinguish parts of engines."""
 
 _VLLM = (Program.VLLM, Program.DYNAMO_VLLM)
 _SGLANG = (Program.SGLANG, Program.DYNAMO_SGLANG)
@@ -38,11 +38,11 @@ _PLACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[?[0-9A-F
 class EnginePart:
     """One part of an engine that spans nodes.
 
-    `head` is where all its parts meet, as each of them was told; empty if that is not known.
-    `rank` is the number of this part, or of its first data-parallel rank; None if nobody told.
+    `head` is where all its parts meet, as each of them was configured; empty if that is not known.
+    `rank` is the number of this part, or of its first data-parallel rank; None if unknown.
     `follows` is whether another part leads. `local_ranks` is how many data-parallel ranks are on
-    the leader's own node, the first ones; None where all of which it tells are. `model_name` is
-    under which name it serves, as far as it says so: a follower has no page to tell it.
+    the leader's own node, the first ones; None where all that it reports are. `model_name` is
+    under which name it serves, as far as it says so: a follower has no page that says it.
     """
 
     head: str
@@ -78,9 +78,9 @@ def part_of(
 def _model(arguments: Sequence[str], flags: Flags) -> str:
     """What the leader's page calls the model; vLLM takes it behind the word `serve`, too."""
     bare = arguments[1:2] if arguments[:1] == ["serve"] else ()
-    told = flags.value("served-model-name", "model", "model-path") or next(iter(bare), "")
+    name = flags.value("served-model-name", "model", "model-path") or next(iter(bare), "")
     # A variable that nobody resolved is no name.
-    return "" if told.startswith("-") or "$" in told else told
+    return "" if name.startswith("-") or "$" in name else name
 
 
 def _vllm(flags: Flags, env: Mapping[str, str]) -> EnginePart | None:
@@ -92,7 +92,7 @@ def _vllm(flags: Flags, env: Mapping[str, str]) -> EnginePart | None:
         first = () if nodes > 1 else ("data-parallel-start-rank", "dpr")
         rank = _count(flags, *first, "node-rank", "r")
         return EnginePart(_vllm_head(flags, spanned=nodes > 1), rank, follows=True)
-    # With one of these each node has a server of its own, which tells of its own ranks only.
+    # With one of these each node has a server of its own, which reports its own ranks only.
     if any(flags.given(name) for name in (*_OWN_SERVERS, "dph", "dpe", "dpn", "dpr")):
         return None
     ranks = _count(flags, "data-parallel-size", "dp") or 1
@@ -111,9 +111,9 @@ def _vllm_head(flags: Flags, *, spanned: bool) -> str:
     host = flags.value("master-addr")
     if spanned:
         return _place(host or _HOST, _count(flags, "master-port") or _PORT)
-    told = flags.value("data-parallel-address", "dpa")
+    address = flags.value("data-parallel-address", "dpa")
     port = _count(flags, "data-parallel-rpc-port", "dpp") or _DATA_PARALLEL_PORT
-    return _place(told or host or _HOST, port)
+    return _place(address or host or _HOST, port)
 
 
 def _sglang(flags: Flags) -> EnginePart | None:
@@ -121,8 +121,8 @@ def _sglang(flags: Flags) -> EnginePart | None:
     known = rank is not None or not flags.given("node-rank")
     if not known or (not rank and flags.value("nnodes") in (None, "1")):
         return None
-    told = flags.value("dist-init-addr", "nccl-init-addr") or ""
-    return EnginePart(told if is_place(told) else "", rank or 0, follows=bool(rank))
+    head = flags.value("dist-init-addr", "nccl-init-addr") or ""
+    return EnginePart(head if is_place(head) else "", rank or 0, follows=bool(rank))
 
 
 def is_place(text: str) -> bool:

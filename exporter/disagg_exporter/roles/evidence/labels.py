@@ -166,7 +166,7 @@ def _aibrix(labels: Mapping[str, str]) -> Iterator[Claim]:
 
 
 def _production_stack(labels: Mapping[str, str]) -> Iterator[Claim]:
-    """The label `model`, which its router is told to read as a role."""
+    """The label `model`, which its router is configured to read as a role."""
     stack = labels.get(COMPONENT) == "serving-engine" or "helm-release-name" in labels
     for claim in name_claims("label model", labels.get("model", ""), Source.PRODUCTION_STACK):
         if claim.says not in (Role.PREFILL, Role.DECODE):

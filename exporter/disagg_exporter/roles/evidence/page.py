@@ -88,7 +88,7 @@ def _read(seen: _Seen, name: str, labels: Mapping[str, str], value: str) -> None
         seen.router = True
         return
     bare = name.removeprefix("ray_")
-    # A router that tells of its engines adds the label `server`.
+    # A router that reports its engines adds the label `server`.
     seen.engine = seen.engine or (bare.startswith(ENGINE_PREFIXES) and "server" not in labels)
     bare = re.sub(r"^(vllm|sglang)[:_]", "", bare)
     if bare == FETCH_STAGE:
@@ -106,8 +106,8 @@ def _read(seen: _Seen, name: str, labels: Mapping[str, str], value: str) -> None
 
 
 def _count(seen: _Seen, bare: str, labels: Mapping[str, str], value: str) -> None:
-    told = TOTALS.get(bare, "")
-    part = labels.get(told[1:], "") if told.startswith("=") else told
+    counts = TOTALS.get(bare, "")
+    part = labels.get(counts[1:], "") if counts.startswith("=") else counts
     if not part or len(seen.totals) > 32:
         return
     try:

@@ -66,9 +66,9 @@ def _says(role: Role, why: str) -> Claim:
 
 
 WINDOW_SECONDS = 10.0
-"""How long traffic is looked at; longer where there is too little of it to tell."""
+"""How long traffic is observed; longer where there is too little of it to decide."""
 REMEMBERED_WINDOWS = 6
-"""Of so many windows more than half must tell of a role for it to be kept."""
+"""Of so many windows more than half must show a role for it to be kept."""
 
 
 @dataclass(slots=True)

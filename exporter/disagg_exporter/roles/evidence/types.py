@@ -13,7 +13,7 @@ NOT_AN_ENGINE = "not_an_engine"
 
 
 class Confidence(StrEnum):
-    """How sure a verdict is. `certain` is kept for what somebody told us on purpose."""
+    """How sure a verdict is. `certain` is kept for what somebody set on purpose."""
 
     CERTAIN = "certain"
     HIGH = "high"
@@ -43,7 +43,7 @@ class Peers:
 
 
 class Traffic(NamedTuple):
-    """What an engine did over a window, in requests and tokens; None where nobody tells."""
+    """What an engine did over a window, in requests and tokens; None where nobody reports them."""
 
     finished_requests: float | None = None
     computed_tokens: float | None = None
@@ -152,7 +152,7 @@ class Claim:
 
     @property
     def is_enough(self) -> bool:
-        """Of a claim by traffic: whether there was enough to tell by, whatever it told."""
+        """Of a claim by traffic: whether there was enough to decide by, whatever it showed."""
         return self.value != TOO_LITTLE
 
     @property
