@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from disagg_cluster.demo.simulated_gpu import SimGpus
@@ -114,7 +115,9 @@ class StepLoop:
                 await asyncio.sleep(_GPU_WRITE_SECONDS)
             else:
                 self._awake.clear()
-                await _wait_for(self._awake, _GPU_REST_WRITE_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_GPU_REST_WRITE_SECONDS):
+                        await self._awake.wait()
 
     def _begin(self) -> StepRun | None:
         """Plan a step, and let the KV set out for which there is room now."""
@@ -166,12 +169,3 @@ class StepLoop:
         except OSError as error:
             self._gpus = None
             sys.stderr.write(f"stand-in: no more GPU files: {error}\n")
-
-
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait for `event`, at most so long."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from disagg_cluster.inspect.report.past import (
@@ -16,7 +16,6 @@ from disagg_cluster.inspect.report.past import (
 
 _HOUR_SECONDS = 3600
 _ALL_OF_IT = 0.99
-_NOTHING = RuleSeries({}, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +55,21 @@ def coverage_of(history: History) -> Coverage | None:
     expected = gpus * history.period.length_seconds / _HOUR_SECONDS
     if expected <= 0:
         return None
-    hours = _hours(history.curves.get(UNOBSERVED, _NOTHING))
+    hours = _hours(history.curve(UNOBSERVED))
     unobserved = ((key[0], value) for key, value in hours.items() if value > 0)
     return Coverage(
         gpus=gpus,
         expected_gpu_hours=expected,
-        accounted_gpu_hours=min(_accounted_hours(history.curves), expected),
+        accounted_gpu_hours=min(_accounted_hours(history), expected),
         unobserved=tuple(sorted(unobserved, key=lambda one: -one[1])),
         nodes=len(most),
         nodes_part_time=sum(None in values for values in history.gpus.values()),
     )
 
 
-def _accounted_hours(curves: Mapping[str, RuleSeries]) -> float:
+def _accounted_hours(history: History) -> float:
     """By hourly rates, which hold what was counted late, if they were recorded all the time."""
-    split, hourly = curves[SPLIT], curves.get(ACCOUNTED, _NOTHING)
+    split, hourly = history.curve(SPLIT), history.curve(ACCOUNTED)
     recorded = sum(hourly.covered) >= _ALL_OF_IT * sum(split.covered)
     return sum(_hours(hourly if recorded else split).values())
 

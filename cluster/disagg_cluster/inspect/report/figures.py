@@ -25,8 +25,6 @@ KWH_JOULES = 3_600_000
 
 _LAGGING_SECONDS = 86_400
 
-_NOTHING = RuleSeries({}, ())
-
 
 @dataclass(frozen=True, slots=True)
 class GpuHourPrice:
@@ -121,13 +119,12 @@ class Report:
 
 def report_of(history: History, cluster: str | None, price: GpuHourPrice | None) -> Report:
     """Add a history up."""
-    period, curves = history.period, history.curves
-    split = curves[SPLIT]
+    period, split = history.period, history.curve(SPLIT)
     hours = dict.fromkeys(PHASES, 0.0)
     for (phase,), seconds in split.totals(1).items():
         hours[phase] = seconds / HOUR_SECONDS
-    currencies = sorted({key[3] for key in curves.get(COST, _NOTHING).buckets})
-    notes = _notes(curves, currencies, price)
+    currencies = sorted({key[3] for key in history.curve(COST).buckets})
+    notes = _notes(history, currencies, price)
     if period.length_seconds < _LAGGING_SECONDS:
         notes.append(
             "Energy, who used what and how much is accounted for are recorded as hourly means: in "
@@ -136,7 +133,9 @@ def report_of(history: History, cluster: str | None, price: GpuHourPrice | None)
     if price is None and len(currencies) != 1:
         cost_of_idle, cost, currency = None, None, None
     elif price is None:
-        costs = {key[0]: value / HOUR_SECONDS for key, value in curves[COST].totals(2).items()}
+        costs = {
+            key[0]: value / HOUR_SECONDS for key, value in history.curve(COST).totals(2).items()
+        }
         cost_of_idle, cost, currency = costs.get("idle", 0.0), sum(costs.values()), currencies[0]
     else:
         cost_of_idle = hours["idle"] * price.per_gpu_hour
@@ -148,12 +147,11 @@ def report_of(history: History, cluster: str | None, price: GpuHourPrice | None)
         coverage=coverage_of(history),
         gpu_hours=hours,
         gpus={phase: _gpus(split, phase, period.bucket_seconds) for phase in PHASES},
-        idle=_idle(curves.get(IDLE, _NOTHING), cost_of_idle),
+        idle=_idle(history.curve(IDLE), cost_of_idle),
         energy_kilowatt_hours={
-            key[0]: joules / KWH_JOULES
-            for key, joules in curves.get(ENERGY, _NOTHING).totals(2).items()
+            key[0]: joules / KWH_JOULES for key, joules in history.curve(ENERGY).totals(2).items()
         },
-        accounts=_accounts(curves, price, currency),
+        accounts=_accounts(history, price, currency),
         incidents=incidents(
             history.firing, history.firing_step_seconds, period.start_seconds, period.end_seconds
         ),
@@ -185,12 +183,12 @@ def _idle(curve: RuleSeries, cost: float | None) -> tuple[Share, ...]:
 
 
 def _accounts(
-    curves: Mapping[str, RuleSeries], price: GpuHourPrice | None, currency: str | None
+    history: History, price: GpuHourPrice | None, currency: str | None
 ) -> tuple[Account, ...]:
-    seconds = curves.get(SHOWBACK, _NOTHING).totals(0, 1, 2)
-    tokens = curves.get(TOKENS, _NOTHING).totals(0, 1, 2)
-    energy = curves.get(ENERGY, _NOTHING).totals(0, 1)
-    costs = curves.get(COST, _NOTHING).totals(0, 1)
+    seconds = history.curve(SHOWBACK).totals(0, 1, 2)
+    tokens = history.curve(TOKENS).totals(0, 1, 2)
+    energy = history.curve(ENERGY).totals(0, 1)
+    costs = history.curve(COST).totals(0, 1)
     found = []
     for model, namespace in sorted({(key[0], key[1]) for key in seconds}):
         hours = {p: seconds.get((model, namespace, p), 0.0) / HOUR_SECONDS for p in PHASES}
@@ -213,18 +211,16 @@ def _accounts(
     return tuple(sorted(found, key=lambda account: -account.all_gpu_hours))
 
 
-def _notes(
-    curves: Mapping[str, RuleSeries], currencies: Sequence[str], price: GpuHourPrice | None
-) -> list[str]:
+def _notes(history: History, currencies: Sequence[str], price: GpuHourPrice | None) -> list[str]:
     notes = []
     if price is None and not currencies:
         notes.append("No price is known: give --gpu-hour-price, or gpu_price in the node files.")
     elif price is None and len(currencies) > 1:
         together = ", ".join(currencies)
         notes.append(f"Nodes report prices in several currencies ({together}): none are added up.")
-    if ENERGY not in curves:
+    if ENERGY not in history.curves:
         notes.append("No GPU reported its energy.")
-    if not any(key[0] for key in curves.get(SHOWBACK, _NOTHING).buckets):
+    if not any(key[0] for key in history.curve(SHOWBACK).buckets):
         notes.append("No model was served.")
     return notes
 

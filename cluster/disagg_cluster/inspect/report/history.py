@@ -87,10 +87,7 @@ class Reader:
     def _gpus(self, period: Period) -> dict[Key, tuple[float | None, ...]]:
         """The most GPUs that each node had in each bucket."""
         self._say(f"reading {NODE_GPUS}")
-        window = f"[{period.bucket_seconds * 1000 - 1}ms]"
-        expr = f"max by (cluster, node) (max_over_time({self._selector(NODE_GPUS)}{window}))"
-        first = period.start_seconds + period.bucket_seconds
-        found = self._range(expr, first, period.end_seconds, period.bucket_seconds)
+        found = self._buckets("max by (cluster, node) (max_over_time({}))", NODE_GPUS, period)
         return {
             (each.labels.get("cluster", ""), each.labels.get("node", "")): _placed(
                 each, period.ends, 1.0
@@ -99,19 +96,14 @@ class Reader:
         }
 
     def _curve(self, rule: str, period: Period) -> RuleSeries | None:
-        # A window that begins where the one before ends would have the sample between in both.
-        window = f"[{period.bucket_seconds * 1000 - 1}ms]"
-        selector = self._selector(rule)
-        first = period.start_seconds + period.bucket_seconds
-        ends = (first, period.end_seconds, period.bucket_seconds)
-        counts = self._range(f"max(count_over_time({selector}{window}))", *ends)
+        counts = self._buckets("max(count_over_time({}))", rule, period)
         if not counts or not counts[0].values:
             return None
-        every_seconds = self._interval(selector, counts[0])
+        every_seconds = self._interval(self._selector(rule), counts[0])
         if every_seconds is None:
             return None
         by = ", ".join(LABELS[rule])
-        sums = self._range(f"sum by ({by}) (sum_over_time({selector}{window}))", *ends)
+        sums = self._buckets(f"sum by ({by}) (sum_over_time({{}}))", rule, period)
         seen = dict(counts[0].values)
         return RuleSeries(
             buckets={
@@ -125,6 +117,13 @@ class Reader:
                 for end in period.ends
             ),
         )
+
+    def _buckets(self, expr: str, name: str, period: Period) -> list[Samples]:
+        """Evaluate an expression over each bucket; `{}` in it stands for the samples of `name`."""
+        # A window that begins where the one before ends would have the sample between in both.
+        samples = f"{self._selector(name)}[{period.bucket_seconds * 1000 - 1}ms]"
+        ends = (period.ends[0], period.end_seconds, period.bucket_seconds)
+        return self._range(expr.format(samples), *ends)
 
     def _interval(self, selector: str, counts: Samples) -> float | None:
         """How often the rule is evaluated, by the samples of the fullest bucket; None for one."""

@@ -148,3 +148,7 @@ class History:
     firing: tuple[Firing, ...]
     firing_step_seconds: float
     gpus: Mapping[Key, tuple[float | None, ...]] = field(default_factory=dict)
+
+    def curve(self, rule: str) -> RuleSeries:
+        """A rule, without a key where it had no value."""
+        return self.curves.get(rule, RuleSeries({}, ()))

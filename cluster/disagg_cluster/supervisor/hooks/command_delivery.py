@@ -110,18 +110,12 @@ async def _look(child: child_process.ChildProcess) -> None:
 
 async def _ended(child: child_process.ChildProcess) -> None:
     """Wait for the death of a leader."""
-    loop = asyncio.get_running_loop()
-    dead = loop.create_future()
-    loop.add_reader(child.pidfd, _settle, dead)
+    loop, dead = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(child.pidfd, dead.set)
     try:
-        await dead
+        await dead.wait()
     finally:
         loop.remove_reader(child.pidfd)
-
-
-def _settle(dead: asyncio.Future[None]) -> None:
-    if not dead.done():
-        dead.set_result(None)
 
 
 async def _end(child: child_process.ChildProcess) -> None:
