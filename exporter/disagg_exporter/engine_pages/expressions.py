@@ -108,9 +108,6 @@ def _rank(text: str) -> int:
 FIRST_TOKEN_BOUNDS_SECONDS = (0.01, 0.04, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 80.0)
 BETWEEN_TOKENS_BOUNDS_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.4, 1.0, 2.5, 10.0)
 
-IndexedLabels = Iterable[tuple[int, Mapping[str, str]]]
-"""Samples by their indexes among all of a page, and their labels."""
-
 
 class _Buckets(NamedTuple):
     """The buckets of one label set, the lowest first: where they are, and which are our bounds'."""
@@ -127,23 +124,18 @@ class HistogramReader:
     taken: an observation in between moves up into our next bucket, so no quantile is too low.
 
     Args:
-        name: For the message.
-        buckets, sums: Its samples.
+        name: Its bare name; None where the engine has none such.
+        found: The samples of the page.
         bounds_seconds: Ours.
 
     Raises:
         PageError: A bucket is without its bound, or there is none for all.
     """
 
-    def __init__(
-        self,
-        name: str,
-        buckets: IndexedLabels,
-        sums: IndexedLabels,
-        bounds_seconds: tuple[float, ...],
-    ) -> None:
+    def __init__(self, name: str | None, found: Samples, bounds_seconds: tuple[float, ...]) -> None:
         self._name = name
         self._bounds_seconds = bounds_seconds
+        buckets, sums = found.get(f"{name}_bucket", ()), found.get(f"{name}_sum", ())
         self._sets = [self._rebucketed(points) for points in _by_labels(buckets)]
         self._sums = tuple(index for index, _ in sums)
 
@@ -186,13 +178,13 @@ class HistogramReader:
         return PageError(f"{self._name}_bucket is no histogram", cause=cause)
 
 
-def _by_labels(buckets: IndexedLabels) -> list[list[tuple[float, int]]]:
+def _by_labels(buckets: Iterable[IndexedKey]) -> list[list[tuple[float, int]]]:
     """The (bound, index) points of each label set."""
     sets: dict[tuple[tuple[str, str], ...], list[tuple[float, int]]] = {}
-    for index, labels in buckets:
-        rest = tuple(sorted(pair for pair in labels.items() if pair[0] != "le"))
+    for index, key in buckets:
+        rest = tuple(sorted(pair for pair in key.labels.items() if pair[0] != "le"))
         try:
-            bound = float(labels.get("le", ""))
+            bound = float(key.labels.get("le", ""))
         except ValueError:
             raise PageError("a bucket has no bound") from None
         sets.setdefault(rest, []).append((bound, index))

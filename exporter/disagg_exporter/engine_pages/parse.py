@@ -44,10 +44,10 @@ class LayoutReader:
         self._expressions = tuple(
             one for series in adapter.series if (one := expression_of(series, adapter, found))
         )
-        self._first_token = _histogram(
+        self._first_token = HistogramReader(
             adapter.time_to_first_token, found, FIRST_TOKEN_BOUNDS_SECONDS
         )
-        self._between_tokens = _histogram(
+        self._between_tokens = HistogramReader(
             adapter.inter_token_latency, found, BETWEEN_TOKENS_BOUNDS_SECONDS
         )
         self._facts = {name: found[name] for name in adapter.facts if name in found}
@@ -127,16 +127,6 @@ def _recognized(layout: Sequence[SeriesKey]) -> tuple[Adapter, Samples]:
         if ours:
             return adapter, ours
     raise PageError(f"no series of a known engine on the page (known: {', '.join(KINDS)})")
-
-
-def _histogram(
-    name: str | None, found: Samples, bounds_seconds: tuple[float, ...]
-) -> HistogramReader:
-    buckets, sums = (
-        [(index, key.labels) for index, key in found.get(f"{name}_{part}", ())]
-        for part in ("bucket", "sum")
-    )
-    return HistogramReader(name or "", buckets, sums, bounds_seconds)
 
 
 _WANTED = SeriesFilter(name for adapter in ADAPTERS for name in adapter.names)

@@ -145,7 +145,9 @@ def parse_command_line(argv: Sequence[str], env: Mapping[str, str]) -> ParsedCom
         flags = read_flags([*own, *more])
         options.append(flags)
         spans.add(part_of(found.program, own, flags, whole))
-        said = _command_claims(tokens, found, flags, open_ended=_open_ended(own, whole))
+        said = tuple(option_claims(found, flags, tokens[0] if tokens else ""))
+        if not _open_ended(own, whole):
+            said += tuple(silence_claims(found.program, flags, said))
         # Where nothing else is known, they are all that is values of the engine's own arguments.
         claims.extend(map(_perhaps, said) if more and tokens else said)
     spanning = spans.pop() if len(spans) == 1 else None
@@ -205,16 +207,6 @@ def _own_arguments(tokens: Sequence[str], found: FoundProgram, env: Mapping[str,
         room -= sum(map(len, words)) if words != [token] else 0
         own.extend(words)
     return own
-
-
-def _command_claims(
-    tokens: Sequence[str], found: FoundProgram, flags: Flags, *, open_ended: bool
-) -> Iterator[Claim]:
-    title = tokens[0] if tokens else ""
-    said = list(option_claims(found, flags, title))
-    yield from said
-    if not open_ended:
-        yield from silence_claims(found.program, flags, said)
 
 
 def _resolved(token: str, env: Mapping[str, str]) -> list[str]:

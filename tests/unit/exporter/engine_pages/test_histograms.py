@@ -5,10 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.engine_pages.exposition.lines import PageError, Sample, SamplesByName
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey
 from disagg_exporter.engine_pages.expressions import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
     HistogramReader,
+    IndexedKey,
 )
 from disagg_exporter.model import Histogram
 
@@ -20,11 +22,10 @@ def histogram(
 ) -> Histogram | None:
     """Read a histogram of a page of these samples."""
     samples = [(of, sample) for of, samples in found.items() for sample in samples]
-    buckets, sums = (
-        [(place, sample.labels) for place, (of, sample) in enumerate(samples) if of == part]
-        for part in (f"{name}_bucket", f"{name}_sum")
-    )
-    reading = HistogramReader(name, buckets, sums, bounds_seconds)
+    keys: dict[str, list[IndexedKey]] = {}
+    for place, (of, sample) in enumerate(samples):
+        keys.setdefault(of, []).append((place, SeriesKey(of, sample.labels, place)))
+    reading = HistogramReader(name, keys, bounds_seconds)
     return reading.of([sample.value for _, sample in samples])
 
 
