@@ -107,7 +107,7 @@ class KubernetesDiscovery:
             return
         is_current = self._watch.listed and not self._watch.why()
         loop = asyncio.get_running_loop()
-        self.steps.keep(self._watch.pods(), loop, told=is_current, followers=followers)
+        self.steps.keep(self._watch.pods(), loop, is_current=is_current, followers=followers)
 
 
 def kubernetes_of(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -58,7 +59,8 @@ class ApiServer:
             ApiServerError: It cannot be reached or refuses.
         """
         connection = self._connection()
-        try:
+        with contextlib.ExitStack() as stack, _worded(self.url):
+            stack.callback(connection.close)
             connection.connect()
             connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _KEEPALIVE:
@@ -66,13 +68,8 @@ class ApiServer:
             connection.sock.settimeout(read_seconds)
             connection.request("GET", path, headers=self._headers())
             response = ApiResponse(connection, self.url)
-        except ApiServerError:
-            connection.close()
-            raise
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            connection.close()
-            raise ApiServerError(f"{self.url}: {_words(error)}") from None
-        return response
+            stack.pop_all()
+            return response
 
     def _connection(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
@@ -118,17 +115,13 @@ class ApiResponse:
 
     def read(self, most_bytes: int) -> bytes:
         """Return what has come, `most_bytes` at most; empty at the end."""
-        try:
+        with _worded(self._url):
             return self._response.read1(most_bytes)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ApiServerError(f"{self._url}: {_words(error)}") from None
 
     def line(self, most_bytes: int) -> bytes:
         """Return the next line with its end; without one if cut off or too long; empty at end."""
-        try:
+        with _worded(self._url):
             return self._response.readline(most_bytes)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ApiServerError(f"{self._url}: {_words(error)}") from None
 
     def hang_up(self) -> None:
         """End the reading that another thread may be in."""
@@ -146,13 +139,22 @@ class ApiResponse:
 def in_cluster(
     environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
 ) -> ApiServer | None:
-    """The API server that a pod is told of; None outside a cluster."""
+    """The API server that a pod's environment names; None outside a cluster."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not (port or "443").isdecimal():
         return None
     shown = f"[{host}]" if ":" in host else host
     token, ca = service_account / "token", service_account / "ca.crt"
     return ApiServer(f"https://{shown}:{port or 443}", token, ca)
+
+
+@contextlib.contextmanager
+def _worded(url: str) -> Iterator[None]:
+    """Raise what fails at a server as `ApiServerError`."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise ApiServerError(f"{url}: {_words(error)}") from None
 
 
 def _words(error: Exception) -> str:

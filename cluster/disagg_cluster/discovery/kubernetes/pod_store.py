@@ -119,7 +119,7 @@ class PodStore:
     """Pods by their UID; `pods` is one whole tuple, swapped at each change.
 
     Args:
-        node: Whose pods they are; a server that ignores our selector would tell all of them.
+        node: Whose pods they are; a server that ignores our selector would send all of them.
     """
 
     def __init__(self, node: str) -> None:
@@ -131,7 +131,7 @@ class PodStore:
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The pods as last told."""
+        """The pods as last reported."""
         return self._pods
 
     @property
@@ -141,7 +141,7 @@ class PodStore:
 
     @property
     def resource_version(self) -> str:
-        """Up to where the events of the watch were heard; empty if a list has to come first."""
+        """Up to where the events of the watch were received; empty if a list has to come first."""
         return self._version
 
     def invalidate(self) -> None:
@@ -159,14 +159,14 @@ class PodStore:
 
     def apply(self, event: object) -> WatchOutcome:
         """Take one event of the watch."""
-        kind, told = member(event, "type"), member(event, "object")
+        kind, value = member(event, "type"), member(event, "object")
         if kind == "ERROR":
             # 410: our resource version is older than what the server remembers.
-            return WatchOutcome.LIST if member(told, "code") == 410 else WatchOutcome.REST
-        version = member(member(told, "metadata"), "resourceVersion")
+            return WatchOutcome.LIST if member(value, "code") == 410 else WatchOutcome.REST
+        version = member(member(value, "metadata"), "resourceVersion")
         if isinstance(version, str) and len(version) <= 64:
             self._version = version
-        pod = read_pod(told) if kind in ("ADDED", "MODIFIED", "DELETED") else None
+        pod = read_pod(value) if kind in ("ADDED", "MODIFIED", "DELETED") else None
         if pod is None:
             return WatchOutcome.WATCH
         if kind == "DELETED":

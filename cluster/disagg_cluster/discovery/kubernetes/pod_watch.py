@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 
 
 class PodWatch:
-    """The pods of one node as the API server tells them.
+    """The pods of one node as the API server reports them.
 
-    What it told last holds while it is away: without it a node gets no new pods.
+    What it reported last holds while it is away: without it a node gets no new pods.
 
     Args:
         server: Whom to ask.
@@ -78,7 +78,7 @@ class PodWatch:
         return replace(self._health.status(), success=not self.why())
 
     def why(self) -> str:
-        """Say what keeps the pods away; empty while they are told, all of them."""
+        """Say what keeps the pods away; empty while all of them are reported."""
         left_out = self._store.left_out
         return self._health.why or (f"{left_out} pods more than {MAX_PODS}" if left_out else "")
 
@@ -93,7 +93,7 @@ class PodWatch:
                 began_ns = time.monotonic_ns()
                 try:
                     await loop.run_in_executor(executor, self._follow)
-                except Exception as error:  # noqa: BLE001 - what a server tells must not end us
+                except Exception as error:  # noqa: BLE001 - what a server sends must not end us
                     if not is_foreseen(error):
                         # The pods are unsure until they are listed anew.
                         self._store.invalidate()

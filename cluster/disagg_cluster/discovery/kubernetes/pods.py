@@ -24,7 +24,7 @@ class Container:
     """One container of a pod, as its manifest declares it.
 
     `argv` is command and args; without a command the image's own program comes first, which
-    nobody tells us. `env` has the values of variables on the list of what we read, and only
+    we do not know. `env` has the values of variables on the list of what we read, and only
     those written down in the manifest. Both may hold secrets all the same: they are for the
     finding of roles, are never shown, and are not in the repr. `tls_ports` are those at which its
     manifest has it speak HTTPS.
@@ -93,7 +93,7 @@ def tenants(holders: Iterable[GpuHolder], devices: Sequence[Device]) -> tuple[Te
         Tenant(
             *key,
             gpus=tuple(sorted({gpu for gpu in resolved.values() if gpu})),
-            unresolved=tuple(sorted(told for told, gpu in resolved.items() if not gpu)),
+            unresolved=tuple(sorted(name for name, gpu in resolved.items() if not gpu)),
         )
         for key, resolved in sorted(held.items())
     )
@@ -113,10 +113,10 @@ def _names(devices: Sequence[Device]) -> dict[str, str]:
     return found
 
 
-def _resolve(told: str, devices_by_name: Mapping[str, str]) -> str:
-    if told in devices_by_name:
-        return devices_by_name[told]
-    return told if told.startswith(("GPU-", "MIG-")) else ""
+def _resolve(name: str, devices_by_name: Mapping[str, str]) -> str:
+    if name in devices_by_name:
+        return devices_by_name[name]
+    return name if name.startswith(("GPU-", "MIG-")) else ""
 
 
 ANNOTATION_PREFIX = "disagg-node/"
@@ -138,13 +138,13 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 
-def read_pod(told: object) -> Pod | None:
+def read_pod(value: object) -> Pod | None:
     """Return the pod that an object of the API describes; None if it describes none."""
-    metadata = _mapping(member(told, "metadata"))
+    metadata = _mapping(member(value, "metadata"))
     uid, name, namespace = (_text(metadata, key) for key in ("uid", "name", "namespace"))
     if not UID.fullmatch(uid) or not _NAME.fullmatch(name) or not _NAME.fullmatch(namespace):
         return None
-    spec, status = _mapping(member(told, "spec")), _mapping(member(told, "status"))
+    spec, status = _mapping(member(value, "spec")), _mapping(member(value, "status"))
     phase = _text(status, "phase")
     scraped_by_tls = _scraped_by_tls(member(metadata, "annotations"))
     return Pod(
@@ -163,9 +163,9 @@ def read_pod(told: object) -> Pod | None:
     )
 
 
-def _containers(told: object, scraped: tuple[int, ...]) -> Iterator[Container]:
+def _containers(containers: object, scraped: tuple[int, ...]) -> Iterator[Container]:
     room = MAX_ARGV_CHARACTERS
-    for item in _list(told)[:MAX_CONTAINERS]:
+    for item in _list(containers)[:MAX_CONTAINERS]:
         container = _mapping(item)
         name = _text(container, "name")
         if not _NAME.fullmatch(name):
@@ -188,8 +188,8 @@ def _containers(told: object, scraped: tuple[int, ...]) -> Iterator[Container]:
         )
 
 
-def _environment(told: object) -> Iterator[tuple[str, str]]:
-    for item in _list(told)[:4096]:
+def _environment(variables: object) -> Iterator[tuple[str, str]]:
+    for item in _list(variables)[:4096]:
         variable = _mapping(item)
         name, value = variable.get("name"), variable.get("value")
         if isinstance(name, str) and isinstance(value, str) and name in _ENV_KEPT:
@@ -214,16 +214,16 @@ def _tls_ports(container: Mapping[str, object]) -> Iterator[int]:
 
 
 def _scraped_by_tls(annotations: object) -> tuple[int, ...]:
-    """The port that a Prometheus is told to scrape by HTTPS."""
-    told = _mapping(annotations)
-    port = _text(told, _SCRAPED_AT)
+    """The port that a Prometheus is value to scrape by HTTPS."""
+    texts = _mapping(annotations)
+    port = _text(texts, _SCRAPED_AT)
     known = port.isascii() and port.isdecimal() and len(port) <= 5
-    by_tls = known and _text(told, _SCRAPED_BY).lower() == "https"
+    by_tls = known and _text(texts, _SCRAPED_BY).lower() == "https"
     return (int(port),) if by_tls else ()
 
 
-def _ports(told: object) -> Iterator[int]:
-    for item in _list(told)[:MAX_PORTS]:
+def _ports(ports: object) -> Iterator[int]:
+    for item in _list(ports)[:MAX_PORTS]:
         declared = _mapping(item)
         port = declared.get("containerPort")
         if declared.get("protocol", "TCP") != "TCP" or isinstance(port, bool):
@@ -232,17 +232,17 @@ def _ports(told: object) -> Iterator[int]:
             yield port
 
 
-def _texts(told: object, most: int, prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in _mapping(told).items():
+def _texts(texts: object, most: int, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in _mapping(texts).items():
         if most > 0 and isinstance(value, str) and key.startswith(prefix) and len(key) <= 317:
             most -= 1
             yield key, value[:MAX_VALUE_CHARACTERS]
 
 
-def _address(told: str) -> str:
+def _address(text: str) -> str:
     """An address at which a pod can be: never one of ourselves, a group or the metadata service."""
     try:
-        address = ipaddress.ip_address(told)
+        address = ipaddress.ip_address(text)
     except ValueError:
         return ""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
@@ -251,19 +251,19 @@ def _address(told: str) -> str:
     return "" if nobody or address.is_unspecified else str(address)
 
 
-def member(told: object, key: str) -> object:
+def member(value: object, key: str) -> object:
     """Return what an object has by that name; None where it has none, or is no object."""
-    return _mapping(told).get(key)
+    return _mapping(value).get(key)
 
 
-def _mapping(told: object) -> Mapping[str, object]:
-    return told if isinstance(told, dict) else {}
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
 
 
-def _list(told: object) -> list[object]:
-    return told if isinstance(told, list) else []
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
-def _text(told: Mapping[str, object], key: str) -> str:
-    value = told.get(key)
+def _text(fields: Mapping[str, object], key: str) -> str:
+    value = fields.get(key)
     return value if isinstance(value, str) else ""

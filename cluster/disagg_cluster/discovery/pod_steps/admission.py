@@ -32,7 +32,7 @@ SOCKET_NAME = "steps.sock"
 MAX_SOCKETS = 128
 
 # The kubelet may make a folder, and mount it for good, before the API server's word of the pod
-# reaches us. One that is taken from under such a pod can never be heard again.
+# reaches us. One that is taken from under such a pod can never be reached again.
 STRANGE_SECONDS = 600.0
 
 
@@ -50,36 +50,40 @@ class Plan:
 
 
 def wants_socket(pod: Pod) -> bool:
-    """Whether the pod asked to be heard: by its annotation, as long as it lives."""
+    """Whether the pod asked to be listened to: by its annotation, as long as it lives."""
     return pod.lives and pod.annotations.get(ANNOTATION) == "true"
 
 
 def plan_sockets(
-    pods: Iterable[Pod], heard: Collection[str], folders: Mapping[str, float], *, told: bool
+    pods: Iterable[Pod],
+    listening: Collection[str],
+    folders: Mapping[str, float],
+    *,
+    is_current: bool,
 ) -> Plan:
     """Decide what to do next.
 
     Args:
         pods: The pods of this node by the API server's word; nobody else's counts.
-        heard: UIDs of the pods that are listened to now.
+        listening: UIDs of the pods that are listened to now.
         folders: What lies in the root, and for how many seconds no pod of that name was known.
             Names that are no UID are nobody's and stay.
-        told: Whether the API server tells us now, and all of it: otherwise no folder is given up.
+        is_current: Whether the API server reports now, and all: otherwise no folder is given up.
     """
     known = {pod.uid: pod for pod in pods if UID.fullmatch(pod.uid)}
     wanted = [uid for uid, pod in known.items() if wants_socket(pod)]
     # Those that have a socket keep it: a newcomer pushes nobody out.
-    wanted.sort(key=lambda uid: uid not in heard)
+    wanted.sort(key=lambda uid: uid not in listening)
     chosen, left_out = wanted[:MAX_SOCKETS], wanted[MAX_SOCKETS:]
     gone = (
         name
         for name, strange_seconds in folders.items()
-        if name not in known and (name in heard or strange_seconds > STRANGE_SECONDS)
+        if name not in known and (name in listening or strange_seconds > STRANGE_SECONDS)
     )
     return Plan(
-        begin=tuple(uid for uid in chosen if uid not in heard),
-        end=tuple(sorted(set(heard).difference(chosen))),
-        remove=tuple(sorted(name for name in gone if told and UID.fullmatch(name))),
+        begin=tuple(uid for uid in chosen if uid not in listening),
+        end=tuple(sorted(set(listening).difference(chosen))),
+        remove=tuple(sorted(name for name in gone if is_current and UID.fullmatch(name))),
         left_out=tuple(left_out),
     )
 
@@ -90,7 +94,7 @@ STREAMS_AT_ONCE = 64
 SECONDS_A_STREAM = 30.0
 MAX_STREAMS = 1024
 
-# A first prefill may take minutes; a stalled daemon hears of it late.
+# A first prefill may take minutes; a stalled daemon receives it late.
 MAX_STEP_SECONDS = 600.0
 OLDEST_SECONDS = 600.0
 # The kernel's clock is one for all containers; this much is rounding.
@@ -114,17 +118,17 @@ class AdmissionControl:
         self.refused = 0
         self.flags = 0
 
-    def admitted(self, told: StepEvent, now_ns: int) -> StepEvent | None:
+    def admitted(self, event: StepEvent, now_ns: int) -> StepEvent | None:
         """Return what of it may be passed on."""
-        rows = told.rows if isinstance(told, StepRecords) else rows_of([told.step or _NOTHING])
-        times = rows["t_ns"] if isinstance(told, StepRecords) else np.array([told.t_ns])
+        rows = event.rows if isinstance(event, StepRecords) else rows_of([event.step or _NOTHING])
+        times = rows["t_ns"] if isinstance(event, StepRecords) else np.array([event.t_ns])
         sound = _sound(rows, times, now_ns)
-        if not sound.any() or not self._has_room(told.key, now_ns):
+        if not sound.any() or not self._has_room(event.key, now_ns):
             self.refused += len(rows)
             return None
         self.refused += int((~sound).sum())
-        self.flags = told.flags
-        return told._replace(rows=rows[sound]) if isinstance(told, StepRecords) else told
+        self.flags = event.flags
+        return event._replace(rows=rows[sound]) if isinstance(event, StepRecords) else event
 
     def _has_room(self, key: StreamKey, now_ns: int) -> bool:
         if key in self._streams:

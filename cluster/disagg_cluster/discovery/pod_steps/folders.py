@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from disagg_cluster.discovery.pod_steps.admission import SOCKET_NAME
@@ -28,37 +29,24 @@ class PodFolderError(DisaggError):
 
 def make_root(root: Path) -> None:
     """Make the folder of all pods' folders, or check the one that is there."""
-    try:
+    with _named(root):
         root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             root.mkdir()
-    except OSError as error:
-        raise PodFolderError(f"{root}: {error.strerror}") from None
     _own(root)
 
 
 def entries(root: Path) -> tuple[str, ...]:
     """What lies in the root, as far as `MAX_ENTRIES`."""
-    found = []
-    try:
-        with os.scandir(root) as inside:
-            for entry in inside:
-                found.append(entry.name)
-                if len(found) == MAX_ENTRIES:
-                    break
-    except OSError as error:
-        raise PodFolderError(f"{root}: {error.strerror}") from None
-    return tuple(found)
+    with _named(root), os.scandir(root) as inside:
+        return tuple(entry.name for entry in islice(inside, MAX_ENTRIES))
 
 
 def make_folder(root: Path, uid: str) -> Path:
     """Make a pod's folder, or check the one that the kubelet has made; return its socket's path."""
     folder = root / uid
-    try:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-    except OSError as error:
-        raise PodFolderError(f"{folder}: {error.strerror}") from None
+    with _named(folder), contextlib.suppress(FileExistsError):
+        folder.mkdir()
     _own(folder)
     return folder / SOCKET_NAME
 
@@ -84,10 +72,17 @@ def _own(folder: Path) -> None:
     with _opened(folder) as descriptor:
         if os.fstat(descriptor).st_uid not in (0, os.geteuid()):
             raise PodFolderError(f"{folder} belongs to somebody else")
-        try:
+        with _named(folder):
             os.fchmod(descriptor, MODE)
-        except OSError as error:
-            raise PodFolderError(f"{folder}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Raise what fails at a folder as `PodFolderError`."""
+    try:
+        yield
+    except OSError as error:
+        raise PodFolderError(f"{folder}: {error.strerror}") from None
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from disagg_exporter.steps.messages import StepEvent
 
 COLLECTOR = "pod_steps"
 
-# An engine with eight ranks of 5 ms steps tells 1600 a second.
+# An engine with eight ranks of 5 ms steps sends 1600 a second.
 MESSAGES_PER_SECOND = 4000.0
 MAX_CONNECTIONS = 64
 
@@ -66,22 +66,24 @@ class PodStepSockets:
         pods: Iterable[Pod],
         loop: asyncio.AbstractEventLoop,
         *,
-        told: bool,
+        is_current: bool,
         followers: Collection[str] = (),
     ) -> None:
         """Listen to the pods that ask for it, and no longer to others; to be called on a clock.
 
         Args:
-            pods: The pods of this node as the API server tells them.
-            loop: Where messages are heard.
-            told: Whether the API server tells us now: otherwise no folder is removed.
+            pods: The pods of this node as the API server reports them.
+            loop: Where messages are received.
+            is_current: Whether the API server reports now: otherwise no folder is removed.
             followers: UIDs of pods with a part of an engine that is led elsewhere; such a part
-                tells no steps.
+                reports no steps.
         """
         known = tuple(pods)
         with self._health.round() as problems:
             folders.make_root(self._root)
-            plan = plan_sockets(known, self._open, self._strange_seconds(known), told=told)
+            plan = plan_sockets(
+                known, self._open, self._strange_seconds(known), is_current=is_current
+            )
             for uid in plan.end:
                 listener = self._open.pop(uid)
                 listener.drain()
@@ -126,7 +128,7 @@ class PodStepSockets:
         return self._open[uid].counts if uid in self._open else None
 
     def problems(self) -> tuple[str, ...]:
-        """Return what keeps pods from being heard, a line each."""
+        """Return what keeps pods' steps from being received, a line each."""
         return self._health.problems
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
@@ -163,8 +165,8 @@ class PodStepSockets:
     def _listen(self, uid: str, loop: asyncio.AbstractEventLoop) -> StepsListener:
         admission = self._admissions.setdefault(uid, AdmissionControl(self._clock_ns()))
 
-        def admit(told: StepEvent) -> None:
-            admitted = admission.admitted(told, self._clock_ns())
+        def admit(event: StepEvent) -> None:
+            admitted = admission.admitted(event, self._clock_ns())
             if admitted is not None:
                 self._health.receive()
                 self.deliver(uid, admitted)

@@ -27,46 +27,46 @@ def pod(
 
 
 def test_a_pod_that_asks_is_heard_and_one_that_is_gone_is_not() -> None:
-    assert plan_sockets([pod(A)], [], {}, told=True) == Plan(begin=(A,))
-    assert plan_sockets([pod(A)], [A], {A: 0}, told=True) == Plan()
-    assert plan_sockets([], [A], {A: 0}, told=True) == Plan(end=(A,), remove=(A,))
+    assert plan_sockets([pod(A)], [], {}, is_current=True) == Plan(begin=(A,))
+    assert plan_sockets([pod(A)], [A], {A: 0}, is_current=True) == Plan()
+    assert plan_sockets([], [A], {A: 0}, is_current=True) == Plan(end=(A,), remove=(A,))
 
 
 @pytest.mark.parametrize("proposed_name", [None, "", "false", "True", "yes", "true\n"])
 def test_only_the_one_word_is_asking(proposed_name: str | None) -> None:
-    assert plan_sockets([pod(A, proposed_name)], [], {}, told=True) == Plan()
+    assert plan_sockets([pod(A, proposed_name)], [], {}, is_current=True) == Plan()
 
 
 def test_a_pod_that_is_starting_or_ending_is_heard_and_one_that_has_ended_is_not() -> None:
     pods = [pod(A, phase="Pending"), pod(B, deleted=True)]
 
-    assert plan_sockets(pods, [], {}, told=True).begin == (A, B)
-    assert plan_sockets([pod(A, phase="Failed")], [A], {A: 0}, told=True) == Plan(end=(A,))
+    assert plan_sockets(pods, [], {}, is_current=True).begin == (A, B)
+    assert plan_sockets([pod(A, phase="Failed")], [A], {A: 0}, is_current=True) == Plan(end=(A,))
 
 
 def test_a_folder_of_a_pod_that_we_do_not_know_yet_is_left_alone() -> None:
-    assert plan_sockets([], [], {A: STRANGE_SECONDS - 1}, told=True) == Plan()
-    assert plan_sockets([], [], {A: STRANGE_SECONDS + 1}, told=True) == Plan(remove=(A,))
+    assert plan_sockets([], [], {A: STRANGE_SECONDS - 1}, is_current=True) == Plan()
+    assert plan_sockets([], [], {A: STRANGE_SECONDS + 1}, is_current=True) == Plan(remove=(A,))
 
 
 def test_while_the_api_server_is_silent_no_folder_is_given_up() -> None:
-    assert plan_sockets([], [], {A: STRANGE_SECONDS + 1}, told=False) == Plan()
-    assert plan_sockets([], [A], {A: 0}, told=False).remove == ()
+    assert plan_sockets([], [], {A: STRANGE_SECONDS + 1}, is_current=False) == Plan()
+    assert plan_sockets([], [A], {A: 0}, is_current=False).remove == ()
 
 
 @pytest.mark.parametrize("name", ["..", "steps.sock", A.upper(), f"{A}x", "lost+found", ""])
 def test_names_that_are_no_uid_stay(name: str) -> None:
-    assert plan_sockets([], [], {name: STRANGE_SECONDS + 1}, told=True) == Plan()
+    assert plan_sockets([], [], {name: STRANGE_SECONDS + 1}, is_current=True) == Plan()
 
 
 def test_a_uid_that_is_none_makes_no_path() -> None:
-    assert plan_sockets([pod("../../etc")], [], {}, told=True) == Plan()
+    assert plan_sockets([pod("../../etc")], [], {}, is_current=True) == Plan()
 
 
 def test_newcomers_push_nobody_out() -> None:
     uids = [str(uuid.UUID(int=at)) for at in range(MAX_SOCKETS + 2)]
     heard = uids[2:]
 
-    decided = plan_sockets([pod(uid) for uid in uids], heard, {}, told=True)
+    decided = plan_sockets([pod(uid) for uid in uids], heard, {}, is_current=True)
 
     assert decided == Plan(left_out=(uids[0], uids[1]))

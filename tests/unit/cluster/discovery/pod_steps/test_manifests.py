@@ -193,7 +193,7 @@ async def test_an_engine_in_the_patched_pod_is_heard(name: str, folder: Path) ->
     assert pod is not None
     steps = PodStepSockets(folder / "host/run/disagg-node/pods", lambda *one: heard.append(one))
     try:
-        steps.keep([pod], asyncio.get_running_loop(), told=True)
+        steps.keep([pod], asyncio.get_running_loop(), is_current=True)
         await _engine(environment)
         await until(lambda: any(isinstance(told, StepRecords) for _, told in heard))
     finally:

@@ -51,7 +51,7 @@ class Heard:
 
     def keep(self, *uids: str, told: bool = True) -> None:
         loop = asyncio.get_running_loop()
-        self.steps.keep([pod(uid) for uid in uids], loop, told=told)
+        self.steps.keep([pod(uid) for uid in uids], loop, is_current=told)
 
     def taken(self, uid: str) -> int:
         """How many steps of a pod were heard."""
@@ -281,7 +281,7 @@ async def test_taking_the_annotation_off_and_on_clears_no_record(
         for _ in range(100):
             sender_of(heard.root, A).close()
             heard.steps.drain(A)
-        heard.steps.keep([replace(pod(A), annotations={})], loop, told=True)
+        heard.steps.keep([replace(pod(A), annotations={})], loop, is_current=True)
         heard.keep(A)
         assert len({told.key for _, told in heard.told}) <= 65, f"round {at}"
 
@@ -311,7 +311,7 @@ async def test_of_a_follower_that_says_nothing_nothing_is_said(
 ) -> None:
     loop = asyncio.get_running_loop()
     for _ in range(2):
-        heard.steps.keep([pod(A)], loop, told=True, followers={A})
+        heard.steps.keep([pod(A)], loop, is_current=True, followers={A})
         heard.later_ns += round(1e9 * (SILENT_SECONDS + 1))
 
     assert caplog.records == []
