@@ -144,16 +144,14 @@ class PagePoller:
             yield
         except Exception as error:  # noqa: BLE001 - one server is not to end what others are asked
             self.forget(request.key)
-            self._results.append(FetchResult(request, error))
+            self._finish(request, error)
 
     def _connect(
         self, request: FetchRequest, end_seconds: float, untried: tuple[Address, ...]
     ) -> None:
         if request.tls is None and request.url.startswith("https:"):
             # Never in the clear where TLS was meant.
-            error = EngineUnreachable.by_tls(request.url, TlsError(TlsFault.NO_TRUST))
-            self._results.append(FetchResult(request, error))
-            return
+            raise TlsError(TlsFault.NO_TRUST)
         parser, payload = ResponseParser(self._max_bytes), request.encoded(keep=self._keep)
         why = "the host has no address"
         for number, (family, address) in enumerate(untried, 1):
@@ -170,20 +168,14 @@ class PagePoller:
                     continue
                 conn = _Conn(sock, sock, request, parser, end_seconds, payload, untried[number:])
                 if request.tls is not None:
-                    try:
-                        conn.sock = conn.tls = request.tls.channel(sock, request.host)
-                    except TlsError as error:
-                        self._results.append(
-                            FetchResult(request, EngineUnreachable.by_tls(request.url, error))
-                        )
-                        return
+                    conn.sock = conn.tls = request.tls.channel(sock, request.host)
                 self._selector.register(conn.sock, selectors.EVENT_READ, conn)
                 self._connections[request.key] = conn
                 unless_kept.pop_all()
             # On the same host the connection is there at once.
             self._send(conn)
             return
-        self._results.append(FetchResult(request, EngineUnreachable(f"{request.url}: {why}")))
+        self._finish(request, EngineUnreachable(f"{request.url}: {why}"))
 
     def _go_on(self, conn: _Conn) -> None:
         if conn.answered:
@@ -203,9 +195,6 @@ class PagePoller:
             conn.unsent = conn.unsent[conn.sock.send(conn.unsent) :]
         except BlockingIOError:
             pass
-        except TlsError as error:
-            self._refuse(conn, EngineUnreachable.by_tls(conn.request.url, error))
-            return
         except OSError as error:
             self._lost(conn, error.strerror or type(error).__name__)
             return
@@ -226,24 +215,17 @@ class PagePoller:
             count = conn.sock.recv_into(self._buffer)
         except BlockingIOError:
             return False
-        except TlsError as error:
-            self._refuse(conn, EngineUnreachable.by_tls(conn.request.url, error))
-            return False
         except OSError as error:
             self._lost(conn, error.strerror or type(error).__name__)
             return False
-        try:
-            if count:
-                whole = conn.parser.take(bytes(self._buffer[:count]))
-            elif conn.reused and not conn.parser.begun:
-                self._lost(conn, "")
-                return False
-            else:
-                conn.parser.end()
-                whole = True
-        except ResponseError as error:
-            self._fail(conn, str(error), error.tls_fault)
+        if count:
+            whole = conn.parser.take(bytes(self._buffer[:count]))
+        elif conn.reused and not conn.parser.begun:
+            self._lost(conn, "")
             return False
+        else:
+            conn.parser.end()
+            whole = True
         if whole and conn.parser.status != 200:
             url, status = conn.request.url, conn.parser.status
             # Which status it is, a server may change at each scrape.
@@ -256,14 +238,13 @@ class PagePoller:
                 conn.answered, conn.parser = True, ResponseParser(self._max_bytes)
             else:
                 self._hang_up(conn)
-            self._results.append(FetchResult(conn.request, page))
+            self._finish(conn.request, page)
         return not whole
 
     def _lost(self, conn: _Conn, why: str) -> None:
         """Try elsewhere: a kept connection may have been closed while we asked."""
         if conn.tls is not None and (said := conn.tls.last_words()) is not None:
-            self._refuse(conn, EngineUnreachable.by_tls(conn.request.url, said))
-            return
+            raise said
         untried = conn.request.addresses if conn.reused else conn.untried
         if untried and not conn.parser.begun:
             self._hang_up(conn)
@@ -278,7 +259,14 @@ class PagePoller:
 
     def _refuse(self, conn: _Conn, error: EngineUnreachable) -> None:
         self._hang_up(conn)
-        self._results.append(FetchResult(conn.request, error))
+        self._finish(conn.request, error)
+
+    def _finish(self, request: FetchRequest, page: bytes | Exception) -> None:
+        if isinstance(page, TlsError):
+            page = EngineUnreachable.by_tls(request.url, page)
+        elif isinstance(page, ResponseError):
+            page = EngineUnreachable(f"{request.url}: {page}", tls_fault=page.tls_fault)
+        self._results.append(FetchResult(request, page))
 
     def _hang_up(self, conn: _Conn) -> None:
         del self._connections[conn.request.key]
