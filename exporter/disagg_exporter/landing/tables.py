@@ -10,14 +10,6 @@ from disagg_exporter.model import Bottleneck, EngineCapacity, Use
 ABSENT = "-"
 """What stands for a value that is not known."""
 
-WORDS = {
-    Use.PREFILL: "prefill",
-    Use.DECODE: "decode",
-    Use.IDLE: "idle",
-    Use.UNATTRIBUTED: "unattributed",
-    Use.UNOBSERVED: "unobserved",
-}
-
 PATTERNS = """\
 <svg class="defs" width="0" height="0" aria-hidden="true"><defs>
 <pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse">
@@ -50,7 +42,7 @@ def bar(split: TimeBreakdown, height: int) -> str:
 def words(split: TimeBreakdown) -> str:
     """The same in words: every use that is there, in percent."""
     ratios = {use: ratio for use, ratio in split.ratios.items() if ratio >= 0.005}
-    parts = [f"{WORDS[use]} {percent(ratio)}" for use, ratio in ratios.items()]
+    parts = [f"{use.value} {percent(ratio)}" for use, ratio in ratios.items()]
     return escape(", ".join(parts)) or "not known yet"
 
 
@@ -58,8 +50,8 @@ def legend() -> str:
     """What the colours mean."""
     items = "".join(
         f'<li><svg class="key" width="14" height="14" aria-hidden="true">'
-        f'<rect class="{use.value}" width="100%" height="100%"/></svg>{word}</li>'
-        for use, word in WORDS.items()
+        f'<rect class="{use.value}" width="100%" height="100%"/></svg>{use.value}</li>'
+        for use in Use
     )
     return f'<ul class="legend" aria-label="Colours of the bars">{items}</ul>'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -217,13 +217,14 @@ def view_of(snapshot: Snapshot, last_minute: LastMinute, now_ns: int) -> NodeVie
     by_engine = {account.engine: account for account in snapshot.engine_accounts} if fresh else {}
     full = {capacity.engine: capacity for capacity in snapshot.capacities} if fresh else {}
     windows_ns = [window_ns for _, window_ns, _ in minutes.values()]
+    spent = [seconds for _, _, seconds in minutes.values()]
     marks_ns = [account.watermark_ns for account in accounts]
     return NodeView(
         taken_timestamp_seconds=snapshot.taken_ns / 1e9 + snapshot.wall_offset_seconds,
         simulated=snapshot.simulated,
         window_seconds=max(windows_ns, default=0) / 1e9,
         behind_seconds=max(0, now_ns - min(marks_ns, default=now_ns)) / 1e9,
-        split=_sum(seconds for _, _, seconds in minutes.values()),
+        split=TimeBreakdown({use: sum(each.get(use, 0.0) for each in spent) for use in Use}),
         gpus=sum(device.weight for device in snapshot.devices),
         devices=rows,
         engines=tuple(
@@ -232,11 +233,3 @@ def view_of(snapshot: Snapshot, last_minute: LastMinute, now_ns: int) -> NodeVie
         ),
         problems=problems_of(snapshot, now_ns, fresh=fresh),
     )
-
-
-def _sum(parts: Iterable[Mapping[Use, float]]) -> TimeBreakdown:
-    total = dict.fromkeys(Use, 0.0)
-    for part in parts:
-        for use, seconds in part.items():
-            total[use] += seconds
-    return TimeBreakdown(total)
