@@ -69,18 +69,6 @@ async def run(
         seconds: How long to run; for ever if None.
         hangup_ends: The end of its terminal is its end: SIGHUP is taken for a SIGINT.
     """
-    with subreaping():
-        await _run(daemon, each_second, beside, serving, seconds, hangup_ends)
-
-
-async def _run(
-    daemon: Daemon,
-    each_second: EachSecond,
-    beside: Beside,
-    serving: Callable[[ListenAddress], None],
-    seconds: float | None,
-    hangup_ends: bool,
-) -> None:
     share_one_heap()
     manager = ServiceManager(os.environ, logging.getLogger(__name__))
     signs = LifeSigns(manager, lambda: daemon.is_well, lambda: _status(daemon.snapshot))
@@ -120,11 +108,12 @@ async def _run(
     collected = gc.get_threshold()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
     try:
-        async with signs.given(), daemon.running() as address:
-            serving(address)
-            manager.ready()
-            await _serve(daemon, address, stopping, each_second, beside, seconds)
-        await asyncio.gather(*hurrying)
+        with subreaping():
+            async with signs.given(), daemon.running() as address:
+                serving(address)
+                manager.ready()
+                await _serve(daemon, address, stopping, each_second, beside, seconds)
+            await asyncio.gather(*hurrying)
     finally:
         gc.set_threshold(*collected)
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -78,6 +78,13 @@ class EngineRecord:
         return EngineState.GONE if is_silent else state
 
 
+def unknown_engine(name: str, kind: str, source: str, confidence: str) -> EngineStatus:
+    """The status of an engine before anything is known of it but where its role is from."""
+    return EngineStatus(
+        name, Role.UNKNOWN, kind, "", "", (), EngineState.GONE, False, source, confidence
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class KnownPeer:
     """An engine whose role is known anyhow: one that we launched."""

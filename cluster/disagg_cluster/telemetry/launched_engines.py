@@ -12,13 +12,18 @@ from pathlib import Path
 
 from disagg_cluster.config import Worker
 from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
-from disagg_cluster.telemetry.engine_registry import EngineRecord, EngineRegistry, Origin
+from disagg_cluster.telemetry.engine_registry import (
+    EngineRecord,
+    EngineRegistry,
+    Origin,
+    unknown_engine,
+)
 from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
 from disagg_cluster.telemetry.snapshot import ENGINE_STATES
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_cluster.telemetry.steps.step_source import EngineFeeds
 from disagg_exporter.capacity.compute_rates import size_from_config
-from disagg_exporter.model import EngineState, EngineStatus, ModelSize
+from disagg_exporter.model import EngineState, ModelSize
 
 MAX_CONFIG_BYTES = 1024 * 1024
 _OTHER_TYPES = ("--dtype", "--quantization", "-q", "--kv-cache-dtype", "--hf-overrides")
@@ -148,18 +153,7 @@ class LaunchedEngines:
                 feed.check_silence((self._clock_ns() - engine.ready_ns) / 1e9, advancing)
 
     def _record(self, worker: Worker) -> LaunchedEngine:
-        status = EngineStatus(
-            engine=worker.name,
-            role=worker.role,
-            kind=worker.engine,
-            version="",
-            model_name="",
-            devices=(),
-            state=EngineState.GONE,
-            up=False,
-            source="config",
-            confidence="certain",
-        )
+        status = unknown_engine(worker.name, worker.engine, "config", "certain")
         engine = LaunchedEngine(
             origin=Origin.LAUNCHED, status=status, worker=worker, size=model_size(worker)
         )

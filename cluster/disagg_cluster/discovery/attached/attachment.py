@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from disagg_cluster.config import EngineTls
 from disagg_cluster.discovery.finders.declared import worker_of_page
 from disagg_cluster.discovery.observations.types import FoundEngine
-from disagg_cluster.telemetry.engine_registry import EngineRecord, Origin
+from disagg_cluster.telemetry.engine_registry import EngineRecord, Origin, unknown_engine
 from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
-from disagg_exporter.model import DynamoWorker, EngineState, EngineStatus, Role
+from disagg_exporter.model import DynamoWorker, EngineState, Role
 from disagg_exporter.roles.evidence.types import Confidence, Verdict
 
 _UNDECIDED = Verdict(Role.UNKNOWN, "none", Confidence.NONE)
@@ -127,18 +127,8 @@ class Attachment(EngineRecord):
 
 def attachment_of(engine: FoundEngine) -> Attachment:
     """An engine that was found just now, of which nothing is judged yet."""
-    status = EngineStatus(
-        engine=engine.name,
-        role=Role.UNKNOWN,
-        kind=engine.kind,
-        version="",
-        model_name="",
-        devices=(),
-        state=EngineState.STARTING,
-        up=False,
-        source=_UNDECIDED.source,
-        confidence=_UNDECIDED.confidence.value,
-    )
+    source, confidence = _UNDECIDED.source, _UNDECIDED.confidence.value
+    status = unknown_engine(engine.name, engine.kind, source, confidence)
     return Attachment(origin=Origin.ATTACHED, status=status, engine=engine)
 
 

@@ -6,7 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from disagg_cluster.discovery.finders.servers import certificate_file, kind_of, port_argument
-from disagg_cluster.discovery.kubernetes.pods import Container, GpuHolder, Pod, Tenant, tenants
+from disagg_cluster.discovery.kubernetes.pods import (
+    Container,
+    GpuHolder,
+    Pod,
+    Tenant,
+    Tenants,
+    tenants,
+)
 from disagg_cluster.discovery.observations.types import (
     Endpoint,
     Finder,
@@ -22,6 +29,7 @@ from disagg_exporter.roles.judge import explain
 
 MAX_PORTS = 4
 _SYSTEM_PORT = "DYN_SYSTEM_PORT"
+_NOBODY: Tenants = {}
 
 # The program of an image is nobody's to tell us; its name mostly says it.
 _IMAGES = (
@@ -60,19 +68,14 @@ class PodFinder:
     def scan(self) -> Scan:
         """The engines of the pods that live."""
         pods = [pod for pod in self._pods() if pod.lives]
-        held = {
-            (t.namespace, t.pod_name, t.container_name): t
-            for t in tenants(self._holders(), self._devices)
-        }
+        held = tenants(self._holders(), self._devices)
         seen = [observation for pod in pods for observation in pod_observations(pod, held)]
         unknown = (unresolved(pod, held) for pod in pods)
         lost = "; ".join(filter(None, (*self._lost(), *unknown)))
         return Scan(tuple(seen), lost)
 
 
-def pod_observations(
-    pod: Pod, held: dict[tuple[str, str, str], Tenant] | None = None
-) -> Iterator[Observation]:
+def pod_observations(pod: Pod, held: Tenants = _NOBODY) -> Iterator[Observation]:
     """The engines of a pod.
 
     A pod in which no container is surely an engine still lends its labels to a process in it that
@@ -80,18 +83,17 @@ def pod_observations(
 
     Args:
         pod: The pod, alive.
-        held: What containers hold GPUs, by namespace, pod and container.
+        held: Which containers hold GPUs.
     """
     engines = [(c, kind) for c in pod.containers if (kind := container_kind(pod, c))]
     for container, kind in engines:
-        tenant = (held or {}).get((pod.namespace, pod.name, container.name))
         part = parse_command_line(container.argv, _resolving(pod, container)).part
         follows = part is not None and part.follows
         yield Observation(
             finder=Finder.PODS,
             kind=kind,
             endpoints=() if follows else tuple(_endpoints(pod, container, kind)),
-            gpus=tenant.gpus or None if tenant else None,
+            gpus=_tenant(pod, container, held).gpus or None,
             markers=Markers(
                 argv=container.argv,
                 env=container.env,
@@ -107,7 +109,7 @@ def pod_observations(
             certificate_file=certificate_file(container.argv, container.env, kind),
         )
     if not engines:
-        gpus = {g for c in pod.containers for g in _gpus(pod, c, held or {})}
+        gpus = {gpu for c in pod.containers for gpu in _tenant(pod, c, held).gpus}
         yield Observation(
             finder=Finder.PODS,
             gpus=tuple(sorted(gpus)) or None,
@@ -120,22 +122,17 @@ def pod_observations(
         )
 
 
-def unresolved(pod: Pod, held: dict[tuple[str, str, str], Tenant]) -> str:
+def unresolved(pod: Pod, held: Tenants) -> str:
     """Say which GPUs of a pod the kubelet calls by names that are surely none of our devices'."""
-    names = [
-        name
-        for container in pod.containers
-        if (tenant := held.get((pod.namespace, pod.name, container.name)))
-        for name in tenant.unresolved
-    ]
+    names = [name for c in pod.containers for name in _tenant(pod, c, held).unresolved]
     return f"{pod.namespace}/{pod.name} holds {', '.join(names)}: no GPU we know" if names else ""
 
 
 def container_kind(pod: Pod, container: Container) -> str:
     """Which kind of engine a container runs as its manifest has it; empty if none, or unknown."""
-    told = parse_command_line(container.argv, container.env)
-    if told.has_engine:
-        return kind_of(told.programs)
+    parsed = parse_command_line(container.argv, container.env)
+    if parsed.has_engine:
+        return kind_of(parsed.programs)
     markers = Markers(container.argv, container.env, {**pod.labels, **pod.annotations})
     if not explain(markers).is_engine:
         return ""
@@ -157,9 +154,9 @@ def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:
         return
     system = port_of(container.env.get(_SYSTEM_PORT, ""))
     ports = [] if system is None else [system]
-    told = port_argument(container.argv, kind)
-    if told is not None and (not container.ports or told in container.ports):
-        ports.append(told)
+    asked = port_argument(container.argv, kind)
+    if asked is not None and (not container.ports or asked in container.ports):
+        ports.append(asked)
     secure = certificate_file(container.argv, container.env, kind) is not None
     for port in dict.fromkeys(ports or container.ports[:MAX_PORTS]):
         if 0 < port < 65536:
@@ -167,8 +164,5 @@ def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:
             yield Endpoint(pod.pod_ip, port, tls=tls)
 
 
-def _gpus(
-    pod: Pod, container: Container, held: dict[tuple[str, str, str], Tenant]
-) -> tuple[str, ...]:
-    tenant = held.get((pod.namespace, pod.name, container.name))
-    return tenant.gpus if tenant else ()
+def _tenant(pod: Pod, container: Container, held: Tenants) -> Tenant:
+    return held.get((pod.namespace, pod.name, container.name), Tenant())

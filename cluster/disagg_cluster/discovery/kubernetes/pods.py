@@ -65,21 +65,22 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A container that holds GPUs of this node, whole or a share of each.
+    """What a container holds of the GPUs of this node, whole or a share of each.
 
     `gpus` are UUIDs of our devices. `unresolved` are the kubelet's words for GPUs that none of our
     devices is surely the one of.
     """
 
-    namespace: str
-    pod_name: str
-    container_name: str
     gpus: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
 
 
-def tenants(holders: Iterable[GpuHolder], devices: Sequence[Device]) -> tuple[Tenant, ...]:
-    """Put the GPUs of each container together; the result is sorted by its names.
+Tenants = Mapping[tuple[str, str, str], Tenant]
+"""Who holds GPUs, by namespace, pod and container."""
+
+
+def tenants(holders: Iterable[GpuHolder], devices: Sequence[Device]) -> Tenants:
+    """Put the GPUs of each container together.
 
     A UUID is taken as it is, even where it is none of `devices`; any other name needs them. Older
     kubelets go on naming pods that have finished: only the API server knows.
@@ -89,14 +90,13 @@ def tenants(holders: Iterable[GpuHolder], devices: Sequence[Device]) -> tuple[Te
     for holder in holders:
         key = (holder.namespace, holder.pod, holder.container)
         held.setdefault(key, {})[holder.gpu] = _resolve(holder.gpu, devices_by_name)
-    return tuple(
-        Tenant(
-            *key,
+    return {
+        key: Tenant(
             gpus=tuple(sorted({gpu for gpu in resolved.values() if gpu})),
             unresolved=tuple(sorted(name for name, gpu in resolved.items() if not gpu)),
         )
-        for key, resolved in sorted(held.items())
-    )
+        for key, resolved in held.items()
+    }
 
 
 def _names(devices: Sequence[Device]) -> dict[str, str]:

@@ -17,12 +17,14 @@ def holds(name: str, *gpus: str, share: int | None = None) -> list[GpuHolder]:
 
 
 def only(holders: list[GpuHolder]) -> Tenant:
-    (tenant,) = tenants(holders, [*DEVICES, MIG])
+    (tenant,) = tenants(holders, [*DEVICES, MIG]).values()
     return tenant
 
 
 def test_a_container_has_all_its_devices() -> None:
-    assert only(holds("a", UUIDS[1], UUIDS[0])) == Tenant("llm", "a", "engine", tuple(UUIDS[:2]))
+    held = tenants(holds("a", UUIDS[1], UUIDS[0]), DEVICES)
+
+    assert held == {("llm", "a", "engine"): Tenant(tuple(UUIDS[:2]))}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_a_name_that_is_surely_none_of_our_devices_is_not_guessed(told: str) -> 
 def test_a_name_that_two_devices_would_have_is_neithers() -> None:
     twins = [Device(uuid, at, "H100", "nvidia0") for at, uuid in enumerate(UUIDS[:2])]
 
-    (tenant,) = tenants(holds("a", "gpu-0"), twins)
+    (tenant,) = tenants(holds("a", "gpu-0"), twins).values()
 
     assert tenant.unresolved == ("gpu-0",)
 
@@ -59,10 +61,10 @@ def test_a_name_that_two_devices_would_have_is_neithers() -> None:
 def test_shares_of_one_device_have_a_tenant_each() -> None:
     joined = tenants(holds("a", UUIDS[0], share=0) + holds("b", UUIDS[0], share=1), DEVICES)
 
-    assert [(tenant.pod_name, tenant.gpus) for tenant in joined] == [
-        ("a", (UUIDS[0],)),
-        ("b", (UUIDS[0],)),
-    ]
+    assert {pod: tenant.gpus for (_, pod, _), tenant in joined.items()} == {
+        "a": (UUIDS[0],),
+        "b": (UUIDS[0],),
+    }
 
 
 def test_a_pod_of_the_same_name_in_another_namespace_is_another() -> None:
