@@ -12,9 +12,9 @@ import itertools
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from disagg_cluster.demo.http1 import HttpAnswer, HttpRequest
 from disagg_cluster.demo.step_loop import StepLoop
@@ -119,19 +119,17 @@ def _positive(name: str, value: object) -> int:
 _DRAIN_SECONDS = 2.0
 
 
+@dataclass(slots=True)
 class Routes:
     """The routes of one stand-in engine, over its step loop."""
 
-    def __init__(
-        self, name: str, model: str, scheduler: Scheduler, page: Page, steps: StepLoop
-    ) -> None:
-        self._name = name
-        self._model = model
-        self._scheduler = scheduler
-        self._page = page
-        self._steps = steps
-        self._numbers = itertools.count()
-        self._draining = False
+    name: str
+    model: str
+    scheduler: Scheduler
+    page: Page
+    steps: StepLoop
+    _numbers: Iterator[int] = field(default_factory=itertools.count, init=False)
+    _draining: bool = field(default=False, init=False)
 
     async def handle(self, request: HttpRequest) -> HttpAnswer:
         """Answer one HTTP request."""
@@ -139,10 +137,10 @@ class Routes:
             case ("GET", "/health"):
                 return HttpAnswer(503 if self._draining else 200)
             case ("GET", "/v1/models"):
-                model = {"id": self._model, "object": "model", "owned_by": "stand-in"}
+                model = {"id": self.model, "object": "model", "owned_by": "stand-in"}
                 return _json(200, {"object": "list", "data": [model]})
             case ("GET", "/metrics"):
-                page = self._page.render(self._scheduler.state())
+                page = self.page.render(self.scheduler.state())
                 return HttpAnswer(200, page.encode(), CONTENT_TYPE)
             case ("POST", "/v1/completions"):
                 return await self._complete(request.body)
@@ -153,7 +151,7 @@ class Routes:
         self._draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
-                await self._steps.emptied()
+                await self.steps.emptied()
 
     async def _complete(self, body: bytes) -> HttpAnswer:
         if self._draining:
@@ -162,7 +160,7 @@ class Routes:
             asked = parse_completion(body)
         except BadCompletionRequestError as error:
             return _refusal(400, str(error))
-        if asked.model not in ("", self._model):
+        if asked.model not in ("", self.model):
             return _refusal(404, f"the model {asked.model!r} does not exist")
         sequence = Sequence(
             number=next(self._numbers),
@@ -171,14 +169,14 @@ class Routes:
             arrived_ns=time.monotonic_ns(),
             remote_prompt=asked.remote_prompt,
         )
-        if not self._scheduler.fits(sequence):
+        if not self.scheduler.fits(sequence):
             tokens = asked.prompt_tokens + asked.max_tokens
             return _refusal(400, f"{tokens} tokens are more than the KV cache holds")
-        await self._steps.complete(sequence)
+        await self.steps.complete(sequence)
         request_id = f"cmpl-{uuid.uuid4().hex}"
         return _json(
             200,
-            completion_body(asked, model=self._model, engine=self._name, request_id=request_id),
+            completion_body(asked, model=self.model, engine=self.name, request_id=request_id),
         )
 
 

@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 
 _MOST_STATUS = 200
 _STATUS_SECONDS = 1.0
@@ -99,6 +100,7 @@ def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
     return seconds or None
 
 
+@dataclass(slots=True)
 class LifeSigns:
     """Signs of life at half the interval that the watchdog wants, only while all is well.
 
@@ -110,22 +112,19 @@ class LifeSigns:
         status: How it goes, in a line; nothing is sent if it is empty.
     """
 
-    def __init__(
-        self, manager: ServiceManager, is_well: Callable[[], bool], status: Callable[[], str]
-    ) -> None:
-        self._manager = manager
-        self._is_well = is_well
-        self._status = status
-        self._ending = False
+    manager: ServiceManager
+    is_well: Callable[[], bool]
+    status: Callable[[], str]
+    _ending: bool = field(default=False, init=False)
 
     @contextlib.asynccontextmanager
     async def given(self) -> AsyncIterator[None]:
         """Give them until the block ends."""
-        if not self._manager.listens:
+        if not self.manager.listens:
             yield
             return
         tasks = [asyncio.create_task(self._send_status())]
-        if (seconds := self._manager.watchdog_seconds) is not None:
+        if (seconds := self.manager.watchdog_seconds) is not None:
             tasks.append(asyncio.create_task(self._send_watchdog(seconds / 2)))
         try:
             yield
@@ -138,22 +137,22 @@ class LifeSigns:
         """Notify that the daemon ends, and ask for time as long as it takes."""
         if not self._ending:
             self._ending = True
-            self._manager.stopping()
-            self._manager.extend_timeout(_EXTENSION_SECONDS)
+            self.manager.stopping()
+            self.manager.extend_timeout(_EXTENSION_SECONDS)
 
     async def _send_watchdog(self, seconds: float) -> None:
         while True:
-            if self._is_well():
-                self._manager.alive()
+            if self.is_well():
+                self.manager.alive()
             await asyncio.sleep(seconds)
 
     async def _send_status(self) -> None:
         seconds = 0.0
         while True:
-            if text := self._status():
-                self._manager.status(text)
+            if text := self.status():
+                self.manager.status(text)
             await asyncio.sleep(_STATUS_SECONDS)
             seconds += _STATUS_SECONDS
             if self._ending and seconds >= _EXTENSION_SECONDS / 3:
                 seconds = 0.0
-                self._manager.extend_timeout(_EXTENSION_SECONDS)
+                self.manager.extend_timeout(_EXTENSION_SECONDS)

@@ -20,6 +20,12 @@ _SHAPES: dict[str, tuple[type[list[object]] | type[dict[str, object]] | type[str
 }
 """What may be given, and what each of it is."""
 
+_KINDS: dict[type, str] = {
+    **{type(None): "null", bool: "true or false", int: "a number", float: "a number"},
+    **{str: "a string", list: "a list", dict: "an object"},
+}
+"""What a value of JSON is called."""
+
 
 def read_markers(data: bytes, source: str) -> Markers:
     """Read `{"argv": [...], "env": {...}, "labels": {...}, "page": [...]}`, each optional.
@@ -31,7 +37,9 @@ def read_markers(data: bytes, source: str) -> Markers:
     """
     value = _parsed(data, source)
     if not isinstance(value, dict):
-        raise config_error([Finding((), f"expected an object, found {_kind(value)}")], source)
+        raise config_error(
+            [Finding((), f"expected an object, found {_KINDS[type(value)]}")], source
+        )
     # What a tool that found nothing writes.
     value = {key: item for key, item in value.items() if item is not None}
     findings = list(_unknown(value))
@@ -98,27 +106,11 @@ def _unknown(value: dict[str, object]) -> Iterator[Finding]:
 def _misfits(key: str, value: object) -> Iterator[Finding]:
     kind, noun = _SHAPES[key]
     if not isinstance(value, kind):
-        yield Finding((key,), f"expected {noun}, found {_kind(value)}")
+        yield Finding((key,), f"expected {noun}, found {_KINDS[type(value)]}")
         return
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for at, item in items if kind is not str else ():
         if key == "peers" and item not in _PEERS:
             yield Finding((key, at), f"expected one of: {', '.join(_PEERS)}")
         elif not isinstance(item, str):
-            yield Finding((key, at), f"expected a string, found {_kind(item)}")
-
-
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+            yield Finding((key, at), f"expected a string, found {_KINDS[type(item)]}")

@@ -72,9 +72,7 @@ def _summary(report: Report) -> str:
 
 def _coverage(report: Report) -> str:
     rows = wording.coverage_rows(report)
-    if not rows:
-        return ""
-    return _section("What is known", wording.COVERAGE_HEADS, rows, numbers=2)
+    return _section("What is known", wording.COVERAGE_HEADS, rows, numbers=2) if rows else ""
 
 
 def _split(report: Report) -> str:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from disagg_cluster.config.problems import ConfigError, Finding, config_error
@@ -206,12 +205,7 @@ class WebConfigWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._wake.set()
         self._thread.join(_JOIN_SECONDS)
