@@ -47,7 +47,7 @@ class EngineIdentities:
         self._devices = devices
         self._launched = launched
         self._command_line = command_line
-        self._found: dict[str, tuple[int, str]] = {}
+        self._digests: dict[str, tuple[int, str]] = {}
 
     def of(self, status: EngineStatus) -> LearnedIdentity | None:
         """Return what an engine is; None while its model, devices or process are not known."""
@@ -66,18 +66,18 @@ class EngineIdentities:
             model_name=status.model_name,
             gpus=status.devices,
             gpu_names=tuple(names[gpu] for gpu in status.devices),
-            build=launched() if launched is not None else self._build_of(status),
+            build=self._build_of(status, launched),
         )
 
-    def _build_of(self, status: EngineStatus) -> str:
+    def _build_of(self, status: EngineStatus, launched: Callable[[], str] | None) -> str:
         if status.pid is None:
             return status.version
-        pid, arguments = self._found.get(status.engine, (None, ""))
+        pid, digest = self._digests.get(status.engine, (None, ""))
         if pid != status.pid:
             # A process is asked once: some change their title while they run.
-            arguments = digest_of(self._command_line(status.pid))
-            self._found[status.engine] = status.pid, arguments
-        return f"{status.version} {arguments}"
+            digest = launched() if launched else digest_of(self._command_line(status.pid))
+            self._digests[status.engine] = status.pid, digest
+        return f"{status.version} {digest}" if launched is None else digest
 
 
 def digest_of(words: Sequence[str]) -> str:

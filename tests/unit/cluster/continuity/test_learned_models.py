@@ -97,7 +97,7 @@ def test_an_engine_that_becomes_another_while_the_daemon_runs_begins_anew_and_ma
     node = LearningNode(left_by()).see(STATUS)
     node.command = "another"
 
-    other = node.see(STATUS).learned()
+    other = node.see(replace(STATUS, pid=8)).learned()
     node.command = "digest"
 
     assert not other
