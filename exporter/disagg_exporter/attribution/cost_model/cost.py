@@ -179,11 +179,11 @@ class StepCost:
         lines = self._lines
         if lines is None or work.prefill_tokens + work.decode_requests > self._reach_tokens:
             return None
-        empty = lines.price(StepWork())
         prefill = lines.price(StepWork(*work[:2]))
         decode = lines.price(StepWork(0.0, 0.0, *work[2:]))
         # No step is shorter than one with less in it.
         both = max(lines.price(work), prefill, decode)
+        empty = lines.empty
         first = prefill - empty + both - decode
         second = decode - empty + both - prefill
         if first + second <= 0:

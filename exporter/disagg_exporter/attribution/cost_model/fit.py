@@ -78,6 +78,11 @@ class Lines(NamedTuple):
     computing: tuple[float, ...]
     reading: tuple[float, ...]
 
+    @property
+    def empty(self) -> float:
+        """The seconds of a step without any work: all other terms are 0 then."""
+        return max(self.computing[0], self.reading[0])
+
     def price(self, work: StepWork) -> float:
         """Return the seconds that a step with this work takes."""
         form = self.form
