@@ -69,7 +69,7 @@ class EndpointFile:
             write_whole(self._path, self._text.encode(), 0o600)
             self._identity = identity_of(self._path)
         except OSError as error:
-            # Commands then have to be told by --url.
+            # Commands then need --url.
             _log.warning("cannot write %s: %s", self._path, error.strerror)
 
     restore = write
@@ -85,18 +85,18 @@ class EndpointFile:
 
 
 def read_endpoint(path: Path) -> DaemonEndpoint | None:
-    """What was left at a path by a daemon that still lives; None if none has, or none can tell."""
+    """What was left at a path by a daemon that still lives; None if none has, or nobody knows."""
     try:
         with os.fdopen(os.open(path, _FLAGS), "rb") as file:
             # Passwords go where it says: only we or root may say so.
             if os.fstat(file.fileno()).st_uid not in (0, os.getuid()):
                 return None
-            told = json.loads(file.read(_MOST_BYTES))
-        pid, ticks, web_config = told["pid"], told["start_ticks"], told["web_config"]
+            fields = json.loads(file.read(_MOST_BYTES))
+        pid, ticks, web_config = fields["pid"], fields["start_ticks"], fields["web_config"]
         if not procfs.is_alive(pid) or procfs.start_ticks(pid) != ticks:
             return None
         return DaemonEndpoint(
-            parse_listen(told["address"]), Path(web_config) if web_config else None
+            parse_listen(fields["address"]), Path(web_config) if web_config else None
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ListenError):
         return None

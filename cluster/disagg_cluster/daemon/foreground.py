@@ -101,7 +101,7 @@ async def run(
         loop.add_signal_handler(signal.SIGHUP, asked, signal.SIGINT)
     else:
         loop.add_signal_handler(signal.SIGHUP, reload)
-    # Whoever starts us may have them blocked until somebody listens: what came is heard now.
+    # Whoever starts us may have them blocked until somebody listens: what came is received now.
     if {signal.SIGINT, signal.SIGTERM} & signal.sigpending():
         daemon.ending()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LISTENED)
@@ -129,7 +129,7 @@ async def _serve(
     seconds: float | None,
 ) -> None:
     loop = asyncio.get_running_loop()
-    told = True
+    listening = True
     with contextlib.ExitStack() as stack:
         until: float | None = None
         begun = False
@@ -138,8 +138,8 @@ async def _serve(
                 begun = True
                 stack.enter_context(beside(daemon, address))
                 until = None if seconds is None else loop.time() + seconds
-            if daemon.snapshot is not None and told:
-                told = _report(each_second, daemon.snapshot)
+            if daemon.snapshot is not None and listening:
+                listening = _report(each_second, daemon.snapshot)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await stopping.wait()

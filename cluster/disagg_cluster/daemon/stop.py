@@ -185,16 +185,16 @@ def _watch_end(pidfd: int, folder: RunFolder, say: Say, patience_seconds: float 
     """Wait for the end of a process, saying what its workers do meanwhile."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
-    told = {entry.worker: entry.life.state for entry in left_behind(folder)}
+    shown = {entry.worker: entry.life.state for entry in left_behind(folder)}
     until = None
     while not poll.poll(_LOOK_SECONDS * 1000):
         entries = _entries(folder)
         states = {entry.worker: entry.life.state for entry in entries}
-        for worker in told:
+        for worker in shown:
             state = states.get(worker, WorkerState.STOPPED)
-            if state is not told[worker]:
+            if state is not shown[worker]:
                 say(f"{worker}: {state.value}")
-                told[worker] = state
+                shown[worker] = state
         if until is None:
             longest = max((e.drain_seconds + e.stop_seconds for e in entries), default=0.0)
             wait = longest + _DAEMON_SECONDS if patience_seconds is None else patience_seconds

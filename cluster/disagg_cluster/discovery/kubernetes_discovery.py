@@ -21,7 +21,7 @@ from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET, PodReso
 from disagg_exporter.model import CollectorStatus, Device
 
 NODE_NAME = "NODE_NAME"
-"""The variable that tells a pod its node's name in Kubernetes; the chart sets it."""
+"""The variable that holds a pod's node's name in Kubernetes; the chart sets it."""
 
 KEEP_SECONDS = 2.0
 _log = logging.getLogger("disagg_node")
@@ -33,7 +33,7 @@ class KubernetesDiscovery:
 
     Args:
         server: The API server; None outside a cluster.
-        node: The node's name there; empty if nobody tells.
+        node: The node's name there; empty if it is not known.
         kubelet: The kubelet's podresources socket; None on a node without GPUs.
         steps_root: The folder of the pods' steps sockets.
     """

@@ -76,11 +76,11 @@ def api_key(worker: Worker, inherited: Mapping[str, str]) -> str:
         worker: Its arguments come before its variables, and these before what it inherits.
         inherited: The environment it gets from us.
     """
-    key = _told_key(worker, inherited)
+    key = _given_key(worker, inherited)
     return key if key.isascii() and key.isprintable() else ""
 
 
-def _told_key(worker: Worker, inherited: Mapping[str, str]) -> str:
+def _given_key(worker: Worker, inherited: Mapping[str, str]) -> str:
     for position, argument in enumerate(worker.args):
         name, given, value = argument.partition("=")
         if name == "--api-key":

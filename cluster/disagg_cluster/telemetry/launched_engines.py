@@ -55,7 +55,6 @@ class LaunchedEngine(EngineRecord):
     """
 
     worker: Worker
-    state_of_worker: WorkerState = WorkerState.STOPPED
     size: ModelSize | None = None
 
 
@@ -105,7 +104,7 @@ class LaunchedEngines:
     @property
     def all_ready(self) -> bool:
         """Whether every engine is ready."""
-        return all(e.state_of_worker is WorkerState.READY for e in self._engines.values())
+        return all(e.status.state is EngineState.READY for e in self._engines.values())
 
     @property
     def simulated(self) -> bool:
@@ -125,11 +124,10 @@ class LaunchedEngines:
             feed.begin()
         if pid is not None and engine.status.pid != pid:
             self._identify(engine)
-            # One that was adopted may serve, and tells its steps as soon as its plugin finds us.
+            # One that was adopted may serve, and reports its steps as soon as its plugin finds us.
             engine.ready_ns = now_ns
         if new is WorkerState.READY and old is not WorkerState.READY:
             engine.ready_ns = now_ns
-        engine.state_of_worker = new
         engine.serving = new in (WorkerState.READY, WorkerState.DRAINING)
         engine.tls = replace(engine.tls, pid=pid)
         state = EngineState.GONE if pid is None else ENGINE_STATES[new]
@@ -147,7 +145,7 @@ class LaunchedEngines:
         """Say once, when it begins and when it ends, why an engine's steps are not received."""
         for name, feed in self._steps.feeds.items():
             engine = self._engines[name]
-            if engine.state_of_worker is WorkerState.READY and engine.ready_ns is not None:
+            if engine.status.state is EngineState.READY and engine.ready_ns is not None:
                 window = self._registry.pages.state(name).window
                 advancing = None if window is None else window.tokens_advanced
                 feed.check_silence((self._clock_ns() - engine.ready_ns) / 1e9, advancing)

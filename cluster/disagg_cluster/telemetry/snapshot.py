@@ -182,7 +182,7 @@ def shares(
 ) -> tuple[GpuShare, ...]:
     """Return each engine's share of each GPU that it shares; none of those it has to itself.
 
-    A process is an engine's if it is the engine's leader or below it. Processes are told by pid,
+    A process is an engine's if it is the engine's leader or below it. Processes are known by pid,
     so an engine whose pids cannot be seen from here has no share, and none is 0.
     """
     sharers = Counter(gpu for engine in engines if engine.pid for gpu in engine.devices)

@@ -1,4 +1,4 @@
-"""Books every engine by the best source it has: steps where it tells them, else its page."""
+"""Accounts for every engine by its best source: steps where it reports them, else its page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from disagg_exporter.roles.command_line.spanning import EnginePart
 
 _log = logging.getLogger("disagg_node")
 
-# A plugin that will tell steps says hello as soon as it is loaded, long before an engine is ready.
-# An engine that is ready for this long and has told no step is booked by its page.
+# A plugin that will report steps says hello as soon as it is loaded, long before its engine is
+# ready. An engine that is ready for this long and has reported none is accounted by its page.
 SETTLE_NS = 5_000_000_000
 
 _PHASES = (Role.PREFILL, Role.DECODE)
@@ -49,7 +49,7 @@ class SourceCandidate:
 
     @property
     def follows(self) -> bool:
-        """Whether another part leads, which alone tells what it does."""
+        """Whether another part leads, which alone reports what it does."""
         return self.part is not None and self.part.follows
 
     def leads(self, other: SourceCandidate) -> bool:
@@ -61,7 +61,7 @@ class SourceCandidate:
 class _Selection:
     """What is remembered of one engine; `reporting` whether its method was received of last."""
 
-    stretches: PageWindows
+    windows: PageWindows
     method: Method = Method.STEPS
     role_since_ns: int | None = None
     pid: int | None = None
@@ -70,10 +70,10 @@ class _Selection:
 
 
 class SourceSelection:
-    """Looks at all engines once a second, chooses their source and books what has no steps.
+    """Chooses the source of each engine once a second, and accounts for those without steps.
 
     Args:
-        ledger: Told which source an engine is booked by, and of its stretches.
+        ledger: Receives which source an engine is accounted by, and its windows.
         cpu_seconds: The CPU time of a process and its children.
     """
 
@@ -88,7 +88,7 @@ class SourceSelection:
         self._selections: dict[str, _Selection] = {}
 
     def select(self, candidates: Iterable[SourceCandidate], now_ns: int) -> None:
-        """Take one look at all engines; those that are not among them any more are forgotten."""
+        """Choose for all engines; those that are not among them any more are forgotten."""
         here = {candidate.engine: candidate for candidate in candidates}
         for gone in self._selections.keys() - here.keys():
             del self._selections[gone]
@@ -99,17 +99,17 @@ class SourceSelection:
     def shares(self, engine: str) -> LearnedShares | None:
         """Return what is known of an engine's costs by its page."""
         selection = self._selections.get(engine)
-        return None if selection is None else selection.stretches.shares.save()
+        return None if selection is None else selection.windows.shares.save()
 
     def learned_stretches(self, engine: str) -> int:
         """Return how many stretches an engine's costs were learned from."""
         selection = self._selections.get(engine)
-        return 0 if selection is None else selection.stretches.shares.stretches
+        return 0 if selection is None else selection.windows.shares.stretches
 
     def restore_shares(self, engine: str, saved: LearnedShares | None) -> None:
         """Go on with what was saved of an engine that was looked at, instead of what is known."""
         if engine in self._selections:
-            self._selections[engine].stretches.shares = PhaseShares.restored(saved)
+            self._selections[engine].windows.shares = PhaseShares.restored(saved)
 
     def _share_leaders_time(self, here: Mapping[str, SourceCandidate], now_ns: int) -> None:
         """Let the followers here know how the time of a leader that is here, too, divides."""
@@ -131,7 +131,7 @@ class SourceSelection:
             selection = self._selections[candidate.engine] = _Selection(PageWindows(active))
         if selection.pid != candidate.pid or candidate.ready_ns is None:
             selection.pid, selection.role_since_ns = candidate.pid, None
-            selection.stretches.forget()
+            selection.windows.forget()
         if candidate.ready_ns is None:
             return
         received = self._all_received(candidate, now_ns)
@@ -141,27 +141,27 @@ class SourceSelection:
             _log.info("%s: measured by %s%s", candidate.engine, method, before)
             selection.method = method
         selection.reporting = method in received
-        # Told at every look: the books of an engine begin when it is first assigned.
+        # Each time: the account of an engine begins when it is first assigned.
         self._ledger.use(candidate.engine, method, now_ns)
-        self._book(candidate, selection, now_ns)
+        self._account(candidate, selection, now_ns)
 
-    def _book(self, candidate: SourceCandidate, selection: _Selection, now_ns: int) -> None:
+    def _account(self, candidate: SourceCandidate, selection: _Selection, now_ns: int) -> None:
         if selection.method in (Method.ROLE, Method.FOLLOWER):
             since_ns = selection.role_since_ns or now_ns
             selection.role_since_ns = now_ns
-            stretch = _by_activity(candidate, selection, since_ns, now_ns)
+            window = _by_activity(candidate, selection, since_ns, now_ns)
         elif candidate.page is not None and not selection.method.by_step:
-            stretch = selection.stretches.ingest(
+            window = selection.windows.ingest(
                 candidate.page,
                 candidate.role,
                 selection.method,
                 self._cpu(candidate, selection.method),
             )
         else:
-            selection.stretches.forget()
-            stretch = None
-        if stretch is not None:
-            self._ledger.window(candidate.engine, stretch)
+            selection.windows.forget()
+            window = None
+        if window is not None:
+            self._ledger.window(candidate.engine, window)
 
     def _cpu(self, candidate: SourceCandidate, method: Method) -> float | None:
         if method is not Method.PAGE_CPU or candidate.pid is None:
@@ -169,7 +169,7 @@ class SourceSelection:
         return self._cpu_seconds(candidate.pid)
 
     def _all_received(self, candidate: SourceCandidate, now_ns: int) -> LastReceived:
-        """Return when each source told something last, the page and the role among them."""
+        """Return when each source was received last, the page and the role among them."""
         received = dict(candidate.last_received)
         if candidate.follows:
             led = self._selections[candidate.engine].led.prefill_share is not None
@@ -187,21 +187,21 @@ class SourceSelection:
         return received
 
     def _is_read(self, candidate: SourceCandidate) -> bool:
-        """Whether its devices can tell their activity."""
+        """Whether the activity of its devices is read."""
         return not any(self._ledger.is_pseudo(gpu) for gpu in candidate.devices)
 
 
 def _by_activity(
     candidate: SourceCandidate, selection: _Selection, since_ns: int, now_ns: int
 ) -> WorkWindow | None:
-    """A stretch in which all that is known is which phase active devices are in."""
+    """A window in which all that is known is which phase active devices are in."""
     if since_ns >= now_ns:
         return None
     share = selection.led.prefill_share
     if selection.method is Method.FOLLOWER and share is not None:
         return WorkWindow(since_ns, now_ns, Method.FOLLOWER, share)
-    stretch = role_window(candidate.role, since_ns, now_ns)
-    return None if stretch is None else replace(stretch, method=selection.method)
+    window = role_window(candidate.role, since_ns, now_ns)
+    return None if window is None else replace(window, method=selection.method)
 
 
 def _of_page(page: EnginePage, *, on_cpu: bool) -> Method:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from disagg_cluster.discovery.observations.types import FoundEngine
 from disagg_cluster.host.files.private_files import UnsafeDirError, make_inner
@@ -29,12 +28,6 @@ MESSAGES_PER_SECOND = 20_000.0
 COLLECTOR = "steps:attached"
 
 _log = logging.getLogger("disagg_node")
-
-
-@dataclass(slots=True)
-class _LastMessage:
-    t_ns: int
-    flags: int
 
 
 class AttachedSteps:
@@ -61,7 +54,7 @@ class AttachedSteps:
         self._capacity_model = capacity_model
         self._engines = engines
         self._names: dict[int, str] = {}
-        self._last: dict[str, _LastMessage] = {}
+        self._last: dict[str, tuple[int, int]] = {}  # when a message came, and its flags
         self._ranks_here: dict[str, int | None] = {}
         self._listener: StepsListener | None = None
         self._broken = False
@@ -103,10 +96,8 @@ class AttachedSteps:
 
     def last_received(self, name: str) -> Mapping[Method, int]:
         """Return when steps of an engine were received last, if they come with their time."""
-        last = self._last.get(name)
-        if last is None or last.flags & wire.NO_DETAILS:
-            return {}
-        return {Method.STEPS: last.t_ns}
+        received_ns, flags = self._last.get(name, (0, wire.NO_DETAILS))
+        return {} if flags & wire.NO_DETAILS else {Method.STEPS: received_ns}
 
     def drain(self, _name: str) -> None:
         """Ingest what waits in the socket: before the end of an engine is accounted."""
@@ -162,6 +153,6 @@ class AttachedSteps:
         now_ns = time.monotonic_ns()
         if name not in self._last and event.flags & wire.NO_DETAILS:
             _log.warning("%s: %s", name, WITHOUT_DETAILS)
-        self._last[name] = _LastMessage(now_ns, event.flags)
+        self._last[name] = now_ns, event.flags
         ours = event._replace(key=event.key._replace(engine=name))
         ingest_steps(ours, self._ledger, self._capacity_model, now_ns)

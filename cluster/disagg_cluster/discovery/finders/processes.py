@@ -172,13 +172,13 @@ def _likely_ports(server: EngineServer, kept: Mapping[str, str]) -> Iterator[int
     """Where an engine was told to have its page, the likeliest first."""
     system = port_of(kept.get(_SYSTEM_PORT, ""))
     port = port_argument(server.process.argv, server.kind)
-    yield from (told for told in (system, port) if told is not None)
+    yield from (each for each in (system, port) if each is not None)
 
 
 def visible_gpus(
     text: str | None, devices: Sequence[Device], *, contained: bool
 ) -> tuple[str, ...]:
-    """The GPUs that a process was confined to, as far as `CUDA_VISIBLE_DEVICES` tells.
+    """The GPUs that a process was confined to, as far as `CUDA_VISIBLE_DEVICES` says.
 
     Args:
         text: The variable's value.
@@ -230,7 +230,7 @@ def _lost(
 
 
 def _network(process: Path) -> str:
-    """The kernel's name of a process's network; empty if it does not tell."""
+    """The kernel's name of a process's network; empty if it does not say."""
     try:
         return os.readlink(process / "ns/net")  # noqa: PTH115 - it is no path
     except OSError:
@@ -240,6 +240,6 @@ def _network(process: Path) -> str:
 def _own_address(net: Path) -> str:
     """The address of another network namespace; empty if it has none, or several."""
     table = read_bytes(str(net / "fib_trie"), 1 << 20)
-    told = {match[1].decode() for match in _LOCAL_ADDRESS.finditer(table)}
-    outer = sorted(address for address in told if not address.startswith("127."))
+    own = {match[1].decode() for match in _LOCAL_ADDRESS.finditer(table)}
+    outer = sorted(address for address in own if not address.startswith("127."))
     return outer[0] if len(outer) == 1 else ""

@@ -83,8 +83,8 @@ def _worker_group(
     first = min(members, key=lambda process: process.pid)
     pids = descendants((process.pid for process in members), table)
     if kind == "vllm":
-        told = read_flags(table[starter].argv).value("gcs-address") or ""
-        return WorkerGroup(first, kind, starter, pids, head=told if is_place(told) else "")
+        head = read_flags(table[starter].argv).value("gcs-address") or ""
+        return WorkerGroup(first, kind, starter, pids, head=head if is_place(head) else "")
     return WorkerGroup(first, kind, starter, pids, next(_commands(first, table), ()))
 
 
@@ -119,10 +119,10 @@ def certificate_file(argv: Sequence[str], env: Mapping[str, str], kind: str) -> 
     """
     if kind not in _WITH_SERVER:
         return None
-    told = parse_command_line(argv, env).option(CERTIFICATE_FILE)
-    if told is None:
+    file = parse_command_line(argv, env).option(CERTIFICATE_FILE)
+    if file is None:
         return None
-    return UNKNOWN_FILE if not told or "$" in told or "\0" in told else told
+    return UNKNOWN_FILE if not file or "$" in file or "\0" in file else file
 
 
 # What an engine runs as. Wrappers, clients (`docker run … vllm serve`) and people's tools
@@ -235,7 +235,7 @@ def _assign_group(
             EngineServer(process, kind, group.pids, EnginePart(group.head, None, follows=True))
         )
     elif len(own) == 1:
-        # Of several nobody tells whose they are.
+        # Of several nobody knows whose they are.
         servers[servers.index(own[0])] = replace(own[0], pids=own[0].pids | group.pids)
 
 
@@ -246,10 +246,8 @@ def engine_kind(argv: tuple[str, ...]) -> str:
     name = program_name(argv[0])
     if not (_RUNS_AS.fullmatch(name) or _RUNS_AS_NAMED.fullmatch(name)):
         return ""
-    told = parse_command_line(argv, {})
-    if not told.has_engine:
-        return ""
-    return kind_of(told.programs)
+    parsed = parse_command_line(argv, {})
+    return kind_of(parsed.programs) if parsed.has_engine else ""
 
 
 def kind_of(programs: Sequence[Program]) -> str:

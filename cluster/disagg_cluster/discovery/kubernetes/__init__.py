@@ -1,1 +1,1 @@
-"""What Kubernetes tells of this node: its pods, and which of their containers holds which GPU."""
+"""What Kubernetes reports of this node: its pods, and which of their containers holds which GPU."""

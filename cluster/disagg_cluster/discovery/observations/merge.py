@@ -125,21 +125,21 @@ def _engine(seen: Sequence[Observation]) -> FoundEngine:
 
 def _endpoints(asked: Sequence[Observation]) -> tuple[Endpoint, ...]:
     """Where its page may be; that TLS is spoken there, one that knows is enough."""
-    told = [e for s in sorted(asked, key=_nearness) for e in s.endpoints]
-    secure = {endpoint for endpoint in told if endpoint.tls}
-    return tuple(replace(e, tls=e in secure) for e in dict.fromkeys(told))
+    known = [e for s in sorted(asked, key=_nearness) for e in s.endpoints]
+    secure = {endpoint for endpoint in known if endpoint.tls}
+    return tuple(replace(e, tls=e in secure) for e in dict.fromkeys(known))
 
 
 def _certificate_file(first: Sequence[Observation]) -> str | None:
     """As the process itself was told, in whose file system it is looked for."""
-    told = [s.certificate_file for s in sorted(first, key=_nearness) if s.certificate_file]
-    return told[0] if told else None
+    files = (s.certificate_file for s in sorted(first, key=_nearness))
+    return next(filter(None, files), None)
 
 
 def _keys(seen: Observation) -> Iterator[str]:
     """By what an engine is recognised later, the surest first.
 
-    Never by a pid alone, which is given out again; by the port that it was told, because it does
+    Never by a pid alone, which is given out again; by the port that it was given, because it does
     not listen there before it is ready.
     """
     if seen.finder is Finder.LISTED:
@@ -187,9 +187,9 @@ def _kind(first: Sequence[Observation]) -> str:
 
 def _gpus(first: Sequence[Observation]) -> tuple[str, ...] | None:
     """Devices: what a person listed, else what the driver saw, else what was handed out."""
-    told = sorted((s for s in first if s.gpus), key=_nearness)
-    if told:
-        return told[0].gpus
+    known = sorted((s for s in first if s.gpus), key=_nearness)
+    if known:
+        return known[0].gpus
     return () if any(s.gpus is not None for s in first) else None
 
 

@@ -100,7 +100,7 @@ class RoleResolver:
         return replace(markers, traffic=recent) if recent and _enough(recent) else markers
 
     def _as_it_switches(self, candidate: Candidate, now_seconds: float) -> Markers:
-        """Its markers with the traffic that told its role last, of which little has to be left."""
+        """Its markers with the traffic that last showed its role, of which little may be left."""
         switching = self._switching.setdefault(candidate.name, SwitchingRole())
         total = page_claims(candidate.page)[1]
         traffic = switching.traffic_seen if total is None else switching.take(total, now_seconds)
@@ -124,5 +124,5 @@ def _peers(candidate: Candidate, sides: Sequence[tuple[str, str, Role]]) -> Peer
 
 
 def _enough(traffic: Traffic) -> bool:
-    told = traffic_claim(traffic)
-    return told is not None and told.kind is ClaimKind.TRAFFIC
+    claim = traffic_claim(traffic)
+    return claim is not None and claim.kind is ClaimKind.TRAFFIC

@@ -14,7 +14,7 @@ from disagg_exporter.roles.command_line.spanning import EnginePart
 from disagg_exporter.roles.evidence.types import Markers
 
 MAX_ENGINES = 64
-"""No node serves more; what is beyond is left out and told."""
+"""No node serves more; what is beyond is left out and counted."""
 
 
 class Finder(StrEnum):
@@ -134,7 +134,7 @@ class FoundEngine(EngineFacts):
 
     @property
     def follows(self) -> bool:
-        """Whether its leader is elsewhere: it has no page of its own and tells no steps."""
+        """Whether its leader is elsewhere: it has no page of its own and reports no steps."""
         return self.part is not None and self.part.follows
 
     def leads(self, other: FoundEngine) -> bool:

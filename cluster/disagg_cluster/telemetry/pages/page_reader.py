@@ -80,7 +80,7 @@ class ScrapeResult:
 
 
 class PageReader:
-    """Scrapes engines as it is told to, one of each at a time.
+    """Scrapes engines on demand, one of each at a time.
 
     Args:
         deliver: Given what scrapes yielded, on the reader's thread.

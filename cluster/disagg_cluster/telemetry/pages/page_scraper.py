@@ -39,7 +39,7 @@ TlsOf = Callable[[str, str], "ClientTls"]
 
 MAX_VERSION = 60
 OTHER_VERSION = "other"
-"""What the version of an engine is that has told too many of late."""
+"""What the version of an engine is that has had too many of late."""
 
 _UNKNOWN = PageState(page_health("", logging.getLogger(__name__)))
 

@@ -31,13 +31,13 @@ def of_dynamo(environment: Mapping[str, str], ranks: int = 1) -> tuple[str, ...]
 
 
 def of_sglang(server_info: Mapping[str, object], ranks: int = 1) -> tuple[str, ...]:
-    """Return the addresses of an SGLang server's ranks, by what it tells at `/server_info`.
+    """Return the addresses of an SGLang server's ranks, by what it answers at `/server_info`.
 
     Empty where it publishes nothing, or not on this host.
     """
     base = server_info.get("forward_pass_metrics_ipc_name")
-    told = server_info.get("enable_forward_pass_metrics", True)
-    if not isinstance(base, str) or not told or not base.startswith("ipc:///"):
+    enabled = server_info.get("enable_forward_pass_metrics", True)
+    if not isinstance(base, str) or not enabled or not base.startswith("ipc:///"):
         return ()
     if not base.isprintable() or len(base) > 100 or not 0 < ranks <= _MOST_RANKS:
         return ()
@@ -48,7 +48,7 @@ def listening_sockets(address: str) -> frozenset[int]:
     """Return the sockets of this network namespace that listen at an address, by their inodes.
 
     Raises:
-        OSError: The kernel does not tell.
+        OSError: The kernel does not say.
     """
     parts = urlsplit(address)
     if parts.scheme == "tcp":
