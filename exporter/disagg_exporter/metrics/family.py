@@ -25,17 +25,17 @@ _UNITS = frozenset({"seconds", "bytes", "ratio", "watts", "hertz", "joules", "to
 
 
 class Data(StrEnum):
-    """Which part of a `Snapshot` a family is made of."""
+    """Which part of a `Snapshot` a family is made of, as a title in the metrics reference."""
 
-    DEVICES = "devices"
-    ACCOUNTS = "accounts"
-    NODE = "node sums"
-    ENGINES = "engines"
-    ROUTER = "router"
-    WORKERS = "workers"
-    COLLECTORS = "collectors"
-    HTTP = "http"
-    BUILD = "build"
+    DEVICES = "Devices: facts and latest readings"
+    ACCOUNTS = "Devices: seconds and joules"
+    NODE = "Sums over the node"
+    ENGINES = "Engines"
+    ROUTER = "Router"
+    WORKERS = "Workers"
+    COLLECTORS = "Collectors"
+    HTTP = "Its own pages"
+    BUILD = "Build"
 
     @property
     def lasting(self) -> bool:

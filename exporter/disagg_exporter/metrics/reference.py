@@ -10,18 +10,6 @@ import sys
 from disagg_exporter.metrics.family import Data, Family
 from disagg_exporter.metrics.table import FAMILIES, LABELS
 
-_TITLES = {
-    Data.DEVICES: "Devices: facts and latest readings",
-    Data.ACCOUNTS: "Devices: seconds and joules",
-    Data.NODE: "Sums over the node",
-    Data.ENGINES: "Engines",
-    Data.ROUTER: "Router",
-    Data.WORKERS: "Workers",
-    Data.COLLECTORS: "Collectors",
-    Data.HTTP: "Its own pages",
-    Data.BUILD: "Build",
-}
-
 _HEAD = """\
 # Metrics
 
@@ -40,10 +28,10 @@ _LASTING = "Also shown when the daemon's picture of the node is stale."
 def reference() -> str:
     """Return the whole document."""
     parts = [_HEAD]
-    for data, title in _TITLES.items():
+    for data in Data:
         families = [family for family in FAMILIES if family.data is data]
         lines = [
-            f"## {title}",
+            f"## {data}",
             "",
             _LASTING if data.lasting else _STALE,
             "",

@@ -33,11 +33,9 @@ class ProcessMeter:
         samples = ask(nvml, nvml.nvmlDeviceGetProcessUtilization, handle, self._seen_us)
         if samples is None:
             return None
-        first, self._seen_us = (
-            not self._seen_us,
-            max((sample.timeStamp for sample in samples), default=self._seen_us),
-        )
-        if first:
+        seen_us = self._seen_us
+        self._seen_us = max((sample.timeStamp for sample in samples), default=seen_us)
+        if not seen_us:
             return None
         percents: defaultdict[int, list[int]] = defaultdict(list)
         for sample in samples:

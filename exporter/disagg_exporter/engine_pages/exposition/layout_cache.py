@@ -9,7 +9,6 @@ wanted one by its digits alone, or the page was not remembered.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 # A rank has some hundred wanted lines of 100 bytes, so this is room for a hundred ranks; the
 # parser's time grows with the square of a line.
@@ -36,27 +35,16 @@ def without_numbers(text: bytes) -> bytes:
     return text.translate(None, _OF_NUMBERS)
 
 
-class _Line(NamedTuple):
-    """One wanted line: how it begins, with the end of the line before it.
-
-    `gap` is what stands between the wanted line before and that.
-    """
-
-    start: bytes
-    gap: bytes
-
-
 class LayoutCache:
     """The wanted lines of one page, in its order.
 
     Args:
-        wanted_lines: Where the lines stood.
-        rest: What followed the last one.
+        starts: How each begins, with the end of the line before it.
+        gaps: What stood before each of these, and after the last line.
     """
 
-    def __init__(self, wanted_lines: Sequence[_Line], rest: bytes) -> None:
-        self._starts = tuple(line.start for line in wanted_lines)
-        self._gaps = [*(line.gap for line in wanted_lines), rest]
+    def __init__(self, starts: Sequence[bytes], gaps: Sequence[bytes]) -> None:
+        self._starts, self._gaps = starts, list(gaps)
         # Made for gaps that change: most of a page stays as it is as long as its engine rests.
         self._shapes: dict[int, bytes] = {}
 
@@ -108,16 +96,17 @@ def remember(
     lines = without_numbers(text).split(b"\n")
     if len(text) > MAX_KEPT_BYTES or sum(map(may_be_wanted, lines)) != len(keys):
         return None
-    wanted_lines, end = [], 0
+    starts, gaps, end = list[bytes](), list[bytes](), 0
     for key in keys:
         # A name without labels ends where its line has its first blank.
         start = b"\n" + (key if key.endswith(b"}") else key + b" ")
         at = text.find(start, end)
         if at < 0:
             return None
-        wanted_lines.append(_Line(start, text[end:at]))
+        starts.append(start)
+        gaps.append(text[end:at])
         end = text.find(b"\n", at + len(start))
         # An unwanted line may begin like that; and a page may end without an end of its line.
         if not may_be_wanted(without_numbers(text[at + 1 : end])) or end < 0:
             return None
-    return LayoutCache(wanted_lines, text[end:])
+    return LayoutCache(starts, [*gaps, text[end:]])

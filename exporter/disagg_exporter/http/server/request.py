@@ -97,7 +97,8 @@ def parse_head(head: bytes) -> RequestHead:
             value = f"{headers[name]}, {value}"
         headers[name] = value
     has_body = _has_body(headers, minor)
-    keeps = minor > 0 and "close" not in _words(headers.get("connection", ""))
+    options = [word.strip().lower() for word in headers.get("connection", "").split(",")]
+    keeps = minor > 0 and "close" not in options
     return RequestHead(method, target, headers, keeps and not has_body, has_body)
 
 
@@ -138,10 +139,6 @@ def _has_body(headers: dict[str, str], minor: int) -> bool:
     if not (length.isascii() and length.isdigit()):
         raise _bad("content-length is not a number")
     return length.strip("0") != ""
-
-
-def _words(value: str) -> list[str]:
-    return [word.strip().lower() for word in value.split(",")]
 
 
 def _too_large(received: bytes | bytearray) -> HeadError:

@@ -15,11 +15,9 @@ class Link:
         path: The daemon's socket.
     """
 
-    _socket: socket.socket | None
-
     def __init__(self, path: str) -> None:
         self._path = path
-        self._socket = None
+        self._socket: socket.socket | None = None
 
     @property
     def is_open(self) -> bool:
