@@ -29,6 +29,11 @@ def _vllm_kv_cache_tokens(found: SamplesByName) -> float | None:
     return tokens or None
 
 
+def _by_connector(name: str) -> tuple[str, ...]:
+    """A series of each of the connectors that vLLM moves KV by."""
+    return f"nixl_{name}", f"mooncake_{name}"
+
+
 # Read from versions 0.32.0 and 0.33.0.
 VLLM = Adapter(
     kind="vllm",
@@ -58,25 +63,13 @@ VLLM = Adapter(
         Series(Total.FIRST_TOKEN_SECONDS, ("request_prefill_time_seconds_sum",)),
         Series(Total.FIRST_TOKEN_REQUESTS, ("request_prefill_time_seconds_count",)),
         # Pulled KV is counted by the engine that pulls, decode; its expiry where it was held.
-        Series(
-            Total.TRANSFERS, ("nixl_xfer_time_seconds_count", "mooncake_xfer_time_seconds_count")
-        ),
-        Series(
-            Total.TRANSFER_SECONDS, ("nixl_xfer_time_seconds_sum", "mooncake_xfer_time_seconds_sum")
-        ),
-        Series(
-            Total.TRANSFER_BYTES, ("nixl_bytes_transferred_sum", "mooncake_bytes_transferred_sum")
-        ),
-        Series(
-            Total.FAILED_TRANSFERS,
-            ("nixl_num_failed_transfers_total", "mooncake_num_failed_transfers_total"),
-        ),
+        Series(Total.TRANSFERS, _by_connector("xfer_time_seconds_count")),
+        Series(Total.TRANSFER_SECONDS, _by_connector("xfer_time_seconds_sum")),
+        Series(Total.TRANSFER_BYTES, _by_connector("bytes_transferred_sum")),
+        Series(Total.FAILED_TRANSFERS, _by_connector("num_failed_transfers_total")),
         Series(Total.FAILED_NOTIFICATIONS, ("nixl_num_failed_notifications_total",)),
         Series(Total.FAILED_RECEIVES, ("mooncake_num_failed_recvs_total",)),
-        Series(
-            Total.EXPIRED_TRANSFERS,
-            ("nixl_num_kv_expired_reqs_total", "mooncake_num_kv_expired_reqs_total"),
-        ),
+        Series(Total.EXPIRED_TRANSFERS, _by_connector("num_kv_expired_reqs_total")),
     ),
     time_to_first_token="time_to_first_token_seconds",
     inter_token_latency="inter_token_latency_seconds",

@@ -11,6 +11,7 @@ import selectors
 import socket
 import ssl
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -183,10 +184,8 @@ class TlsChannel:
 
     def _say_why(self) -> None:
         """Let the server know why we hang up; its log is read, too."""
-        try:
+        with suppress(OSError):
             self._flush()
-        except OSError:
-            return
 
     def _failure(self, error: ssl.SSLError) -> TlsError:
         reason = error.reason or "no reason was given"

@@ -15,23 +15,20 @@ NOT_AN_ENGINE = "not_an_engine"
 class Confidence(StrEnum):
     """How sure a verdict is. `certain` is kept for what somebody set on purpose."""
 
-    CERTAIN = "certain"
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
     NONE = "none"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CERTAIN = "certain"
 
     @property
     def rank(self) -> int:
         """0 for none, up to 4 for certain."""
-        return _RANKS.index(self)
+        return list(Confidence).index(self)
 
     def lowered(self, steps: int) -> Confidence:
         """This one less `steps`, but never less than low: an answer that is none is no answer."""
-        return self if self is Confidence.NONE else _RANKS[max(1, self.rank - steps)]
-
-
-_RANKS = (Confidence.NONE, Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH, Confidence.CERTAIN)
+        return self if self is Confidence.NONE else list(Confidence)[max(1, self.rank - steps)]
 
 
 @dataclass(frozen=True, slots=True)
