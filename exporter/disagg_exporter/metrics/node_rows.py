@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from disagg_exporter.metrics.device_rows import (
@@ -50,15 +49,15 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
             rows.add("disagg_node_role_gpus", 0.0, role, gpu_name)
         rows.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
     for account in (*snapshot.accounts, *snapshot.removed_accounts):
-        _add_unobserved(rows, account)
-    for account in map(_of_named_models, (*snapshot.accounts, *snapshot.removed_accounts)):
         standing = _standing(account, snapshot)
-        units = dict.fromkeys(cell.unit for cell in account.active_slice_ns)
+        active = account.active_slice_ns
+        units = dict.fromkeys(part.unit for part in active if part.model_name != FORGOTTEN_MODEL)
         _add_by_role(rows, _PHASES, account, standing, SHOWN_USES, account.slice_ns)
-        _add_by_role(rows, _ACTIVITY, account, standing, units, account.active_slice_ns)
+        _add_by_role(rows, _ACTIVITY, account, standing, units, active)
         if account.microjoules is not None:
             _add_by_role(rows, _ENERGY, account, standing, tuple(Use), account.microjoules)
         _add_idle(rows, account)
+        _add_unobserved(rows, account)
     for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY):
         rows.divide(name, SLICE_NS_PER_GPU_SECOND)
     rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
@@ -75,25 +74,6 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.set("disagg_node_gpu_hour_price", price.per_hour, price.currency)
 
 
-def _of_named_models(account: DeviceAccount) -> DeviceAccount:
-    """An account without the sums whose models were forgotten: they are in no series here."""
-    microjoules = account.microjoules
-    sums: tuple[Iterable[Cell | ActivityCell], ...]
-    sums = account.slice_ns, account.active_slice_ns, microjoules or ()
-    if all(key.model_name != FORGOTTEN_MODEL for each in sums for key in each):
-        return account
-    return replace(
-        account,
-        slice_ns=_named(account.slice_ns),
-        active_slice_ns=_named(account.active_slice_ns),
-        microjoules=None if microjoules is None else _named(microjoules),
-    )
-
-
-def _named(sums: Mapping[_Key, int]) -> dict[_Key, int]:
-    return {key: value for key, value in sums.items() if key.model_name != FORGOTTEN_MODEL}
-
-
 def _add_by_role(
     rows: MetricRows,
     name: str,
@@ -102,21 +82,24 @@ def _add_by_role(
     columns: Collection[str],
     amounts: Mapping[_Key, int],
 ) -> None:
-    """Add a device's amounts by role and by use or unit, the second field of either cell."""
+    """Add a device's amounts by role and by use or unit, the second field of either cell.
+
+    Those of models that were forgotten are in no series of the node.
+    """
     gpu_name = account.device.gpu_name
     for (model_name, namespace), roles in standing.items():
         for role in roles:
             for column in columns:
                 rows.add(name, 0, role, column, model_name, gpu_name, namespace)
     for cell, amount in amounts.items():
-        if cell[1] in columns:
+        if cell[1] in columns and cell.model_name != FORGOTTEN_MODEL:
             rest = (cell.model_name, gpu_name, cell.engine_namespace)
             rows.add(name, amount, cell.role, cell[1], *rest)
 
 
 def _add_idle(rows: MetricRows, account: DeviceAccount) -> None:
     for cell, slice_ns in account.slice_ns.items():
-        if cell.use is Use.IDLE:
+        if cell.use is Use.IDLE and cell.model_name != FORGOTTEN_MODEL:
             rest = (cell.model_name, account.device.gpu_name, cell.engine_namespace)
             for reason in REASONS[Use.IDLE]:
                 rows.add(_IDLE, 0, cell.role, reason, *rest)
@@ -144,6 +127,8 @@ def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:
             pair = (engine.model_name, namespaces.get(engine.engine, ""))
             standing[pair] = dict.fromkeys(STANDING_ROLES)
     for cell in account.slice_ns:
+        if cell.model_name == FORGOTTEN_MODEL:
+            continue
         pair = (cell.model_name, cell.engine_namespace)
         roles = dict.fromkeys(STANDING_ROLES if cell.model_name else ())
         standing[pair] = standing.get(pair, {}) | roles | {cell.role: None}
