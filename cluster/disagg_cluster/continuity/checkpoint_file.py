@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from disagg_cluster.continuity.checkpoint_text import (
@@ -24,6 +25,7 @@ class StuckCheckpointError(CheckpointError):
     """The last can be neither replaced nor removed: nothing newer than it may be shown."""
 
 
+@dataclass(slots=True, eq=False)
 class CheckpointFile:
     """Two files, written in turn, so that a daemon which dies while it writes leaves the other.
 
@@ -41,19 +43,11 @@ class CheckpointFile:
         at: By which paths they are written; by their own if not said.
     """
 
-    def __init__(
-        self,
-        paths: tuple[Path, Path],
-        where: Where,
-        log: logging.Logger,
-        *,
-        at: Place = Path,
-    ) -> None:
-        self._paths = paths
-        self._at = at
-        self._turn = 0
-        self._where = where
-        self._log = log
+    paths: tuple[Path, Path]
+    where: Where
+    log: logging.Logger
+    at: Place = Path
+    _turn: int = field(default=0, init=False)
 
     def read(self, now_ns: int, predecessor: str | None) -> Checkpoint | None:
         """Return what the daemon before left; None if that is nothing, or not to be trusted.
@@ -68,12 +62,12 @@ class CheckpointFile:
         """
         found: dict[int, Checkpoint] = {}
         wrong: list[str] = []
-        for turn, path in enumerate(self._paths):
+        for turn, path in enumerate(self.paths):
             try:
                 content = self._load(path, now_ns)
             except CheckpointError as error:
                 wrong.append(f"{path}: {error}")
-                put_aside(path, self._log)
+                put_aside(path, self.log)
             else:
                 found |= {} if content is None else {turn: content}
         last = {turn: each for turn, each in found.items() if predecessor in (None, each.daemon)}
@@ -82,16 +76,16 @@ class CheckpointFile:
             newest = max(last, key=lambda turn: last[turn].ledger.taken_ns)
             self._turn = 1 - newest
             return last[newest]
-        wrong += [f"{self._paths[turn]}: another disagg-node has run here since" for turn in found]
+        wrong += [f"{self.paths[turn]}: another disagg-node has run here since" for turn in found]
         if wrong:
             self.reject("; ".join(wrong))
         return None
 
     def reject(self, why: str) -> None:
         """Put aside what is there, as it cannot be gone on with; `why` is said."""
-        for path in self._paths:
-            put_aside(path, self._log)
-        self._log.warning("counters begin at zero: no checkpoint can be trusted: %s", why)
+        for path in self.paths:
+            put_aside(path, self.log)
+        self.log.warning("counters begin at zero: no checkpoint can be trusted: %s", why)
 
     def write(self, content: Checkpoint) -> None:
         """Replace the older of them.
@@ -100,9 +94,9 @@ class CheckpointFile:
             StuckCheckpointError: It could not be written, and the last is still there.
             CheckpointError: It could not be written; nothing is left to go on with.
         """
-        path = self._paths[self._turn]
+        path = self.paths[self._turn]
         try:
-            _write_over(self._at(path), encode(self._where, content))
+            _write_over(self.at(path), encode(self.where, content))
         except OSError as error:
             self.remove()
             raise CheckpointError(
@@ -121,8 +115,8 @@ class CheckpointFile:
         """
         problem = ""
         # The older first: without the last it would be gone on with.
-        for path in (self._paths[self._turn], self._paths[1 - self._turn]):
-            place = self._at(path)
+        for path in (self.paths[self._turn], self.paths[1 - self._turn]):
+            place = self.at(path)
             try:
                 place.unlink(missing_ok=True)
             except OSError as error:
@@ -144,7 +138,7 @@ class CheckpointFile:
             raise CheckpointError(f"it cannot be read: {error.strerror}") from error
         if len(text) > MOST_BYTES:
             raise CheckpointError("it is too long")
-        return decode(text, self._where, now_ns)
+        return decode(text, self.where, now_ns)
 
 
 def _write_over(path: Path, text: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.supervisor.process.child_process import ChildProcess
@@ -28,6 +29,7 @@ _ADVICE = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class DeathWatch:
     """Watches one child after the other in the running loop.
 
@@ -39,33 +41,26 @@ class DeathWatch:
         gone: Called when the last of those it left has died; the child is reaped.
     """
 
-    def __init__(
-        self,
-        retrier: Retrier,
-        scan: SharedScan,
-        exited: Callable[[int | None, bool], None],
-        gone: Callable[[], None],
-    ) -> None:
-        self._retrier = retrier
-        self._scan = scan
-        self._exited = exited
-        self._gone = gone
-        self._loop = asyncio.get_running_loop()
-        self._child: ChildProcess | None = None
-        self._leader_lives = False
-        self._rest_pidfd = -1
+    retrier: Retrier
+    scan: SharedScan
+    exited: Callable[[int | None, bool], None]
+    gone: Callable[[], None]
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
+    _child: ChildProcess | None = field(default=None, init=False)
+    _leader_lives: bool = field(default=False, init=False)
+    _rest_pidfd: int = field(default=-1, init=False)
 
     def begin(self, child: ChildProcess) -> None:
         """Watch a child whose leader lives."""
         self._child, self._leader_lives = child, True
-        child.family.look = self._scan.look
-        self._retrier.run("watch its process", self._watch_leader)
+        child.family.look = self.scan.look
+        self.retrier.run("watch its process", self._watch_leader)
 
     def begin_with_rest(self, child: ChildProcess) -> None:
         """Watch a child whose leader has died and left others."""
         self._child, self._leader_lives = child, False
-        child.family.look = self._scan.look
-        self._scan.forget()
+        child.family.look = self.scan.look
+        self.scan.forget()
         self._await_rest()
 
     def check_now(self) -> bool:
@@ -74,8 +69,8 @@ class DeathWatch:
         if child is None or not self._leader_lives or not child.is_over():
             return True
         # It may have died, and left somebody, after others looked in this turn of the loop.
-        self._scan.forget()
-        return self._retrier.run(_DEATH, self._process_death)
+        self.scan.forget()
+        return self.retrier.run(_DEATH, self._process_death)
 
     def close(self) -> None:
         """Watch no longer, and let go of the child."""
@@ -92,7 +87,7 @@ class DeathWatch:
     def _leader_died(self) -> None:
         if self._child is not None:
             self._loop.remove_reader(self._child.pidfd)
-            self._retrier.run(_DEATH, self._process_death)
+            self.retrier.run(_DEATH, self._process_death)
 
     def _process_death(self) -> None:
         child = self._child
@@ -104,14 +99,14 @@ class DeathWatch:
         if alone:
             child.reap()
             self._child, self._leader_lives = None, False
-            self._exited(code, True)
+            self.exited(code, True)
         else:
             self._leader_lives = False
-            self._exited(code, False)
+            self.exited(code, False)
             self._await_rest()
 
     def _await_rest(self) -> None:
-        self._retrier.run(_REST, self._watch_rest)
+        self.retrier.run(_REST, self._watch_rest)
 
     def _watch_rest(self) -> None:
         self._look_away()
@@ -131,7 +126,7 @@ class DeathWatch:
         child.reap()
         child.let_go()
         self._child = None
-        self._gone()
+        self.gone()
 
     def _look_away(self) -> None:
         if self._rest_pidfd >= 0:
