@@ -216,6 +216,7 @@ class DeviceLedger:
             active_slice_ns={cell: ns * slices for cell, ns in self.meters.activity.items()},
             throttled_ns=dict(self.meters.throttled),
             microjoules=None if energy is None else dict(energy),
+            watts=self.energy.power.by_use(),
         )
 
     @property

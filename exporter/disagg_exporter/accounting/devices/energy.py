@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from disagg_exporter.accounting.devices.power_model import COLUMNS, PowerModel
 from disagg_exporter.accounting.intervals.intervals import Intervals, uses_within
 from disagg_exporter.accounting.intervals.row_queue import Flags, Floats, Ints
 from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
@@ -59,6 +60,7 @@ class EnergyLedger:
     def __init__(self) -> None:
         self.microjoules: Counter[Cell] | None = None
         self.baseline_watts: float | None = None
+        self.power = PowerModel()
         self._waiting: deque[_EnergyInterval] = deque()
         self._last: tuple[int, int] | None = None
 
@@ -152,6 +154,17 @@ class EnergyLedger:
         lowest = np.minimum.accumulate(np.append(known, np.where(held, np.inf, watts)))
         if np.isfinite(lowest[-1]):
             self.baseline_watts = float(lowest[-1])
+        seconds = np.zeros((len(intervals), 1 + max(COLUMNS.values())))
+        for cell, ns in shares.items():
+            seconds[:, COLUMNS[cell.use]] += ns / 1e9
+        watts_by_column = self.power.watts
+        self.power.learn(seconds, wholes / 1e6, self.baseline_watts)
+        if watts_by_column is not None:
+            by_watts = {
+                cell: ns * watts_by_column[COLUMNS[cell.use]] for cell, ns in shares.items()
+            }
+            _split(wholes, by_watts, sum(by_watts.values(), np.zeros(len(intervals))), sums)
+            return
         idle = {cell: ns for cell, ns in shares.items() if cell.use is Use.IDLE}
         rest = {cell: ns for cell, ns in shares.items() if cell.use is not Use.IDLE}
         nothing = np.zeros(len(intervals))
