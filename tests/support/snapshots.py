@@ -166,6 +166,7 @@ def golden_snapshot() -> Snapshot:
                     Cell(Role.PREFILL, Use.IDLE, model_name="llama"): 787_500_000,
                     Cell(Role.PREFILL, Use.UNATTRIBUTED, model_name="llama"): 250_000_000,
                 },
+                watts={Use.PREFILL: 640.5, Use.IDLE: 105.0},
             ),
             DeviceAccount(
                 Device(GPU_1, 1, "NVIDIA H100 80GB HBM3", "nvidia1", "00000000:2A:00.0"),

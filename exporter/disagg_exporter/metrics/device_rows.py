@@ -96,6 +96,10 @@ def write_accounts(rows: MetricRows, snapshot: Snapshot) -> None:
         _add_by_role(rows, _PHASES, gpu, roles, SHOWN_USES, account.slice_ns)
         if account.microjoules is not None:
             _add_by_role(rows, _ENERGY, gpu, STANDING_ROLES, tuple(Use), account.microjoules)
+            method = "power" if account.watts else "time"
+            rows.set("disagg_gpu_energy_split_info", 1, gpu, method)
+        for use, watts in account.watts.items():
+            rows.set("disagg_gpu_phase_power_watts", watts, gpu, use)
         for use, reasons in REASONS.items():
             for reason in reasons:
                 rows.add(_REASON_FAMILIES[use], 0, gpu, reason)

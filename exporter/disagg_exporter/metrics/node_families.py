@@ -59,6 +59,12 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "Energy of a device by what its time went to, committed up to its watermark; phase may "
            "also be unobserved, and all of them sum to the energy reported by the device. Absent "
            "where it reports none, as MIG instances do."),
+    Family("disagg_gpu_energy_split_info", Data.ACCOUNTS, ("gpu", "method"),
+           "How a device's energy is divided now: by the power that each use of it was seen to "
+           "draw, or by time until that has earned trust. Absent where no energy is reported."),
+    Family("disagg_gpu_phase_power_watts", Data.ACCOUNTS, ("gpu", "phase"),
+           "Power that a device draws in a phase, or idle between them, learned from its own "
+           "energy over the last hour; absent until that has earned trust."),
 
     # Sums over the node: cluster roll-ups read these, never the devices.
     Family("disagg_node_phase_seconds_total", Data.NODE, ("role", "phase", *_NODE),

@@ -46,7 +46,7 @@ LABELS: dict[str, str] = {
     "of memory errors: corrected or uncorrected",
     "version": "version of the engine, or of disagg-node",
     "split": "how steps that prefill and decode at once are divided: model, tokens or none",
-    "method": "how the engine's GPU-seconds were found",
+    "method": "how the engine's GPU-seconds were found; of a device's energy power or time",
     "verified": "how the engine is known to be the one that is meant; empty if not asked by TLS",
     "fault": "what is wrong with its TLS; empty if nothing is",
     "leader": "rendezvous address of an engine on several nodes, by its options; empty if unknown",
