@@ -226,10 +226,14 @@ def golden_snapshot() -> Snapshot:
             ),
         ),
         tokens=(
-            TokenAccount(Role.PREFILL, Phase.PREFILL, "llama", "", 123_456),
+            TokenAccount(
+                Role.PREFILL, Phase.PREFILL, "llama", "", 123_456, 60 * SLICE_NS_PER_GPU_SECOND
+            ),
             TokenAccount(Role.PREFILL, Phase.DECODE, "llama", "", 42),
             # 500 of these were computed by an engine that is gone.
-            TokenAccount(Role.DECODE, Phase.DECODE, "llama", "", 9_500),
+            TokenAccount(
+                Role.DECODE, Phase.DECODE, "llama", "", 9_500, 80 * SLICE_NS_PER_GPU_SECOND
+            ),
         ),
         busy=(
             BusyGpus(Role.PREFILL, Phase.PREFILL, "llama", "", "NVIDIA H100 80GB HBM3", 0.625),

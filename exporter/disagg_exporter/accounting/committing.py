@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from disagg_exporter.accounting.devices.assignments import owner_of
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.engine_account import EngineLedger
 from disagg_exporter.accounting.engine_reports import NodeTokens
@@ -39,7 +40,11 @@ def _count(
 
 
 def commit(
-    device: DeviceLedger, engines: Mapping[str, EngineLedger], now_ns: int, rules: Rules
+    device: DeviceLedger,
+    engines: Mapping[str, EngineLedger],
+    node: NodeTokens,
+    now_ns: int,
+    rules: Rules,
 ) -> None:
     """Move a device's watermark as far as its engines let it, and credit them (A6)."""
     until_ns = device.awaited()
@@ -61,7 +66,11 @@ def commit(
         # What was carried over for an engine that is forgotten is the device's alone.
         if credit.engine in engines:
             slice_ns = credit.length_ns * device.device.slices
-            engines[credit.engine].gpu_slice_ns[credit.role, credit.phase] += slice_ns
+            engine = engines[credit.engine]
+            engine.gpu_slice_ns[credit.role, credit.phase] += slice_ns
+            if engine.reports_tokens:
+                owner = owner_of(engine.assignment)
+                node.count_time(credit.role, credit.phase, owner, slice_ns)
 
 
 def watermarks(devices: Iterable[DeviceLedger]) -> dict[str, set[int]]:

@@ -84,6 +84,11 @@ class EngineLedger:
     late_records: int = 0
     cut_ns: int = 0
 
+    @property
+    def reports_tokens(self) -> bool:
+        """Whether it has reported any token of its work."""
+        return any(self.tokens.values())
+
     def checkpoint(self, read_ns: Collection[int]) -> EngineCheckpoint:
         """Return what it has used; `read_ns`: up to where its devices have read its timelines."""
         ended = [each.checkpoint(rank, read_ns) for rank, each in self.ended]

@@ -130,28 +130,42 @@ class AssignmentHistory:
 
 
 class NodeTokens:
-    """The tokens of a node by role, phase and model, those of engines long gone included."""
+    """The tokens of a node by role, phase and model, those of engines long gone included.
+
+    Beside them stands the time of the engines that report them: what a token took is a quotient
+    of both, and an engine that reports none must not be in its numerator.
+    """
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[Role, Phase, str, str]] = Counter()
+        self._slice_ns: Counter[tuple[Role, Phase, str, str]] = Counter()
 
     def count(self, assignment: Assignment, phase: Phase, tokens: int) -> None:
         """Add tokens of one phase, computed under an assignment."""
         role, model_name, engine_namespace = _owner(assignment)
         self._counts[role, phase, model_name, engine_namespace] += tokens
 
+    def count_time(self, role: Role, phase: Phase, owner: tuple[str, str], slice_ns: int) -> None:
+        """Add device time of an engine that reports tokens, of this (model name, namespace)."""
+        self._slice_ns[role, phase, *owner] += slice_ns
+
     def forget_model(self, model_name: str) -> None:
         """Drop the tokens of a model: there is no sum that they would be missing from."""
         for key in [key for key in self._counts if key[2] == model_name]:
             del self._counts[key]
+            self._slice_ns.pop(key, None)
 
     def resume(self, before: Iterable[TokenAccount]) -> None:
         """Continue with the tokens of before."""
-        self._counts.update({each[:4]: each.tokens for each in before})
+        for each in before:
+            self._counts[each[:4]] += each.tokens
+            self._slice_ns[each[:4]] += each.slice_ns
 
     def accounts(self) -> tuple[TokenAccount, ...]:
         """Return them as they are shown and kept."""
-        return tuple(TokenAccount(*key, tokens) for key, tokens in self._counts.items())
+        return tuple(
+            TokenAccount(*key, tokens, self._slice_ns[key]) for key, tokens in self._counts.items()
+        )
 
 
 def _owner(assignment: Assignment) -> tuple[Role, str, str]:

@@ -218,7 +218,7 @@ class Ledger:
                     timeline.advance(now_ns)
                 collect(engine, self._devices, self._tokens)
         for device in self._devices.values():
-            commit(device, self._engines, now_ns, self._rules)
+            commit(device, self._engines, self._tokens, now_ns, self._rules)
         drop_read(self._devices.values(), self._engines)
 
     def device_accounts(self) -> tuple[DeviceAccount, ...]:

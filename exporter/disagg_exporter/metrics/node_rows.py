@@ -34,6 +34,7 @@ _IDLE = "disagg_node_idle_seconds_total"
 _UNOBSERVED = "disagg_node_unobserved_seconds_total"
 _ACTIVITY = "disagg_node_activity_seconds_total"
 _ENERGY = "disagg_node_energy_joules_total"
+_TOKEN_TIME = "disagg_node_token_gpu_seconds_total"
 
 _Key = TypeVar("_Key", Cell, ActivityCell)
 
@@ -64,6 +65,8 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
     for tokens in snapshot.tokens:
         key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
         rows.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
+        rows.add(_TOKEN_TIME, tokens.slice_ns, *key)
+    rows.divide(_TOKEN_TIME, SLICE_NS_PER_GPU_SECOND)
     for busy in snapshot.busy:
         rest = (busy.model_name, busy.gpu_name, busy.engine_namespace)
         rows.add("disagg_node_busy_gpus", busy.gpus, busy.role, busy.phase, *rest)

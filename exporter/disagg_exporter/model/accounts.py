@@ -101,13 +101,18 @@ class EngineAccount:
 
 
 class TokenAccount(NamedTuple):
-    """Tokens computed on this node in one phase by engines of one role and model, ever."""
+    """Tokens computed on this node in one phase by engines of one role and model, ever.
+
+    `slice_ns` is the device time of the same engines in that phase, in slice-nanoseconds: engines
+    that report no tokens are in neither.
+    """
 
     role: Role
     phase: Phase
     model_name: str
     engine_namespace: str
     tokens: int
+    slice_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,3 +99,34 @@ def test_what_steps_of_one_phase_teach_foresees_the_mixed_ones(name: str) -> Non
     rows = read_capture(CAPTURES / f"{name}.steps.jsonl.gz")
 
     assert median_error(rows) <= 0.10
+
+
+# The price of a token
+
+
+def _opencost_input_share(pair: str) -> float:
+    """Return what pkg/inferencecost of OpenCost makes of a pair's pages.
+
+    Seconds of prompts, over these and the seconds *per token* of finished requests.
+    """
+    names = "request_prefill_time_seconds_sum", "request_time_per_output_token_seconds_sum"
+    sums = dict.fromkeys(names, 0.0)
+    for role in ("prefill", "decode"):
+        for line in (CAPTURES / f"{pair}_{role}.prom").read_text().splitlines():
+            for name in names:
+                if line.startswith(f"vllm:{name}{{"):
+                    sums[name] += float(line.rsplit(" ", 1)[1])
+    return sums[names[0]] / sum(sums.values())
+
+
+def test_input_has_the_share_of_cost_that_the_steps_took() -> None:
+    """28 % of the pair's GPU time; by OpenCost's formula it would be 83 %."""
+    prefill, recorded_prefill, prefill_end = _replay("nixl_prefill", Role.PREFILL)
+    decode, recorded_decode, decode_end = _replay("nixl_decode", Role.DECODE)
+    used = [prefill.engine_seconds(prefill_end), decode.engine_seconds(decode_end)]
+    share = sum(each[Phase.PREFILL] for each in used) / sum(sum(each.values()) for each in used)
+    true = recorded_prefill / (recorded_prefill + recorded_decode)
+
+    assert true == pytest.approx(0.283, abs=0.001)
+    assert share == pytest.approx(true, abs=0.01)
+    assert _opencost_input_share("nixl") == pytest.approx(0.828, abs=0.001)

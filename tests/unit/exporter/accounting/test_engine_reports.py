@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from disagg_exporter.accounting.engine_reports import MOST_KEPT, AssignmentHistory
 from disagg_exporter.accounting.timelines.records import Tokens
-from disagg_exporter.model import Assignment, EngineState, Role
+from disagg_exporter.model import (
+    SLICE_NS_PER_GPU_SECOND,
+    Assignment,
+    EngineState,
+    Role,
+    TokenAccount,
+)
+from support.accounting import NodeAccounting, StepReporter
 
 
 def _as(role: Role, since_ns: int) -> Assignment:
@@ -37,3 +45,28 @@ def test_an_engine_that_changes_for_ever_and_tells_nothing_is_not_remembered_for
     shares = list(owners.shares(_tokens(*range(1000))))
 
     assert [was.since_ns for was, *_ in shares] == list(range(1000 - MOST_KEPT, 1000))
+
+
+def _token_account(accounting: NodeAccounting) -> TokenAccount:
+    (account,) = (each for each in accounting.ledger.token_accounts() if each.tokens)
+    return account
+
+
+def test_the_time_beside_a_nodes_tokens_is_of_engines_that_report_them() -> None:
+    """One engine of two reports its tokens; the other works as long and reports none."""
+    accounting = NodeAccounting(gpus=2)
+    told, silent = StepReporter("told"), StepReporter("silent", 2)
+    accounting.engine("told", Role.PREFILL, ["g0"])
+    accounting.engine("silent", Role.PREFILL, ["g1"])
+    for t in range(1, 30):
+        accounting.step(told, told.prefill(t, 0.5, tokens=100))
+        accounting.step(silent, silent.prefill(t, 0.5, tokens=0))
+    accounting.beat(told, 40)
+    accounting.beat(silent, 40)
+    accounting.advance(40)
+    after = accounting.successor(40, 41)
+
+    assert _token_account(after) == _token_account(accounting)
+    account = _token_account(accounting)
+    assert account.tokens == 2900
+    assert account.slice_ns == pytest.approx(14.5 * SLICE_NS_PER_GPU_SECOND, rel=0.05)
